@@ -1,0 +1,21 @@
+// Package approval puts a question to a human and takes the answer: bound to one decision and its
+// exact arguments, expiring, used once, and surviving a restart.
+package approval
+
+import (
+	"time"
+
+	"waldo/internal/call"
+)
+
+// Answer is a human's yes or no to one question. The zero Answer says no to nothing in particular.
+type Answer struct {
+	ApprovalID string
+	DecisionID string // the decision that it was consumed for
+	ArgsDigest string
+	Capability call.Capability
+	Yes        bool
+	By         call.Principal
+	Reason     string
+	At         time.Time
+}

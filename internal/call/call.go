@@ -1,0 +1,178 @@
+// Package call holds a call as it was asked, as it came back and as it is shown to the agent.
+package call
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/wire"
+)
+
+// Capability is the name of something an agent may ask for: "helpdesk.create_ticket",
+// "run_python". It is a type so that it cannot change places with a session id.
+type Capability string
+
+// Wire returns the name as MCP hosts see it: the dots become "__".
+func (c Capability) Wire() string { return strings.ReplaceAll(string(c), ".", "__") }
+
+// Principal says on whose behalf a call is made: "os:1000", "token:ci", "oidc:sub".
+type Principal string
+
+// Session is the id of one agent's conversation, "n_…".
+type Session string
+
+// Args are the arguments of a call: one JSON object, read strictly and once.
+type Args struct {
+	v      wire.Value
+	values map[string]any
+}
+
+// MaxArgs is how many bytes of arguments a call may carry.
+const MaxArgs = 4 << 20
+
+// ParseArgs reads the arguments of a call. Nothing and null stand for an empty object; anything
+// but an object of at most MaxArgs bytes is refused.
+func ParseArgs(raw []byte) (Args, error) {
+	if len(raw) > MaxArgs {
+		return Args{}, fmt.Errorf("arguments of %d bytes: at most %d are taken", len(raw), MaxArgs)
+	}
+	if s := strings.TrimSpace(string(raw)); s == "" || s == "null" {
+		raw = []byte("{}")
+	}
+	v, err := wire.Parse(raw)
+	if err != nil {
+		return Args{}, fmt.Errorf("arguments: %w", err)
+	}
+	if v.Kind() != '{' {
+		return Args{}, fmt.Errorf("arguments must be a JSON object")
+	}
+	a := Args{v: v}
+	if err := v.Decode(&a.values); err != nil {
+		return Args{}, fmt.Errorf("arguments: %w", err)
+	}
+	return a, nil
+}
+
+// ArgsOf makes arguments from a value that encodes to a JSON object.
+func ArgsOf(v any) (Args, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return Args{}, err
+	}
+	return ParseArgs(b)
+}
+
+// Raw returns the bytes as received, "{}" for the zero Args. The caller must not change them.
+func (a Args) Raw() []byte {
+	if a.v.IsZero() {
+		return []byte("{}")
+	}
+	return a.v.Raw()
+}
+
+// Values returns the decoded object; numbers are float64. The caller must not change it.
+func (a Args) Values() map[string]any { return a.values }
+
+// Value returns the parsed JSON, the zero Value for the zero Args.
+func (a Args) Value() wire.Value { return a.v }
+
+// Digest returns the SHA-256 of the canonical form (RFC 8785), as "sha256:…".
+func (a Args) Digest() string {
+	if a.v.IsZero() {
+		return wire.Digest([]byte("{}"))
+	}
+	return a.v.Digest()
+}
+
+// MarshalJSON returns the bytes as received.
+func (a Args) MarshalJSON() ([]byte, error) { return a.Raw(), nil }
+
+// Call is one request to use a capability, as it was asked.
+type Call struct {
+	ID         string     // "c_…"
+	Capability Capability // the dotted name
+	Args       Args
+	Session    Session
+	Principal  Principal
+	Door       string // mcp, cli, bridge, webhook, a2a, console
+	Parent     string // the id of the run whose code asked; empty for a call from outside
+	Depth      int    // 0 for a call from outside, one more for each run it came through
+	ApprovalID string // what an earlier answer said to quote; it is checked, never believed
+	At         time.Time
+	ToolDigest string // digest of the definition the caller saw; empty where there is none
+}
+
+// Trust says how far content may be believed.
+type Trust uint8
+
+// Upstream content is Untrusted until a contract says otherwise.
+const (
+	Untrusted Trust = iota
+	Partial
+	Trusted
+)
+
+// String returns the word used in JSON: untrusted, partial or trusted.
+func (t Trust) String() string { return [...]string{"untrusted", "partial", "trusted"}[t%3] }
+
+// MarshalText makes the JSON form the word of String.
+func (t Trust) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// Content is one piece of an answer. Type is text, image, audio, resource or resource_link; Text
+// holds the text of a text; Raw holds the whole MCP content block of every other type.
+type Content struct {
+	Type string
+	Text string
+	Raw  wire.Value
+}
+
+// Text makes a text content.
+func Text(s string) Content { return Content{Type: "text", Text: s} }
+
+// Outcome is what came back from a worker. Its content is untrusted.
+type Outcome struct {
+	Content    []Content
+	Structured wire.Value // the tool's own structured content; the zero Value where there is none
+	IsError    bool       // the tool says that it failed
+	Trust      Trust
+	Facts      facts.Facts
+}
+
+// Reason is one cause of a decision: a code that checks may match, the words for a person, and
+// the line of the contract it comes from.
+type Reason struct {
+	Code   string `json:"code"` // contract.absent
+	Text   string `json:"text,omitempty"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`   // from 1; 0: no line
+	Column int    `json:"column,omitempty"` // from 1, in characters
+}
+
+// Result is the answer as it is shown to the agent: redacted and cut to its budget.
+type Result struct {
+	CallID     string
+	DecisionID string
+	Status     facts.Status
+	Content    []Content
+	Structured wire.Value
+	IsError    bool
+	Trust      Trust
+	Facts      facts.Facts
+	Why        []Reason
+	ApprovalID string // set while the call waits for a human
+}
+
+// Tool is the definition of a capability as an agent may see it.
+type Tool struct {
+	Capability  Capability
+	Title       string
+	Description string
+	Input       wire.Value // JSON Schema of the arguments
+	Output      wire.Value // JSON Schema of the structured result; may be the zero Value
+	Annotations wire.Value // as the server gave them: never believed, they may only tighten
+	Server      string     // the upstream it comes from; empty for a tool of waldo's own
+	Digest      string     // SHA-256 of the definition's canonical JSON
+}

@@ -1,0 +1,189 @@
+// Package contract reads waldo.yaml: the operator's text for each capability. A line that is not
+// there takes its most restrictive reading; a line that this build cannot enforce is an error.
+package contract
+
+import (
+	"time"
+
+	"waldo/internal/secret"
+)
+
+// Position is a place in a configuration file.
+type Position struct {
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`   // from 1
+	Column int    `json:"column,omitempty"` // from 1, in characters
+}
+
+// Transport is how a capability is reached.
+type Transport string
+
+// The transports. The empty one reaches nothing.
+const (
+	Direct        Transport = "direct"
+	MCP           Transport = "mcp"
+	SandboxedExec Transport = "sandboxed_exec"
+	A2A           Transport = "a2a"
+)
+
+// Mode is the risk class of a capability. The zero value is the strictest.
+type Mode uint8
+
+// The risk classes.
+const (
+	HighRisk Mode = iota
+	Write
+	Read
+)
+
+// String returns the word used in a contract: read, write or high_risk.
+func (m Mode) String() string { return [...]string{"high_risk", "write", "read"}[m%3] }
+
+// MarshalText makes the JSON form the word of String.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// Network says what a capability may reach. The zero value reaches nothing.
+type Network struct {
+	Internal bool     `json:"internal,omitempty"` // internal_only: the operator's named set
+	Allow    []string `json:"allow,omitempty"`    // host patterns, as in *.example.com
+}
+
+// Filesystem says what a capability sees of the host's files. The zero value sees nothing.
+type Filesystem uint8
+
+// The readings of filesystem.
+const (
+	NoFiles Filesystem = iota
+	WorkspaceOnly
+)
+
+// Condition is a CEL expression over args, principal, session, environment and capability.
+type Condition struct {
+	Source string
+	At     Position
+}
+
+// When says when a human is asked. The zero value asks always.
+type When uint8
+
+// The readings of approval.
+const (
+	Always When = iota
+	Never
+	If
+)
+
+// Approval says when a human is asked and which role may answer.
+type Approval struct {
+	When      When
+	Condition *Condition // with If
+	By        string     // a role; empty: any approver
+	At        Position
+}
+
+// Rule raises the danger of a call by its arguments.
+type Rule struct {
+	When   Condition
+	Danger int    // 1, 2 or 3; it only ever raises
+	Deny   bool   // refuse instead
+	Reason string // shown to the approver and in the decision
+}
+
+// Retry says how often and after which failures a worker may try again.
+type Retry struct {
+	Max int
+	On  []string
+}
+
+// Rate is at most Calls calls in any window of Per. The zero value sets no limit.
+type Rate struct {
+	Calls int
+	Per   time.Duration
+}
+
+// Example is one row of a contract's examples, checked when the contract is loaded.
+type Example struct {
+	Args   map[string]any
+	Expect string // allow, ask or deny
+	At     Position
+}
+
+// Contract is the operator's text for one capability, read and completed.
+type Contract struct {
+	Pattern        string // as written: github.create_*
+	At             Position
+	Transport      Transport
+	Mode           Mode
+	Danger         int // 1, 2 or 3; never below what the mode implies
+	Isolation      string
+	Server         string // upstream it belongs to
+	Tool           string // the upstream's own name for it; empty: the capability's last part
+	Network        Network
+	Filesystem     Filesystem
+	Root           string                // of the files tool
+	Programs       []string              // of the cli tool
+	Secrets        map[string]secret.Ref // variable or slot to secret
+	Environments   []string              // empty: every environment
+	Timeout        time.Duration
+	Retry          Retry
+	RateLimit      Rate
+	Concurrency    int // 0: no limit
+	ResponseBudget int // bytes
+	Approval       Approval
+	Rules          []Rule
+	Log            string
+	Redact         []string // secrets, email, phone, ssn, credit_card
+	Rollback       string
+	Trust          string
+	Examples       []Example
+	Keys           map[string]Position // where each key that was written stands
+}
+
+// Server is an upstream, and where it runs.
+type Server struct {
+	Name        string
+	At          Position
+	Command     []string
+	URL         string
+	Placement   string // sandbox (the default), workspace or outside
+	Network     Network
+	Secrets     map[string]secret.Ref // environment variable to secret
+	Input       string                // mounts.input: a host folder shown read-only
+	Env         map[string]string
+	IdleTimeout time.Duration
+}
+
+// Config is one waldo.yaml, read, checked and completed.
+type Config struct {
+	File        string
+	Digest      string // SHA-256 of the file's bytes, "sha256:…"; empty where there is no file
+	Environment string
+	Servers     map[string]Server
+	Contracts   []Contract // in the order of the file
+	Internal    []string   // hosts that internal_only stands for
+	Redaction   Redaction
+	Approval    Approvals
+	Listen      string
+	Warnings    []Problem
+}
+
+// Redaction says what is hidden from the model.
+type Redaction struct {
+	Model  []string // classes: secrets, email, phone, ssn, credit_card
+	Tokens bool     // tokenise personal data instead of masking it
+}
+
+// Approvals says who may answer and how long a question stands.
+type Approvals struct {
+	Timeout  time.Duration
+	Roles    map[string][]string // role to principals
+	Carriers []string
+}
+
+// Problem is one thing wrong with a configuration, shown with its place.
+type Problem struct {
+	At   Position `json:"at"`
+	Code string   `json:"code"` // key.unknown
+	Text string   `json:"text"` // what was wrong
+	Hint string   `json:"hint,omitempty"`
+}

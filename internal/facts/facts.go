@@ -1,0 +1,157 @@
+// Package facts says what is known about one execution. Everything in it is measured by waldo or
+// told by the kernel; nothing is taken from the guest's word.
+package facts
+
+// Status is how a call ended.
+type Status string
+
+// The ways a call ends. The empty status means that nothing is known.
+const (
+	OK        Status = "ok"
+	Failed    Status = "failed"
+	Denied    Status = "denied"
+	Timeout   Status = "timeout"
+	OOM       Status = "oom"
+	Cancelled Status = "cancelled"
+	Waiting   Status = "waiting"
+)
+
+// SideEffect is what is known about the effect of a call on the outside world.
+type SideEffect uint8
+
+// Not knowing is the default.
+const (
+	Unknown SideEffect = iota
+	None
+	Confirmed
+)
+
+// String returns the word used in JSON: unknown, none or confirmed.
+func (s SideEffect) String() string {
+	switch s {
+	case None:
+		return "none"
+	case Confirmed:
+		return "confirmed"
+	}
+	return "unknown"
+}
+
+// MarshalText makes the JSON form the word of String.
+func (s SideEffect) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the word of String; any other word is Unknown, which claims nothing.
+func (s *SideEffect) UnmarshalText(b []byte) error {
+	switch string(b) {
+	case "none":
+		*s = None
+	case "confirmed":
+		*s = Confirmed
+	default:
+		*s = Unknown
+	}
+	return nil
+}
+
+// Limit names the limit that ended a run.
+type Limit string
+
+// The limits that can end a run.
+const (
+	LimitWall   Limit = "wall"
+	LimitCPU    Limit = "cpu"
+	LimitMemory Limit = "memory"
+	LimitPids   Limit = "pids"
+	LimitDisk   Limit = "disk"
+	LimitOutput Limit = "output"
+)
+
+// Facts is the one form in which an execution is described, the same on every surface: --json,
+// MCP structuredContent, the log and the console.
+type Facts struct {
+	CallID     string     `json:"call_id"`
+	DecisionID string     `json:"decision_id"`
+	Limit      *Limit     `json:"limit"` // nil: no limit ended the run
+	Status     Status     `json:"status"`
+	ExitCode   *int       `json:"exit_code"` // nil: no process ran to an exit
+	Signal     *string    `json:"signal"`    // "SIGKILL"; nil: not ended by a signal
+	TimedOut   bool       `json:"timed_out"`
+	OOMKilled  bool       `json:"oom_killed"`
+	Stdout     string     `json:"stdout"`
+	Stderr     string     `json:"stderr"`
+	Truncated  Truncated  `json:"truncated"`
+	Usage      Usage      `json:"usage"`
+	Limits     Limits     `json:"limits"`
+	Sandbox    Sandbox    `json:"sandbox"`
+	Network    Network    `json:"network"`
+	Files      Files      `json:"files"`
+	Denials    []Denial   `json:"denials"`
+	Seen       []string   `json:"denials_seen"` // the kinds of denial this driver can observe
+	SideEffect SideEffect `json:"side_effect"`
+	Warnings   []string   `json:"warnings"`
+}
+
+// Truncated says which stream was longer than its limit.
+type Truncated struct {
+	Stdout bool `json:"stdout"`
+	Stderr bool `json:"stderr"`
+}
+
+// Usage is what the whole process tree used.
+type Usage struct {
+	WallMS      float64 `json:"wall_ms"`
+	CPUMS       float64 `json:"cpu_ms"` // user and system
+	MemoryPeak  int64   `json:"memory_peak_bytes"`
+	PidsPeak    int64   `json:"pids_peak"`
+	OutputBytes int64   `json:"output_bytes"` // stdout and stderr as written, kept or not
+	DiskBytes   int64   `json:"disk_bytes"`   // in the writable places at the end
+}
+
+// Limits is what the run was held to.
+type Limits struct {
+	WallMS      int64 `json:"wall_ms"`
+	CPUMS       int64 `json:"cpu_ms"`
+	MemoryBytes int64 `json:"memory_bytes"`
+	Pids        int64 `json:"pids"`
+}
+
+// Sandbox says where the run took place.
+type Sandbox struct {
+	ID       string `json:"id"`
+	Driver   string `json:"driver"`
+	Template string `json:"template"`
+	Warm     bool   `json:"warm"`
+}
+
+// Network says what the run was allowed and what it tried.
+type Network struct {
+	Policy       string   `json:"policy"` // denied or allowed
+	AllowedHosts []string `json:"allowed_hosts"`
+	Contacted    []string `json:"contacted"`
+	Denied       []string `json:"denied"`
+}
+
+// Files says which files the run touched, as far as the driver sees.
+type Files struct {
+	Read      []string `json:"read"`
+	Written   []string `json:"written"`
+	Artifacts []string `json:"artifacts"` // kept in the workspace
+}
+
+// Denial is one thing the sandbox refused.
+type Denial struct {
+	Kind  string `json:"kind"` // network, filesystem or syscall
+	What  string `json:"what"`
+	Errno string `json:"errno"` // ENETUNREACH
+}
+
+// New returns facts with every list present and empty, so that JSON shows [] and never null.
+func New() Facts {
+	return Facts{
+		Network:  Network{Policy: "denied", AllowedHosts: []string{}, Contacted: []string{}, Denied: []string{}},
+		Files:    Files{Read: []string{}, Written: []string{}, Artifacts: []string{}},
+		Denials:  []Denial{},
+		Seen:     []string{},
+		Warnings: []string{},
+	}
+}

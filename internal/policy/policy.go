@@ -1,0 +1,36 @@
+// Package policy decides: deny, ask or allow, with reasons that name the lines of the contract
+// they come from. It reads no file, no clock and no network.
+package policy
+
+import (
+	"waldo/internal/call"
+	"waldo/internal/contract"
+)
+
+// Effect is what a decision comes to. The zero value denies.
+type Effect uint8
+
+// The effects.
+const (
+	Deny Effect = iota
+	Ask
+	Allow
+)
+
+// String returns the word used in JSON: deny, ask or allow.
+func (e Effect) String() string { return [...]string{"deny", "ask", "allow"}[e%3] }
+
+// MarshalText makes the JSON form the word of String.
+func (e Effect) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// Decision is deny, ask or allow for one call, with its reasons. Decision{} denies.
+type Decision struct {
+	ID       string // "d_…", stamped by the broker
+	Effect   Effect
+	Reasons  []call.Reason
+	Call     call.Call
+	Contract contract.Contract // the line that won; the zero Contract where none did
+	Danger   int               // after the rules: 1, 2 or 3
+	Policy   string            // digest of the configuration in force
+	DryRun   bool
+}

@@ -1,0 +1,109 @@
+// Package sandbox says what a box is: everything one box may touch, as data, and the interface
+// that each way of making boxes satisfies. It knows no contract, no policy and no MCP.
+package sandbox
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"waldo/internal/facts"
+)
+
+// Profile is everything one box may touch. The zero Profile has no files, no network, no
+// environment, and limits of zero, which Start refuses.
+type Profile struct {
+	ID       string   // "s_…"
+	Template Template // the root filesystem
+	Mounts   []Mount
+	Tmpfs    []Tmpfs
+	Hostname string // empty: "waldo"
+	Limits   Limits
+	Network  Network
+}
+
+// Template is the root filesystem that a box starts from, always read-only.
+type Template struct {
+	Name string // "host": the machine's own /usr and little else
+	Dir  string // another root, as a folder of this machine; empty with "host"
+}
+
+// Mount shows a folder or file of the host inside the box, without devices or setuid.
+type Mount struct {
+	Source, Target string
+	Writable       bool
+}
+
+// Tmpfs is a writable place of bounded size inside the box.
+type Tmpfs struct {
+	Target string
+	Bytes  int64
+	Inodes int64
+	Export bool // what is left in it at the end may be copied out with Box.Export
+}
+
+// Network is what a box may reach. The zero value is a loopback interface of its own and no other.
+type Network struct {
+	Hosts []string // not yet enforceable: Start refuses a box with hosts until egress exists
+}
+
+// Limits hold for the whole process tree of a run. Start refuses any that is zero.
+type Limits struct {
+	Wall   time.Duration // from Start to reap, by our clock
+	CPU    time.Duration // user and system, summed over the tree
+	Memory int64         // bytes, summed over the tree where there is a cgroup
+	Pids   int64         // processes and threads
+	Files  int64         // open descriptors of one process
+	Disk   int64         // bytes, of each writable place
+	Inodes int64         // of each writable place
+	Output int64         // bytes kept of each of stdout and stderr
+}
+
+// Command is one program to run in a box.
+type Command struct {
+	Argv   []string  // Argv[0] is looked up in the box's PATH unless it holds a slash
+	Env    []string  // the whole environment
+	Dir    string    // empty: /workspace
+	Stdin  io.Reader // nil: /dev/null
+	Stdout io.Writer // beyond Facts.Stdout: a copy as it comes; may be nil
+	Stderr io.Writer
+	Bridge *os.File // becomes descriptor 3; nil: the box has none
+}
+
+// Ability is one thing a driver does to contain a run, and whether it works on this machine.
+type Ability struct {
+	Name string `json:"name"` // user namespace
+	OK   bool   `json:"ok"`
+	What string `json:"what"`           // what was done to prove it, or how it failed
+	Hint string `json:"hint,omitempty"` // what to do about it
+	Need bool   `json:"need"`           // without it the driver refuses to start
+}
+
+// Report is what a driver has proven about this machine by doing it.
+type Report struct {
+	Driver    string    `json:"driver"`
+	OK        bool      `json:"ok"`
+	Abilities []Ability `json:"abilities"`
+}
+
+// Driver is a way to make boxes.
+type Driver interface {
+	Name() string
+	// Probe makes a box, looks at it from inside, and says what holds on this machine.
+	Probe(ctx context.Context) Report
+	// Start prepares a box. It refuses a profile that it cannot hold to on this machine.
+	Start(ctx context.Context, p Profile) (Box, error)
+}
+
+// Box is a running box.
+type Box interface {
+	// Run runs one command to its end and returns what is known of it. An error means that waldo
+	// itself failed; a command that fails, is killed or cannot be found is told in the facts.
+	Run(ctx context.Context, c Command) (facts.Facts, error)
+	// Export copies what the last run left in an exported Tmpfs to a folder of the host: regular
+	// files and folders only, never following a link, never over an existing link.
+	Export(target, dir string) ([]string, error)
+	// Close ends everything in the box and removes what it was made of.
+	Close() error
+}

@@ -1,0 +1,42 @@
+# Every target does its own set-up and says in its last line what it found.
+SHELL := /bin/bash -o pipefail
+.DEFAULT_GOAL := build
+GOFLAGS_BUILD := -trimpath -ldflags "-s -w"
+export CGO_ENABLED := 0
+
+.PHONY: build demo test lint bench mutants probes conformance hosts fuzz setup clean
+
+build: ## bin/waldo
+	@mkdir -p bin
+	@go build $(GOFLAGS_BUILD) -o bin/waldo ./cmd/waldo
+	@echo "build: bin/waldo, $$(du -h bin/waldo | cut -f1)"
+
+setup: ## what the tests need: interpreters and npm servers
+	@scripts/setup.sh
+
+demo: build ## the main job, end to end
+	@scripts/setup.sh --runtime
+	@bin/waldo demo
+
+test: setup build ## every test
+	@go vet ./...
+	@go test -timeout 15m ./...
+	@echo "test: all packages pass"
+
+lint: ## gofmt, vet, staticcheck, and govulncheck where its database is reachable
+	@scripts/lint.sh
+
+bench: build ## ratios against a peer or a floor, in one run
+	@scripts/bench.sh
+
+mutants: setup ## switches each guard off in turn; the suite must notice
+	@go run ./tools/mutants
+
+probes: setup build ## programs that try to get out of the box; writes the table in SECURITY.md
+	@scripts/probes.sh
+
+fuzz: ## every fuzz target for FUZZTIME (default 10s each)
+	@scripts/fuzz.sh
+
+clean:
+	@rm -rf bin

@@ -1,0 +1,251 @@
+// Package waldo_test holds the plan of the house as a test: which room may import which, how
+// large a room may grow, and that every dependency has its reason.
+package waldo_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+)
+
+const module = "waldo/"
+
+// The floors of the house. A room may import the rooms named beside it and nothing else of waldo's.
+var (
+	values = []string{"internal/id", "internal/wire", "internal/call", "internal/facts", "internal/contract", "internal/secret"}
+	study  = []string{"internal/policy", "internal/approval", "internal/grant", "internal/audit", "internal/redact", "internal/session"}
+)
+
+// plan says, room by room, which rooms it may import. A room that is not listed fails the test.
+var plan = map[string][]string{
+	// values know nobody but smaller values
+	"internal/id":       nil,
+	"internal/wire":     nil,
+	"internal/facts":    nil,
+	"internal/secret":   nil,
+	"internal/contract": {"internal/secret"},
+	"internal/call":     {"internal/facts", "internal/wire"},
+
+	// the study decides; it touches no box and no server
+	"internal/policy":   values,
+	"internal/approval": with(values, "internal/policy", "internal/store"),
+	"internal/grant":    with(values, "internal/policy", "internal/approval"),
+	"internal/audit":    with(values, "internal/policy", "internal/approval", "internal/store"),
+	"internal/redact":   with(values, "internal/policy"),
+	"internal/session":  with(values, "internal/policy"),
+
+	// the corridor
+	"internal/broker": with(values, "internal/policy", "internal/approval", "internal/grant"),
+
+	// the doors parse, limit and bind to a session; they know no worker
+	"internal/catalogue": values,
+	"internal/gateway":   with(values, "internal/catalogue"),
+	"internal/bridge":    with(values, "internal/catalogue"),
+	"internal/control":   values,
+
+	// the workers redeem a grant and act
+	"internal/tool":     with(values, "internal/grant", "internal/policy"),
+	"internal/upstream": with(values, "internal/grant", "internal/policy"),
+	"internal/runner":   with(values, "internal/grant", "internal/policy", "internal/sandbox", "internal/workspace", "internal/guest"),
+
+	// machinery knows no contract, no policy and no MCP
+	"internal/store":             nil,
+	"internal/workspace":         {"internal/id"},
+	"internal/guest":             nil,
+	"internal/sandbox":           {"internal/facts"},
+	"internal/sandbox/seccomp":   nil,
+	"internal/sandbox/landlock":  nil,
+	"internal/sandbox/cgroup":    nil,
+	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/landlock", "internal/sandbox/cgroup"},
+
+	// the example that the demo talks to
+	"internal/demo/helpdesk": nil,
+}
+
+// anywhere may import every room: main lists the rooms, and tests live outside the house.
+var anywhere = []string{"cmd/waldo", "attack", "tools/mutants", "internal/sandbox/sandboxtest"}
+
+func with(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
+
+// The caps, in lines, and who is excused from one, for what reason.
+const (
+	maxFile    = 700
+	maxFunc    = 100
+	maxPackage = 3000
+)
+
+var excused = map[string]string{}
+
+// only says which external package may be imported by which rooms alone.
+var only = map[string][]string{
+	"github.com/modelcontextprotocol/go-sdk": {"internal/gateway", "internal/upstream", "internal/demo/helpdesk"},
+	"modernc.org/sqlite":                     {"internal/store"},
+	"github.com/spf13/cobra":                 {"cmd/waldo"},
+	"github.com/google/cel-go":               {"internal/contract", "internal/policy"},
+}
+
+type source struct {
+	path, dir string
+	file      *ast.File
+	lines     int
+}
+
+func sources(t *testing.T, fset *token.FileSet) []source {
+	t.Helper()
+	var out []source
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
+			return nil
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(fset, p, b, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		out = append(out, source{path: p, dir: filepath.ToSlash(filepath.Dir(p)), file: f, lines: strings.Count(string(b), "\n")})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 10 {
+		t.Fatalf("only %d files found: the plan is being checked in the wrong place", len(out))
+	}
+	return out
+}
+
+func TestPlan(t *testing.T) {
+	for _, s := range sources(t, token.NewFileSet()) {
+		if slices.Contains(anywhere, s.dir) {
+			continue
+		}
+		allowed, ok := plan[s.dir]
+		if !ok {
+			t.Errorf("%s: the room %s is not in the plan", s.path, s.dir)
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			if room, ours := strings.CutPrefix(path, module); ours && !slices.Contains(allowed, room) {
+				t.Errorf("%s imports %s, which the plan does not allow %s", s.path, room, s.dir)
+			}
+		}
+	}
+}
+
+func TestExternalPackagesStayInTheirRooms(t *testing.T) {
+	for _, s := range sources(t, token.NewFileSet()) {
+		for _, imp := range s.file.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			for prefix, rooms := range only {
+				if (path == prefix || strings.HasPrefix(path, prefix+"/")) && !slices.Contains(rooms, s.dir) {
+					t.Errorf("%s imports %s, which belongs to %v alone", s.path, path, rooms)
+				}
+			}
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	fset := token.NewFileSet()
+	size := map[string]int{}
+	for _, s := range sources(t, fset) {
+		size[s.dir] += s.lines
+		if s.lines > maxFile && excused[s.path] == "" {
+			t.Errorf("%s has %d lines, more than %d", s.path, s.lines, maxFile)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			n := fset.Position(f.End()).Line - fset.Position(f.Pos()).Line + 1
+			if n > maxFunc && excused[s.path+":"+f.Name.Name] == "" {
+				t.Errorf("%s: func %s has %d lines, more than %d", s.path, f.Name.Name, n, maxFunc)
+			}
+		}
+	}
+	for dir, n := range size {
+		if n > maxPackage && excused[dir] == "" {
+			t.Errorf("package %s has %d lines, more than %d", dir, n, maxPackage)
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	said, seen := map[string]bool{}, map[string]bool{}
+	for _, s := range sources(t, token.NewFileSet()) {
+		seen[s.dir] = true
+		if s.file.Doc != nil {
+			said[s.dir] = true
+		}
+	}
+	for dir := range seen {
+		if !said[dir] {
+			t.Errorf("package %s has no doc comment", dir)
+		}
+	}
+}
+
+func TestNoInitFunctions(t *testing.T) {
+	for _, s := range sources(t, token.NewFileSet()) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s registers itself in init(): main lists the rooms instead", s.path)
+			}
+		}
+	}
+}
+
+// TestDependencies holds go.mod's direct requirements against deps.txt: each has a line saying why.
+func TestDependencies(t *testing.T) {
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("deps.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, reason, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "" || strings.HasPrefix(name, "#") {
+			continue
+		}
+		why[name] = strings.TrimSpace(reason)
+	}
+	var direct []string
+	for line := range strings.Lines(string(mod)) {
+		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(f) == 2 && strings.Contains(f[0], ".") && strings.HasPrefix(f[1], "v") {
+			direct = append(direct, f[0])
+		}
+	}
+	sort.Strings(direct)
+	for _, d := range direct {
+		if len(why[d]) < 10 {
+			t.Errorf("%s is required in go.mod and deps.txt does not say why", d)
+		}
+		delete(why, d)
+	}
+	for name := range why {
+		t.Errorf("deps.txt speaks of %s, which go.mod does not require directly", name)
+	}
+}

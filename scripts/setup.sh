@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs what waldo's demo (--runtime) or tests need on a fresh Debian or Ubuntu machine that has Go.
+# Says what it does; installs nothing that is already there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+[ -x /usr/bin/python3 ] || missing+=(python3)
+if [ "${1:-}" != --runtime ]; then
+  command -v gcc >/dev/null || missing+=(gcc)
+  command -v git >/dev/null || missing+=(git)
+  [ -x /usr/bin/node ] || [ -x /usr/local/bin/node ] || missing+=(nodejs)
+  command -v npm >/dev/null || missing+=(npm)
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" != 0 ]; then
+    echo "setup: please install: sudo apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  echo "setup: installing ${missing[*]}"
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+[ "${1:-}" = --runtime ] && exit 0
+[ ! -x scripts/setup-npm.sh ] || scripts/setup-npm.sh
+echo "setup: ready"

@@ -1,0 +1,174 @@
+// Command mutants switches each guard off in turn and fails unless the suite notices. A guard is
+// a line of code named in guards.txt; a mutant is the tree with that line changed.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A guard says what to change and which tests must fail for it.
+type guard struct {
+	line     int    // in guards.txt
+	name     string // what the guard does
+	file     string
+	from, to string // one exact occurrence of from becomes to
+	pkg, run string // go test pkg -run run
+}
+
+const (
+	list    = "tools/mutants/guards.txt"
+	timeout = 5 * time.Minute
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(only []string) error {
+	guards, err := read(list)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "waldo-mutants-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var survived, killed int
+	for i, g := range guards {
+		if len(only) > 0 && !strings.Contains(g.name, strings.Join(only, " ")) {
+			continue
+		}
+		start := time.Now()
+		found, err := try(dir, g)
+		if err != nil {
+			return fmt.Errorf("%s:%d: %s: %w", list, g.line, g.name, err)
+		}
+		word := "noticed "
+		if found {
+			killed++
+		} else {
+			word, survived = "SURVIVED", survived+1
+		}
+		fmt.Printf("%3d/%d %s %s (%s, %.1f s)\n", i+1, len(guards), word, g.name, g.file, time.Since(start).Seconds())
+	}
+	if survived > 0 {
+		return fmt.Errorf("%d of %d guards can be switched off without a test noticing", survived, survived+killed)
+	}
+	if killed == 0 {
+		return errors.New("no guard was tried")
+	}
+	fmt.Printf("mutants: %d guards switched off in turn, every one noticed\n", killed)
+	return nil
+}
+
+// try reports whether the tests notice the mutant. The change is laid over the tree with go's
+// -overlay, so the checkout itself is never written to.
+func try(dir string, g guard) (bool, error) {
+	src, err := os.ReadFile(g.file)
+	if err != nil {
+		return false, err
+	}
+	if n := bytes.Count(src, []byte(g.from)); n != 1 {
+		return false, fmt.Errorf("%q stands %d times in %s, wanted once: mend the list", g.from, n, g.file)
+	}
+	mutant := filepath.Join(dir, "mutant"+filepath.Ext(g.file))
+	if err := os.WriteFile(mutant, bytes.Replace(src, []byte(g.from), []byte(g.to), 1), 0o600); err != nil {
+		return false, err
+	}
+	abs, err := filepath.Abs(g.file)
+	if err != nil {
+		return false, err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, fmt.Appendf(nil, `{"Replace":{%q:%q}}`, abs, mutant), 0o600); err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "./...").CombinedOutput(); err != nil {
+		return false, fmt.Errorf("the mutant does not compile, so no test can judge it:\n%s", out)
+	}
+	args := []string{"test", "-count=1", "-overlay", overlay, "-run", g.run, g.pkg}
+	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
+	if bytes.Contains(out, []byte("no tests to run")) {
+		return false, fmt.Errorf("go %s ran no test", strings.Join(args, " "))
+	}
+	if bytes.Contains(out, []byte("[build failed]")) {
+		return false, fmt.Errorf("the test does not build:\n%s", out)
+	}
+	return err != nil, nil
+}
+
+// read reads guards.txt: blocks of "key: value" lines, a blank line between two blocks.
+func read(path string) ([]guard, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []guard
+	var g guard
+	n := 0
+	flush := func() error {
+		if g == (guard{}) {
+			return nil
+		}
+		if g.name == "" || g.file == "" || g.from == "" || g.pkg == "" || g.run == "" {
+			return fmt.Errorf("%s:%d: a guard needs guard, file, from, to, test and run", path, g.line)
+		}
+		all, g = append(all, g), guard{}
+		return nil
+	}
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		n++
+		line := s.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if strings.TrimSpace(line) == "" {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		key, value, ok := strings.Cut(line, ": ")
+		if !ok && !strings.HasSuffix(line, ":") {
+			return nil, fmt.Errorf("%s:%d: wanted key: value", path, n)
+		}
+		value = strings.NewReplacer(`\n`, "\n", `\t`, "\t").Replace(value)
+		switch strings.TrimSuffix(key, ":") {
+		case "guard":
+			g.name, g.line = value, n
+		case "file":
+			g.file = value
+		case "from":
+			g.from = value
+		case "to":
+			g.to = value
+		case "test":
+			g.pkg = value
+		case "run":
+			g.run = value
+		default:
+			return nil, fmt.Errorf("%s:%d: unknown key %q", path, n, key)
+		}
+	}
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	return all, flush()
+}

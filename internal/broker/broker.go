@@ -107,12 +107,12 @@ func (b *Broker) ask(ctx context.Context, d policy.Decision) (*approval.Answer, 
 }
 
 // execute hands the grant to the one executor that the contract's transport names.
-func (b *Broker) execute(ctx context.Context, d policy.Decision, g *grant.Grant) (call.Outcome, error) {
-	e := b.Executors[d.Contract.Transport]
-	if e == nil {
-		return call.Outcome{}, fmt.Errorf("capability %s: no executor for transport %q", d.Call.Capability, d.Contract.Transport)
+func (b *Broker) execute(ctx context.Context, d policy.Decision, g *grant.Grant) (out call.Outcome, err error) {
+	if e := b.Executors[d.Contract.Transport]; e != nil {
+		out, err = e.Execute(ctx, g)
+	} else {
+		err = fmt.Errorf("capability %s: no executor for transport %q", d.Call.Capability, d.Contract.Transport)
 	}
-	out, err := e.Execute(ctx, g)
 	if err != nil && out.Facts.Status == "" {
 		out.Facts = facts.New()
 		out.Facts.Status = facts.Failed

@@ -1,0 +1,45 @@
+package id_test
+
+import (
+	"testing"
+	"time"
+
+	"waldo/internal/id"
+)
+
+func TestNew(t *testing.T) {
+	seen := map[string]bool{}
+	for range 10000 {
+		s := id.New(id.Call)
+		if !id.Is(id.Call, s) {
+			t.Fatalf("%q is not a call id", s)
+		}
+		if seen[s] {
+			t.Fatalf("%q came twice", s)
+		}
+		seen[s] = true
+	}
+	first := id.New(id.Record)
+	time.Sleep(2 * time.Millisecond)
+	if second := id.New(id.Record); second <= first {
+		t.Errorf("%q was made after %q and sorts before it", second, first)
+	}
+}
+
+func TestIs(t *testing.T) {
+	good := id.New(id.Approval)
+	for _, row := range []struct {
+		why, s string
+		want   bool
+	}{
+		{"an approval id", good, true},
+		{"another kind's", id.New(id.Call), false},
+		{"empty", "", false},
+		{"cut short", good[:20], false},
+		{"a path", "a_../../../../../../etc/pass", false},
+	} {
+		if got := id.Is(id.Approval, row.s); got != row.want {
+			t.Errorf("%s: Is(%q) = %v", row.why, row.s, got)
+		}
+	}
+}

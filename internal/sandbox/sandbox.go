@@ -69,6 +69,7 @@ type Command struct {
 	Stdout io.Writer // beyond Facts.Stdout: a copy as it comes; may be nil
 	Stderr io.Writer
 	Bridge *os.File // becomes descriptor 3; nil: the box has none
+	Serve  bool     // a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
 }
 
 // Ability is one thing a driver does to contain a run, and whether it works on this machine.

@@ -1,0 +1,391 @@
+package jsonrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"waldo/internal/wire"
+)
+
+// ErrClosed is what Call says when the other side is gone; what it had begun is not known.
+var ErrClosed = errors.New("the connection is closed")
+
+// ErrNotSent is in the chain of Call's error when the request never left: nothing was begun.
+var ErrNotSent = errors.New("the request was not sent")
+
+// Options say how one side behaves. The zero Options answer every request with CodeNoMethod.
+type Options struct {
+	// Request answers a request. It runs in its own goroutine unless Inline says otherwise. An
+	// *Error in the chain is the answer; any other error is answered as an internal one, unsaid.
+	Request func(ctx context.Context, m Message) (any, error)
+	// Inline says which methods are answered in the order in which they come, before the next
+	// message is read. They must be quick.
+	Inline func(method string) bool
+	// Notify takes a notification. It must not block.
+	Notify func(m Message)
+	// Garbage is told of what was read and is no message. It must not block. The answer has
+	// gone out already where AnswerGarbage is set.
+	Garbage func(e *Error)
+
+	AnswerGarbage bool          // answer what is no message, as a server does
+	SkipLong      bool          // step over a line longer than MaxFrame; otherwise it ends the connection
+	MaxFrame      int           // bytes; 0: MaxFrame of this package
+	MaxInFlight   int           // requests being answered; more are refused with CodeBusy; 0: 256
+	MaxBytes      int           // bytes of the requests being answered; likewise; 0: 64 MiB
+	Drain         time.Duration // how long answers may still take once the input has ended
+}
+
+// Conn is one side of a connection: it asks and it answers.
+type Conn struct {
+	o    Options
+	in   *Reader
+	w    io.Writer
+	out  chan []byte   // frames on their way to w
+	done chan struct{} // closed when nothing more will be written
+	end  sync.Once
+
+	mu       sync.Mutex
+	next     int64
+	pending  map[string]*pending           // our requests, by id
+	inFlight map[string]context.CancelFunc // their requests, by id
+	bytes    int                           // of their requests in flight
+	reads    int64                         // messages read
+	working  sync.WaitGroup
+}
+
+type pending struct {
+	answer   chan Message
+	progress func(done, total float64)
+}
+
+// New makes a connection; Serve runs it.
+func New(r io.Reader, w io.Writer, o Options) *Conn {
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = 256
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 64 << 20
+	}
+	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, 64), done: make(chan struct{}),
+		pending: map[string]*pending{}, inFlight: map[string]context.CancelFunc{}}
+}
+
+// Serve reads until the input ends, the output breaks or ctx is done, and lets what is being
+// answered finish within Drain. A goroutine may stay behind in Read: whoever owns the input closes it.
+func (c *Conn) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	written, read := make(chan error, 1), make(chan error, 1)
+	go func() { written <- c.write() }()
+	go func() { read <- c.read(ctx) }()
+	var err error
+	select {
+	case err = <-read:
+		c.drain(ctx)
+	case err = <-written:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	cancel()
+	c.finish(written)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Close ends the connection: what waits for an answer gets ErrClosed.
+func (c *Conn) Close() { c.end.Do(func() { close(c.done) }) }
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// drain waits for the answers that are still being made.
+func (c *Conn) drain(ctx context.Context) {
+	idle := make(chan struct{})
+	go func() { c.working.Wait(); close(idle) }()
+	t := time.NewTimer(c.o.Drain)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// finish writes what is queued, unless the writer is stuck, and ends the connection.
+func (c *Conn) finish(written chan error) {
+	select {
+	case c.out <- nil: // the last frame
+		select {
+		case <-written:
+		case <-time.After(time.Second):
+		}
+	case <-time.After(time.Second):
+	case <-c.done:
+	}
+	c.Close()
+}
+
+func (c *Conn) write() error {
+	for {
+		select {
+		case b := <-c.out:
+			if b == nil {
+				return nil
+			}
+			if _, err := c.w.Write(b); err != nil {
+				c.Close()
+				return err
+			}
+		case <-c.done:
+			return nil
+		}
+	}
+}
+
+func (c *Conn) read(ctx context.Context) error {
+	for {
+		line, err := c.in.Next()
+		if errors.Is(err, ErrTooLong) && c.o.SkipLong {
+			c.garbage(ctx, Message{}, Errorf(CodeParse, "a message of more than %d bytes", c.in.max))
+			if err = c.in.Skip(); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		m, fault := Parse(line)
+		c.mu.Lock()
+		c.reads++
+		c.mu.Unlock()
+		switch {
+		case fault != nil:
+			c.garbage(ctx, m, fault)
+		case m.IsRequest():
+			c.request(ctx, m)
+		case m.Method != "":
+			c.notification(m)
+		default:
+			c.answered(m)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *Conn) garbage(ctx context.Context, m Message, e *Error) {
+	if c.o.AnswerGarbage {
+		_ = c.send(ctx, Answer(m.ID, nil, e))
+	}
+	if c.o.Garbage != nil {
+		c.o.Garbage(e)
+	}
+}
+
+func (c *Conn) request(ctx context.Context, m Message) {
+	ctx, cancel := context.WithCancel(ctx)
+	key := string(m.ID.Canonical())
+	c.mu.Lock()
+	_, twice := c.inFlight[key]
+	busy := len(c.inFlight) >= c.o.MaxInFlight || c.bytes > 0 && c.bytes+m.Size > c.o.MaxBytes
+	if !twice && !busy {
+		c.inFlight[key], c.bytes = cancel, c.bytes+m.Size
+		c.working.Add(1)
+	}
+	c.mu.Unlock()
+	switch {
+	case twice:
+		_ = c.send(ctx, Answer(m.ID, nil, Errorf(CodeInvalid, "the id belongs to a request that is not answered yet")))
+		cancel()
+	case busy:
+		_ = c.send(ctx, Answer(m.ID, nil, Errorf(CodeBusy, "too much is being answered already; ask again later")))
+		cancel()
+	case c.o.Inline != nil && c.o.Inline(m.Method):
+		c.answer(ctx, cancel, key, m)
+	default:
+		go c.answer(ctx, cancel, key, m)
+	}
+}
+
+// answer makes the answer and sends it, unless the request was cancelled meanwhile: then nobody
+// waits for one.
+func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string, m Message) {
+	defer c.working.Done()
+	defer cancel()
+	var result any
+	var err error = Errorf(CodeNoMethod, "no such method")
+	if c.o.Request != nil {
+		result, err = c.o.Request(ctx, m)
+	}
+	c.mu.Lock()
+	delete(c.inFlight, key)
+	c.bytes -= m.Size
+	c.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	var fault *Error
+	if err != nil && !errors.As(err, &fault) {
+		fault = Errorf(CodeInternal, "the request failed")
+	}
+	if fault != nil {
+		result = nil
+	}
+	_ = c.send(ctx, Answer(m.ID, result, fault))
+}
+
+func (c *Conn) notification(m Message) {
+	switch m.Method {
+	case "notifications/cancelled":
+		if id := m.Param("requestId"); !id.IsZero() {
+			c.mu.Lock()
+			cancel := c.inFlight[string(id.Canonical())]
+			c.mu.Unlock()
+			if cancel != nil {
+				cancel()
+			}
+		}
+	case "notifications/progress":
+		c.progress(m)
+	default:
+		if c.o.Notify != nil {
+			c.o.Notify(m)
+		}
+	}
+}
+
+// progress hands numbers to the request whose token they carry, while it waits. The message that
+// may come along is dropped: it is text that nobody has redacted.
+func (c *Conn) progress(m Message) {
+	token := m.Param("progressToken")
+	if token.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	p := c.pending[string(token.Canonical())]
+	c.mu.Unlock()
+	if p == nil || p.progress == nil {
+		return
+	}
+	var done, total float64
+	if m.Param("progress").Decode(&done) != nil {
+		return
+	}
+	if t := m.Param("total"); !t.IsZero() && t.Decode(&total) != nil {
+		return
+	}
+	p.progress(done, total)
+}
+
+// answered hands an answer to the request that waits for it; any other is dropped.
+func (c *Conn) answered(m Message) {
+	key := string(m.ID.Canonical())
+	c.mu.Lock()
+	p := c.pending[key]
+	delete(c.pending, key)
+	c.mu.Unlock()
+	if p != nil {
+		p.answer <- m // has room for the one answer
+	}
+}
+
+// send queues a frame. It waits while the other side does not read.
+func (c *Conn) send(ctx context.Context, b []byte) error {
+	select {
+	case c.out <- b:
+		return nil
+	case <-c.done:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Notify sends a notification, or drops it when the other side does not read.
+func (c *Conn) Notify(method string, params any) bool {
+	b, err := Request(wire.Value{}, method, params)
+	if err != nil {
+		return false
+	}
+	select {
+	case c.out <- b:
+		return true
+	default:
+		return false
+	}
+}
+
+// Call asks and waits for the answer: the result, an *Error, ErrClosed or the error of ctx. When ctx
+// ends first the other side is told, and an answer that still comes is dropped. The params are made
+// from the request's id, which is also its progress token; progress may be nil and must not block.
+func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (wire.Value, error) {
+	c.mu.Lock()
+	c.next++
+	n := c.next
+	key := strconv.FormatInt(n, 10)
+	p := &pending{answer: make(chan Message, 1), progress: progress}
+	c.pending[key] = p
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.pending, key)
+		c.mu.Unlock()
+	}()
+	id, err := wire.Parse([]byte(key))
+	if err != nil {
+		return wire.Value{}, errors.Join(ErrNotSent, err)
+	}
+	var b []byte
+	if params == nil {
+		b, err = Request(id, method, nil)
+	} else {
+		b, err = Request(id, method, params(n))
+	}
+	if err == nil && len(b) > MaxFrame {
+		err = fmt.Errorf("a request of %d bytes: at most %d are sent", len(b), MaxFrame)
+	}
+	if err == nil {
+		err = c.send(ctx, b)
+	}
+	if err != nil {
+		return wire.Value{}, errors.Join(ErrNotSent, err)
+	}
+	select {
+	case m := <-p.answer:
+		return m.Result, asError(m.Err)
+	case <-ctx.Done():
+		c.Notify("notifications/cancelled", map[string]any{"requestId": n})
+		return wire.Value{}, ctx.Err()
+	case <-c.done:
+		select {
+		case m := <-p.answer: // it came just before the end
+			return m.Result, asError(m.Err)
+		default:
+			return wire.Value{}, ErrClosed
+		}
+	}
+}
+
+// asError keeps a nil *Error from becoming an error that is not nil.
+func asError(e *Error) error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+// Reads returns how many messages have been read: a side that says nothing at all reads as a
+// number that does not grow.
+func (c *Conn) Reads() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reads
+}

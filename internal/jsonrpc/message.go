@@ -1,0 +1,169 @@
+// Package jsonrpc is JSON-RPC 2.0 as MCP speaks it: one message to a line, read strictly and once,
+// raw JSON kept, both sides asking and answering. It knows frames and ids; what the methods mean is
+// its users' business.
+package jsonrpc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"waldo/internal/wire"
+)
+
+// The error codes of JSON-RPC 2.0 §5.1, and those that MCP 2026-07-28 adds.
+const (
+	CodeParse       = -32700
+	CodeInvalid     = -32600
+	CodeNoMethod    = -32601
+	CodeParams      = -32602
+	CodeInternal    = -32603
+	CodeBusy        = -32000 // ours: too much in flight
+	CodeCapability  = -32021 // MCP: the client lacks a capability
+	CodeUnsupported = -32022 // MCP: the revision is not spoken here
+)
+
+// Error is an error answer. Its message is shown to the other side.
+type Error struct {
+	Code    int        `json:"code"`
+	Message string     `json:"message"`
+	Data    wire.Value `json:"data,omitzero"`
+}
+
+// Error returns the code and the message.
+func (e *Error) Error() string { return fmt.Sprintf("JSON-RPC error %d: %s", e.Code, e.Message) }
+
+// Errorf makes an error answer.
+func Errorf(code int, format string, a ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, a...)}
+}
+
+// Message is a request (with ID and Method), a notification (Method alone) or an answer (ID alone).
+type Message struct {
+	ID     wire.Value // a string or a number; the zero Value for a notification
+	Method string
+	Params wire.Value // an object, or the zero Value
+	Result wire.Value
+	Err    *Error
+	Size   int // bytes of the frame
+}
+
+// IsRequest reports whether m asks for an answer.
+func (m Message) IsRequest() bool { return m.Method != "" && !m.ID.IsZero() }
+
+// Param returns one member of the parameters, the zero Value where it is absent.
+func (m Message) Param(name string) wire.Value {
+	members, _ := m.Params.Members()
+	return members[name]
+}
+
+// Parse reads one frame. What it refuses, it refuses with the error to answer: bad JSON (duplicate
+// names, invalid UTF-8, nesting deeper than wire.MaxDepth) with CodeParse, and what is JSON but no
+// message of JSON-RPC 2.0 with CodeInvalid. Names match exactly; a batch is no message (MCP
+// 2025-06-18 removed it). The id of a refused request is in the Message where it could be read.
+func Parse(frame []byte) (Message, *Error) {
+	v, err := wire.Parse(frame)
+	if err != nil {
+		return Message{}, Errorf(CodeParse, "not one strict JSON value")
+	}
+	members, ok := v.Members()
+	if !ok {
+		return Message{}, Errorf(CodeInvalid, "a message is one JSON object")
+	}
+	m := Message{Size: len(frame)}
+	if id, has := members["id"]; has {
+		if id.Kind() != '"' && id.Kind() != '0' {
+			return m, Errorf(CodeInvalid, "an id is a string or a number")
+		}
+		m.ID = id
+	}
+	if version, _ := members["jsonrpc"].Text(); version != "2.0" {
+		return m, Errorf(CodeInvalid, `"jsonrpc" must be "2.0"`)
+	}
+	if method, has := members["method"]; has {
+		return parseAsk(m, method, members)
+	}
+	return parseAnswer(m, members)
+}
+
+func parseAsk(m Message, method wire.Value, members map[string]wire.Value) (Message, *Error) {
+	name, ok := method.Text()
+	if !ok || name == "" {
+		return m, Errorf(CodeInvalid, "a method is a string")
+	}
+	if _, has := members["result"]; has {
+		return m, Errorf(CodeInvalid, "a request has no result")
+	}
+	if p, has := members["params"]; has && p.Kind() != 'n' {
+		if p.Kind() != '{' {
+			return m, Errorf(CodeInvalid, "params are an object")
+		}
+		m.Params = p
+	}
+	m.Method = name
+	return m, nil
+}
+
+func parseAnswer(m Message, members map[string]wire.Value) (Message, *Error) {
+	result, hasResult := members["result"]
+	fault, hasError := members["error"]
+	if m.ID.IsZero() || hasResult == hasError {
+		return m, Errorf(CodeInvalid, "neither a request nor an answer")
+	}
+	if hasResult {
+		m.Result = result
+		return m, nil
+	}
+	parts, _ := fault.Members()
+	m.Err = &Error{Code: CodeInternal, Data: parts["data"]}
+	m.Err.Message, _ = parts["message"].Text()
+	if code, has := parts["code"]; has && code.Kind() == '0' {
+		_ = code.Decode(&m.Err.Code) // a code that is no integer stays CodeInternal
+	}
+	return m, nil
+}
+
+type frame struct {
+	Version string     `json:"jsonrpc"`
+	ID      wire.Value `json:"id,omitzero"`
+	Method  string     `json:"method,omitempty"`
+	Params  any        `json:"params,omitempty"`
+	Result  any        `json:"result,omitempty"`
+	Error   *Error     `json:"error,omitempty"`
+}
+
+// Request makes the frame of a request, or of a notification when the id is the zero Value.
+func Request(id wire.Value, method string, params any) ([]byte, error) {
+	return encode(frame{ID: id, Method: method, Params: params})
+}
+
+// Answer makes the frame of an answer. The zero id, of a request that had none to read, is null.
+func Answer(id wire.Value, result any, fault *Error) []byte {
+	if id.IsZero() {
+		id = null
+	}
+	f := frame{ID: id, Result: result, Error: fault}
+	if fault == nil && result == nil {
+		f.Result = struct{}{}
+	}
+	b, err := encode(f)
+	if err != nil { // a result that cannot be encoded is our own mistake
+		b, _ = encode(frame{ID: id, Error: Errorf(CodeInternal, "the answer could not be encoded")})
+	}
+	return b
+}
+
+var null, _ = wire.Parse([]byte("null"))
+
+// encode writes one line. The encoder removes the white space of raw values, line breaks included,
+// so that nothing inside a message ever starts another one.
+func encode(f frame) ([]byte, error) {
+	f.Version = "2.0"
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(f); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,277 @@
+package redact
+
+import (
+	"bytes"
+	"slices"
+)
+
+// find is a part of a view that shows personal data or a secret by its form.
+type find struct {
+	span
+	class class
+}
+
+// detect returns what the view shows by its form, in the order of the text.
+func (p *pass) detect(v []byte) []find {
+	d := detector{v: v, on: p.classes}
+	for i := 0; i < len(v); {
+		i = max(i+1, d.at(i))
+	}
+	return d.found
+}
+
+// detector walks over a view once.
+type detector struct {
+	v     []byte
+	on    map[class]bool
+	found []find
+}
+
+func (d *detector) add(start, end int, c class) int {
+	if c == "secrets" || d.on[c] {
+		d.found = append(d.found, find{span{start, end}, c})
+	}
+	return end
+}
+
+// at looks at one place and returns where to go on.
+func (d *detector) at(i int) int {
+	switch c := d.v[i]; {
+	case c == '@':
+		return d.mail(i)
+	case isDigit(c), c == '+', c == '(':
+		return d.digits(i)
+	case isAlpha(c):
+		return d.word(i)
+	case c == '-' && bytes.HasPrefix(d.v[i:], []byte("-----BEGIN")):
+		return d.pem(i)
+	case c == ':' && bytes.HasPrefix(d.v[i:], []byte("://")):
+		return d.userinfo(i)
+	}
+	return i + 1
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isAlnum(c byte) bool { return isDigit(c) || isAlpha(c) }
+
+// mail finds an address around the @ at i.
+func (d *detector) mail(i int) int {
+	start, end := i, i+1
+	for start > 0 && (isAlnum(d.v[start-1]) || d.v[start-1] >= 0x80 || bytes.IndexByte([]byte("._%+-!#$*/?^`{|}~"), d.v[start-1]) >= 0) {
+		start--
+	}
+	for start < i && bytes.IndexByte([]byte("./?#!*-"), d.v[start]) >= 0 {
+		start++
+	}
+	for end < len(d.v) && (isAlnum(d.v[end]) || d.v[end] >= 0x80 || d.v[end] == '.' || d.v[end] == '-') {
+		end++
+	}
+	for end > i+1 && (d.v[end-1] == '.' || d.v[end-1] == '-') {
+		end--
+	}
+	dot := bytes.LastIndexByte(d.v[i:end], '.')
+	if start == i || dot < 2 || end-(i+dot) < 3 || isDigit(d.v[i+dot+1]) {
+		return i + 1
+	}
+	if end < len(d.v) && d.v[end] == ':' && string(d.v[start:i]) == "git" {
+		return end // git@github.com:x/y.git is a place, not a person
+	}
+	return d.add(start, end, email)
+}
+
+// pem finds a private key in armour, up to its end line or as far as it goes.
+func (d *detector) pem(i int) int {
+	line := d.v[i:min(len(d.v), i+100)]
+	if e := bytes.Index(line[10:], []byte("-----")); e < 0 || !bytes.Contains(line[:10+e], []byte("PRIVATE KEY")) {
+		return i + 10
+	}
+	e := bytes.Index(d.v[i:], []byte("-----END"))
+	if e < 0 {
+		return d.add(i, len(d.v), "secrets")
+	}
+	tail := bytes.Index(d.v[i+e+8:], []byte("-----"))
+	if tail < 0 {
+		return d.add(i, len(d.v), "secrets")
+	}
+	return d.add(i, i+e+8+tail+5, "secrets")
+}
+
+// userinfo finds the password in scheme://user:password@host.
+func (d *detector) userinfo(i int) int {
+	start := i + 3
+	end := start
+	for end < len(d.v) && end-start < 512 && d.v[end] > ' ' && bytes.IndexByte([]byte("/\"'<>"), d.v[end]) < 0 {
+		end++
+	}
+	at := bytes.LastIndexByte(d.v[start:end], '@')
+	colon := bytes.IndexByte(d.v[start:end], ':')
+	if at < 0 || colon < 0 || colon > at || at-colon < 2 || placeholder(d.v[start+colon+1:start+at]) {
+		return start
+	}
+	return d.add(start+colon+1, start+at, "secrets")
+}
+
+// boundary reports whether a word may start at i.
+func (d *detector) boundary(i int) bool { return i == 0 || !isAlnum(d.v[i-1]) }
+
+// group is a run of digits.
+type group struct{ start, end int }
+
+// digits reads groups of digits from i, with at most two separators between, and says what they
+// are.
+func (d *detector) digits(i int) int {
+	if i > 0 && isAlnum(d.v[i-1]) {
+		return d.skipAlnum(i)
+	}
+	groups, end := d.groups(i)
+	if len(groups) == 0 {
+		return i + 1
+	}
+	for n := len(groups); n > 0; n-- {
+		last := groups[n-1].end
+		if last < len(d.v) && (isAlpha(d.v[last]) || d.v[last] == '_') {
+			continue
+		}
+		if c := d.classify(i, groups[:n]); c != "" && d.on[c] {
+			return d.add(i, last, c)
+		}
+	}
+	_ = end
+	return groups[0].end
+}
+
+func (d *detector) skipAlnum(i int) int {
+	for i < len(d.v) && isAlnum(d.v[i]) {
+		i++
+	}
+	return i
+}
+
+func (d *detector) groups(i int) ([]group, int) {
+	var gs []group
+	for j := i; j < len(d.v) && len(gs) < 10; {
+		sep := j
+		for j < len(d.v) && j-sep < 3 && bytes.IndexByte([]byte(" -.()+/\t\n:"), d.v[j]) >= 0 {
+			j++
+		}
+		start := j
+		for j < len(d.v) && isDigit(d.v[j]) {
+			j++
+		}
+		if j == start {
+			break
+		}
+		gs = append(gs, group{start, j})
+	}
+	if len(gs) == 0 {
+		return nil, i
+	}
+	return gs, gs[len(gs)-1].end
+}
+
+// classify says what groups of digits starting with the text at i are, or "".
+func (d *detector) classify(i int, gs []group) class {
+	var digits []byte
+	for _, g := range gs {
+		digits = append(digits, d.v[g.start:g.end]...)
+	}
+	switch {
+	case d.isCard(digits, gs):
+		return card
+	case d.isSSN(digits, gs):
+		return ssn
+	case d.isIP(gs):
+		return ip
+	case d.isPhone(i, digits, gs):
+		return phone
+	}
+	return ""
+}
+
+// separators returns what stands between groups, and whether it is the same everywhere.
+func (d *detector) separators(gs []group) (string, bool) {
+	sep := ""
+	for k := 1; k < len(gs); k++ {
+		s := string(d.v[gs[k-1].end:gs[k].start])
+		if k > 1 && s != sep {
+			return "", false
+		}
+		sep = s
+	}
+	return sep, true
+}
+
+// isCard accepts 13 to 19 digits of a payment card: a first digit in use, a sound check digit
+// (ISO/IEC 7812-1) and one kind of separator.
+func (d *detector) isCard(n []byte, gs []group) bool {
+	if len(n) < 13 || len(n) > 19 || n[0] < '2' || n[0] > '6' && n[0] != '8' || !luhn(n) {
+		return false
+	}
+	sep, same := d.separators(gs)
+	return same && !slices.Contains([]string{":", "/", "(", ")"}, sep) && (len(gs) == 1 || len(gs) >= 3)
+}
+
+func luhn(n []byte) bool {
+	sum := 0
+	for i := range n {
+		v := int(n[len(n)-1-i] - '0')
+		if i%2 == 1 {
+			if v *= 2; v > 9 {
+				v -= 9
+			}
+		}
+		sum += v
+	}
+	return sum%10 == 0 && bytes.Count(n, n[:1]) < len(n)
+}
+
+// isSSN accepts a United States social security number: groups of three, two and four digits with
+// numbers that are given out; without any separator only with a leading zero, since nine plain
+// digits are more often something else.
+func (d *detector) isSSN(n []byte, gs []group) bool {
+	if len(n) != 9 || string(n[:3]) == "000" || string(n[:3]) == "666" || n[0] == '9' || string(n[3:5]) == "00" || string(n[5:]) == "0000" {
+		return false
+	}
+	sep, same := d.separators(gs)
+	if len(gs) > 1 && (!same || !slices.Contains([]string{"-", " ", "."}, sep)) {
+		return false
+	}
+	var size []int
+	for _, g := range gs {
+		size = append(size, g.end-g.start)
+	}
+	switch {
+	case slices.Equal(size, []int{3, 2, 4}):
+		return true
+	case slices.Equal(size, []int{3, 6}), slices.Equal(size, []int{5, 4}):
+		return sep == "-" && n[0] == '0'
+	}
+	return len(gs) == 1 && n[0] == '0'
+}
+
+// isIP accepts four numbers of at most 255 with dots between and none around.
+func (d *detector) isIP(gs []group) bool {
+	sep, same := d.separators(gs)
+	if len(gs) != 4 || !same || sep != "." {
+		return false
+	}
+	for _, g := range gs {
+		n := d.v[g.start:g.end]
+		if len(n) > 3 || len(n) == 3 && string(n) > "255" {
+			return false
+		}
+	}
+	return true
+}
+
+// isPhone accepts an international number, "+" and 7 to 15 digits, and the usual national forms.
+func (d *detector) isPhone(i int, n []byte, gs []group) bool {
+	if d.v[i] == '+' {
+		return gs[0].start <= i+2 && len(n) >= 7 && len(n) <= 15
+	}
+	if len(n) < 7 || len(n) > 12 {
+		return false
+	}
+	return d.national(i, n, gs)
+}

@@ -1,0 +1,318 @@
+// Package redact hides from the agent what it must not see: known secrets in any encoding, what
+// looks like a secret, and personal data, which it replaces with masks or with tokens of the
+// session and puts back for the tools that may see it. It also cleans text of what nobody sees.
+package redact
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/policy"
+	"waldo/internal/secret"
+	"waldo/internal/wire"
+)
+
+// secretMask stands where a secret was.
+const secretMask = "[SECRET]"
+
+// Vaults keeps the tokens of every session; *session.Manager is one.
+type Vaults interface {
+	// Token returns the token for a value, or false where the value must be masked.
+	Token(s call.Session, class, value string) (string, bool)
+	// Value returns what a token of that session stands for.
+	Value(s call.Session, token string) (string, bool)
+}
+
+// Registry holds the secrets that waldo knows. The zero Registry is empty and ready to use.
+type Registry struct {
+	mu       sync.Mutex
+	secrets  map[secret.Ref]string
+	compiled atomic.Pointer[matcher]
+}
+
+// Add makes a secret known under its name, replacing the one of that name. A secret of fewer than
+// six bytes is hidden only where it is the whole of a JSON string: the error says so to the
+// operator, and the secret is known all the same.
+func (g *Registry) Add(name secret.Ref, v secret.Value) error {
+	s := v.Reveal()
+	if s == "" {
+		return fmt.Errorf("secret %s: empty, so there is nothing to hide", name)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.secrets == nil {
+		g.secrets = map[secret.Ref]string{}
+	}
+	if g.secrets[name] != s {
+		g.secrets[name] = s
+		g.compiled.Store(nil)
+	}
+	if len(s) < minSecret {
+		return fmt.Errorf("secret %s: %d bytes are too few to be found inside other text; use at least %d", name, len(s), minSecret)
+	}
+	return nil
+}
+
+// Remove forgets a secret.
+func (g *Registry) Remove(name secret.Ref) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.secrets, name)
+	g.compiled.Store(nil)
+}
+
+// matcher compiles the secrets when they have changed.
+func (g *Registry) matcher() *matcher {
+	if m := g.compiled.Load(); m != nil {
+		return m
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m := g.compiled.Load(); m != nil {
+		return m
+	}
+	all := make([]string, 0, len(g.secrets))
+	for _, s := range g.secrets {
+		all = append(all, s)
+	}
+	m := newMatcher(all)
+	g.compiled.Store(m)
+	return m
+}
+
+// Redactor hides and restores. Known, Vaults and Spill are set once, before it is used.
+type Redactor struct {
+	Known  *Registry // nil: no secrets are known
+	Vaults Vaults    // nil: personal data is masked
+	// Spill keeps what a result had no room for in the session's workspace, redacted, and returns
+	// the path under which the agent finds it. nil: it is lost, and the result says so.
+	Spill func(s call.Session, name string, data []byte) (path string, err error)
+
+	rules atomic.Pointer[contract.Redaction]
+}
+
+// New returns a redactor under the rules of a configuration.
+func New(rules contract.Redaction, known *Registry, vaults Vaults) *Redactor {
+	r := &Redactor{Known: known, Vaults: vaults}
+	r.Configure(rules)
+	return r
+}
+
+// Configure puts the rules of a new configuration in force.
+func (r *Redactor) Configure(rules contract.Redaction) {
+	rules.Model = slices.Clone(rules.Model)
+	r.rules.Store(&rules)
+}
+
+// Class is a sort of personal data: the word of a contract.
+type class = string
+
+// The classes that a contract may name, besides "secrets", which are always hidden.
+const (
+	email  class = "email"
+	phone  class = "phone"
+	ssn    class = "ssn"
+	card   class = "credit_card"
+	name   class = "name"   // only in fields of JSON named for a person
+	iban   class = "iban"   // with a sound check
+	wallet class = "crypto" // addresses of Bitcoin
+	ip     class = "ip"
+)
+
+// Classes returns every word that redaction understands in a configuration or contract.
+func Classes() []string {
+	return []string{"secrets", email, phone, ssn, card, name, iban, wallet, ip}
+}
+
+// pass is one way through a text: what is hidden and what stands in its place.
+type pass struct {
+	known    *matcher
+	classes  map[class]bool
+	token    func(class, value string) (string, bool) // nil: masks
+	literals func(token string) (string, bool)        // what stands for text that looks like a token; nil: itself
+	clean    bool
+}
+
+// pass prepares the redaction of what a call shows. Nothing configured hides every class that the
+// documentation lists as the default: secrets, email, phone, ssn and credit_card.
+func (r *Redactor) pass(c contract.Contract) *pass {
+	p := &pass{classes: map[class]bool{}, clean: true, known: newMatcherOf(r.Known)}
+	rules := r.rules.Load()
+	model := []string{email, phone, ssn, card}
+	if rules != nil && rules.Model != nil {
+		model = rules.Model
+	}
+	for _, w := range model {
+		p.classes[w] = true
+	}
+	for _, w := range c.Redact {
+		p.classes[w] = true
+	}
+	return p
+}
+
+func newMatcherOf(g *Registry) *matcher {
+	if g == nil {
+		return noSecrets()
+	}
+	return g.matcher()
+}
+
+var noSecrets = sync.OnceValue(func() *matcher { return newMatcher(nil) })
+
+// show returns the pass for what the model of a session sees of a call.
+func (r *Redactor) show(d policy.Decision) *pass {
+	p := r.pass(d.Contract)
+	rules := r.rules.Load()
+	if rules == nil || !rules.Tokens || r.Vaults == nil {
+		return p
+	}
+	p.classes[name] = true
+	s := d.Call.Session
+	p.token = func(c class, v string) (string, bool) { return r.Vaults.Token(s, strings.ToUpper(c), v) }
+	if d.Contract.Transport != contract.SandboxedExec { // the agent's own code prints the tokens it was given
+		asked := string(d.Call.Args.Raw())
+		p.literals = func(t string) (string, bool) {
+			if strings.Contains(asked, t) {
+				return "", false
+			}
+			return r.Vaults.Token(s, "TEXT", t)
+		}
+	}
+	return p
+}
+
+// mask returns what stands in the place of a value.
+func (p *pass) mask(c class, value string) string {
+	if c == "secrets" {
+		return secretMask
+	}
+	if p.token != nil {
+		if t, ok := p.token(c, value); ok {
+			return t
+		}
+	}
+	return "[" + strings.ToUpper(c) + "]"
+}
+
+// edit is a replacement of a part of a text.
+type edit struct {
+	span
+	text string
+}
+
+// maxRounds is how often a text is looked at again after something was hidden in it.
+const maxRounds = 4
+
+// text returns s with everything hidden that the pass hides.
+func (p *pass) text(s string) string {
+	if p.clean {
+		s = Clean(s)
+	}
+	if p.known.short[s] {
+		return secretMask
+	}
+	return p.secrets(p.personal(p.secrets(s)))
+}
+
+// secrets returns s without any known secret.
+func (p *pass) secrets(s string) string {
+	for range maxRounds {
+		spans := p.known.spans([]byte(s))
+		if len(spans) == 0 {
+			return s
+		}
+		edits := make([]edit, 0, len(spans))
+		for _, sp := range spans {
+			edits = append(edits, edit{sp, secretMask})
+		}
+		s = apply(s, edits)
+	}
+	if p.known.has([]byte(s)) {
+		return secretMask // hiding brings a secret forth again: nothing of the text is shown
+	}
+	return s
+}
+
+// personal hides what the text shows by its form: secrets of known makes and personal data.
+func (p *pass) personal(s string) string {
+	edits := p.byForm([]byte(s))
+	if p.literals != nil {
+		edits = append(edits, p.foreign(s)...)
+	}
+	return apply(s, edits)
+}
+
+// edits returns all that the pass would hide in t, known secrets and what shows by its form.
+func (p *pass) edits(t []byte) []edit {
+	out := p.byForm(t)
+	for _, s := range p.known.spans(t) {
+		out = append(out, edit{s, secretMask})
+	}
+	return out
+}
+
+// byForm looks at what the escapes of t stand for and returns the edits in t itself.
+func (p *pass) byForm(t []byte) []edit {
+	v, pos := t, []int32(nil)
+	for range viewDepth {
+		if !escaped(v) {
+			break
+		}
+		if pos == nil {
+			pos = identity(len(t))
+		}
+		v, pos = view(v, pos)
+	}
+	var edits []edit
+	for _, f := range p.detect(v) {
+		at := f.span
+		if pos != nil {
+			at = original(f.span, pos)
+		}
+		edits = append(edits, edit{at, p.mask(f.class, string(v[f.start:f.end]))})
+	}
+	return edits
+}
+
+// apply makes the edits, of which a later one gives way to an earlier one that it overlaps, but
+// for the rest of its part.
+func apply(s string, edits []edit) string {
+	if len(edits) == 0 {
+		return s
+	}
+	slices.SortStableFunc(edits, func(a, b edit) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end))
+	})
+	var b strings.Builder
+	at := 0
+	for _, e := range edits {
+		if e.start >= at {
+			b.WriteString(s[at:e.start])
+			b.WriteString(e.text)
+		}
+		at = max(at, e.end)
+	}
+	b.WriteString(s[at:])
+	return b.String()
+}
+
+// Args returns the arguments of a decision as the log may keep them: no secret and no personal
+// data, only masks and the tokens that the model wrote. It is the zero Value where they cannot be
+// shown at all.
+func (r *Redactor) Args(d policy.Decision) wire.Value {
+	p := r.pass(d.Contract)
+	p.clean = false
+	p.classes[name] = true
+	v, err := wire.Parse(p.json(d.Call.Args.Raw()))
+	if err != nil {
+		return wire.Value{}
+	}
+	return v
+}

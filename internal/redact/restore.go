@@ -1,0 +1,114 @@
+package redact
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/policy"
+)
+
+// Restore returns the arguments of the call with the session's tokens put back in the strings
+// where the contract may see what they stand for. Names of members are left, and so is every
+// token that stands for nothing in this session or is written otherwise than it was given.
+//
+// A contract may see a class of personal data if it has a redact key that does not list it.
+// Without that key only a write does, and never code of the agent's own.
+func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
+	raw := d.Call.Args.Raw()
+	if r.Vaults == nil || !strings.Contains(string(raw), "_") {
+		return d.Call.Args, nil
+	}
+	all, err := leaves(raw)
+	if err != nil {
+		return call.Args{}, fmt.Errorf("restoring the arguments: %w", err)
+	}
+	var edits []edit
+	for _, l := range all {
+		if l.key || l.kind != '"' {
+			continue
+		}
+		old := unquote(raw[l.start:l.end])
+		text := r.restored(d, old)
+		if text == old {
+			continue
+		}
+		q, err := jsontext.AppendQuote(nil, text)
+		if err != nil {
+			return call.Args{}, fmt.Errorf("restoring the arguments: %w", err)
+		}
+		edits = append(edits, edit{l.span, string(q)})
+	}
+	if len(edits) == 0 {
+		return d.Call.Args, nil
+	}
+	a, err := call.ParseArgs([]byte(apply(string(raw), edits)))
+	if err != nil {
+		return call.Args{}, fmt.Errorf("restoring the arguments: %w", err)
+	}
+	return a, nil
+}
+
+// restored puts the tokens of one string back, once: a value that looks like a token stays.
+func (r *Redactor) restored(d policy.Decision, s string) string {
+	var edits []edit
+	for _, t := range tokens(s) {
+		c := strings.ToLower(s[t.start+1 : strings.LastIndexByte(s[:t.end], '_')])
+		if c != "text" && !maySee(d.Contract, c) {
+			continue
+		}
+		if v, ok := r.Vaults.Value(d.Call.Session, s[t.start:t.end]); ok {
+			edits = append(edits, edit{t, v})
+		}
+	}
+	return apply(s, edits)
+}
+
+// maySee reports whether a contract's tool is given the values of a class.
+func maySee(c contract.Contract, class string) bool {
+	_, written := c.Keys["redact"]
+	if written || c.Redact != nil {
+		return !slices.Contains(c.Redact, class)
+	}
+	return c.Mode == contract.Write && c.Transport != contract.SandboxedExec && c.Transport != ""
+}
+
+// tokens returns where text of the form of a token stands: "[", a class in capitals, "_", a
+// number from 1, "]".
+func tokens(s string) []span {
+	var out []span
+	for i := 0; i < len(s); i++ {
+		if s[i] != '[' {
+			continue
+		}
+		j := i + 1
+		for j < len(s) && (s[j] >= 'A' && s[j] <= 'Z' || s[j] == '_') {
+			j++
+		}
+		n := j
+		for n < len(s) && isDigit(s[n]) {
+			n++
+		}
+		if j-i >= 3 && s[j-1] == '_' && n > j && n-j <= 9 && s[j] != '0' && n < len(s) && s[n] == ']' {
+			out = append(out, span{i, n + 1})
+			i = n
+		}
+	}
+	return out
+}
+
+// foreign returns the edits for text of a tool that only looks like a token of ours. It gets a
+// token of its own, so that handing it on gives the tool's text and never somebody's value.
+func (p *pass) foreign(s string) []edit {
+	var out []edit
+	for _, t := range tokens(s) {
+		if mine, ok := p.literals(s[t.start:t.end]); ok {
+			out = append(out, edit{t, mine})
+		}
+	}
+	return out
+}

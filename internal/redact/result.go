@@ -1,0 +1,191 @@
+package redact
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"waldo/internal/call"
+	"waldo/internal/facts"
+	"waldo/internal/policy"
+	"waldo/internal/wire"
+)
+
+// DefaultBudget is how many bytes of a result are shown where the contract names no number.
+const DefaultBudget = 32 << 10
+
+// maxBlock is how many bytes an image, audio or resource may have where the budget is smaller:
+// its bytes are no text that a model reads.
+const maxBlock = 1 << 20
+
+// Result returns the outcome as the agent sees it: cleaned, redacted, marked with its trust, and
+// cut to the contract's response budget, which holds for the content, the structured content and
+// the output in the facts, each on its own. What has no room goes to Spill.
+func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
+	p := r.show(d)
+	b := budget{r: r, d: d, max: d.Contract.ResponseBudget}
+	if b.max <= 0 {
+		b.max = DefaultBudget
+	}
+	f := p.facts(o.Facts)
+	f.CallID, f.DecisionID = d.Call.ID, d.ID
+	f.Status = status(o)
+	res := call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: f.Status, IsError: o.IsError || f.Status != facts.OK,
+		Trust: trust(d, o), Why: slices.Clone(d.Reasons)}
+	f.Stdout = b.stream("stdout", f.Stdout, b.max, &f.Truncated.Stdout)
+	f.Stderr = b.stream("stderr", f.Stderr, max(b.max-len(f.Stdout), b.max/2), &f.Truncated.Stderr)
+	res.Facts = f
+	res.Content = b.content(p, o.Content)
+	if !o.Structured.IsZero() {
+		res.Structured = b.structured(p.json(o.Structured.Raw()))
+	}
+	return res
+}
+
+// status is what the facts say, which the tool's own word may only make worse. Nothing known and
+// nothing returned is a failure.
+func status(o call.Outcome) facts.Status {
+	s := o.Facts.Status
+	switch {
+	case s == "" && len(o.Content) == 0 && o.Structured.IsZero():
+		return facts.Failed
+	case o.IsError && (s == "" || s == facts.OK):
+		return facts.Failed
+	case s == "":
+		return facts.OK
+	}
+	return s
+}
+
+// trust is the outcome's own, unless the contract names another.
+func trust(d policy.Decision, o call.Outcome) call.Trust {
+	switch d.Contract.Trust {
+	case "":
+		return o.Trust
+	case "trusted":
+		return call.Trusted
+	case "partial":
+		return call.Partial
+	}
+	return call.Untrusted
+}
+
+// facts hides and cleans in every string that a guest or a tool may have written.
+func (p *pass) facts(f facts.Facts) facts.Facts {
+	f.Stdout, f.Stderr = p.text(f.Stdout), p.text(f.Stderr)
+	for _, l := range []*[]string{&f.Network.AllowedHosts, &f.Network.Contacted, &f.Network.Denied,
+		&f.Files.Read, &f.Files.Written, &f.Files.Artifacts, &f.Seen, &f.Warnings} {
+		*l = p.list(*l)
+	}
+	denials := make([]facts.Denial, 0, len(f.Denials))
+	for _, x := range f.Denials {
+		x.What = p.text(x.What)
+		denials = append(denials, x)
+	}
+	f.Denials = denials
+	return f
+}
+
+func (p *pass) list(l []string) []string {
+	out := make([]string, 0, len(l))
+	for _, s := range l {
+		out = append(out, p.text(s))
+	}
+	return out
+}
+
+// budget cuts one result.
+type budget struct {
+	r   *Redactor
+	d   policy.Decision
+	max int
+}
+
+// content hides and cuts the pieces of an answer. They share the budget in their order.
+func (b budget) content(p *pass, in []call.Content) []call.Content {
+	out := make([]call.Content, 0, len(in))
+	left := b.max
+	for i, c := range in {
+		if c.Type == "text" || c.Raw.IsZero() {
+			c = call.Content{Type: "text", Text: p.textOrJSON(c.Text)}
+			c.Text = b.cut(fmt.Sprintf("content-%d.txt", i+1), c.Text, left)
+			left -= min(left, len(c.Text))
+		} else {
+			c = b.block(p, c, i)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// block hides in the strings of an MCP content block, and spills one that is too large.
+func (b budget) block(p *pass, c call.Content, i int) call.Content {
+	raw := p.json(c.Raw.Raw())
+	if len(raw) > max(b.max, maxBlock) {
+		return call.Text(fmt.Sprintf("[%s of %d bytes not shown: more than %d. %s]", p.text(c.Type), len(raw), max(b.max, maxBlock),
+			b.spill(fmt.Sprintf("content-%d.json", i+1), raw)))
+	}
+	v, err := wire.Parse(raw)
+	if err != nil {
+		return call.Text("[a content block was withheld]")
+	}
+	return call.Content{Type: c.Type, Raw: v}
+}
+
+// textOrJSON redacts a text, by its members where it is a JSON object or array.
+func (p *pass) textOrJSON(s string) string {
+	if len(s) > 1 && (s[0] == '{' || s[0] == '[') {
+		if _, err := wire.Parse([]byte(s)); err == nil {
+			if j := string(p.json([]byte(s))); j != withheld {
+				return j
+			}
+		}
+	}
+	return p.text(s)
+}
+
+// structured returns the value, or where it is larger than the budget a summary in its place.
+func (b budget) structured(raw []byte) wire.Value {
+	if len(raw) > b.max {
+		note := map[string]any{"truncated": true, "bytes": len(raw), "budget_bytes": b.max, "rest": b.spill("structured.json", raw)}
+		raw, _ = json.Marshal(note) // strings and numbers encode
+	}
+	v, err := wire.Parse(raw)
+	if err != nil {
+		v, _ = wire.Parse([]byte(withheld))
+	}
+	return v
+}
+
+// stream cuts stdout or stderr and notes it.
+func (b budget) stream(name, s string, most int, cut *bool) string {
+	if len(s) > most {
+		*cut = true
+	}
+	return b.cut(name+".txt", s, most)
+}
+
+// cut returns at most most bytes of text, of whole characters, and says in their place where the
+// rest is. The words it adds come on top.
+func (b budget) cut(name, s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + fmt.Sprintf("\n[cut: %d of %d bytes shown. %s]", most, len(s), b.spill(name, []byte(s)))
+}
+
+// spill keeps data in the workspace and says where it is.
+func (b budget) spill(name string, data []byte) string {
+	if b.r.Spill == nil {
+		return "The rest was not kept."
+	}
+	path, err := b.r.Spill(b.d.Call.Session, b.d.Call.ID+"-"+name, data)
+	if err != nil {
+		return "The rest could not be kept."
+	}
+	return "All of it is in " + Clean(path) + "."
+}

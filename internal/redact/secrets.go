@@ -1,0 +1,304 @@
+package redact
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+)
+
+// make is one vendor's form of a secret: a prefix, then at least min characters of the alphabet.
+type form struct {
+	prefix string
+	more   string // characters of the rest besides letters and digits
+	min    int
+}
+
+// makes are the prefixes that vendors document for their keys and tokens. The sources are the
+// vendors' own pages; the lengths are the shortest seen, so that a longer kind is not missed.
+var makes = sync.OnceValue(func() map[string][]form {
+	all := []form{
+		{"ghp_", "_", 30}, {"gho_", "_", 30}, {"ghu_", "_", 30}, {"ghs_", "_", 30}, {"ghr_", "_", 30}, {"github_pat_", "_", 30},
+		{"glpat-", "-_.", 18}, {"gldt-", "-_", 18}, {"glrt-", "-_.", 18}, {"glft-", "-_", 18}, {"glptt-", "", 30}, {"glagent-", "-_", 30},
+		{"gloas-", "-_", 30}, {"glsoat-", "-_", 18}, {"glimt-", "-_", 18}, {"glffct-", "-_", 18}, {"glcbt-", "-_.", 18}, {"GR1348941", "-_", 20},
+		{"AKIA", "", 16}, {"ASIA", "", 16}, {"ABIA", "", 16}, {"ACCA", "", 16}, {"ABSK", "+/=", 60}, {"LTAI", "", 17},
+		{"xoxb-", "-", 10}, {"xoxp-", "-", 10}, {"xoxa-", "-", 8}, {"xoxr-", "-", 8}, {"xoxs-", "-", 10}, {"xoxo-", "-", 8}, {"xoxe-", "-", 20}, {"xoxe.", ".-", 20}, {"xapp-", "-", 20},
+		{"sk_live_", "", 10}, {"sk_test_", "", 10}, {"rk_live_", "", 10}, {"rk_test_", "", 10}, {"sk_prod_", "", 10}, {"rk_prod_", "", 10}, {"whsec_", "+/=", 20},
+		{"sk-", "-_", 20}, {"SG.", "-_.=", 40}, {"hf_", "", 30}, {"api_org_", "", 30}, {"npm_", "", 30}, {"pypi-", "-_", 40}, {"rubygems_", "", 40},
+		{"dop_v1_", "", 40}, {"doo_v1_", "", 40}, {"dor_v1_", "", 40}, {"dp.", ".", 36}, {"duffel_", "_-=", 40},
+		{"EZAK", "", 50}, {"EZTK", "", 50}, {"FLWPUBK_TEST-", "-", 10}, {"FLWSECK_TEST-", "-", 10}, {"fo1_", "-_", 40}, {"fm1", "-_+/=", 90}, {"fm2_", "-_+/=", 90},
+		{"glc_", "+/=", 30}, {"glsa_", "_", 36}, {"NRAK-", "-", 20}, {"NRII-", "-", 20}, {"NRJS-", "-", 15}, {"ntn_", "", 40}, {"secret_", "", 40},
+		{"pscale_pw_", "-_=.", 30}, {"pscale_tkn_", "-_=.", 30}, {"pscale_oauth_", "-_=.", 30}, {"PMAK-", "-", 50}, {"rdme_", "", 60}, {"shpat_", "", 30}, {"shpca_", "", 30}, {"shppa_", "", 30}, {"shpss_", "", 30},
+		{"sntrys_", "+/=_", 60}, {"sntryu_", "", 60}, {"sm_pat_", "", 16}, {"sm_sat_", "", 16}, {"sm_aat_", "", 16}, {"tfp_", "-_=.", 40}, {"xkeysib-", "-", 60},
+		{"dnkey-", "-_=", 40}, {"age1", "", 58}, {"AGE-SECRET-KEY-1", "", 58}, {"p8e-", "", 32}, {"AKCp", "", 60}, {"cmVmd", "", 55}, {"AQVN", "-_", 35}, {"YC", "_-", 38}, {"t1.", "-_.=", 60},
+		{"hvs.", "-_", 20}, {"hvb.", "-_", 20}, {"hvr.", "-_", 20}, {"sq0atp-", "-_", 20}, {"sq0csp-", "-_", 20}, {"EAAA", "-_", 50}, {"EAAC", "", 50}, {"EAAM", "", 50}, {"SK", "", 32},
+		{"AIza", "-_", 35}, {"ya29.", "-_", 20}, {"gsk_", "", 40}, {"pplx-", "", 40}, {"ops_eyJ", "+/=_-", 40}, {"tskey-", "-_", 20}, {"A3-", "-", 30}, {"lin_api_", "", 30}, {"dapi", "-", 32},
+		{"tvly-", "-", 20}, {"r8_", "", 30}, {"nvapi-", "-_", 40}, {"phc_", "", 40}, {"phx_", "", 40}, {"CLOJARS_", "", 50}, {"dckr_pat_", "-_", 20}, {"ATATT3", "-_=", 100}, {"ATCTT3", "-_=", 100}, {"oy2", "", 43},
+		{"key-", "", 32}, {"AP6", "", 10}, {"AKC", "", 10}, {"pat-na1-", "-", 30}, {"v1.0-", "-", 100}, {"figd_", "-_", 30}, {"HRKU-", "-", 30}, {"squ_", "", 40}, {"sqp_", "", 40}, {"sqa_", "", 40}, {"eyJrIjoi", "+/=", 40}, {"ZXlK", "+/=_-", 60},
+		{"live_", "-_=", 40}, {"test_", "", 35}, {"BSKY-", "-", 10}, {"jfrt@", "", 10}, {"xai-", "", 60}, {"AAAA", "+/=-_%", 100}, {"SCW", "", 17}, {"EAACEdEose0cBA", "", 20}, {"MTA", "-_.", 50}, {"s.", "", 24},
+	}
+	by := map[string][]form{}
+	for _, f := range all {
+		by[f.prefix[:2]] = append(by[f.prefix[:2]], f)
+	}
+	return by
+})
+
+// word looks at a word that starts at i: a vendor's token, a name that a secret is assigned to, or
+// an account number with letters. It returns where to go on.
+func (d *detector) word(i int) int {
+	if !d.boundary(i) {
+		return d.skipAlnum(i)
+	}
+	if end := d.vendor(i); end > i {
+		return end
+	}
+	end := i
+	for end < len(d.v) && (isAlnum(d.v[end]) || d.v[end] == '_' || d.v[end] == '-' || d.v[end] == '.') && end-i < 128 {
+		end++
+	}
+	if next := d.assigned(i, end); next > i {
+		return next
+	}
+	if next := d.scheme(i, end); next > i {
+		return next
+	}
+	if next := d.account(i); next > i {
+		return next
+	}
+	return d.skipAlnum(i)
+}
+
+// vendor finds a token of a known make, or a JSON Web Token (RFC 7519), at i.
+func (d *detector) vendor(i int) int {
+	if i+8 > len(d.v) {
+		return i
+	}
+	if end := d.jwt(i); end > i {
+		return d.add(i, end, "secrets")
+	}
+	for _, f := range makes()[string(d.v[i:i+2])] {
+		if !bytes.HasPrefix(d.v[i:], []byte(f.prefix)) {
+			continue
+		}
+		body := i + len(f.prefix)
+		end := body
+		for end < len(d.v) && (isAlnum(d.v[end]) || strings.IndexByte(f.more, d.v[end]) >= 0) {
+			end++
+		}
+		if end-body >= f.min && varied(d.v[body:end], f.prefix) {
+			return d.add(i, end, "secrets")
+		}
+	}
+	return i
+}
+
+// jwt returns the end of three base64url parts of which the first two are JSON objects.
+func (d *detector) jwt(i int) int {
+	end, dots := i, 0
+	if !bytes.HasPrefix(d.v[i:], []byte("ey")) {
+		return i
+	}
+	for end < len(d.v) && (isAlnum(d.v[end]) || bytes.IndexByte([]byte("-_./\\="), d.v[end]) >= 0) {
+		if d.v[end] == '.' {
+			if dots++; dots == 1 && !bytes.HasPrefix(d.v[end+1:], []byte("ey")) {
+				return i
+			}
+		}
+		end++
+	}
+	if dots < 2 || end-i < 30 {
+		return i
+	}
+	return end
+}
+
+// varied reports whether a token looks drawn by chance and not typed as an example.
+func varied(body []byte, prefix string) bool {
+	if prefix == "AP6" || prefix == "AKC" {
+		return true // JFrog gives the form and no more
+	}
+	if bytes.HasSuffix(body, []byte("EXAMPLE")) && len(body) < 20 {
+		return false
+	}
+	kinds := map[byte]bool{}
+	for _, c := range body {
+		kinds[c] = true
+	}
+	return len(kinds) >= 4 || len(prefix) >= 8 && len(kinds) >= 1 && body[0] != 'x'
+}
+
+// strong are names whose value is a secret whatever it looks like; weak ones ask for a value that
+// looks drawn by chance. Both are matched in the letters and digits of the name.
+var (
+	strong = []string{"password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring"}
+	weak   = []string{"token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "nonce", "otp", "pin"}
+	// about end a name that tells of a secret without holding it.
+	about = []string{"count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "keys", "words", "budget"}
+)
+
+// secrecy says how surely a name holds a secret: 2 strong, 1 weak, 0 not at all.
+func secrecy(name []byte) int {
+	low := strings.ToLower(string(name))
+	flat := strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(low)
+	level := 0
+	for _, k := range weak {
+		if strings.Contains(flat, k) {
+			level = 1
+		}
+	}
+	for _, k := range strong {
+		if strings.Contains(flat, k) {
+			level = 2
+		}
+	}
+	if level == 0 {
+		return 0
+	}
+	for _, w := range about {
+		if rest, ok := strings.CutSuffix(flat, w); ok && rest != "" && lastWord(string(name), w) {
+			return 0
+		}
+	}
+	return level
+}
+
+// lastWord reports whether w is the last word of a name in snake, kebab or camel case.
+func lastWord(name, w string) bool {
+	n := len(name) - len(w)
+	if n <= 0 || !strings.EqualFold(name[n:], w) {
+		return false
+	}
+	return !isAlpha(name[n-1]) || name[n] >= 'A' && name[n] <= 'Z' && name[n-1] >= 'a'
+}
+
+// assigned finds the value given to a name that ends at end: name = value, "name": "value",
+// name: value, name => value, --name value, <name>value.
+func (d *detector) assigned(i, end int) int {
+	for end > i && (d.v[end-1] == '.' || d.v[end-1] == '-') {
+		end--
+	}
+	level := secrecy(d.v[i:end])
+	if level == 0 {
+		return i
+	}
+	flag := i >= 2 && d.v[i-1] == '-' && d.v[i-2] == '-'
+	start, ok := d.operator(end, flag)
+	if !ok {
+		return i
+	}
+	start, stop := d.value(start)
+	val := d.v[start:stop]
+	if len(val) < 3 || placeholder(val) || level == 1 && !random(val) {
+		return i
+	}
+	if s := d.authScheme(start, stop); s > start {
+		start = s
+	}
+	return d.add(start, stop, "secrets")
+}
+
+// operator skips what stands between a name and its value, and reports whether that assigns.
+func (d *detector) operator(j int, flag bool) (int, bool) {
+	v, start := d.v, j
+	for j < len(v) && bytes.IndexByte([]byte(`"'])`), v[j]) >= 0 {
+		j++
+	}
+	for j < len(v) && (v[j] == ' ' || v[j] == '\t') {
+		j++
+	}
+	signs := j
+	for j < len(v) && j-signs < 3 && bytes.IndexByte([]byte(":=>|,"), v[j]) >= 0 {
+		j++
+	}
+	if j == signs && !(flag && j > start) {
+		return 0, false
+	}
+	if j-signs == 1 && v[signs] == ',' && (start == signs || v[start] != '"' && v[start] != '\'') {
+		return 0, false
+	}
+	for j < len(v) && (v[j] == ' ' || v[j] == '\t') {
+		j++
+	}
+	return j, j < len(v)
+}
+
+// value returns the quoted or bare value that begins at j.
+func (d *detector) value(j int) (start, stop int) {
+	v := d.v
+	if q := v[j]; q == '"' || q == '\'' || q == '`' {
+		end := j + 1
+		for end < len(v) && v[end] != q && v[end] != '\n' {
+			end++
+		}
+		return j + 1, end
+	}
+	end := j
+	for end < len(v) && v[end] > ' ' && bytes.IndexByte([]byte(`"'<>,;&)]}`), v[end]) < 0 {
+		end++
+	}
+	return j, end
+}
+
+// authScheme skips "Bearer " and the like at the start of a value.
+func (d *detector) authScheme(start, stop int) int {
+	for _, s := range []string{"Bearer ", "Basic ", "Token ", "bearer ", "basic ", "token "} {
+		if bytes.HasPrefix(d.v[start:stop], []byte(s)) {
+			return start + len(s)
+		}
+	}
+	return start
+}
+
+// placeholder reports whether a value is a reference, a mask or an example and no secret.
+func placeholder(val []byte) bool {
+	s := strings.ToLower(strings.TrimSpace(string(val)))
+	switch s {
+	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional", "redacted", "masked", "hidden", "password", "secret", "token":
+		return true
+	}
+	if strings.HasPrefix(s, "$") || strings.HasPrefix(s, "<") || strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") || strings.HasPrefix(s, "%(") {
+		return true
+	}
+	if strings.Contains(s, "environ") || strings.Contains(s, "process.env") || strings.Contains(s, "getenv") || strings.HasPrefix(s, "env:") || strings.HasPrefix(s, "secretref") {
+		return true
+	}
+	return strings.Trim(s, s[:1]) == "" && (s[0] == '*' || s[0] == 'x' || s[0] == '.' || s[0] == '-')
+}
+
+// random reports whether a value of a weak name looks drawn by chance: at least ten characters,
+// with digits, and not a number, a date or a path.
+func random(val []byte) bool {
+	if len(val) < 10 || bytes.ContainsAny(val, " \t") {
+		return false
+	}
+	digits, letters := 0, 0
+	kinds := map[byte]bool{}
+	for _, c := range val {
+		kinds[c] = true
+		if isDigit(c) {
+			digits++
+		} else if isAlpha(c) {
+			letters++
+		}
+	}
+	if len(kinds) < 6 || digits == 0 || bytes.HasPrefix(val, []byte("http")) || bytes.HasPrefix(val, []byte("/")) {
+		return false
+	}
+	return letters > 0 || len(val) >= 16
+}
+
+// scheme finds the credential after "Bearer " or "Basic ".
+func (d *detector) scheme(i, end int) int {
+	w := string(d.v[i:end])
+	if !strings.EqualFold(w, "bearer") && !strings.EqualFold(w, "basic") || end+9 > len(d.v) || d.v[end] != ' ' {
+		return i
+	}
+	stop := end + 1
+	for stop < len(d.v) && (isAlnum(d.v[stop]) || bytes.IndexByte([]byte("-._~+/=!"), d.v[stop]) >= 0) {
+		stop++
+	}
+	if stop-end < 8 || !bytes.ContainsAny(d.v[end+1:stop], "0123456789+/=") || bytes.HasPrefix(d.v[end+1:], []byte("realm=")) {
+		return i
+	}
+	return d.add(end+1, stop, "secrets")
+}

@@ -1,0 +1,248 @@
+package redact
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// viewDepth is how many layers of escapes are looked through: JSON in JSON in JSON has three.
+const viewDepth = 4
+
+// identity returns the positions of a text that is its own view.
+func identity(n int) []int32 {
+	pos := make([]int32, n+1)
+	for i := range pos {
+		pos[i] = int32(i)
+	}
+	return pos
+}
+
+// original returns the part of the original text that a part of a view stands for.
+func original(s span, pos []int32) span { return span{int(pos[s.start]), int(pos[s.end])} }
+
+// escaped reports whether unescape might change the text.
+func escaped(t []byte) bool {
+	if bytes.IndexByte(t, '\\') >= 0 || bytes.IndexByte(t, '%') >= 0 || bytes.IndexByte(t, '&') >= 0 {
+		return true
+	}
+	for _, c := range t {
+		if c >= 0x80 || c < 0x20 && c != '\n' && c != '\t' && c != '\r' {
+			return true
+		}
+	}
+	return false
+}
+
+// view returns what the escapes of t stand for, one layer of them, and for each byte of it, and
+// for its end, where in the original text it comes from, given that for t.
+func view(t []byte, pos []int32) ([]byte, []int32) {
+	out := make([]int32, 0, len(t)+1)
+	v := unescape(t, pos, &out)
+	return v, append(out, pos[len(t)])
+}
+
+// unescape undoes one layer of backslash, percent, entity and shell escapes, drops what cannot be
+// seen, and spells look-alike letters and digits in ASCII. With out it notes where in the
+// original each byte comes from.
+func unescape(t []byte, pos []int32, out *[]int32) []byte {
+	v := make([]byte, 0, len(t))
+	for i := 0; i < len(t); {
+		n := len(v)
+		c, size := t[i], 1
+		switch {
+		case c == '\\':
+			v, size = backslash(v, t[i:])
+		case c == '%' && i+2 < len(t) && hexval(t[i+1]) >= 0 && hexval(t[i+2]) >= 0:
+			v, size = append(v, byte(hexval(t[i+1])<<4|hexval(t[i+2]))), 3
+		case c == '&':
+			v, size = entity(v, t[i:])
+		case c == '\'' && (bytes.HasPrefix(t[i:], []byte(`'\''`)) || bytes.HasPrefix(t[i:], []byte(`'"'"'`))):
+			v, size = append(v, '\''), 4+bytes.Count(t[i+1:i+2], []byte(`"`))
+		case c == 0x1b:
+			size = escapeLen(t[i:])
+		case c == '\b':
+			if len(v) > 0 {
+				v = v[:len(v)-1]
+			}
+		case c < 0x20 && c != '\n' && c != '\t' && c != '\r':
+		case c >= 0x80:
+			v, size = plainRune(v, t[i:])
+		default:
+			v = append(v, c)
+		}
+		if out != nil {
+			*out = (*out)[:min(n, len(v))]
+			for len(*out) < len(v) {
+				*out = append(*out, pos[i])
+			}
+		}
+		i += size
+	}
+	return v
+}
+
+func hexval(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+// number reads up to n digits of the base and returns the value and how many there were.
+func number(t []byte, base, n int) (value, size int) {
+	for size < n && size < len(t) {
+		d := hexval(t[size])
+		if d < 0 || d >= base {
+			break
+		}
+		value, size = value*base+d, size+1
+	}
+	return value, size
+}
+
+// backslash appends what the escape at the start of t stands for and returns its length.
+func backslash(v, t []byte) ([]byte, int) {
+	if len(t) < 2 {
+		return append(v, '\\'), 1
+	}
+	switch c := t[1]; c {
+	case 'u', 'U':
+		return unicodeEscape(v, t)
+	case 'x':
+		if r, n := number(t[2:], 16, 2); n == 2 {
+			return append(v, byte(r)), 4
+		}
+	case '0', '1', '2', '3':
+		if r, n := number(t[1:], 8, 3); n == 3 {
+			return append(v, byte(r)), 4
+		}
+	case 'n':
+		return append(v, '\n'), 2
+	case 'r':
+		return append(v, '\r'), 2
+	case 't':
+		return append(v, '\t'), 2
+	}
+	return append(v, t[1]), 2
+}
+
+// unicodeEscape reads \uXXXX, a pair of surrogates, or \UXXXXXXXX.
+func unicodeEscape(v, t []byte) ([]byte, int) {
+	want := 4
+	if t[1] == 'U' {
+		want = 8
+	}
+	r, n := number(t[2:], 16, want)
+	if n != want {
+		return append(v, t[1]), 2
+	}
+	size := 2 + n
+	if r >= 0xD800 && r < 0xDC00 && len(t) >= 12 && t[6] == '\\' && t[7] == 'u' {
+		if lo, n := number(t[8:], 16, 4); n == 4 && lo >= 0xDC00 && lo < 0xE000 {
+			r, size = 0x10000+(r-0xD800)<<10+(lo-0xDC00), 12
+		}
+	}
+	v, _ = plainRune(v, []byte(string(rune(r))))
+	return v, size
+}
+
+var entities = []struct{ name, text string }{
+	{"&amp;", "&"}, {"&quot;", `"`}, {"&lt;", "<"}, {"&gt;", ">"}, {"&apos;", "'"}, {"&nbsp;", " "},
+}
+
+// entity appends what the HTML entity at the start of t stands for and returns its length.
+func entity(v, t []byte) ([]byte, int) {
+	for _, e := range entities {
+		if bytes.HasPrefix(t, []byte(e.name)) {
+			return append(v, e.text...), len(e.name)
+		}
+	}
+	if len(t) < 4 || t[1] != '#' {
+		return append(v, '&'), 1
+	}
+	end := bytes.IndexByte(t[:min(len(t), 12)], ';')
+	if end < 0 {
+		return append(v, '&'), 1
+	}
+	digits, base := string(t[2:end]), 10
+	if strings.HasPrefix(digits, "x") || strings.HasPrefix(digits, "X") {
+		digits, base = digits[1:], 16
+	}
+	r, err := strconv.ParseUint(digits, base, 21)
+	if err != nil {
+		return append(v, '&'), 1
+	}
+	v, _ = plainRune(v, []byte(string(rune(r))))
+	return v, end + 1
+}
+
+// plainRune appends the ASCII that the first rune of t looks like, nothing for one that cannot be
+// seen, or else the rune itself, and returns its length.
+func plainRune(v, t []byte) ([]byte, int) {
+	r, size := utf8.DecodeRune(t)
+	switch {
+	case r == utf8.RuneError && size <= 1:
+		return append(v, t[0]), 1
+	case r >= 0xE0020 && r <= 0xE007E: // tags spell ASCII unseen
+		return append(v, byte(r-0xE0000)), size
+	case r >= 0xFF01 && r <= 0xFF5E: // full width
+		return append(v, byte(r-0xFEE0)), size
+	case r == 0xA0, r == 0x3000, r == 0x202F, r >= 0x2000 && r <= 0x200A:
+		return append(v, ' '), size
+	case r >= 0x660 && r <= 0x669: // Arabic-Indic digits
+		return append(v, byte('0'+r-0x660)), size
+	case r >= 0x6F0 && r <= 0x6F9:
+		return append(v, byte('0'+r-0x6F0)), size
+	case r >= 0x2010 && r <= 0x2015, r == 0x2212:
+		return append(v, '-'), size
+	case r >= 0x300 && r <= 0x36F, hidden(r), r == 0x200C, r == 0x200D, r >= 0xFE00 && r <= 0xFE0F:
+		return v, size
+	}
+	return append(v, t[:size]...), size
+}
+
+// letters maps letters and digits to themselves in lower case, and the rest to 0.
+var letters = func() (t [256]byte) {
+	for c := range t {
+		switch {
+		case c >= '0' && c <= '9', c >= 'a' && c <= 'z':
+			t[c] = byte(c)
+		case c >= 'A' && c <= 'Z':
+			t[c] = byte(c) + 'a' - 'A'
+		}
+	}
+	return t
+}()
+
+// squeeze returns the letters and digits of ASCII in t, in lower case.
+func squeeze(t []byte) []byte {
+	out := make([]byte, len(t))
+	n := 0
+	for _, c := range t {
+		l := letters[c]
+		out[n] = l
+		if l != 0 {
+			n++
+		}
+	}
+	return out[:n]
+}
+
+// squeezeMap is squeeze with the part of the original that each byte comes from.
+func squeezeMap(t []byte, pos []int32) ([]byte, []struct{ start, end int32 }) {
+	q := squeeze(t)
+	where := make([]struct{ start, end int32 }, 0, len(q))
+	for i, c := range t {
+		if letters[c] != 0 {
+			where = append(where, struct{ start, end int32 }{pos[i], max(pos[i]+1, pos[i+1])})
+		}
+	}
+	return q, where
+}

@@ -1,0 +1,204 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kill ends every process of the group. Without cgroup.kill it first forbids new processes, so
+// that no chain of forks outruns it. It returns when all are told, not when all are gone.
+func (g *Group) Kill() error {
+	dirs := make([]string, 0, 4)
+	if g.unified != "" {
+		dirs = append(dirs, g.unified)
+	}
+	for _, c := range []string{pids, memory, cpu, cpuacc} {
+		if g.v1[c] != "" {
+			dirs = append(dirs, g.v1[c])
+		}
+	}
+	return g.h.kill(dirs)
+}
+
+// kill ends what is in the folders of one group; the first that has anyone left gives the list.
+func (h *Host) kill(dirs []string) error {
+	for _, d := range dirs {
+		err := h.sys.write(filepath.Join(d, "cgroup.kill"), "1")
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+	}
+	for _, d := range dirs {
+		if err := h.sys.write(filepath.Join(d, "pids.max"), "0"); err == nil {
+			break
+		}
+	}
+	for _, d := range dirs {
+		for _, pid := range strings.Fields(read(d, "cgroup.procs")) {
+			endOne(d, pid)
+		}
+	}
+	return nil
+}
+
+// endOne kills one process of the group. The list is read again once the process is held by a
+// pidfd, because between the two its number may have gone to a stranger.
+func endOne(dir, pid string) {
+	n, err := strconv.Atoi(pid)
+	if err != nil || n <= 1 || n == os.Getpid() {
+		return
+	}
+	fd, err := unix.PidfdOpen(n, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	for _, again := range strings.Fields(read(dir, "cgroup.procs")) {
+		if again == pid {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		}
+	}
+}
+
+// patience is how long Close waits for ended processes to leave.
+const patience = 2 * time.Second
+
+// Close ends what is left in the group and removes it. It may be called again.
+func (g *Group) Close() error {
+	for _, fd := range append([]int{g.CloneFD, g.UnifiedFD}, g.JoinFDs...) {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	g.CloneFD, g.UnifiedFD, g.JoinFDs = -1, -1, nil
+	var dirs []string
+	if g.unified != "" {
+		dirs = append(dirs, g.unified)
+	}
+	for _, d := range g.v1 {
+		dirs = append(dirs, d)
+	}
+	err := g.h.remove(dirs, patience)
+	if err == nil {
+		g.unified, g.v1 = "", map[string]string{}
+	}
+	return err
+}
+
+// remove removes the folders of one group, ending again what stands in the way.
+func (h *Host) remove(dirs []string, patience time.Duration) error {
+	end := time.Now().Add(patience)
+	var errs []error
+	for _, d := range dirs {
+		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+			err := h.sys.rmdir(d)
+			if err == nil || errors.Is(err, unix.ENOENT) {
+				break
+			}
+			if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+				errs = append(errs, fmt.Errorf("cgroup: removing %s: %w", d, err))
+				break
+			}
+			_ = h.kill(dirs)
+			time.Sleep(pause)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Sweep removes the groups that ended waldo processes of this pid namespace left behind, with
+// what still runs in them, and returns their names. It touches no other group.
+func (h *Host) Sweep() ([]string, error) {
+	left := map[string][]string{}
+	bases := []string{h.unified}
+	for _, d := range h.v1 {
+		bases = append(bases, d)
+	}
+	for _, base := range bases {
+		if base == "" {
+			continue
+		}
+		entries, err := os.ReadDir(base)
+		if err != nil {
+			return nil, fmt.Errorf("cgroup: %w", err)
+		}
+		for _, e := range entries {
+			if e.IsDir() && h.abandoned(e.Name()) {
+				left[e.Name()] = append(left[e.Name()], filepath.Join(base, e.Name()))
+			}
+		}
+	}
+	var names []string
+	var errs []error
+	for name, dirs := range left {
+		names = append(names, name)
+		errs = append(errs, h.kill(dirs), h.remove(dirs, patience))
+	}
+	return names, errors.Join(errs...)
+}
+
+// abandoned reports whether the name is of our making, from this pid namespace, by a process that
+// is no more.
+func (h *Host) abandoned(name string) bool {
+	f := strings.SplitN(name, "-", 5)
+	mine := strings.SplitN(h.prefix, "-", 5)
+	if len(f) != 5 || f[0] != "waldo" || f[1] != mine[1] || !validID(f[4]) {
+		return false
+	}
+	pid, err := strconv.Atoi(f[2])
+	if err != nil || pid <= 0 {
+		return false
+	}
+	if _, err := strconv.ParseUint(f[3], 10, 64); err != nil {
+		return false
+	}
+	start, err := startTime(h.sys.proc, f[2])
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false // not to be known: leave it
+	}
+	return start != f[3]
+}
+
+// ownPrefix names this process for good: its pid namespace, number and start time.
+func ownPrefix(proc string) (string, error) {
+	ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid"))
+	if err != nil {
+		return "", fmt.Errorf("cgroup: %w", err)
+	}
+	pid := strconv.Itoa(os.Getpid())
+	start, err := startTime(proc, pid)
+	if err != nil {
+		return "", fmt.Errorf("cgroup: %w", err)
+	}
+	ns = strings.Trim(ns, "pid:[]")
+	return fmt.Sprintf("waldo-%s-%s-%s-", ns, pid, start), nil
+}
+
+// startTime returns when a process began, in clock ticks since boot (field 22 of stat, proc(5)).
+func startTime(proc, pid string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(proc, pid, "stat"))
+	if err != nil {
+		if errors.Is(err, unix.ESRCH) {
+			err = os.ErrNotExist
+		}
+		return "", err
+	}
+	i := strings.LastIndexByte(string(b), ')')
+	f := strings.Fields(string(b)[i+1:])
+	if i < 0 || len(f) < 20 {
+		return "", fmt.Errorf("%s/%s/stat: not in the form of proc(5)", proc, pid)
+	}
+	return f[19], nil
+}

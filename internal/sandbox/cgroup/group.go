@@ -1,0 +1,227 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound one run.
+type Limits struct {
+	Memory   int64 // bytes, with swap; New refuses 0
+	Pids     int64 // processes and threads; New refuses 0
+	MilliCPU int64 // thousandths of a processor at one time; 0: as many as there are
+}
+
+// Usage is what a tree has used so far, as the kernel counts.
+type Usage struct {
+	CPU        time.Duration // user and system; 0 where nothing counts it
+	MemoryPeak int64         // bytes, page cache of the tree's own files in
+	PidsPeak   int64
+	OOMKills   int64 // processes ended for want of memory
+	PidsDenied int64 // forks refused at the limit
+}
+
+// Group is the cgroup of one run. A process joins it before it does anything of the run's: by
+// clone3 with CLONE_INTO_CGROUP and CloneFD, and by writing "0" to each of JoinFDs. Where clone3
+// is not to be had, "0" goes to UnifiedFD as well.
+type Group struct {
+	CloneFD   int   // the version 2 group as a folder; -1: none
+	UnifiedFD int   // its cgroup.procs; -1: none
+	JoinFDs   []int // cgroup.procs of the version 1 groups
+
+	h       *Host
+	unified string
+	v1      map[string]string
+}
+
+// New makes a group and bounds it by what the host has; which that is, Memory, Pids and CPUs of
+// the host say. The id is 1 to 64 lower-case letters, digits and '_'.
+func (h *Host) New(id string, l Limits) (*Group, error) {
+	if l.Memory <= 0 || l.Pids <= 0 || l.MilliCPU < 0 {
+		return nil, fmt.Errorf("cgroup %s: limits %+v: memory and pids must be above zero", id, l)
+	}
+	if !validID(id) {
+		return nil, fmt.Errorf("cgroup id %q: want 1 to 64 of a-z, 0-9 and _", id)
+	}
+	g := &Group{CloneFD: -1, UnifiedFD: -1, h: h, v1: map[string]string{}}
+	if err := g.build(h.prefix+id, l); err != nil {
+		return nil, errors.Join(fmt.Errorf("cgroup %s: %w", id, err), g.Close())
+	}
+	return g, nil
+}
+
+func validID(id string) bool {
+	return len(id) >= 1 && len(id) <= 64 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
+}
+
+func (g *Group) build(name string, l Limits) error {
+	if g.h.unified != "" {
+		dir := filepath.Join(g.h.unified, name)
+		if err := g.h.sys.mkdir(dir); err != nil {
+			return fmt.Errorf("mkdir %s: %w", dir, err)
+		}
+		g.unified = dir
+		if err := g.open(dir, &g.CloneFD, unix.O_DIRECTORY|unix.O_RDONLY); err != nil {
+			return err
+		}
+		if err := g.open(filepath.Join(dir, "cgroup.procs"), &g.UnifiedFD, unix.O_WRONLY); err != nil {
+			return err
+		}
+	}
+	for _, c := range g.controllers1() {
+		if err := g.make1(c, name); err != nil {
+			return err
+		}
+	}
+	return g.bound(l)
+}
+
+// controllers1 lists the version 1 controllers that this group needs.
+func (g *Group) controllers1() []string {
+	var out []string
+	for _, c := range []string{memory, pids, cpu} {
+		if g.h.has(c) == 1 {
+			out = append(out, c)
+		}
+	}
+	if g.h.unified == "" && g.h.v1[cpuacc] != "" {
+		out = append(out, cpuacc) // version 2 times every group; only without it is this needed
+	}
+	return out
+}
+
+func (g *Group) make1(c, name string) error {
+	dir := filepath.Join(g.h.v1[c], name)
+	err := g.h.sys.mkdir(dir)
+	if err == unix.EEXIST && g.owns(dir) {
+		err = nil // cpu and cpuacct are mounted together: one folder for both
+	} else if err == nil {
+		fd := -1
+		if err = g.open(filepath.Join(dir, "cgroup.procs"), &fd, unix.O_WRONLY); err == nil {
+			g.JoinFDs = append(g.JoinFDs, fd)
+		} else {
+			return errors.Join(err, g.h.sys.rmdir(dir))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("mkdir %s: %w", dir, err)
+	}
+	g.v1[c] = dir
+	return nil
+}
+
+// owns reports whether this group made the folder: two controllers may share one mount.
+func (g *Group) owns(dir string) bool {
+	for _, d := range g.v1 {
+		if d == dir {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Group) open(path string, fd *int, flags int) error {
+	n, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	*fd = n
+	return nil
+}
+
+// dir is where a controller of this group has its files; empty: nowhere.
+func (g *Group) dir(c string) string {
+	if g.h.has(c) == 2 {
+		return g.unified
+	}
+	return g.v1[c]
+}
+
+// period is how often the kernel renews a run's share of the processors, in microseconds.
+const period = 100_000
+
+// bound writes the limits. Swap counts as memory; a run out of memory ends as a whole.
+func (g *Group) bound(l Limits) error {
+	var errs []error
+	set := func(c, file, value string) {
+		errs = append(errs, g.h.sys.write(filepath.Join(g.dir(c), file), value))
+	}
+	try := func(c, file, value string) { // not every kernel has it
+		if err := g.h.sys.write(filepath.Join(g.dir(c), file), value); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, err)
+		}
+	}
+	mem := strconv.FormatInt(l.Memory, 10)
+	switch g.h.has(memory) {
+	case 2:
+		set(memory, "memory.max", mem)
+		try(memory, "memory.swap.max", "0")
+		try(memory, "memory.oom.group", "1")
+	case 1:
+		set(memory, "memory.limit_in_bytes", mem)
+		try(memory, "memory.memsw.limit_in_bytes", mem)
+		try(memory, "memory.kmem.tcp.limit_in_bytes", mem)
+	}
+	if g.h.has(pids) > 0 {
+		set(pids, "pids.max", strconv.FormatInt(l.Pids, 10))
+	}
+	if quota := l.MilliCPU * period / 1000; l.MilliCPU > 0 {
+		quota = max(quota, 1000) // the least that the kernel takes
+		switch g.h.has(cpu) {
+		case 2:
+			set(cpu, "cpu.max", fmt.Sprintf("%d %d", quota, period))
+		case 1:
+			set(cpu, "cpu.cfs_period_us", strconv.Itoa(period))
+			set(cpu, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Usage reads what the tree has used. What the machine does not count is 0.
+func (g *Group) Usage() Usage {
+	var u Usage
+	switch {
+	case g.unified != "":
+		u.CPU = time.Duration(field(read(g.unified, "cpu.stat"), "usage_usec")) * time.Microsecond
+	case g.v1[cpuacc] != "":
+		u.CPU = time.Duration(number(read(g.v1[cpuacc], "cpuacct.usage")))
+	}
+	switch dir := g.dir(memory); g.h.has(memory) {
+	case 2:
+		u.MemoryPeak = number(read(dir, "memory.peak"))
+		u.OOMKills = field(read(dir, "memory.events"), "oom_kill")
+	case 1:
+		u.MemoryPeak = number(read(dir, "memory.max_usage_in_bytes"))
+		u.OOMKills = field(read(dir, "memory.oom_control"), "oom_kill")
+	}
+	if g.h.has(pids) > 0 {
+		u.PidsPeak = number(read(g.dir(pids), "pids.peak"))
+		u.PidsDenied = field(read(g.dir(pids), "pids.events"), "max")
+	}
+	return u
+}
+
+// number reads a decimal number, 0 where there is none.
+func number(s string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+	return n
+}
+
+// field reads the number behind a word at the start of a line.
+func field(text, word string) int64 {
+	for _, line := range strings.Split(text, "\n") {
+		if name, value, ok := strings.Cut(line, " "); ok && name == word {
+			return number(value)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,250 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// here returns this machine's cgroups, if this user may bound memory and processes with them.
+func here(t testing.TB) *Host {
+	t.Helper()
+	h, err := Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !h.Memory() || !h.Pids() {
+		t.Skipf("this user has no cgroup with memory and pids here: %s", strings.Join(h.why, "; "))
+	}
+	return h
+}
+
+// inGroup runs a shell in the group: the shell joins before it becomes the command.
+func inGroup(g *Group, script string) *exec.Cmd {
+	join := ""
+	cmd := exec.Command("sh")
+	for _, fd := range g.JoinFDs {
+		dup, err := syscall.Dup(fd)
+		if err != nil {
+			panic(err)
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(dup), "join"))
+		join += "echo 0 >&" + string(rune('2'+len(cmd.ExtraFiles))) + "; "
+	}
+	if g.CloneFD >= 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: g.CloneFD}
+	}
+	cmd.Args = []string{"sh", "-c", join + script}
+	return cmd
+}
+
+func group(t testing.TB, h *Host, l Limits) *Group {
+	t.Helper()
+	g, err := h.New("test", l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func TestForkBombIsBounded(t *testing.T) {
+	h := here(t)
+	const bomb = `n=0; while [ $n -lt 60 ]; do sleep 2 & n=$((n+1)); done 2>/dev/null; wait`
+	free := group(t, h, Limits{Memory: 256 << 20, Pids: 200})
+	if err := inGroup(free, bomb).Run(); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	if u := free.Usage(); u.PidsPeak < 60 || u.PidsDenied != 0 {
+		t.Fatalf("control: %+v", u)
+	}
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g := group(t, h, Limits{Memory: 256 << 20, Pids: 20})
+	_ = inGroup(g, bomb).Run()
+	if u := g.Usage(); u.PidsPeak > 20 || u.PidsDenied == 0 {
+		t.Errorf("bounded to 20: %+v", u)
+	}
+}
+
+func TestMemoryBombIsKilled(t *testing.T) {
+	h := here(t)
+	const eat = `exec python3 -c 'b = bytearray(96 << 20); print(len(b))'`
+	free := group(t, h, Limits{Memory: 256 << 20, Pids: 20})
+	if out, err := inGroup(free, eat).Output(); err != nil || strings.TrimSpace(string(out)) != "100663296" {
+		t.Fatalf("control: %q, %v", out, err)
+	}
+	if u := free.Usage(); u.MemoryPeak < 96<<20 || u.OOMKills != 0 || u.CPU <= 0 {
+		t.Fatalf("control: %+v", u)
+	}
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g := group(t, h, Limits{Memory: 64 << 20, Pids: 20})
+	err := inGroup(g, eat).Run()
+	exit, ok := err.(*exec.ExitError)
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("over the limit: %v, want SIGKILL", err)
+	}
+	if u := g.Usage(); u.OOMKills != 1 || u.MemoryPeak > 64<<20 {
+		t.Errorf("over the limit: %+v", u)
+	}
+}
+
+func TestProcessorsAreBounded(t *testing.T) {
+	h := here(t)
+	if !h.CPUs() || !h.Times() {
+		t.Skip("no cpu controller for this user")
+	}
+	const spin = `timeout 1 sh -c 'while :; do :; done'; true`
+	g := group(t, h, Limits{Memory: 64 << 20, Pids: 20, MilliCPU: 200})
+	if err := inGroup(g, spin).Run(); err != nil {
+		t.Fatal(err)
+	}
+	if u := g.Usage(); u.CPU > 450*time.Millisecond || u.CPU < 20*time.Millisecond {
+		t.Errorf("a fifth of a processor for a second used %v", u.CPU)
+	}
+}
+
+func TestKillReachesWhatRanAway(t *testing.T) {
+	h := here(t)
+	for _, by := range []string{"cgroup.kill", "the list"} {
+		host := *h
+		if by == "the list" {
+			host.unified, host.in2 = "", nil // as on a machine without version 2
+			if !host.Memory() || !host.Pids() {
+				continue
+			}
+		}
+		g := group(t, &host, Limits{Memory: 64 << 20, Pids: 50})
+		cmd := inGroup(g, `for i in 1 2 3; do setsid sh -c 'trap "" TERM INT HUP; sleep 300 & sleep 300' & done; echo up; wait`)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(3 * time.Second); number(read(g.dir(pids), "pids.current")) < 10 && time.Now().Before(end); {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if n := number(read(g.dir(pids), "pids.current")); n < 10 {
+			t.Fatalf("control: %d processes", n)
+		}
+		if err := g.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		for end := time.Now().Add(3 * time.Second); read(g.dir(pids), "pids.current") != "0"; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("by %s: %s processes left", by, read(g.dir(pids), "pids.current"))
+			}
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSweepOnThisMachine(t *testing.T) {
+	h := here(t)
+	dead := *h
+	dead.prefix = h.prefix[:strings.Index(h.prefix, "-")+1] + strings.Split(h.prefix, "-")[1] + "-1-1-" // pid 1 began at another tick
+	g, err := dead.New("orphan", Limits{Memory: 64 << 20, Pids: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := inGroup(g, "sleep 300")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go cmd.Wait()
+	live := group(t, h, Limits{Memory: 64 << 20, Pids: 20})
+	names, err := h.Sweep()
+	if err != nil || len(names) != 1 || names[0] != dead.prefix+"orphan" {
+		t.Errorf("swept %q, %v", names, err)
+	}
+	if live.dir(pids) == "" || read(live.dir(pids), "pids.max") != "20" {
+		t.Error("our own group is gone")
+	}
+	for _, fd := range append(g.JoinFDs, g.CloneFD, g.UnifiedFD) {
+		if fd >= 0 {
+			syscall.Close(fd)
+		}
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	h := here(t)
+	count := func() (n int) {
+		for _, d := range []string{h.unified, h.v1[memory], h.v1[pids], h.v1[cpu]} {
+			if d != "" {
+				m, _ := filepath.Glob(d + "/" + h.prefix + "*")
+				n += len(m)
+			}
+		}
+		fds, _ := os.ReadDir("/proc/self/fd")
+		return n*1000 + len(fds)
+	}
+	before := count()
+	for range 50 {
+		g, err := h.New("leak", Limits{Memory: 64 << 20, Pids: 20, MilliCPU: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := inGroup(g, "true").Run(); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// inGroup's copies of the descriptors are closed by their finalizers, so only folders and a
+	// generous number of descriptors are asked for.
+	if after := count(); after/1000 != before/1000 {
+		t.Errorf("%d folders left", after/1000-before/1000)
+	}
+}
+
+func TestReportHere(t *testing.T) {
+	h, err := Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range h.Report() {
+		if !a.OK && a.Hint == "" {
+			t.Errorf("%s failed without a hint: %s", a.Name, a.What)
+		}
+		t.Logf("%-22s %v %s", a.Name, a.OK, a.What)
+	}
+	if (h.has(memory) > 0) != h.Report()[0].OK {
+		t.Error("the report and the host differ on memory")
+	}
+}
+
+func BenchmarkGroup(b *testing.B) {
+	h := here(b)
+	for b.Loop() {
+		g, err := h.New("bench", Limits{Memory: 64 << 20, Pids: 20, MilliCPU: 1000})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := g.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -103,19 +103,20 @@ type Rate struct {
 
 // Example is one row of a contract's examples, checked when the contract is loaded.
 type Example struct {
-	Args   map[string]any
-	Expect string // allow, ask or deny
-	At     Position
+	Capability string // the name that is called
+	Args       map[string]any
+	Expect     string // allow, ask or deny, on a machine that has everything
+	At         Position
 }
 
 // Contract is the operator's text for one capability, read and completed.
 type Contract struct {
 	Pattern        string // as written: github.create_*
 	At             Position
-	Transport      Transport
+	Transport      Transport // empty: told by the capability's name (Resolve)
 	Mode           Mode
-	Danger         int // 1, 2 or 3; never below what the mode implies
-	Isolation      string
+	Danger         int    // 1, 2 or 3; never below what the mode implies
+	Isolation      string // the level to use, never "auto": namespace or gvisor
 	Server         string // upstream it belongs to
 	Tool           string // the upstream's own name for it; empty: the capability's last part
 	Network        Network
@@ -137,6 +138,7 @@ type Contract struct {
 	Trust          string
 	Examples       []Example
 	Keys           map[string]Position // where each key that was written stands
+	BuiltIn        bool                // waldo's own, used where no entry of the file matches
 }
 
 // Server is an upstream, and where it runs.
@@ -151,6 +153,7 @@ type Server struct {
 	Input       string                // mounts.input: a host folder shown read-only
 	Env         map[string]string
 	IdleTimeout time.Duration
+	Bearer      secret.Ref // auth.bearer: sent to URL as a bearer token
 }
 
 // Config is one waldo.yaml, read, checked and completed.

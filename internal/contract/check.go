@@ -1,0 +1,192 @@
+package contract
+
+import (
+	"slices"
+	"strings"
+)
+
+// check refuses what cannot be meant, across keys and entries.
+func (p *parser) check() {
+	for i := range p.cfg.Contracts {
+		c := &p.cfg.Contracts[i]
+		p.checkKeys(c)
+		p.checkRules(c)
+		p.checkExamples(c)
+	}
+}
+
+func (p *parser) against(at Position, code, hint, text string) {
+	p.problems = append(p.problems, Problem{at, code, text, hint})
+}
+
+func (p *parser) checkKeys(c *Contract) {
+	if at, ok := c.Keys["danger"]; ok && c.Danger < c.Mode.danger() {
+		p.against(at, "danger.lowered", "raise it, or write another mode", "danger is below what mode "+c.Mode.String()+" implies")
+	}
+	if at, ok := c.Keys["retry"]; ok && c.Mode != Read {
+		p.against(at, "retry.unsafe", "write mode: read, if it changes nothing", "only a read may be tried again: a second try of anything else may act twice")
+	}
+	if at, ok := c.Keys["tool"]; ok && !Pattern(c.Pattern).Exact() {
+		p.against(at, "key.misplaced", "name the capability in full", "tool under a pattern would give many capabilities one tool")
+	}
+	for key, belongs := range belongsTo {
+		if at, ok := c.Keys[key]; ok && c.Transport != "" && !slices.Contains(belongs, c.Transport) {
+			p.against(at, "key.misplaced", "", key+" does not apply to transport "+string(c.Transport))
+		}
+	}
+}
+
+// belongsTo names the keys that mean something with some transports only.
+var belongsTo = map[string][]Transport{
+	"isolation":  {SandboxedExec},
+	"filesystem": {SandboxedExec, Direct},
+	"allow":      {SandboxedExec, Direct},
+	"root":       {Direct},
+	"server":     {MCP},
+	"tool":       {MCP},
+}
+
+// danger is the level that a mode implies.
+func (m Mode) danger() int { return [...]int{3, 2, 1}[m%3] }
+
+// checkRules refuses rules that can never change a decision.
+func (p *parser) checkRules(c *Contract) {
+	base := max(c.Danger, c.Mode.danger())
+	for i, r := range c.Rules {
+		if !r.Deny && r.Danger <= base {
+			p.against(r.When.At, "rule.useless", "a rule only raises: write a higher level, or deny: true", "this rule changes nothing: the capability is at that level already")
+		}
+		for _, before := range c.Rules[:i] {
+			if shadows(before, r) {
+				p.against(r.When.At, "rule.shadowed", "remove one of them", "the rule on line "+itoa(before.When.At.Line)+" always decides first")
+				break
+			}
+		}
+	}
+}
+
+// shadows reports whether b can change nothing that a has not: a holds wherever b does, as far as
+// the text shows, and does at least as much.
+func shadows(a, b Rule) bool {
+	always := squeeze(a.When.Source) == "true"
+	same := squeeze(a.When.Source) == squeeze(b.When.Source)
+	return (always || same) && (a.Deny || !b.Deny && a.Danger >= b.Danger)
+}
+
+// squeeze takes the spaces out of an expression that has no text in quotes.
+func squeeze(s string) string {
+	if strings.ContainsAny(s, `"'`) {
+		return strings.TrimSpace(s)
+	}
+	return strings.Join(strings.Fields(s), "")
+}
+
+func itoa(n int) string {
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return itoa(n/10) + string(rune('0'+n%10))
+}
+
+func (p *parser) checkExamples(c *Contract) {
+	for i := range c.Examples {
+		x := &c.Examples[i]
+		if x.Capability == "" && Pattern(c.Pattern).Exact() {
+			x.Capability = c.Pattern
+		}
+		switch {
+		case x.Capability == "":
+			p.against(x.At, "key.missing", "write capability: the name that is called", "an example of a pattern needs the name of a capability")
+		case !Name(x.Capability) || !Pattern(c.Pattern).Match(x.Capability):
+			p.against(x.At, "example.elsewhere", "", "the example calls "+cut(x.Capability, 40)+", which this entry does not match")
+		}
+	}
+}
+
+// complete fills in what was not written, adds the built-in capabilities that no entry replaces,
+// and warns of names that nothing stands behind: calls through them are denied.
+func (p *parser) complete() {
+	for i := range p.cfg.Contracts {
+		c := &p.cfg.Contracts[i]
+		c.Danger = max(c.Danger, c.Mode.danger())
+		if c.Redact == nil {
+			c.Redact = p.cfg.Redaction.Model
+		}
+		if c.Isolation == "auto" {
+			c.Isolation = isolationFor(c.Mode)
+		}
+		p.warnUnbound(c)
+	}
+	for _, s := range p.secrets {
+		p.warn(s.at, "secret.unbound", "`waldo secret set "+s.name+"` defines it", "secret %q is not defined here: calls that need it are denied until it is", s.name)
+	}
+	for _, b := range BuiltIns() {
+		if !slices.ContainsFunc(p.cfg.Contracts, func(c Contract) bool { return Pattern(c.Pattern).Match(b.Pattern) }) {
+			p.cfg.Contracts = append(p.cfg.Contracts, b)
+		}
+	}
+}
+
+// isolationFor is the level that a risk class gets by default.
+func isolationFor(m Mode) string {
+	if m == HighRisk {
+		return "gvisor"
+	}
+	return "namespace"
+}
+
+func (p *parser) warnUnbound(c *Contract) {
+	r := c.Resolve(representative(c.Pattern), p.cfg)
+	server, known := p.cfg.Servers[r.Server]
+	at := c.At
+	if k, ok := c.Keys["server"]; ok {
+		at = k
+	}
+	switch {
+	case r.Transport == "" && Pattern(c.Pattern).Exact():
+		p.warn(c.At, "transport.absent", "write transport", "%q says no transport, and no server has its name: calls are denied", c.Pattern)
+	case r.Transport == MCP && !known && (r.Server != "" || Pattern(c.Pattern).Exact()):
+		name := r.Server
+		if name == "" {
+			name, _, _ = strings.Cut(c.Pattern, ".")
+		}
+		p.warn(at, "server.unbound", "define it under servers, or name another with server", "no server stands behind %q: calls are denied", name)
+	}
+	if k, ok := c.Keys["network"]; ok && known && server.Placement == "outside" {
+		p.warn(k, "network.outside", "write placement: sandbox under the server", "server %q runs outside: its network is its own", server.Name)
+	}
+	if by := c.Approval.By; by != "" && len(p.cfg.Approval.Roles[by]) == 0 {
+		p.warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}", "nobody has the role %q: calls that need its answer are denied", by)
+	}
+}
+
+// representative is a name that the pattern matches.
+func representative(pattern string) string { return strings.ReplaceAll(pattern, "*", "x") }
+
+// Resolve completes a contract for one capability that it matches: what the name tells where the
+// entry is silent. Transport stays empty where nothing tells it; such a call is denied.
+func (c Contract) Resolve(capability string, cfg *Config) Contract {
+	first, rest, dotted := strings.Cut(capability, ".")
+	_, served := cfg.Servers[first]
+	if c.Transport == "" {
+		switch {
+		case c.Server != "" || dotted && served:
+			c.Transport = MCP
+		case builtIn(capability):
+			c.Transport = SandboxedExec
+		}
+	}
+	if c.Transport != MCP {
+		return c
+	}
+	if c.Server == "" && dotted {
+		c.Server = first
+	}
+	if c.Tool == "" {
+		c.Tool = capability
+		if dotted {
+			c.Tool = rest
+		}
+	}
+	return c
+}

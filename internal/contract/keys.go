@@ -1,0 +1,158 @@
+package contract
+
+// Key is one key of waldo.yaml, as the parser, the JSON Schema and docs/contract.md know it.
+type Key struct {
+	Scope   string   // the mapping it stands in; "" is the top of the file
+	Name    string   // as written
+	Type    string   // text, word, int, bool, time, texts, words, refs, pairs, ref, any, or a scope; "a|b" is either
+	Words   []string // with word and words: what may be written
+	Later   []string // words that are known but that this build does not enforce
+	Default string   // what an absent line means
+	Doc     string   // one sentence
+	By      string   // the room that enforces it; "": this build does not, and the key is an error
+}
+
+// The scopes: mappings with keys of waldo's own.
+const (
+	top        = ""
+	inServer   = "server"
+	inAuth     = "auth"
+	inMounts   = "mounts"
+	inEntry    = "capability"
+	inNetwork  = "network"
+	inApproval = "approval"
+	inRule     = "rule"
+	inRetry    = "retry"
+	inRate     = "rate_limit"
+	inExample  = "example"
+	inRedact   = "redaction"
+	inAsk      = "approvals"
+	inGateway  = "gateway"
+	inStore    = "store"
+	inBoxes    = "sandboxes"
+)
+
+func scopeName(scope string) string {
+	switch scope {
+	case top:
+		return "the file"
+	case inEntry:
+		return "a capability"
+	case inServer:
+		return "a server"
+	case inExample:
+		return "an example"
+	case inRule:
+		return "a rule"
+	case inAsk:
+		return "approval"
+	}
+	return scope
+}
+
+var classes = []string{"secrets", "email", "phone", "ssn", "credit_card"}
+
+// keys is the table of every key. To enforce a key, name the room that does it in By; to enforce
+// a word, move it from Later to Words.
+var keys = []Key{
+	{top, "version", "int", nil, nil, "1", "The version of this format: 1.", "internal/contract"},
+	{top, "environment", "text", nil, nil, "none: capabilities that name environments are denied", "What this deployment is, as in production.", "internal/policy"},
+	{top, "servers", "servers", nil, nil, "none", "The upstream MCP servers, by name.", "internal/upstream"},
+	{top, "capabilities", "capabilities", nil, nil, "the built-in ones alone", "The contracts: one entry for each capability, or pattern with *.", "internal/policy"},
+	{top, "webhooks", "any", nil, nil, "none", "Signed events from outside.", ""},
+	{top, "redaction", inRedact, nil, nil, "every class, masked", "What is hidden from the model.", "internal/redact"},
+	{top, "approval", inAsk, nil, nil, "an hour, no roles", "Who may answer a question and how long it stands.", "internal/approval"},
+	{top, "gateway", inGateway, nil, nil, "not listening", "The MCP server that agents see.", "internal/gateway"},
+	{top, "store", inStore, nil, nil, "sqlite", "Where state is kept.", "internal/store"},
+	{top, "sandboxes", inBoxes, nil, nil, "auto", "How boxes are made.", "internal/runner"},
+
+	{inServer, "command", "texts", nil, nil, "", "The program to start and its arguments.", "internal/upstream"},
+	{inServer, "url", "text", nil, nil, "", "The address of a server that runs elsewhere: https, or http on this machine.", "internal/upstream"},
+	{inServer, "placement", "word", []string{"sandbox", "outside"}, []string{"workspace"}, "sandbox for a command, outside for a url", "Where the server runs.", "internal/upstream"},
+	{inServer, "network", "word|" + inNetwork, []string{"denied", "none"}, nil, "denied", "What the server's box may reach.", "internal/sandbox"},
+	{inServer, "secrets", "refs", nil, nil, "none", "Environment variables of the server that hold secrets.", "internal/upstream"},
+	{inServer, "env", "pairs", nil, nil, "none", "Other environment variables of the server.", "internal/upstream"},
+	{inServer, "mounts", inMounts, nil, nil, "none", "What the server sees of this machine's files.", "internal/upstream"},
+	{inServer, "idle_timeout", "time", nil, nil, "10m", "How long a server that nobody calls keeps running.", "internal/upstream"},
+	{inServer, "auth", inAuth, nil, nil, "none", "How waldo shows itself to the server at a url.", "internal/upstream"},
+	{inAuth, "bearer", "ref", nil, nil, "none", "A token, sent in the Authorization header.", "internal/upstream"},
+	{inMounts, "input", "text", nil, nil, "none", "A folder of this machine, shown read-only.", "internal/upstream"},
+
+	{inEntry, "transport", "word", []string{"direct", "mcp", "sandboxed_exec"}, []string{"a2a"}, "told by the name: a defined server's is mcp, a built-in's its own; otherwise denied", "How the capability is reached.", "internal/policy"},
+	{inEntry, "mode", "word", []string{"read", "write", "high_risk"}, nil, "high_risk", "The risk class.", "internal/policy"},
+	{inEntry, "danger", "int", nil, nil, "by mode: read 1, write 2, high_risk 3", "The danger level, 1 to 3, never below what the mode implies.", "internal/policy"},
+	{inEntry, "isolation", "word", []string{"auto", "namespace"}, []string{"gvisor", "confined", "engine", "pod", "microvm"}, "auto: namespace for read and write, gvisor for high_risk", "How strong a box a sandboxed_exec gets.", "internal/policy"},
+	{inEntry, "server", "text", nil, nil, "the first part of the name, where a server has it", "The upstream it belongs to.", "internal/policy"},
+	{inEntry, "tool", "text", nil, nil, "the rest of the name", "The upstream's own name for it.", "internal/policy"},
+	{inEntry, "network", "word|" + inNetwork, []string{"denied", "none", "internal_only"}, nil, "denied", "What it may reach; internal_only allows nothing while no internal hosts are defined.", "internal/sandbox"},
+	{inNetwork, "allow", "texts", nil, nil, "nothing", "Host names it may reach, as in api.example.com or *.example.com.", ""},
+	{inEntry, "filesystem", "word", []string{"workspace_only", "none"}, nil, "none", "What it sees of the host's files.", "internal/runner"},
+	{inEntry, "root", "text", nil, nil, "none", "The folder that a files tool is held to.", "internal/tool"},
+	{inEntry, "allow", "texts", nil, nil, "none", "The programs that a cli tool may run.", "internal/tool"},
+	{inEntry, "url", "ref", nil, nil, "none", "The database of an sql tool.", ""},
+	{inEntry, "secrets", "word|ref|refs", []string{"none"}, nil, "none", "The secrets it may use.", "internal/policy"},
+	{inEntry, "environments", "texts", nil, nil, "every environment", "The environments it works in.", "internal/policy"},
+	{inEntry, "timeout_seconds", "int", nil, nil, "30", "Wall-clock seconds for one try.", "internal/runner"},
+	{inEntry, "retry", inRetry, nil, nil, "never", "How often to try again; for reads alone.", "internal/upstream"},
+	{inRetry, "max", "int", nil, nil, "", "Further tries, 1 to 5.", "internal/upstream"},
+	{inRetry, "on", "words", []string{"unavailable", "timeout"}, nil, "[unavailable]", "After which failures.", "internal/upstream"},
+	{inEntry, "rate_limit", inRate, nil, nil, "none of its own; the session's budget holds", "How many calls in any window of time.", "internal/session"},
+	{inRate, "calls", "int", nil, nil, "", "How many calls.", "internal/session"},
+	{inRate, "per", "text", nil, nil, "", "In how long: second, minute, hour, day or a time such as 10s.", "internal/session"},
+	{inEntry, "concurrency", "int", nil, nil, "none of its own", "How many calls at once.", "internal/session"},
+	{inEntry, "idempotency_key", "text", nil, nil, "none", "The argument that makes a repeated call harmless.", ""},
+	{inEntry, "response_budget_bytes", "int", nil, nil, "65536", "How much of a result the model sees.", "internal/redact"},
+	{inEntry, "approval", "word|" + inApproval, []string{"none", "always", "manager_for_high_priority"}, nil, "always", "When a human is asked.", "internal/policy"},
+	{inApproval, "when", "text", nil, nil, "always", "A CEL expression; a human is asked where it is true or cannot be told.", "internal/policy"},
+	{inApproval, "by", "text", nil, nil, "any approver", "The role that may answer.", "internal/approval"},
+	{inEntry, "rules", "list:" + inRule, nil, nil, "none", "Conditions on the call that raise the danger or refuse it.", "internal/policy"},
+	{inRule, "when", "text", nil, nil, "", "A CEL expression; the rule holds where it is true or cannot be told.", "internal/policy"},
+	{inRule, "danger", "int", nil, nil, "", "The level that the call is raised to.", "internal/policy"},
+	{inRule, "deny", "bool", nil, nil, "false", "Refuse the call.", "internal/policy"},
+	{inRule, "reason", "text", nil, nil, "none", "Shown to the approver and in the decision.", "internal/policy"},
+	{inEntry, "listen", "any", nil, nil, "none", "Ports it may listen on.", ""},
+	{inEntry, "packages", "any", nil, nil, "none", "Packages it may install.", ""},
+	{inEntry, "log", "word", []string{"full", "digest"}, nil, "full", "What the audit log keeps of the arguments: redacted, or their digest alone.", "internal/audit"},
+	{inEntry, "redact", "word|words", classes, nil, "as redaction.model", "What is hidden from the model in its results; none leaves secrets alone.", "internal/redact"},
+	{inEntry, "rollback", "text", nil, nil, "none", "How to undo it.", ""},
+	{inEntry, "trust", "word", []string{"untrusted", "partial", "trusted"}, nil, "untrusted", "How far its results may be believed.", "internal/redact"},
+	{inEntry, "examples", "list:" + inExample, nil, nil, "none", "Calls and what is decided on them, checked at every load.", "internal/policy"},
+	{inExample, "args", "any", nil, nil, "{}", "The arguments of the call.", "internal/policy"},
+	{inExample, "expect", "word", []string{"allow", "ask", "deny"}, nil, "", "What is decided, on a machine that has everything.", "internal/policy"},
+	{inExample, "capability", "text", nil, nil, "the entry's own name; needed with a pattern", "The name that is called.", "internal/policy"},
+
+	{inRedact, "model", "words", classes, nil, "every class", "The classes hidden from the model; secrets always are.", "internal/redact"},
+	{inRedact, "tokens", "bool", nil, nil, "false", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool.", "internal/redact"},
+
+	{inAsk, "timeout", "time", nil, nil, "1h", "How long a question stands.", "internal/approval"},
+	{inAsk, "by", "roles", nil, nil, "no roles", "Role to the principals that have it.", "internal/approval"},
+	{inAsk, "carriers", "words", []string{"elicitation", "console", "terminal"}, nil, "[console, terminal]", "How a question reaches a human.", "internal/approval"},
+
+	{inGateway, "listen", "text", nil, nil, "not listening", "The address to listen on; only loopback while auth is not enforced.", "internal/gateway"},
+	{inGateway, "auth", "any", nil, nil, "none", "Who may connect.", ""},
+	{inStore, "url", "text", nil, nil, "sqlite", "sqlite.", "internal/store"},
+	{inBoxes, "default", "word", []string{"auto"}, []string{"namespace", "gvisor", "confined", "engine", "pod", "microvm"}, "auto", "The isolation of entries that name none.", "internal/policy"},
+	{inBoxes, "warm", "int", nil, nil, "0", "How many boxes to keep ready.", ""},
+}
+
+// Keys returns a copy of the table of every key.
+func Keys() []Key { return append([]Key(nil), keys...) }
+
+func keyOf(scope, name string) (Key, bool) {
+	for _, k := range keys {
+		if k.Scope == scope && k.Name == name {
+			return k, true
+		}
+	}
+	return Key{}, false
+}
+
+func namesOf(scope string) []string {
+	var out []string
+	for _, k := range keys {
+		if k.Scope == scope {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,297 @@
+package contract
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"waldo/internal/secret"
+)
+
+// Load reads a regular file of at most 1 MiB and returns what Parse makes of it. The error is of
+// type Problems where the file could be read.
+func Load(file string) (*Config, error) {
+	text, err := ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	cfg, problems := Parse(file, text)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return cfg, nil
+}
+
+// ReadFile returns the text of a configuration file: a regular file of at most 1 MiB.
+func ReadFile(file string) ([]byte, error) {
+	st, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return text, nil
+}
+
+// Parse reads the text of a waldo.yaml; name is only shown in positions. With any problem there
+// is no configuration. Warnings are in Config.Warnings. Conditions are compiled by policy.New.
+func Parse(name string, text []byte) (*Config, Problems) {
+	p := &parser{reader: reader{file: name}, cfg: Default()}
+	p.cfg.File, p.cfg.Digest = name, digest(text)
+	p.cfg.Contracts = nil
+	if n := p.document(text); n != nil {
+		p.top(n)
+	}
+	if len(p.problems) == 0 {
+		p.check()
+	}
+	if len(p.problems) > 0 {
+		p.problems.Sort()
+		return nil, p.problems
+	}
+	p.complete()
+	p.warnings.Sort()
+	p.cfg.Warnings = p.warnings
+	return p.cfg, nil
+}
+
+func digest(b []byte) string {
+	s := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(s[:])
+}
+
+type parser struct {
+	reader
+	cfg     *Config
+	secrets []use // of secrets by name
+}
+
+// use is where the file names something that is defined elsewhere.
+type use struct {
+	name string
+	at   Position
+}
+
+func (p *parser) top(n *yaml.Node) {
+	for _, f := range p.fields(n, top) {
+		switch f.name {
+		case "version":
+			p.integer(f, 1, 1)
+		case "environment":
+			p.cfg.Environment = p.label(f)
+		case "servers":
+			for _, e := range p.entries(f) {
+				p.server(e)
+			}
+		case "capabilities":
+			for _, e := range p.entries(f) {
+				p.entry(e)
+			}
+		case "redaction":
+			p.redaction(f)
+		case "approval":
+			p.approvals(f)
+		case "gateway":
+			p.gateway(f)
+		case "store":
+			for _, g := range p.fields(f.val, inStore) {
+				if s := p.text(g); s != "" && s != "sqlite" {
+					p.later(g.val, "store.url other than sqlite")
+				}
+			}
+		case "sandboxes":
+			for _, g := range p.fields(f.val, inBoxes) {
+				if g.name == "default" {
+					p.word(g, inBoxes)
+				}
+			}
+		}
+	}
+}
+
+func (p *parser) label(f field) string {
+	s := p.text(f)
+	if s != "" && !label.MatchString(s) {
+		p.fail(f.val, "value.name", "letters, digits, - and _, beginning with a letter", "%q cannot be %q", f.name, cut(s, 40))
+	}
+	return s
+}
+
+func (p *parser) server(e field) {
+	s := Server{Name: e.name, At: p.at(e.key), IdleTimeout: 10 * time.Minute}
+	if !label.MatchString(e.name) || strings.Contains(e.name, "__") {
+		p.fail(e.key, "value.name", "letters, digits, - and _, beginning with a letter, without \"__\"", "a server cannot be named %q", cut(e.name, 40))
+	}
+	at := map[string]*yaml.Node{}
+	for _, f := range p.fields(e.val, inServer) {
+		at[f.name] = f.val
+		switch f.name {
+		case "command":
+			s.Command = p.command(f)
+		case "url":
+			s.URL = p.address(f)
+		case "placement":
+			s.Placement = p.word(f, inServer)
+		case "network":
+			s.Network = p.network(f, inServer)
+		case "secrets":
+			s.Secrets = p.refs(f)
+			p.uses(f, s.Secrets)
+		case "env":
+			s.Env = p.pairs(f)
+		case "mounts":
+			for _, g := range p.fields(f.val, inMounts) {
+				s.Input = p.text(g)
+			}
+		case "idle_timeout":
+			s.IdleTimeout = p.duration(f, 24*time.Hour)
+		case "auth":
+			for _, g := range p.fields(f.val, inAuth) {
+				s.Bearer = p.ref(g)
+				p.uses(g, map[string]secret.Ref{"bearer": s.Bearer})
+			}
+		}
+	}
+	p.place(e, &s, at)
+	p.cfg.Servers[e.name] = s
+}
+
+// place checks that a server is reached in one way and that what is asked of its box can be held.
+func (p *parser) place(e field, s *Server, at map[string]*yaml.Node) {
+	switch {
+	case at["command"] == nil && at["url"] == nil:
+		p.fail(e.key, "server.unreachable", "write a command or a url", "server %q has no command and no url", cut(e.name, 40))
+		return
+	case at["command"] != nil && at["url"] != nil:
+		p.fail(at["url"], "server.twice", "keep one", "server %q has both a command and a url", cut(e.name, 40))
+		return
+	}
+	if s.Placement == "" {
+		s.Placement = "sandbox"
+		if s.URL != "" {
+			s.Placement = "outside"
+		}
+	}
+	if s.URL != "" && s.Placement != "outside" {
+		p.fail(at["placement"], "key.misplaced", "write placement: outside", "a server at a url runs elsewhere: waldo cannot put it in a box")
+	}
+	if s.URL == "" && at["auth"] != nil {
+		p.fail(at["auth"], "key.misplaced", "use secrets to give a program its token", "auth belongs to a server at a url")
+	}
+	inBox := []string{"network", "mounts"}
+	if s.URL != "" {
+		inBox = append(inBox, "secrets", "env")
+	}
+	for _, k := range inBox {
+		if n := at[k]; n != nil && s.Placement == "outside" {
+			p.fail(n, "key.not_enforced", "remove it, or write placement: sandbox", "%q cannot be held to for a server outside", k)
+		}
+	}
+}
+
+func (p *parser) address(f field) string {
+	s := p.text(f)
+	u, err := url.Parse(s)
+	switch {
+	case s == "":
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		p.fail(f.val, "value.url", "as in https://host/mcp", "not the address of a server")
+	case u.User != nil:
+		p.fail(f.val, codeLiteral, "use auth: {bearer: env:VARIABLE}", "an address must not hold a password")
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		p.fail(f.val, "value.url", "use https", "http is taken only on this machine")
+	default:
+		return s
+	}
+	return ""
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (p *parser) pairs(f field) map[string]string {
+	out := map[string]string{}
+	for _, e := range p.entries(f) {
+		if !variable.MatchString(e.name) {
+			p.fail(e.key, "value.name", "", "%q is not the name of a variable", cut(e.name, 40))
+		}
+		if out[e.name] = p.text(e); looksSecret(out[e.name]) {
+			p.fail(e.val, codeLiteral, "move it to secrets, as env:VARIABLE", "the value of %s looks like a secret", cut(e.name, 40))
+		}
+	}
+	return out
+}
+
+func (p *parser) uses(f field, refs map[string]secret.Ref) {
+	for _, r := range refs {
+		if r != "" && !strings.HasPrefix(string(r), "env:") {
+			p.secrets = append(p.secrets, use{string(r), p.at(f.val)})
+		}
+	}
+}
+
+func (p *parser) redaction(f field) {
+	for _, g := range p.fields(f.val, inRedact) {
+		switch g.name {
+		case "model":
+			p.cfg.Redaction.Model = withSecrets(p.words(g, inRedact))
+		case "tokens":
+			p.cfg.Redaction.Tokens = p.boolean(g)
+		}
+	}
+}
+
+func (p *parser) approvals(f field) {
+	for _, g := range p.fields(f.val, inAsk) {
+		switch g.name {
+		case "timeout":
+			p.cfg.Approval.Timeout = p.duration(g, 30*24*time.Hour)
+		case "carriers":
+			p.cfg.Approval.Carriers = p.words(g, inAsk)
+		case "by":
+			for _, e := range p.entries(g) {
+				if !label.MatchString(e.name) {
+					p.fail(e.key, "value.name", "", "a role cannot be named %q", cut(e.name, 40))
+				}
+				p.cfg.Approval.Roles[e.name] = p.texts(e)
+			}
+		}
+	}
+}
+
+func (p *parser) gateway(f field) {
+	for _, g := range p.fields(f.val, inGateway) {
+		if g.name != "listen" {
+			continue
+		}
+		p.cfg.Listen = p.text(g)
+		host, port, err := net.SplitHostPort(p.cfg.Listen)
+		switch {
+		case p.cfg.Listen == "":
+		case err != nil || port == "":
+			p.fail(g.val, "value.address", `as in "127.0.0.1:7676"`, "not an address to listen on")
+		case !loopback(host):
+			p.fail(g.val, "listen.open", "listen on 127.0.0.1", "listening beyond this machine needs auth, which this build does not enforce")
+		}
+	}
+}

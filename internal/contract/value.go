@@ -1,0 +1,232 @@
+package contract
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"waldo/internal/secret"
+)
+
+// text reads text: quoted, or plain and not to be mistaken for anything else.
+func (r *reader) text(f field) string {
+	switch {
+	case f.val.Kind != yaml.ScalarNode:
+		r.fail(f.val, "value.type", "", "%q wants text, not %s", f.name, kind(f.val))
+	case vague(f.val):
+		r.fail(f.val, "value.ambiguous", "put it in quotes", "%q: YAML readers disagree whether %s is text", f.name, f.val.Value)
+	case f.val.Tag != "!!str":
+		r.fail(f.val, "value.type", "put it in quotes", "%q wants text, not %s", f.name, kind(f.val))
+	case strings.TrimSpace(f.val.Value) == "":
+		r.fail(f.val, "value.empty", "remove the line", "%q is empty", f.name)
+	case strings.ContainsFunc(f.val.Value, func(c rune) bool { return hidden(c) || c < ' ' && c != '\n' && c != '\t' }):
+		r.fail(f.val, "yaml.hidden", "remove it", "%q holds a character that does not show", f.name)
+	default:
+		return f.val.Value
+	}
+	return ""
+}
+
+// word reads one of the words that the key table lists, and refuses those for a later build.
+func (r *reader) word(f field, scope string) string {
+	s := r.text(f)
+	if s == "" {
+		return ""
+	}
+	k, _ := keyOf(scope, f.name)
+	if slices.Contains(k.Later, s) {
+		r.later(f.val, f.name+": "+s)
+		return ""
+	}
+	if !slices.Contains(k.Words, s) {
+		hint := meant(s, k.Words)
+		if hint == "" {
+			hint = "one of " + strings.Join(k.Words, ", ")
+		}
+		r.fail(f.val, "value.unknown", hint, "%q cannot be %q", f.name, cut(s, 40))
+		return ""
+	}
+	return s
+}
+
+func (r *reader) later(n *yaml.Node, what string) {
+	r.fail(n, "key.not_enforced", "remove it: this build would not hold to it", "%s: not enforced by this build", what)
+}
+
+var decimal = regexp.MustCompile(`^(0|[1-9][0-9]{0,15})$`)
+
+// integer reads a whole number in plain decimal between low and high, both included.
+func (r *reader) integer(f field, low, high int) int {
+	if f.val.Kind != yaml.ScalarNode || f.val.Tag != "!!int" {
+		r.fail(f.val, "value.type", "", "%q wants a whole number, not %s", f.name, kind(f.val))
+		return 0
+	}
+	if !decimal.MatchString(f.val.Value) && !strings.HasPrefix(f.val.Value, "-") {
+		r.fail(f.val, "value.ambiguous", "write it in plain decimal", "%q: YAML readers disagree about %s", f.name, f.val.Value)
+		return 0
+	}
+	n, err := strconv.Atoi(f.val.Value)
+	if err != nil || n < low || n > high {
+		r.fail(f.val, "value.range", "", "%q is %s: it must be between %d and %d", f.name, cut(f.val.Value, 20), low, high)
+		return 0
+	}
+	return n
+}
+
+func (r *reader) boolean(f field) bool {
+	if f.val.Kind != yaml.ScalarNode || f.val.Tag != "!!bool" || f.val.Value != "true" && f.val.Value != "false" {
+		r.fail(f.val, "value.type", "write true or false", "%q wants true or false, not %s", f.name, kind(f.val))
+		return false
+	}
+	return f.val.Value == "true"
+}
+
+// duration reads a time such as 90s, 10m or 1h30m, of at least one millisecond and at most most.
+func (r *reader) duration(f field, most time.Duration) time.Duration {
+	s := r.text(f)
+	if s == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		r.fail(f.val, "value.type", "write it as 90s, 10m or 1h", "%q wants a time, not %q", f.name, cut(s, 40))
+		return 0
+	}
+	if d < time.Millisecond || d > most {
+		r.fail(f.val, "value.range", "", "%q is %s: it must be between 1ms and %s", f.name, s, most)
+		return 0
+	}
+	return d
+}
+
+// texts reads a list of texts: at least one, none twice.
+func (r *reader) texts(f field) []string {
+	if f.val.Kind != yaml.SequenceNode {
+		r.fail(f.val, "value.type", "write it as [a, b]", "%q wants a list, not %s", f.name, kind(f.val))
+		return nil
+	}
+	if len(f.val.Content) == 0 {
+		r.fail(f.val, "value.empty", "remove the line", "%q is an empty list", f.name)
+	}
+	var out []string
+	for _, n := range f.val.Content {
+		s := r.text(field{f.name, f.key, n})
+		if slices.Contains(out, s) {
+			r.fail(n, "value.duplicate", "", "%q lists %q twice", f.name, cut(s, 40))
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// words reads a list of the words that the key table lists.
+func (r *reader) words(f field, scope string) []string {
+	out := r.texts(f)
+	for i := range out {
+		r.word(field{f.name, f.key, f.val.Content[i]}, scope)
+	}
+	return out
+}
+
+// command reads a program and its arguments, in which the same text may stand twice.
+func (r *reader) command(f field) []string {
+	if f.val.Kind != yaml.SequenceNode || len(f.val.Content) == 0 {
+		r.fail(f.val, "value.type", `write it as [program, "argument"]`, "%q wants a list of texts, not %s", f.name, kind(f.val))
+		return nil
+	}
+	var out []string
+	for i, n := range f.val.Content {
+		if i > 0 && n.Kind == yaml.ScalarNode && n.Tag == "!!str" && n.Value == "" {
+			out = append(out, "") // an empty argument is an argument
+			continue
+		}
+		out = append(out, r.text(field{f.name, f.key, n}))
+	}
+	return out
+}
+
+var (
+	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	label    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,62}$`)
+	named    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,62}$`)
+)
+
+// ref reads where a secret comes from: env:VARIABLE, or the name of a stored one. What it finds
+// is never part of a message: it may be the secret itself.
+func (r *reader) ref(f field) secret.Ref {
+	if f.val.Kind != yaml.ScalarNode || f.val.Tag != "!!str" {
+		r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, not a secret", f.name)
+		return ""
+	}
+	if v, ok := strings.CutPrefix(f.val.Value, "env:"); ok && variable.MatchString(v) || !ok && named.MatchString(f.val.Value) && !looksSecret(f.val.Value) {
+		return secret.Ref(f.val.Value)
+	}
+	r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, as in env:GITHUB_TOKEN, never the secret itself", f.name)
+	return ""
+}
+
+// looksSecret guards against a token pasted where its name belongs: a long run of letters mixed
+// with digits, or the well-known beginning of a token.
+func looksSecret(s string) bool {
+	for _, p := range []string{"ghp_", "gho_", "ghs_", "github_pat_", "sk-", "sk_", "rk_", "xox", "AKIA", "ASIA", "AIza", "glpat-", "npm_", "eyJ", "hvs."} {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return len(s) >= 20 && strings.ContainsAny(s, "0123456789") && !strings.ContainsAny(s, "_-.")
+}
+
+// refs reads a mapping of variable to secret.
+func (r *reader) refs(f field) map[string]secret.Ref {
+	out := map[string]secret.Ref{}
+	for _, e := range r.entries(f) {
+		if !variable.MatchString(e.name) {
+			r.fail(e.key, "value.name", "", "%q is not the name of a variable", cut(e.name, 40))
+		}
+		out[e.name] = r.ref(e)
+	}
+	return out
+}
+
+// plain turns any YAML value into what JSON would give: numbers are float64.
+func (r *reader) plain(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			m[n.Content[i].Value] = r.plain(n.Content[i+1])
+		}
+		return m
+	case yaml.SequenceNode:
+		l := make([]any, len(n.Content))
+		for i, c := range n.Content {
+			l[i] = r.plain(c)
+		}
+		return l
+	}
+	switch {
+	case vague(n):
+		r.fail(n, "value.ambiguous", "put it in quotes, or write true or false", "YAML readers disagree whether %s is text", n.Value)
+	case n.Tag == "!!null":
+		return nil
+	case n.Tag == "!!bool":
+		return strings.EqualFold(n.Value, "true")
+	case n.Tag == "!!int" || n.Tag == "!!float":
+		x, err := strconv.ParseFloat(n.Value, 64)
+		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) || n.Tag == "!!int" && !decimal.MatchString(strings.TrimPrefix(n.Value, "-")) {
+			r.fail(n, "value.ambiguous", "write it in plain decimal, or in quotes", "YAML readers disagree about %s", cut(n.Value, 40))
+			return nil
+		}
+		return x
+	case n.Tag == "!!str":
+		return n.Value
+	default:
+		r.fail(n, "value.type", "put it in quotes", "a value of a kind that JSON does not have")
+	}
+	return nil
+}

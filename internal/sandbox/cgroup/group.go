@@ -137,6 +137,20 @@ func (g *Group) open(path string, fd *int, flags int) error {
 	return nil
 }
 
+// Join puts a process of this pid namespace into the group, with all its threads. What it does
+// before that is not counted.
+func (g *Group) Join(pid int) error {
+	for _, fd := range append([]int{g.UnifiedFD}, g.JoinFDs...) {
+		if fd < 0 {
+			continue
+		}
+		if _, err := unix.Pwrite(fd, strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
+			return fmt.Errorf("cgroup: process %d cannot join: %w", pid, err)
+		}
+	}
+	return nil
+}
+
 // dir is where a controller of this group has its files; empty: nowhere.
 func (g *Group) dir(c string) string {
 	if g.h.has(c) == 2 {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,6 +100,32 @@ func TestMemoryBombIsKilled(t *testing.T) {
 	}
 	if u := g.Usage(); u.OOMKills != 1 || u.MemoryPeak > 64<<20 {
 		t.Errorf("over the limit: %+v", u)
+	}
+}
+
+func TestJoinByNumber(t *testing.T) {
+	h := here(t)
+	g := group(t, h, Limits{Memory: 64 << 20, Pids: 20})
+	cmd := exec.Command("sleep", "300")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Join(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{g.dir(memory), g.dir(pids)} {
+		if got := strings.TrimSpace(read(d, "cgroup.procs")); got != strconv.Itoa(cmd.Process.Pid) {
+			t.Errorf("%s holds %q", d, got)
+		}
+	}
+	if err := g.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("after Kill: %v", err)
+	}
+	if err := g.Join(cmd.Process.Pid); err == nil {
+		t.Error("a process that is no more joined")
 	}
 }
 

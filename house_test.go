@@ -62,7 +62,7 @@ var plan = map[string][]string{
 	"internal/sandbox":           {"internal/facts"},
 	"internal/sandbox/seccomp":   nil,
 	"internal/sandbox/landlock":  nil,
-	"internal/sandbox/cgroup":    nil,
+	"internal/sandbox/cgroup":    {"internal/sandbox"},
 	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/landlock", "internal/sandbox/cgroup"},
 
 	// the example that the demo talks to

@@ -1,0 +1,146 @@
+package audit
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// file is what the log asks of a segment; tests put failing ones in its place.
+type file interface {
+	io.ReaderAt
+	io.WriterAt
+	Truncate(size int64) error
+	Sync() error
+	Stat() (fs.FileInfo, error)
+	Close() error
+}
+
+const suffix = ".jsonl"
+
+// segmentName names a segment by the first record in it: 16 digits, so that names sort.
+func segmentName(first uint64) string { return fmt.Sprintf("%016d%s", first, suffix) }
+
+// firstOf returns the record that a segment's name says it starts with.
+func firstOf(name string) (uint64, bool) {
+	digits, ok := strings.CutSuffix(name, suffix)
+	if !ok || len(digits) != 16 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	return n, err == nil && n > 0
+}
+
+// segments returns the names of the segments of a log, oldest first.
+func segments(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if _, ok := firstOf(e.Name()); ok {
+			names = append(names, e.Name())
+		}
+	}
+	sort.Strings(names)
+	return names, nil
+}
+
+func openSegment(dir, name string, flags int) (file, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), flags|noFollow, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// lock waits for the lock of the log for at most the given time.
+func lock(f *os.File, shared bool, wait time.Duration) error {
+	for pause, deadline := 50*time.Microsecond, time.Now().Add(wait); ; pause = min(2*pause, 20*time.Millisecond) {
+		ok, err := tryLock(f, shared)
+		if err != nil {
+			return fmt.Errorf("audit: lock: %w", err)
+		}
+		if ok {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: another process has held it for %v", ErrLocked, wait)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// A line is one line of a segment and where it starts. Whole says that a newline ends it and that
+// it is no longer than MaxLine; bytes beyond that are not kept.
+type line struct {
+	text  []byte // valid until the next line is read; without the newline
+	start int64
+	size  int64 // with the newline
+	whole bool
+}
+
+// lines calls fn for each line of r from byte start to byte end.
+func lines(r io.ReaderAt, start, end int64, fn func(line) error) error {
+	br := bufio.NewReaderSize(io.NewSectionReader(r, start, end-start), MaxLine)
+	for start < end {
+		text, err := br.ReadSlice('\n')
+		l := line{start: start, size: int64(len(text)), text: text, whole: err == nil}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			l.text = append([]byte(nil), text[:64]...)
+			n, err := skipLine(br)
+			if err != nil {
+				return err
+			}
+			l.size += n
+		} else if err != nil && err != io.EOF {
+			return err
+		}
+		if l.whole {
+			l.text = text[:len(text)-1]
+		}
+		if l.size == 0 {
+			return io.ErrUnexpectedEOF // shorter than it was a moment ago
+		}
+		if err := fn(l); err != nil {
+			return err
+		}
+		start += l.size
+	}
+	return nil
+}
+
+// skipLine reads to the end of a line that is too long and returns how many bytes that took.
+func skipLine(br *bufio.Reader) (int64, error) {
+	var n int64
+	for {
+		b, err := br.ReadSlice('\n')
+		n += int64(len(b))
+		if err == nil || err == io.EOF {
+			return n, nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return n, err
+		}
+	}
+}

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"bytes"
+	"net/netip"
 	"slices"
 )
 
@@ -45,6 +46,13 @@ func (d *detector) at(i int) int {
 		return d.word(i)
 	case c == '-' && bytes.HasPrefix(d.v[i:], []byte("-----BEGIN")):
 		return d.pem(i)
+	case c == '-' || c == '.' || c == '_':
+		if end := d.embedded(i); end > i {
+			return end
+		}
+		return d.user(i)
+	case c == '~' && i >= 5 && d.v[i-1] == 'Q' && isDigit(d.v[i-2]):
+		return d.azure(i)
 	case c == ':' && bytes.HasPrefix(d.v[i:], []byte("://")):
 		return d.userinfo(i)
 	}
@@ -71,6 +79,11 @@ func (d *detector) mail(i int) int {
 		end--
 	}
 	dot := bytes.LastIndexByte(d.v[i:end], '.')
+	if start == i && i > 1 && d.v[i-1] == '"' { // a quoted local part
+		if q := bytes.LastIndexByte(d.v[max(0, i-66):i-1], '"'); q >= 0 {
+			start = max(0, i-66) + q
+		}
+	}
 	if start == i || dot < 2 || end-(i+dot) < 3 || isDigit(d.v[i+dot+1]) {
 		return i + 1
 	}
@@ -118,27 +131,44 @@ func (d *detector) boundary(i int) bool { return i == 0 || !isAlnum(d.v[i-1]) }
 // group is a run of digits.
 type group struct{ start, end int }
 
-// digits reads groups of digits from i, with at most two separators between, and says what they
+// digits reads groups of digits from i, with at most three separators between, and says what they
 // are.
 func (d *detector) digits(i int) int {
-	if i > 0 && isAlnum(d.v[i-1]) {
+	if !d.boundary(i) {
 		return d.skipAlnum(i)
 	}
-	groups, end := d.groups(i)
-	if len(groups) == 0 {
+	if end := d.account(i); end > i {
+		return end
+	}
+	gs := d.groups(i)
+	if len(gs) == 0 {
 		return i + 1
 	}
-	for n := len(groups); n > 0; n-- {
-		last := groups[n-1].end
-		if last < len(d.v) && (isAlpha(d.v[last]) || d.v[last] == '_') {
+	skip := i + 1
+	if gs[0].start == i {
+		skip = gs[0].end
+	}
+	if end := d.numbered(i, gs[0]); end > i {
+		return end
+	}
+	for n := len(gs); n > 0; n-- {
+		end := d.extension(gs[n-1].end)
+		if end < len(d.v) && (isAlpha(d.v[end]) || d.v[end] == '_') {
 			continue
 		}
-		if c := d.classify(i, groups[:n]); c != "" && d.on[c] {
-			return d.add(i, last, c)
+		if c := d.classify(i, gs, n); c != "" && d.on[c] {
+			return d.add(i, end, c)
 		}
 	}
-	_ = end
-	return groups[0].end
+	return skip
+}
+
+// extension returns the end of the "x123" after a telephone number, or end itself.
+func (d *detector) extension(end int) int {
+	if end+1 >= len(d.v) || d.v[end] != 'x' || !isDigit(d.v[end+1]) {
+		return end
+	}
+	return d.skipAlnum(end + 1)
 }
 
 func (d *detector) skipAlnum(i int) int {
@@ -148,11 +178,11 @@ func (d *detector) skipAlnum(i int) int {
 	return i
 }
 
-func (d *detector) groups(i int) ([]group, int) {
+func (d *detector) groups(i int) []group {
 	var gs []group
 	for j := i; j < len(d.v) && len(gs) < 10; {
 		sep := j
-		for j < len(d.v) && j-sep < 3 && bytes.IndexByte([]byte(" -.()+/\t\n:"), d.v[j]) >= 0 {
+		for j < len(d.v) && j-sep < 3 && bytes.IndexByte([]byte(" -.()+/\t"), d.v[j]) >= 0 {
 			j++
 		}
 		start := j
@@ -164,29 +194,41 @@ func (d *detector) groups(i int) ([]group, int) {
 		}
 		gs = append(gs, group{start, j})
 	}
-	if len(gs) == 0 {
-		return nil, i
-	}
-	return gs, gs[len(gs)-1].end
+	return gs
 }
 
-// classify says what groups of digits starting with the text at i are, or "".
-func (d *detector) classify(i int, gs []group) class {
-	var digits []byte
+// classify says what the first n groups of digits from i are, or "".
+func (d *detector) classify(i int, all []group, n int) class {
+	gs := all[:n]
+	digits := make([]byte, 0, 40)
 	for _, g := range gs {
 		digits = append(digits, d.v[g.start:g.end]...)
 	}
+	alone := d.alone(i, all, n)
 	switch {
 	case d.isCard(digits, gs):
 		return card
-	case d.isSSN(digits, gs):
+	case alone && d.isSSN(digits, gs):
 		return ssn
-	case d.isIP(gs):
+	case alone && d.isIP(gs):
 		return ip
-	case d.isPhone(i, digits, gs):
+	case d.isPhone(i, digits, gs, alone):
 		return phone
 	}
 	return ""
+}
+
+// alone reports whether neither digits before i nor groups after the first n go on with the same
+// number: only a space may part them, and only where the number itself has another separator.
+func (d *detector) alone(i int, all []group, n int) bool {
+	spaced := n > 1 && d.v[all[0].end] != ' '
+	if n < len(all) && !(spaced && d.v[all[n-1].end] == ' ') {
+		return false
+	}
+	if i < 2 || !isDigit(d.v[i-2]) {
+		return true
+	}
+	return bytes.IndexByte([]byte(" -.:/,+"), d.v[i-1]) < 0 || spaced && d.v[i-1] == ' '
 }
 
 // separators returns what stands between groups, and whether it is the same everywhere.
@@ -202,14 +244,23 @@ func (d *detector) separators(gs []group) (string, bool) {
 	return sep, true
 }
 
-// isCard accepts 13 to 19 digits of a payment card: a first digit in use, a sound check digit
+// isCard accepts 12 to 19 digits of a payment card: first digits in use, a sound check digit
 // (ISO/IEC 7812-1) and one kind of separator.
 func (d *detector) isCard(n []byte, gs []group) bool {
-	if len(n) < 13 || len(n) > 19 || n[0] < '2' || n[0] > '6' && n[0] != '8' || !luhn(n) {
+	if len(n) < 12 || len(n) > 19 || !luhn(n) {
+		return false
+	}
+	switch lead := string(n[:4]); {
+	case len(n) == 12:
+		if lead != "5018" && lead != "5020" && lead != "5038" && lead != "6304" && lead != "6759" {
+			return false
+		}
+	case len(n) == 15 && (lead == "1800" || lead == "2131"):
+	case n[0] < '2' || n[0] > '6' && n[0] != '8':
 		return false
 	}
 	sep, same := d.separators(gs)
-	return same && !slices.Contains([]string{":", "/", "(", ")"}, sep) && (len(gs) == 1 || len(gs) >= 3)
+	return same && !slices.Contains([]string{"/", "(", ")"}, sep) && (len(gs) == 1 || len(gs) >= 3)
 }
 
 func luhn(n []byte) bool {
@@ -250,28 +301,28 @@ func (d *detector) isSSN(n []byte, gs []group) bool {
 	return len(gs) == 1 && n[0] == '0'
 }
 
-// isIP accepts four numbers of at most 255 with dots between and none around.
+// isIP accepts four numbers of at most 255 with dots between, of an address that can be reached
+// from elsewhere: private and local ones tell of no person.
 func (d *detector) isIP(gs []group) bool {
-	sep, same := d.separators(gs)
-	if len(gs) != 4 || !same || sep != "." {
+	if len(gs) != 4 {
 		return false
 	}
-	for _, g := range gs {
-		n := d.v[g.start:g.end]
-		if len(n) > 3 || len(n) == 3 && string(n) > "255" {
-			return false
-		}
-	}
-	return true
+	a, err := netip.ParseAddr(string(d.v[gs[0].start:gs[3].end]))
+	return err == nil && public(a)
 }
 
-// isPhone accepts an international number, "+" and 7 to 15 digits, and the usual national forms.
-func (d *detector) isPhone(i int, n []byte, gs []group) bool {
+func public(a netip.Addr) bool {
+	return !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified()
+}
+
+// isPhone accepts an international number, "+" and 7 to 15 digits, the usual national forms, and
+// any 7 to 12 digits in groups where the words around speak of a telephone.
+func (d *detector) isPhone(i int, n []byte, gs []group, alone bool) bool {
 	if d.v[i] == '+' {
 		return gs[0].start <= i+2 && len(n) >= 7 && len(n) <= 15
 	}
-	if len(n) < 7 || len(n) > 12 {
+	if !alone || len(n) < 7 || len(n) > 15 || len(n) > 12 && string(n[:2]) != "00" {
 		return false
 	}
-	return d.national(i, n, gs)
+	return d.national(i, n, gs) || d.spoken(i, gs[len(gs)-1].end)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"strconv"
 	"strings"
 )
 
@@ -126,6 +127,11 @@ func newMatcher(secrets []string) *matcher {
 // base64 of both alphabets wherever in the three-byte groups the secret may begin, once and twice.
 func forms(s string) []string {
 	out := []string{s, hex.EncodeToString([]byte(s)), strings.ToUpper(hex.EncodeToString([]byte(s)))}
+	codes := ""
+	for _, c := range []byte(s) {
+		codes += strconv.Itoa(int(c))
+	}
+	out = append(out, codes) // squeezed, a list of character codes
 	if strings.Contains(s, " ") {
 		out = append(out, strings.ReplaceAll(s, " ", "+"))
 	}

@@ -2,7 +2,10 @@ package redact
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"net/netip"
 	"slices"
+	"strings"
 )
 
 // national accepts telephone numbers without a country code: an area code in brackets, the North
@@ -20,8 +23,28 @@ func (d *detector) national(i int, n []byte, gs []group) bool {
 		return same && (sep == "-" || sep == "." || sep == " ") || d.v[gs[0].end] == ')'
 	case slices.Equal(size, []int{1, 3, 3, 4}):
 		return n[0] == '1'
-	case n[0] == '0' && len(n) >= 9 && len(gs) > 1:
-		return same && (sep == "-" || sep == " " || sep == "/") || bytes.IndexByte([]byte(" -/"), d.v[gs[0].end]) >= 0 && !same
+	case string(n[:2]) == "00" && n[2] != '0' && len(n) >= 11:
+		return len(gs) > 1
+	case n[0] == '0' && n[1] != '0' && len(n) >= 9 && len(n) <= 12 && len(gs) > 1:
+		return bytes.IndexByte([]byte(" -/"), d.v[gs[0].end]) >= 0
+	}
+	return false
+}
+
+// spoken reports whether the words just before or after a number say that it is for the telephone.
+func (d *detector) spoken(start, end int) bool {
+	before := bytes.ToLower(d.v[max(0, start-28):start])
+	before = before[bytes.LastIndexByte(before, '\n')+1:]
+	for _, w := range []string{"phone", "mobile", "tel", "cell", "fax", "desk", "call", "dial", "sms", "whatsapp", "messages to", "answering at", "reach", "registered"} {
+		if bytes.Contains(before, []byte(w)) {
+			return true
+		}
+	}
+	after := bytes.ToLower(d.v[end:min(len(d.v), end+8)])
+	for _, w := range []string{" office", " fax", " mobile", "-office", "-fax", "-mobile"} {
+		if bytes.HasPrefix(after, []byte(w)) {
+			return true
+		}
 	}
 	return false
 }
@@ -34,7 +57,33 @@ func (d *detector) account(i int) int {
 	if end := d.walletAt(i); end > i {
 		return d.add(i, end, wallet)
 	}
+	if end := d.ip6(i); end > i {
+		return d.add(i, end, ip)
+	}
 	return i
+}
+
+// ip6 returns the end of an IPv6 address (RFC 4291) that can be reached from elsewhere.
+func (d *detector) ip6(i int) int {
+	colon := i
+	for colon < len(d.v) && colon-i < 5 && hexval(d.v[colon]) >= 0 {
+		colon++
+	}
+	if colon == i || colon >= len(d.v) || d.v[colon] != ':' || i > 0 && d.v[i-1] == ':' {
+		return i
+	}
+	end := colon
+	for end < len(d.v) && end-i < 46 && (hexval(d.v[end]) >= 0 || d.v[end] == ':' || d.v[end] == '.') {
+		end++
+	}
+	for end > i && (d.v[end-1] == '.' || d.v[end-1] == ':' && d.v[end-2] != ':') {
+		end--
+	}
+	a, err := netip.ParseAddr(string(d.v[i:end]))
+	if err != nil || !public(a) || end < len(d.v) && isAlnum(d.v[end]) {
+		return i
+	}
+	return end
 }
 
 // ibanAt returns the end of an IBAN with a sound check, with or without single separators.
@@ -74,11 +123,42 @@ func mod97(b []byte) int {
 	return m
 }
 
-// walletAt returns the end of a Bitcoin address: bech32 after "bc1".
+// walletAt returns the end of a Bitcoin address: bech32 after "bc1", or base58 with a sound check.
 func (d *detector) walletAt(i int) int {
+	c := d.v[i]
+	if c != 'b' && c != '1' && c != '3' {
+		return i
+	}
 	end := d.skipAlnum(i)
-	if n := end - i; bytes.HasPrefix(d.v[i:], []byte("bc1")) && n >= 42 && n <= 62 {
+	n := end - i
+	if bytes.HasPrefix(d.v[i:], []byte("bc1")) && n >= 42 && n <= 62 {
+		return end
+	}
+	if c != 'b' && n >= 26 && n <= 35 && base58Sound(d.v[i:end]) {
 		return end
 	}
 	return i
+}
+
+// base58Sound reports whether b ends in the check of its first 21 bytes.
+func base58Sound(b []byte) bool {
+	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+	var n [25]byte
+	for _, c := range b {
+		carry := strings.IndexByte(alphabet, c)
+		if carry < 0 {
+			return false
+		}
+		for k := len(n) - 1; k >= 0; k-- {
+			carry += 58 * int(n[k])
+			n[k] = byte(carry)
+			carry >>= 8
+		}
+		if carry != 0 {
+			return false
+		}
+	}
+	once := sha256.Sum256(n[:21])
+	twice := sha256.Sum256(once[:])
+	return string(twice[:4]) == string(n[21:])
 }

@@ -18,7 +18,7 @@ type form struct {
 var makes = sync.OnceValue(func() map[string][]form {
 	all := []form{
 		{"ghp_", "_", 30}, {"gho_", "_", 30}, {"ghu_", "_", 30}, {"ghs_", "_", 30}, {"ghr_", "_", 30}, {"github_pat_", "_", 30},
-		{"glpat-", "-_.", 18}, {"gldt-", "-_", 18}, {"glrt-", "-_.", 18}, {"glft-", "-_", 18}, {"glptt-", "", 30}, {"glagent-", "-_", 30},
+		{"glpat-", "-_.", 18}, {"gldt-", "-_", 18}, {"glrt-", "-_.", 18}, {"glft-", "-_", 18}, {"glptt-", "-_", 30}, {"glagent-", "-_", 30},
 		{"gloas-", "-_", 30}, {"glsoat-", "-_", 18}, {"glimt-", "-_", 18}, {"glffct-", "-_", 18}, {"glcbt-", "-_.", 18}, {"GR1348941", "-_", 20},
 		{"AKIA", "", 16}, {"ASIA", "", 16}, {"ABIA", "", 16}, {"ACCA", "", 16}, {"ABSK", "+/=", 60}, {"LTAI", "", 17},
 		{"xoxb-", "-", 10}, {"xoxp-", "-", 10}, {"xoxa-", "-", 8}, {"xoxr-", "-", 8}, {"xoxs-", "-", 10}, {"xoxo-", "-", 8}, {"xoxe-", "-", 20}, {"xoxe.", ".-", 20}, {"xapp-", "-", 20},
@@ -33,8 +33,12 @@ var makes = sync.OnceValue(func() map[string][]form {
 		{"hvs.", "-_", 20}, {"hvb.", "-_", 20}, {"hvr.", "-_", 20}, {"sq0atp-", "-_", 20}, {"sq0csp-", "-_", 20}, {"EAAA", "-_", 50}, {"EAAC", "", 50}, {"EAAM", "", 50}, {"SK", "", 32},
 		{"AIza", "-_", 35}, {"ya29.", "-_", 20}, {"gsk_", "", 40}, {"pplx-", "", 40}, {"ops_eyJ", "+/=_-", 40}, {"tskey-", "-_", 20}, {"A3-", "-", 30}, {"lin_api_", "", 30}, {"dapi", "-", 32},
 		{"tvly-", "-", 20}, {"r8_", "", 30}, {"nvapi-", "-_", 40}, {"phc_", "", 40}, {"phx_", "", 40}, {"CLOJARS_", "", 50}, {"dckr_pat_", "-_", 20}, {"ATATT3", "-_=", 100}, {"ATCTT3", "-_=", 100}, {"oy2", "", 43},
-		{"key-", "", 32}, {"AP6", "", 10}, {"AKC", "", 10}, {"pat-na1-", "-", 30}, {"v1.0-", "-", 100}, {"figd_", "-_", 30}, {"HRKU-", "-", 30}, {"squ_", "", 40}, {"sqp_", "", 40}, {"sqa_", "", 40}, {"eyJrIjoi", "+/=", 40}, {"ZXlK", "+/=_-", 60},
+		{"key-", "", 32}, {"AKC", "", 10}, {"pat-na1-", "-", 30}, {"v1.0-", "-", 100}, {"figd_", "-_", 30}, {"HRKU-", "-", 30}, {"squ_", "", 40}, {"sqp_", "", 40}, {"sqa_", "", 40}, {"eyJrIjoi", "+/=", 40}, {"ZXlK", "+/=_-", 60},
 		{"live_", "-_=", 40}, {"test_", "", 35}, {"BSKY-", "-", 10}, {"jfrt@", "", 10}, {"xai-", "", 60}, {"AAAA", "+/=-_%", 100}, {"SCW", "", 17}, {"EAACEdEose0cBA", "", 20}, {"MTA", "-_.", 50}, {"s.", "", 24},
+		{"hooks.slack.com/", "/_-", 20}, {"vcp_", "", 24}, {"vci_", "", 24}, {"vca_", "", 24}, {"vcr_", "", 24}, {"vck_", "", 24},
+	}
+	for _, c := range "0123456789ABCDEF" {
+		all = append(all, form{"AP" + string(c), "", 10})
 	}
 	by := map[string][]form{}
 	for _, f := range all {
@@ -76,7 +80,24 @@ func (d *detector) vendor(i int) int {
 	if end := d.jwt(i); end > i {
 		return d.add(i, end, "secrets")
 	}
-	for _, f := range makes()[string(d.v[i:i+2])] {
+	return d.made(i)
+}
+
+// embedded finds a token of an unmistakable make whose prefix ends at i, in the midst of a word.
+func (d *detector) embedded(i int) int {
+	for _, p := range []string{"SG.", "tskey-", "ghp_", "glpat-", "xoxb-"} {
+		if start := i + 1 - len(p); start >= 0 && string(d.v[start:i+1]) == p {
+			if end := d.made(start); end > start {
+				return end
+			}
+		}
+	}
+	return i
+}
+
+// made finds a token of a known make at i.
+func (d *detector) made(i int) int {
+	for _, f := range makes()[string(d.v[i:min(len(d.v), i+2)])] {
 		if !bytes.HasPrefix(d.v[i:], []byte(f.prefix)) {
 			continue
 		}
@@ -106,7 +127,7 @@ func (d *detector) jwt(i int) int {
 		}
 		end++
 	}
-	if dots < 2 || end-i < 30 {
+	if dots == 0 || dots == 1 && end-i < 60 || end-i < 30 {
 		return i
 	}
 	return end
@@ -114,52 +135,88 @@ func (d *detector) jwt(i int) int {
 
 // varied reports whether a token looks drawn by chance and not typed as an example.
 func varied(body []byte, prefix string) bool {
-	if prefix == "AP6" || prefix == "AKC" {
-		return true // JFrog gives the form and no more
+	if strings.HasPrefix(prefix, "AP") || prefix == "AKC" { // JFrog gives the form and no more
+		return !bytes.Equal(bytes.ToUpper(body), body) || bytes.ContainsAny(body, "0123456789")
 	}
-	if bytes.HasSuffix(body, []byte("EXAMPLE")) && len(body) < 20 {
+	if prefix == "hf_" {
+		return true
+	}
+	if bytes.HasSuffix(body, []byte("EXAMPLE")) && len(body) < 20 || filler(body) {
 		return false
 	}
 	kinds := map[byte]bool{}
 	for _, c := range body {
 		kinds[c] = true
 	}
-	return len(kinds) >= 4 || len(prefix) >= 8 && len(kinds) >= 1 && body[0] != 'x'
+	return len(kinds) >= 4 && (len(prefix) > 2 || bytes.ContainsAny(body, "0123456789")) || len(prefix) >= 8
+}
+
+// filler reports whether a text is mostly x or asterisks.
+func filler(b []byte) bool {
+	n := bytes.Count(b, []byte("x")) + bytes.Count(b, []byte("X")) + bytes.Count(b, []byte("*"))
+	return n*10 > len(b)*6
 }
 
 // strong are names whose value is a secret whatever it looks like; weak ones ask for a value that
 // looks drawn by chance. Both are matched in the letters and digits of the name.
 var (
 	strong = []string{"password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring"}
-	weak   = []string{"token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "nonce", "otp", "pin"}
+	weak   = []string{"token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "login", "nonce", "otp", "pin"}
 	// about end a name that tells of a secret without holding it.
-	about = []string{"count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "keys", "words", "budget"}
+	about = []string{"count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "keys", "words", "budget", "chars", "characters", "signatures", "board"}
 )
 
-// secrecy says how surely a name holds a secret: 2 strong, 1 weak, 0 not at all.
+// secrecy says how surely a name holds a secret: 2 strong, 1 weak, 0 not at all. A strong name may
+// stand anywhere in it, a weak one is a word of its own: an author is no auth, a monkey no key.
 func secrecy(name []byte) int {
-	low := strings.ToLower(string(name))
-	flat := strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(low)
-	level := 0
-	for _, k := range weak {
-		if strings.Contains(flat, k) {
-			level = 1
+	if len(name) < 3 || len(name) > 128 {
+		return 0
+	}
+	var buf [128]byte
+	flat := buf[:0]
+	for _, c := range name {
+		if l := letters[c]; l != 0 {
+			flat = append(flat, l)
 		}
 	}
+	level := 0
 	for _, k := range strong {
-		if strings.Contains(flat, k) {
+		if i := bytes.Index(flat, []byte(k)); i >= 0 && !bytes.HasPrefix(flat[i:], []byte("secretar")) {
 			level = 2
+			break
 		}
+	}
+	if level == 0 && (bytes.Contains(flat, []byte("token")) || hasWord(name, weak)) {
+		level = 1
 	}
 	if level == 0 {
 		return 0
 	}
 	for _, w := range about {
-		if rest, ok := strings.CutSuffix(flat, w); ok && rest != "" && lastWord(string(name), w) {
+		if len(flat) > len(w) && bytes.HasSuffix(flat, []byte(w)) && lastWord(string(name), w) {
 			return 0
 		}
 	}
 	return level
+}
+
+// hasWord reports whether one of the words stands in a name in snake, kebab or camel case.
+func hasWord(name []byte, words []string) bool {
+	start := 0
+	for i := 1; i <= len(name); i++ {
+		end := i == len(name) || !isAlnum(name[i]) || name[i] >= 'A' && name[i] <= 'Z' && (name[i-1] >= 'a' || i+1 < len(name) && name[i+1] >= 'a')
+		if !end {
+			continue
+		}
+		w := bytes.Trim(name[start:i], "_-. ")
+		for _, k := range words {
+			if len(w) == len(k) && strings.EqualFold(string(w), k) {
+				return true
+			}
+		}
+		start = i
+	}
+	return false
 }
 
 // lastWord reports whether w is the last word of a name in snake, kebab or camel case.
@@ -181,13 +238,16 @@ func (d *detector) assigned(i, end int) int {
 	if level == 0 {
 		return i
 	}
-	flag := i >= 2 && d.v[i-1] == '-' && d.v[i-2] == '-'
+	flag := i >= 1 && d.v[i-1] == '-' && (level == 2 || i >= 2 && d.v[i-2] == '-')
 	start, ok := d.operator(end, flag)
 	if !ok {
 		return i
 	}
 	start, stop := d.value(start)
 	val := d.v[start:stop]
+	if bytes.HasPrefix(val, []byte("/")) && (hasWord(d.v[i:end], []string{"pwd", "oldpwd", "passwd"})) {
+		return i // the working directory of a shell
+	}
 	if len(val) < 3 || placeholder(val) || level == 1 && !random(val) {
 		return i
 	}
@@ -197,29 +257,46 @@ func (d *detector) assigned(i, end int) int {
 	return d.add(start, stop, "secrets")
 }
 
+// types are words that stand between a variable and its value in source code.
+var types = [][]byte{[]byte(": string"), []byte(":string"), []byte("string"), []byte("String"), []byte(": str")}
+
 // operator skips what stands between a name and its value, and reports whether that assigns.
 func (d *detector) operator(j int, flag bool) (int, bool) {
 	v, start := d.v, j
 	for j < len(v) && bytes.IndexByte([]byte(`"'])`), v[j]) >= 0 {
 		j++
 	}
-	for j < len(v) && (v[j] == ' ' || v[j] == '\t') {
-		j++
+	quoted := j > start
+	j = d.blanks(j)
+	for _, t := range types {
+		if after := d.blanks(j + len(t)); bytes.HasPrefix(v[j:], t) && after < len(v) && v[after] == '=' {
+			j = after
+			break
+		}
 	}
 	signs := j
-	for j < len(v) && j-signs < 3 && bytes.IndexByte([]byte(":=>|,"), v[j]) >= 0 {
+	for j < len(v) && j-signs < 5 && bytes.IndexByte([]byte(":=>|,?.+"), v[j]) >= 0 {
 		j++
 	}
-	if j == signs && !(flag && j > start) {
+	sign := string(v[signs:j])
+	switch {
+	case sign == "" && !(flag && j > start), sign == "." || sign == "?" || sign == "+" || sign == "..", sign == "," && !quoted:
 		return 0, false
+	case sign == ">":
+		for j < len(v) && v[j] <= ' ' {
+			j++
+		}
 	}
-	if j-signs == 1 && v[signs] == ',' && (start == signs || v[start] != '"' && v[start] != '\'') {
-		return 0, false
-	}
-	for j < len(v) && (v[j] == ' ' || v[j] == '\t') {
-		j++
-	}
+	j = d.blanks(j)
 	return j, j < len(v)
+}
+
+// blanks returns the first place from j that is no space or tab.
+func (d *detector) blanks(j int) int {
+	for j < len(d.v) && (d.v[j] == ' ' || d.v[j] == '\t') {
+		j++
+	}
+	return j
 }
 
 // value returns the quoted or bare value that begins at j.
@@ -253,7 +330,7 @@ func (d *detector) authScheme(start, stop int) int {
 func placeholder(val []byte) bool {
 	s := strings.ToLower(strings.TrimSpace(string(val)))
 	switch s {
-	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional", "redacted", "masked", "hidden", "password", "secret", "token":
+	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional", "redacted", "masked", "hidden", "password", "secret", "token", "new", "await", "function", "this", "self", "str", "int", "bool":
 		return true
 	}
 	if strings.HasPrefix(s, "$") || strings.HasPrefix(s, "<") || strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") || strings.HasPrefix(s, "%(") {
@@ -262,13 +339,16 @@ func placeholder(val []byte) bool {
 	if strings.Contains(s, "environ") || strings.Contains(s, "process.env") || strings.Contains(s, "getenv") || strings.HasPrefix(s, "env:") || strings.HasPrefix(s, "secretref") {
 		return true
 	}
-	return strings.Trim(s, s[:1]) == "" && (s[0] == '*' || s[0] == 'x' || s[0] == '.' || s[0] == '-')
+	if up := strings.ToUpper(string(val)); up == string(val) && !strings.ContainsAny(up, "0123456789") && secrecy(val) > 0 {
+		return true // YOUR_API_KEY
+	}
+	return filler(val) || strings.Trim(s, ".-") == ""
 }
 
-// random reports whether a value of a weak name looks drawn by chance: at least ten characters,
+// random reports whether a value of a weak name looks drawn by chance: at least twelve characters,
 // with digits, and not a number, a date or a path.
 func random(val []byte) bool {
-	if len(val) < 10 || bytes.ContainsAny(val, " \t") {
+	if len(val) < 12 || bytes.ContainsAny(val, " \t") {
 		return false
 	}
 	digits, letters := 0, 0
@@ -301,4 +381,60 @@ func (d *detector) scheme(i, end int) int {
 		return i
 	}
 	return d.add(end+1, stop, "secrets")
+}
+
+// user finds the user:password after curl's -u or --user at i.
+func (d *detector) user(i int) int {
+	var j int
+	switch {
+	case bytes.HasPrefix(d.v[i:], []byte("-u ")):
+		j = i + 3
+	case bytes.HasPrefix(d.v[i:], []byte("--user ")):
+		j = i + 7
+	default:
+		return i + 1
+	}
+	if !bytes.Contains(d.v[max(0, i-200):i], []byte("curl ")) {
+		return i + 1
+	}
+	if j = d.blanks(j); j >= len(d.v) {
+		return i + 1
+	}
+	start, stop := d.value(j)
+	if stop < len(d.v) && d.v[stop-1] == ':' && (d.v[stop] == '\'' || d.v[stop] == '"') { // name:'password'
+		_, stop = d.value(stop)
+	}
+	if colon := bytes.IndexByte(d.v[start:stop], ':'); colon < 0 || placeholder(d.v[start+colon+1:stop]) && placeholder(d.v[start:start+colon]) {
+		return i + 1
+	}
+	return d.add(start, stop, "secrets")
+}
+
+// azure finds a client secret of Entra ID around the "8Q~" that ends at i.
+func (d *detector) azure(i int) int {
+	end := i + 1
+	for end < len(d.v) && (isAlnum(d.v[end]) || bytes.IndexByte([]byte("_~.-"), d.v[end]) >= 0) {
+		end++
+	}
+	if end-i < 31 || end-i > 40 {
+		return i + 1
+	}
+	return d.add(i-5, end, "secrets")
+}
+
+// numbered finds tokens that begin with a number: a bot's of Telegram, an app's of Facebook.
+func (d *detector) numbered(i int, g group) int {
+	n := g.end - g.start
+	if g.start != i || n < 5 || n > 16 || g.end+28 > len(d.v) {
+		return i
+	}
+	end := g.end + 1
+	for end < len(d.v) && (isAlnum(d.v[end]) || d.v[end] == '_' || d.v[end] == '-') {
+		end++
+	}
+	size := end - g.end - 1
+	if d.v[g.end] == ':' && d.v[g.end+1] == 'A' && size >= 33 && size <= 36 || d.v[g.end] == '|' && n >= 15 && size >= 27 {
+		return d.add(i, end, "secrets")
+	}
+	return i
 }

@@ -1,0 +1,223 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"waldo/internal/call"
+	"waldo/internal/facts"
+	"waldo/internal/id"
+)
+
+const protocol = "2025-11-25"
+
+// How many tools one answer lists.
+const (
+	pageSize    = 500
+	searchLimit = 20
+	searchMax   = 100
+)
+
+// answer does what a request asks. A panic below ends the request, not waldo.
+func (w *wicket) answer(ctx context.Context, req request) (r response) {
+	defer func() {
+		if recover() != nil {
+			w.judge(facts.Unknown)
+			r = refusal(req.ID, codeInternal, "waldo failed; its operator can see why")
+		}
+	}()
+	ok := func(v any) response { return response{Version: "2.0", ID: json.RawMessage(req.ID), Result: v} }
+	switch req.Method {
+	case "initialize":
+		return ok(map[string]any{
+			"protocolVersion": protocol,
+			"capabilities":    map[string]any{"tools": map[string]any{}},
+			"serverInfo":      map[string]any{"name": "waldo", "version": w.b.version},
+		})
+	case "ping":
+		return ok(struct{}{})
+	case "tools/list":
+		return w.list(req, ok)
+	case "waldo/search":
+		return w.search(req, ok)
+	case "tools/call":
+		return w.call(ctx, req, ok)
+	}
+	return refusal(req.ID, codeMethod, "no such method here")
+}
+
+// list answers tools/list, pageSize tools at a time; the cursor is the last name of a page.
+func (w *wicket) list(req request, ok func(any) response) response {
+	var p struct {
+		Cursor string `json:"cursor"`
+	}
+	if !req.params(&p) {
+		return refusal(req.ID, codeParams, "tools/list takes a cursor or nothing")
+	}
+	page := []any{}
+	result := map[string]any{}
+	for _, t := range w.b.c.Tools(w.run) {
+		if string(t.Capability) <= p.Cursor {
+			continue
+		}
+		if len(page) == pageSize {
+			result["nextCursor"] = p.Cursor
+			break
+		}
+		p.Cursor = string(t.Capability)
+		m := describe(t, "full")
+		m["name"], m["_meta"] = t.Capability.Wire(), map[string]any{"waldo/capability": t.Capability}
+		page = append(page, m)
+	}
+	result["tools"] = page
+	return ok(result)
+}
+
+// search answers waldo/search: {query, detail: name|basic|full, limit}.
+func (w *wicket) search(req request, ok func(any) response) response {
+	p := struct {
+		Query  string `json:"query"`
+		Detail string `json:"detail"`
+		Limit  int    `json:"limit"`
+	}{Detail: "basic", Limit: searchLimit}
+	if !req.params(&p) || p.Limit < 1 || p.Limit > searchMax {
+		return refusal(req.ID, codeParams, "search takes query, detail and a limit of at most 100")
+	}
+	if p.Detail != "name" && p.Detail != "basic" && p.Detail != "full" {
+		return refusal(req.ID, codeParams, "detail is name, basic or full")
+	}
+	found := []any{}
+	for _, t := range w.b.c.Search(w.run, p.Query, p.Limit) {
+		found = append(found, describe(t, p.Detail))
+	}
+	return ok(map[string]any{"tools": found})
+}
+
+// describe shows a tool at a level of detail, under its dotted name.
+func describe(t call.Tool, detail string) map[string]any {
+	m := map[string]any{"name": t.Capability, "server": t.Server}
+	if detail == "name" {
+		return m
+	}
+	m["title"], m["description"] = t.Title, t.Description
+	if detail == "basic" {
+		return m
+	}
+	if !t.Input.IsZero() {
+		m["inputSchema"] = t.Input
+	}
+	if !t.Output.IsZero() {
+		m["outputSchema"] = t.Output
+	}
+	return m
+}
+
+// call answers tools/call: it makes the call.Call and sends it through the corridor.
+func (w *wicket) call(ctx context.Context, req request, ok func(any) response) response {
+	var p struct {
+		Name       string         `json:"name"`
+		Arguments  jsontext.Value `json:"arguments"`
+		ApprovalID string         `json:"waldo/approval_id"`
+	}
+	if !req.params(&p) || p.Name == "" {
+		return refusal(req.ID, codeParams, "tools/call takes a name and arguments")
+	}
+	args, err := call.ParseArgs(p.Arguments)
+	if err != nil {
+		return refusal(req.ID, codeParams, "arguments must be one JSON object of at most 4 MiB")
+	}
+	c := call.Call{
+		ID: id.New(id.Call), Capability: call.Capability(p.Name), Args: args,
+		Session: w.run.Session, Principal: w.run.Principal,
+		Door: "bridge", Parent: w.run.ID, Depth: w.run.Depth + 1,
+		ApprovalID: p.ApprovalID, At: time.Now(),
+	}
+	if t, found := w.resolve(p.Name); found {
+		c.Capability, c.ToolDigest = t.Capability, t.Digest
+		if why := w.b.c.Check(t, args); why != nil {
+			return ok(misfit(c, *why))
+		}
+	} // an unknown name goes through as it is, so that its refusal has a record
+	r, err := w.b.c.Call(ctx, c)
+	w.judge(r.Facts.SideEffect)
+	if err != nil {
+		reply := refusal(req.ID, codeInternal, "waldo failed; its operator can see why")
+		reply.Error.Data = map[string]any{"waldo/decision_id": r.DecisionID, "waldo/call_id": c.ID}
+		return reply
+	}
+	return ok(show(r))
+}
+
+var notIdentifier = regexp.MustCompile(`[^A-Za-z0-9_.]`)
+
+// identifier spells a dotted name as code must: what cannot stand in an identifier becomes "_".
+func identifier(name string) string { return notIdentifier.ReplaceAllString(name, "_") }
+
+// resolve finds the tool that code means by a name. Code cannot write create-issue, so create_issue
+// stands for it, provided that it stands for one tool only.
+func (w *wicket) resolve(name string) (call.Tool, bool) {
+	if t, ok := w.b.c.Find(w.run, name); ok {
+		return t, true
+	}
+	var found call.Tool
+	n := 0
+	for _, t := range w.b.c.Tools(w.run) {
+		s := identifier(string(t.Capability))
+		if s == name || s == strings.TrimSuffix(name, "_") { // import_ stands for import
+			found, n = t, n+1
+		}
+	}
+	return found, n == 1
+}
+
+// show makes the result of a call an MCP one.
+func show(r call.Result) map[string]any {
+	content := []any{}
+	for _, c := range r.Content {
+		if c.Type == "text" {
+			content = append(content, map[string]any{"type": "text", "text": c.Text})
+		} else if !c.Raw.IsZero() {
+			content = append(content, c.Raw)
+		}
+	}
+	why := reasons(r.Why)
+	if len(content) == 0 && len(why) > 0 {
+		content = append(content, map[string]any{"type": "text", "text": string(r.Status) + ": " + why[0].Code + ": " + why[0].Text})
+	}
+	m := map[string]any{
+		"content": content,
+		"isError": r.IsError,
+		"_meta": map[string]any{
+			"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": r.Status,
+			"waldo/trust": r.Trust, "waldo/side_effect": r.Facts.SideEffect, "waldo/reasons": why,
+			"waldo/approval_id": r.ApprovalID,
+		},
+	}
+	if !r.Structured.IsZero() {
+		m["structuredContent"] = r.Structured
+	}
+	return m
+}
+
+// reasons leaves out where the contract stands: a path of the host is nothing for a box.
+func reasons(why []call.Reason) []call.Reason {
+	out := make([]call.Reason, len(why))
+	for i, r := range why {
+		out[i] = call.Reason{Code: r.Code, Text: r.Text}
+	}
+	return out
+}
+
+// misfit answers a call whose arguments do not fit: nothing was decided and nothing done.
+func misfit(c call.Call, why call.Reason) map[string]any {
+	return show(call.Result{
+		CallID: c.ID, Status: facts.Failed, IsError: true, Trust: call.Trusted,
+		Content: []call.Content{call.Text(why.Text)}, Why: []call.Reason{why},
+		Facts: facts.Facts{SideEffect: facts.None},
+	})
+}

@@ -1,0 +1,95 @@
+// Package guest holds what runs inside a box beside a script: the Python and JavaScript runtimes,
+// embedded. They are trusted with nothing. Script and runtime enter through stdin, so a run writes
+// no file of the host and leaves none behind.
+package guest
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxScript is how many bytes a script may have.
+const MaxScript = 1 << 20
+
+// Lang is the language of a script.
+type Lang string
+
+// The languages that have a runtime.
+const (
+	Python     Lang = "python"
+	JavaScript Lang = "javascript"
+	TypeScript Lang = "typescript"
+)
+
+//go:embed python/boot.py
+var pythonBoot string
+
+//go:embed python/waldo.py
+var pythonRuntime string
+
+//go:embed javascript/boot.js
+var nodeBoot string
+
+//go:embed javascript/waldo.js
+var nodeRuntime string
+
+// Script is a script as it was given.
+type Script struct {
+	Lang    Lang
+	Name    string   // shown in its errors; empty: a name for the language
+	Code    []byte   // UTF-8
+	Args    []string // after its name in argv
+	Servers []string // whose names are globals: what the catalogue calls them
+}
+
+// Command returns the arguments of the interpreter for s, without the interpreter itself, and what
+// its stdin must begin with. The input of the script follows. It refuses a script of more than
+// MaxScript bytes, and words that no program can be given.
+func (s Script) Command() (argv []string, head io.Reader, err error) {
+	if len(s.Code) > MaxScript {
+		return nil, nil, fmt.Errorf("the script has %d bytes: at most %d run", len(s.Code), MaxScript)
+	}
+	if s.Name == "" {
+		s.Name = map[Lang]string{Python: "script.py", JavaScript: "script.js", TypeScript: "script.ts"}[s.Lang]
+	}
+	words := append([]string{s.Name, strings.Join(identifiers(s.Servers), ",")}, s.Args...)
+	for _, w := range words {
+		if strings.ContainsRune(w, 0) || !utf8.ValidString(w) {
+			return nil, nil, fmt.Errorf("the argument %q holds a NUL or is not UTF-8", w)
+		}
+	}
+	runtime := nodeRuntime
+	switch s.Lang {
+	case Python:
+		argv, runtime = []string{"-I", "-S", "-c", pythonBoot}, pythonRuntime
+	case JavaScript:
+		argv = []string{"--no-warnings", "--experimental-vm-modules", "-e", nodeBoot}
+	case TypeScript:
+		argv = []string{"--no-warnings", "--experimental-vm-modules", "-e", nodeBoot, "typescript"}
+	default:
+		return nil, nil, fmt.Errorf("language %q: there are python, javascript and typescript", s.Lang)
+	}
+	all := strings.Join(words, "\x00")
+	lengths := fmt.Sprintf("%11d %11d %11d\n", len(all), len(runtime), len(s.Code))
+	return argv, io.MultiReader(strings.NewReader(lengths+all+runtime), bytes.NewReader(s.Code)), nil
+}
+
+// identifiers keeps the names that can be globals: letters, digits and _, with - and . spelled _.
+func identifiers(names []string) []string {
+	var out []string
+	for _, n := range names {
+		n = strings.NewReplacer("-", "_", ".", "_").Replace(n)
+		ok := n != "" && (n[0] < '0' || n[0] > '9')
+		for _, c := range n {
+			ok = ok && (c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z')
+		}
+		if ok {
+			out = append(out, n)
+		}
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+// Runs one script inside a box. Started as `node -e <this> [typescript]`; the script arrives on
+// stdin as for boot.py: a line of three lengths, words, runtime (waldo.js), script. What follows on
+// stdin is the script's own.
+'use strict';
+(() => {
+  const fs = require('fs');
+  const vm = require('vm');
+
+  function take(n) {
+    const b = Buffer.alloc(n);
+    for (let at = 0; at < n;) {
+      const got = fs.readSync(0, b, at, n - at);
+      if (got === 0) {
+        process.stderr.write('waldo: the script did not arrive\n');
+        process.exit(1);
+      }
+      at += got;
+    }
+    return b;
+  }
+
+  const [words, runtime, size] = take(36).toString().trim().split(/ +/).map(Number);
+  const [file, servers, ...args] = take(words).toString().split('\0');
+  const make = new vm.Script(take(runtime).toString(), { filename: 'waldo' }).runInThisContext();
+  let source = take(size).toString().replace(/^\uFEFF/, '');
+  const typescript = process.argv[1] === 'typescript';
+  process.argv = [process.argv[0], file, ...args];
+
+  const path = require('path');
+  const at = path.resolve('/workspace', file);
+  const local = require('module').createRequire(at);
+  const waldo = make(local, servers ? servers.split(',') : []);
+  for (const [name, value] of Object.entries(waldo.globals)) globalThis[name] = value;
+
+  // Only the lines of the script are shown, under the name it was given.
+  function report(error) {
+    if (!(error instanceof Error) && !(error && error.stack)) {
+      process.stderr.write('Uncaught ' + require('util').inspect(error) + '\n');
+      return;
+    }
+    const lines = String(error.stack).split('\n');
+    const own = lines.filter((l) => !/^\s+at .*(\(|\s)(node:|waldo:|evalmachine|\[eval)/.test(l));
+    process.stderr.write(own.join('\n') + '\n');
+  }
+
+  function fail(error) {
+    report(error);
+    process.exit(1);
+  }
+
+  process.on('uncaughtException', fail);
+
+  async function load(specifier) {
+    if (specifier === 'waldo' || specifier === 'mcp_codegen/runtime') return waldo.module;
+    if (specifier.startsWith('.') || specifier.startsWith('/')) {
+      specifier = require('url').pathToFileURL(path.resolve(path.dirname(at), specifier)).href;
+    } else if (!require('module').isBuiltin(specifier)) {
+      specifier = require('url').pathToFileURL(local.resolve(specifier)).href;
+    }
+    return import(specifier);
+  }
+
+  // A script with import or export statements is a module; any other is the body of an async
+  // function, where require and await both work.
+  async function asModule() {
+    const linked = async (specifier) => {
+      const found = await load(specifier);
+      const names = Object.keys(found);
+      return new vm.SyntheticModule(names, function () {
+        for (const n of names) this.setExport(n, found[n]);
+      });
+    };
+    const module = new vm.SourceTextModule(source, {
+      identifier: file,
+      importModuleDynamically: load,
+      initializeImportMeta: (meta) => { meta.url = 'file://' + at; meta.filename = at; },
+    });
+    await module.link(linked);
+    await module.evaluate();
+  }
+
+  function asFunction() {
+    const head = '(async function (require, module, exports, __filename, __dirname) {';
+    const options = { filename: file, columnOffset: -head.length, importModuleDynamically: load };
+    return new vm.Script(head + source + '\n})', options).runInThisContext();
+  }
+
+  const statement = /^\s*(import\s*[\w{*'"]|export\s+(default|const|let|var|function|class|async)\b|export\s*[{*])|\bimport\.meta\b/m;
+
+  (async () => {
+    if (typescript) source = waldo.strip(source, file);
+    if (statement.test(source)) {
+      try {
+        await asModule();
+        return waldo.finish();
+      } catch (error) {
+        // The words stood in a string or a comment, and the script is no module after all.
+        if (!(error instanceof SyntaxError) || waldo.used()) throw error;
+        try { asFunction(); } catch { throw error; }
+      }
+    }
+    const module = { exports: {} };
+    await asFunction()(local, module, module.exports, at, path.dirname(at));
+    return waldo.finish();
+  })().catch(fail);
+})();

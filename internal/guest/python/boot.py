@@ -1,0 +1,104 @@
+# Runs one script inside a box. Started as `python3 -I -S -c <this>`; the script arrives on stdin as
+# a line of three lengths, then that many bytes of NUL-separated words (file name, server names,
+# arguments), of the runtime (waldo.py) and of the script. What follows on stdin is the script's own.
+import os, sys
+
+
+def _take(n):
+    parts = []
+    while n > 0:
+        part = os.read(0, min(n, 1 << 20))
+        if not part:
+            sys.exit("waldo: the script did not arrive")
+        parts.append(part)
+        n -= len(part)
+    return b"".join(parts)
+
+
+def _site():
+    # The packages of the machine, without the start-up code that site would run for them.
+    here = "python%d.%d" % sys.version_info[:2]
+    for base in ("/usr/local/lib/" + here, "/usr/local/lib/python3", "/usr/lib/" + here, "/usr/lib/python3"):
+        for leaf in ("/dist-packages", "/site-packages"):
+            if os.path.isdir(base + leaf):
+                sys.path.append(base + leaf)
+    sys.path.append("/workspace/input")
+    import builtins
+    builtins.exit = builtins.quit = sys.exit
+
+
+def _clean(shown, file):
+    # Leaves out the frames of waldo and what led to the script's first own line.
+    while shown is not None:
+        names = [f.filename for f in shown.stack]
+        first = names.index(file) if file in names else 0
+        shown.stack[:] = [f for f in shown.stack[first:] if f.filename not in ("<string>", "<waldo>")]
+        _clean(shown.__cause__, file)
+        shown = shown.__context__
+
+
+def _report(file, source):
+    # Prints the exception being handled, with the script's own lines.
+    import linecache, traceback
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    shown = traceback.TracebackException(*sys.exc_info())
+    _clean(shown, file)
+    print("".join(shown.format()), end="", file=sys.stderr)
+
+
+_runtime = None
+
+
+def _load(source):
+    # Makes the runtime a module, the first time that a script touches it.
+    global _runtime
+    if _runtime is None:
+        _runtime = sys.modules["waldo"] = type(sys)("waldo")
+        exec(compile(source, "<waldo>", "exec"), _runtime.__dict__)
+    return _runtime
+
+
+_NAMES = ("waldo", "mcp_codegen", "servers", "search_tools", "workspace", "logger", "scrub", "run_async")
+
+
+def _run(file, source, runtime, servers, space):
+    # 0x2000 is ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, 0x80 inspect.CO_COROUTINE: neither module is cheap.
+    body = compile(source, file, "exec", flags=0x2000, dont_inherit=True)
+    if any(name in source for name in _NAMES) or any(name in source for name in servers):
+        _load(runtime)._install(space, servers)
+    try:
+        if body.co_flags & 0x80:
+            _load(runtime)._drive(eval(body, space))
+        else:
+            exec(body, space)
+    finally:
+        if _runtime is not None:
+            _runtime._finish()
+
+
+def _main():
+    words, runtime, script = (int(n) for n in _take(36).split())
+    file, servers, *args = _take(words).decode().split("\0")
+    runtime = _take(runtime)
+    script = _take(script)
+    _site()
+    main = sys.modules["__main__"] = type(sys)("__main__")
+    main.__file__ = file
+    sys.argv = [file] + args
+    try:
+        source = script.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        sys.exit("waldo: %s is not UTF-8: %s" % (file, e))
+    try:
+        _run(file, source, runtime, servers.split(",") if servers else [], main.__dict__)
+    except SystemExit:
+        raise
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BaseException:
+        sys.stdout.flush()
+        _report(file, source)
+        sys.exit(1)
+
+
+_main()

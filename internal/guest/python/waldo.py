@@ -1,0 +1,718 @@
+# What a script sees inside a box: tools, files, a logger. Trusted with nothing: every call travels
+# over descriptor 3 to waldo, which decides. Standard library only, and as little of it as can be,
+# because its import is paid by every run.
+import os, sys
+from _thread import RLock
+
+
+class ToolError(Exception):
+    """A call that did not succeed. decision_id is what `waldo explain` takes; reasons are
+    {"code", "text"}; result is what the tool itself said, if it ran."""
+
+    def __init__(self, message, tool="", meta=None, result=None):
+        super().__init__(message)
+        meta = meta or {}
+        self.tool = tool
+        self.result = result
+        self.decision_id = meta.get("waldo/decision_id", "")
+        self.call_id = meta.get("waldo/call_id", "")
+        self.status = meta.get("waldo/status", "failed")
+        self.side_effect = meta.get("waldo/side_effect", "unknown")
+        self.reasons = [Record(r) for r in meta.get("waldo/reasons") or []]
+        self.approval_id = meta.get("waldo/approval_id", "")
+
+
+class Denied(ToolError):
+    """The contract, or a human, said no. Nothing was done."""
+
+
+class Waiting(ToolError):
+    """A human has to answer first. Call again later with waldo_approval=error.approval_id."""
+
+
+# ---- results ----
+
+_METHODS = ("keys", "items", "values", "get")
+
+
+class Record(dict):
+    """A JSON object whose fields are also attributes, but for keys, items, values and get, which
+    stay what they are for a dict."""
+
+    def __getattribute__(self, name):
+        if name[:2] != "__" and name not in _METHODS and dict.__contains__(self, name):
+            return self[name]
+        return dict.__getattribute__(self, name)
+
+    def __getattr__(self, name):
+        raise AttributeError("no field %r: there are %s" % (name, ", ".join(map(repr, self)) or "none"))
+
+    def __setattr__(self, name, value):
+        self[name] = value
+
+
+def _wrap(v):
+    if type(v) is dict:
+        return Record((k, _wrap(x)) for k, x in v.items())
+    if type(v) is list:
+        return [_wrap(x) for x in v]
+    return v
+
+
+class Result(str):
+    """The text of a tool's answer, which also answers to its structured fields: result.title,
+    result["title"], and for lists result[0], len(result), `for row in result`. Awaiting it gives
+    it back. Where a field has the name of a method of str, the field wins."""
+
+    def __new__(cls, text, data=None, structured=None, content=(), meta=None):
+        r = str.__new__(cls, text)
+        r.__dict__.update(_data=data, _structured=structured, _content=content, _meta=meta or {})
+        return r
+
+    def _rows(self):
+        # The list that the answer is about, or None: a list, or the only list of an object.
+        data = self._data
+        if isinstance(data, dict):
+            lists = [v for v in data.values() if type(v) is list]
+            data = lists[0] if len(lists) == 1 else None
+        return data if isinstance(data, list) else None
+
+    def __getattribute__(self, name):
+        if name[:1] != "_":
+            data = str.__getattribute__(self, "_data")
+            if isinstance(data, dict) and name in data:
+                return data[name]
+        return str.__getattribute__(self, name)
+
+    def __getattr__(self, name):
+        own = {"text": str.__str__(self), "data": self._data, "structured": self._structured,
+               "content": self._content, "meta": self._meta,
+               "decision_id": self._meta.get("waldo/decision_id", ""),
+               "trust": self._meta.get("waldo/trust", "untrusted")}
+        if name in own:
+            return own[name]
+        if isinstance(self._data, dict) and name[:2] != "__":
+            return getattr(self._data, name)
+        raise AttributeError("the result has no field %r: it is %s" % (name, "text" if self._data is None else "a list"))
+
+    def __getitem__(self, key):
+        data = self._data
+        if isinstance(key, str) and isinstance(data, dict):
+            return data[key]
+        rows = self._rows()
+        return rows[key] if rows is not None else str.__getitem__(self, key)
+
+    def __iter__(self):
+        rows = self._rows()
+        return iter(rows) if rows is not None else str.__iter__(self)
+
+    def __len__(self):
+        rows = self._rows()
+        return len(rows) if rows is not None else str.__len__(self)
+
+    def __bool__(self):
+        return bool(self._data) if self._data is not None else str.__len__(self) > 0
+
+    def __contains__(self, x):
+        data = self._data
+        if isinstance(data, dict) and x in data:
+            return True
+        rows = self._rows()
+        return (rows is not None and x in rows) or (isinstance(x, str) and str.__contains__(self, x))
+
+    def __await__(self):
+        return self
+        yield
+
+
+def _result(answer, tool):
+    import json
+    meta = answer.get("_meta") or {}
+    content = answer.get("content") or []
+    text = "\n".join(c.get("text", "") for c in content if c.get("type") == "text")
+    structured = data = answer.get("structuredContent")
+    if data is None and text[:1] in ("{", "["):
+        try:
+            data = json.loads(text)
+        except ValueError:
+            pass
+    elif isinstance(data, dict) and list(data) == ["result"]:
+        data = data["result"]  # how servers wrap what is not an object
+    if not text and data is not None:
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    r = Result(text, _wrap(data), _wrap(structured), content, meta)
+    if not answer.get("isError"):
+        return r
+    reasons = "; ".join("%s: %s" % (w.get("code"), w.get("text", "")) for w in meta.get("waldo/reasons") or [])
+    kind = {"denied": Denied, "waiting": Waiting}.get(meta.get("waldo/status"), ToolError)
+    raise kind("%s: %s" % (tool, reasons or text or "failed"), tool, meta, r)
+
+
+# ---- the wire ----
+
+_MOST = 24  # requests at once, below waldo's own limit
+_FD = 3
+
+
+class _Bus:
+    def __init__(self):
+        self.writing, self.reading = RLock(), RLock()
+        self.open = {}  # request id -> Pending
+        self.buffer = bytearray()
+        self.last = 0
+        self.pid = os.getpid()
+        self.dead = None
+        _wrap_json()
+        try:
+            os.set_inheritable(_FD, False)
+        except OSError:
+            self.dead = "this run has no tools"
+
+    def send(self, pending, method, params):
+        import json
+        if os.getpid() != self.pid:
+            raise ToolError("tools are called from the first process of a script, not from its children")
+        while len(self.open) >= _MOST and not self.dead:
+            self.pump()
+        with self.writing:
+            if self.dead:
+                raise ToolError(self.dead)
+            self.last += 1
+            message = {"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}
+            frame = memoryview(json.dumps(message, ensure_ascii=False, allow_nan=False, default=_plain).encode() + b"\n")
+            self.open[self.last] = pending
+            try:
+                while frame:
+                    frame = frame[os.write(_FD, frame):]
+            except OSError as e:
+                self.end("the bridge to waldo is closed: %s" % e)
+
+    def pump(self):
+        # Reads what is there, waiting for it, and hands each answer to whoever asked.
+        with self.reading:
+            try:
+                part = os.read(_FD, 1 << 18)
+            except OSError as e:
+                return self.end("the bridge to waldo is closed: %s" % e)
+            if not part:
+                return self.end("waldo closed the bridge")
+            self.buffer += part
+            if b"\n" not in part:
+                return
+            import json
+            *frames, rest = bytes(self.buffer).split(b"\n")
+            self.buffer[:] = rest
+            for frame in frames:
+                message = json.loads(frame)
+                pending = self.open.pop(message.get("id"), None)
+                if pending is not None:
+                    pending._arrive(message)
+                elif "error" in message:
+                    self.end("waldo closed the bridge: %s" % message["error"].get("message"))
+
+    def end(self, why):
+        self.dead = self.dead or why
+        for pending in list(self.open.values()):
+            pending._arrive({"error": {"message": self.dead}})
+        self.open.clear()
+
+    def wait(self, pending):
+        while pending._message is None:
+            with self.reading:
+                if pending._message is None:
+                    self.pump()
+
+    def ready(self, loop):
+        # An event loop says that there is something to read.
+        import select
+        if self.reading.acquire(False):
+            try:
+                if select.select([_FD], [], [], 0)[0]:
+                    self.pump()
+            finally:
+                self.reading.release()
+        if not self.open:
+            loop.remove_reader(_FD)
+
+
+_bus = None
+_making = RLock()
+
+
+def _wire():
+    global _bus
+    with _making:
+        if _bus is None:
+            _bus = _Bus()
+    return _bus
+
+
+def _plain(v):
+    for name in ("model_dump", "to_dict", "_asdict"):
+        if hasattr(v, name):
+            return getattr(v, name)()
+    if isinstance(v, (set, frozenset, tuple)):
+        return list(v)
+    if hasattr(v, "isoformat"):
+        return v.isoformat()
+    if hasattr(v, "__dict__"):
+        return {k: x for k, x in vars(v).items() if k[:1] != "_"}
+    raise TypeError("%s cannot be sent to a tool" % type(v).__name__)
+
+
+def _loop():
+    a = sys.modules.get("asyncio")
+    return a._get_running_loop() if a else None
+
+
+class Pending:
+    """An answer on its way. Awaiting it gives the result; using it waits for the result."""
+
+    def __init__(self, method, params, finish):
+        self.__dict__.update(_message=None, _finish=finish, _futures=[], _steps=None, _value=None)
+        _wire().send(self, method, params)
+
+    def _arrive(self, message):
+        self.__dict__["_message"] = message
+        for loop, future in self._futures:
+            loop.call_soon_threadsafe(lambda f=future: f.done() or f.set_result(None))
+
+    def _take(self):
+        _bus.wait(self)
+        if self._value is None:
+            if "error" in self._message:
+                e = self._message["error"]
+                raise ToolError(e.get("message", "failed"), meta=e.get("data"))
+            self.__dict__["_value"] = (self._finish(self._message["result"]),)
+        return self._value[0]
+
+    def __await__(self):
+        loop = _loop()
+        if self._message is None and loop is not None:
+            future = loop.create_future()
+            self._futures.append((loop, future))
+            if self._message is None:
+                loop.add_reader(_FD, _bus.ready, loop)
+                yield from future.__await__()
+        return self._take()
+
+    def send(self, value):  # with throw and close: what asyncio.create_task asks of a coroutine
+        if self._steps is None:
+            self.__dict__["_steps"] = self.__await__()
+        return self._steps.send(value)
+
+    def throw(self, *error):
+        if self._steps is None:
+            self.__dict__["_steps"] = self.__await__()
+        return self._steps.throw(*error)
+
+    def close(self):
+        if self._steps is not None:
+            self._steps.close()
+
+    @property
+    def __class__(self):
+        return Result
+
+    def __getattr__(self, name):
+        return getattr(self._take(), name)
+
+    def __setattr__(self, name, value):
+        setattr(self._take(), name, value)
+
+
+def _forward(name):
+    def method(self, *args):
+        value = self._take()
+        return getattr(type(value), name)(value, *args)
+    return method
+
+
+for _name in ("str repr format getitem iter len bool contains eq ne lt le gt ge add mod mul hash").split():
+    setattr(Pending, "__%s__" % _name, _forward("__%s__" % _name))
+
+
+def _ask(method, params, finish):
+    # Inside an event loop the answer may come later; elsewhere it is waited for.
+    p = Pending(method, params, finish)
+    return p if _loop() is not None else p._take()
+
+
+# ---- tools ----
+
+class Params(Record):
+    """The arguments of a call, written Params(title="…")."""
+
+    def __init__(self, *args, **fields):
+        super().__init__(*args, **fields)
+
+
+def _arguments(args, fields):
+    args = list(args)
+    if args and isinstance(args[0], str):
+        args.pop(0)  # the server's address, which waldo knows better
+    if len(args) > 1 or (args and args[0] is not None and not isinstance(args[0], (dict, Result)) and not hasattr(args[0], "__dict__")):
+        raise TypeError("a tool takes its arguments by name, or as one dict")
+    given = args[0] if args and args[0] is not None else {}
+    if isinstance(given, Result):
+        given = given._data
+    if not isinstance(given, dict):
+        given = _plain(given)
+    return {**given, **fields}
+
+
+class Tool:
+    """One tool. Call it with its arguments by name or as one dict."""
+
+    Params = Params
+
+    def __init__(self, name):
+        self.name = name
+        self.server, _, self.tool = name.rpartition(".")
+
+    def __call__(self, *args, waldo_approval="", **fields):
+        params = {"name": self.name, "arguments": _arguments(args, fields)}
+        if waldo_approval:
+            params["waldo/approval_id"] = waldo_approval
+        return _ask("tools/call", params, lambda answer: _result(answer, self.name))
+
+    @property
+    def call(self):
+        return self
+
+    def __repr__(self):
+        return "<tool %s>" % self.name
+
+
+class Server:
+    """The tools of one server, by attribute or by name in brackets."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, name):
+        if name[:2] == "__":
+            raise AttributeError(name)
+        return Tool("%s.%s" % (self._name, name))
+
+    __getitem__ = __getattr__
+
+    def __repr__(self):
+        return "<server %s>" % self._name
+
+
+class _Servers:
+    def __getattr__(self, name):
+        if name[:2] == "__":
+            raise AttributeError(name)
+        return Server(name)
+
+    __getitem__ = __getattr__
+
+    def __repr__(self):
+        return "<servers>"
+
+
+class ToolRef:
+    """A tool that was found: name, server, tool, title, description, and with detail="full"
+    input_schema and output_schema. load() gives what can be called."""
+
+    def __init__(self, found):
+        self.name = found["name"]
+        self.server, _, self.tool = self.name.rpartition(".")
+        self.title = found.get("title") or ""
+        self.description = found.get("description") or ""
+        self.summary = self.description.split("\n", 1)[0]
+        self.input_schema = found.get("inputSchema")
+        self.output_schema = found.get("outputSchema")
+
+    def load(self):
+        return Tool(self.name)
+
+    def __call__(self, *args, **fields):
+        return Tool(self.name)(*args, **fields)
+
+    def __repr__(self):
+        return "ToolRef(server=%r, tool=%r, summary=%r)" % (self.server, self.tool, self.summary)
+
+
+class Tools(list):
+    """What a search found, best first. Awaiting it gives it back."""
+
+    def __await__(self):
+        return self
+        yield
+
+
+def search_tools(query="", detail="basic", limit=20):
+    """Finds tools by words of their names and descriptions. detail is name, basic or full."""
+    p = Pending("waldo/search", {"query": str(query), "detail": detail, "limit": limit},
+                lambda answer: Tools(ToolRef(t) for t in answer["tools"]))
+    return p._take()
+
+
+servers = _Servers()
+
+
+# ---- files ----
+
+class _Workspace:
+    """The files of the session. What is written here is kept; what is read may be the session's
+    input or earlier output."""
+
+    root = "/workspace/output"
+    input = "/workspace/input"
+
+    def path(self, name=""):
+        name = os.fspath(name)
+        for prefix in (self.root + "/", "./", ".workspace/"):
+            if name.startswith(prefix):
+                name = name[len(prefix):]
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ValueError("%r is not below the workspace" % name)
+        return os.path.join(self.root, name) if name else self.root
+
+    def write(self, name, data):
+        """Writes text, bytes, or anything else as JSON. Returns the path."""
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if isinstance(data, Pending):
+            data = data._take()
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            with open(path, "wb") as f:
+                f.write(data)
+            return path
+        if not isinstance(data, str):
+            import json
+            data = json.dumps(data, ensure_ascii=False, indent=2, default=_plain) + "\n"
+        with open(path, "w", encoding="utf-8", newline="") as f:
+            f.write(data)
+        return path
+
+    def read(self, name, binary=False):
+        """Reads what was written, or a file of the input. Text unless binary."""
+        path = self.path(name)
+        if not os.path.exists(path):
+            other = os.path.join(self.input, path[len(self.root) + 1:])
+            path = other if os.path.exists(other) else path
+        with open(path, "rb") as f:
+            data = f.read()
+        return data if binary else data.decode("utf-8")
+
+    def read_json(self, name):
+        import json
+        return _wrap(json.loads(self.read(name)))
+
+    def exists(self, name):
+        return os.path.exists(self.path(name))
+
+    def list(self, under=""):
+        """Names of the files that were written, sorted."""
+        names = []
+        for folder, _, files in os.walk(self.path(under)):
+            names += [os.path.relpath(os.path.join(folder, f), self.root) for f in files]
+        return sorted(names)
+
+
+workspace = _Workspace()
+
+
+# ---- privacy ----
+
+_patterns = None
+
+
+def _compiled():
+    global _patterns
+    if _patterns is None:
+        import re
+        secret = r"pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credential"
+        _patterns = [
+            (re.compile(r"(?i)([\"']?[\w-]*(?:%s)[\w-]*[\"']?\s*[:=]\s*)(?:(?:bearer|basic)\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;}\]\[&\"']+)" % secret), _hide),
+            (re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"), "[EMAIL]"),
+            (re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])"), _card),
+            (re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), "[SSN]"),
+            (re.compile(r"(?<![\w.])(?:\+?\d{1,3}[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]?\d{4}(?![\w-])"), "[PHONE]"),
+            (re.compile(r"(?<![\w.])\+\d(?:[-. ]?\d){7,13}(?![\w-])"), "[PHONE]"),
+        ]
+    return _patterns
+
+
+def _hide(m):
+    quote = m.group(2)[0] if m.group(2)[0] in "\"'" else ""
+    return m.group(1) + quote + "[REDACTED]" + quote
+
+
+def _card(m):
+    # The check digit of ISO/IEC 7812; digits in groups of four count as they look.
+    total = 0
+    for i, d in enumerate(reversed([int(c) for c in m.group() if c.isdigit()])):
+        total += d if i % 2 == 0 else (d * 2 - 9 if d > 4 else d * 2)
+    grouped = [len(g) for g in m.group().replace("-", " ").split(" ")] == [4, 4, 4, 4]
+    return "[CREDIT_CARD]" if total % 10 == 0 or grouped else m.group()
+
+
+def scrub(value):
+    """Takes personal data and secrets out of text, and out of what holds text."""
+    if isinstance(value, dict):
+        return {k: _field(k, v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and not isinstance(value, str):
+        return type(value)(scrub(v) for v in value) if type(value) in (list, tuple) else [scrub(v) for v in value]
+    if not isinstance(value, str):
+        return value
+    text = str(value)
+    for pattern, instead in _compiled():
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _field(key, value):
+    # A field named like a secret goes whole.
+    if isinstance(key, str) and isinstance(value, (str, int)) and scrub(key + "=x") != key + "=x":
+        return "[REDACTED]"
+    return scrub(value)
+
+
+class _Logger:
+    """Writes scrubbed lines to stderr."""
+
+    def _say(self, level, message, args):
+        text = str(message)
+        if args:
+            try:
+                text = text % args
+            except (TypeError, ValueError):
+                text = " ".join([text] + [str(a) for a in args])
+        print(level + " " + scrub(text), file=sys.stderr, flush=True)
+
+    def debug(self, message, *args, **_): self._say("DEBUG", message, args)
+    def info(self, message, *args, **_): self._say("INFO", message, args)
+    def warning(self, message, *args, **_): self._say("WARNING", message, args)
+    def error(self, message, *args, **_): self._say("ERROR", message, args)
+    def critical(self, message, *args, **_): self._say("CRITICAL", message, args)
+    warn = warning
+
+    def log(self, level, message, *args, **_):
+        self._say(str(level), message, args)
+
+    def exception(self, message, *args, **_):
+        self._say("ERROR", message, args)
+        import traceback
+        print(scrub(traceback.format_exc().rstrip()), file=sys.stderr, flush=True)
+
+
+logger = _Logger()
+
+
+# ---- asyncio ----
+
+_tasks = []
+
+
+async def _awaited(x):
+    return await x
+
+
+def run_async(awaitable):
+    """Runs a coroutine to its end and returns its result. In a script that awaits at the top it
+    starts the coroutine and returns something to await; the script ends after it."""
+    import asyncio
+    loop = _loop()
+    if loop is None:
+        return asyncio.run(_awaited(awaitable))
+    task = loop.create_task(_awaited(awaitable))
+    _tasks.append(task)
+    return task
+
+
+def _drive(body):
+    import asyncio
+
+    async def main():
+        await body
+        while _tasks:
+            await _tasks.pop(0)
+
+    asyncio.run(main())
+
+
+def _finish():
+    # A call that nobody looked at was made all the same: wait for it, and say if it failed.
+    if _bus is None or os.getpid() != _bus.pid:
+        return
+    for pending in list(_bus.open.values()):
+        try:
+            pending._take()
+        except ToolError as e:
+            print("waldo: a call that was not awaited failed: %s" % e, file=sys.stderr)
+
+
+# ---- names ----
+
+def _install(space, names):
+    """Puts the names of this module in a script's globals, and makes `import mcp_codegen.runtime`
+    and `import servers.NAME.TOOL` work."""
+    import builtins
+    for name in names:
+        if not hasattr(builtins, name):
+            space[name] = Server(name)
+    me = sys.modules["waldo"]
+    for name in ("servers", "search_tools", "workspace", "logger", "scrub", "run_async", "ToolError", "Denied", "Waiting"):
+        space[name] = getattr(me, name)
+    module = type(sys)
+    for path in ("mcp_codegen", "mcp_codegen.runner", "mcp_codegen.runner.privacy"):
+        m = sys.modules[path] = module(path)
+        m.__path__ = []
+        m.scrub = scrub
+    sys.modules["mcp_codegen.runtime"] = sys.modules["mcp_codegen"].runtime = me
+    sys.modules["mcp_codegen"].runner = sys.modules["mcp_codegen.runner"]
+    sys.modules["mcp_codegen.runner"].privacy = sys.modules["mcp_codegen.runner.privacy"]
+    sys.meta_path.append(_Finder)
+
+
+def _wrap_json():
+    # json.loads(result) reads the text of a result, whose len() may be that of its rows.
+    import json
+    decode = json.JSONDecoder.decode
+
+    def of_text(self, s, *rest):
+        if isinstance(s, Result):
+            s = s._take() if type(s) is Pending else s
+            s = str.__str__(s)
+        return decode(self, s, *rest)
+    json.JSONDecoder.decode = of_text
+
+
+class _Finder:
+    """Makes modules for `servers`, `servers.NAME` and `servers.NAME.TOOL` as they are imported."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.split(".")[0] != "servers" or name.count(".") > 2:
+            return None
+        from importlib.machinery import ModuleSpec
+        return ModuleSpec(name, _Finder, is_package=name.count(".") < 2)
+
+    @staticmethod
+    def create_module(spec):
+        return _Module(spec.name)
+
+    @staticmethod
+    def exec_module(m):
+        parts = m.__name__.split(".")
+        if len(parts) == 2:
+            m.SERVER_URL = "waldo:" + parts[1]
+        if len(parts) == 3:
+            m.call, m.Params = Tool(".".join(parts[1:])), Params
+            m.SERVER_URL = "waldo:" + parts[1]
+
+
+class _Module(type(sys)):
+    def __getattr__(self, name):
+        parts = self.__name__.split(".")[1:]
+        if name[:2] == "__" or len(parts) > 1:
+            raise AttributeError("module %r has no attribute %r" % (self.__name__, name))
+        return Tool("%s.%s" % (parts[0], name)) if parts else Server(name)
+
+    def __call__(self, *args, **fields):  # from servers.github import create_issue
+        return Tool(".".join(self.__name__.split(".")[1:]))(*args, **fields)

@@ -1,0 +1,211 @@
+package runner
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/guest"
+	"waldo/internal/id"
+	"waldo/internal/policy"
+	"waldo/internal/sandbox"
+	"waldo/internal/workspace"
+)
+
+// MaxCommand is how many bytes a shell command may have: what one argument of a program can hold.
+const MaxCommand = 100 << 10
+
+// MaxFiles is how many files one call may bring along.
+const MaxFiles = 64
+
+// job is what a box is to run.
+type job struct {
+	argv  []string
+	head  io.Reader // what stdin begins with; nil: nothing
+	tools bool      // the code has a runtime that speaks over the bridge
+	files []file
+}
+
+type file struct{ name, text string }
+
+// template is the root that runs start from.
+var template = sandbox.Template{Name: "host"}
+
+// interpreters says where the host keeps an interpreter, most wanted first. Only /usr is shown in a
+// box, so shims in home folders are of no use there.
+var interpreters = map[guest.Lang][]string{
+	guest.Python:     {"/usr/bin/python3", "/usr/local/bin/python3"},
+	guest.JavaScript: {"/usr/bin/node", "/usr/local/bin/node", "/usr/bin/nodejs"},
+	guest.TypeScript: {"/usr/bin/node", "/usr/local/bin/node", "/usr/bin/nodejs"},
+	"shell":          {"/bin/bash", "/usr/bin/bash", "/bin/sh"},
+}
+
+// hints say what to install.
+var hints = map[guest.Lang]string{
+	guest.Python: "install python3 (Debian: apt install python3)", guest.JavaScript: "install Node.js 20 or later under /usr",
+	guest.TypeScript: "install Node.js 20 or later under /usr", "shell": "install a shell as /bin/sh",
+}
+
+// scripts are the capabilities that run a script in a language.
+var scripts = map[call.Capability]guest.Lang{
+	"run_python": guest.Python, "run_javascript": guest.JavaScript, "run_typescript": guest.TypeScript,
+}
+
+// job reads the arguments of a decided call. What does not fit is refused with its reason.
+func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
+	if len(d.Contract.Secrets) > 0 {
+		return job{}, &call.Reason{Code: "secrets.unsupported", Text: "this build puts no secret into a box"}
+	}
+	switch lang, ok := scripts[d.Call.Capability]; {
+	case ok:
+		return r.script(d, o, lang)
+	case d.Call.Capability == "run_shell":
+		return shell(d)
+	}
+	return program(d)
+}
+
+// script makes a job of {code, args, files}.
+func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *call.Reason) {
+	var a struct {
+		Code  *string           `json:"code"`
+		Args  []string          `json:"args"`
+		Files map[string]string `json:"files"`
+	}
+	if decode(d.Call.Args, &a) != nil || a.Code == nil {
+		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes code (text), args (a list of texts) and files (texts by name)"}
+	}
+	exe, why := interpreter(lang)
+	if why != nil {
+		return job{}, why
+	}
+	s := guest.Script{Lang: lang, Name: o.Name, Code: []byte(*a.Code), Args: a.Args}
+	if r.Servers != nil && r.Doorbell != nil && !o.NoTools {
+		s.Servers = r.Servers(d.Call)
+	}
+	argv, head, err := s.Command()
+	if err != nil {
+		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()} // says only what was asked
+	}
+	j := job{argv: append([]string{exe}, argv...), head: head, tools: true}
+	if why := j.bring(d, r, a.Files); why != nil {
+		return job{}, why
+	}
+	return j, nil
+}
+
+// bring checks the files that come with a call.
+func (j *job) bring(d policy.Decision, r *Runner, given map[string]string) *call.Reason {
+	if len(given) > 0 && (r.Workspace == nil || !files(d)) {
+		return &call.Reason{Code: "files.denied", Text: "the contract gives this capability no workspace, so no files"}
+	}
+	if len(given) > MaxFiles {
+		return &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("%d files: at most %d may come with a call", len(given), MaxFiles)}
+	}
+	for name, text := range given {
+		clean, err := workspace.Clean(name)
+		if err != nil {
+			return &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("file name %q: it must be relative and stay below the folder", name)}
+		}
+		j.files = append(j.files, file{clean, text})
+	}
+	sort.Slice(j.files, func(a, b int) bool { return j.files[a].name < j.files[b].name })
+	return nil
+}
+
+// shell makes a job of {command}.
+func shell(d policy.Decision) (job, *call.Reason) {
+	var a struct {
+		Command *string `json:"command"`
+	}
+	if decode(d.Call.Args, &a) != nil || a.Command == nil || strings.ContainsRune(*a.Command, 0) {
+		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes command, a text without NUL"}
+	}
+	if len(*a.Command) > MaxCommand {
+		return job{}, &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("the command has %d bytes: at most %d run", len(*a.Command), MaxCommand)}
+	}
+	exe, why := interpreter("shell")
+	if why != nil {
+		return job{}, why
+	}
+	return job{argv: []string{exe, "-c", *a.Command}}, nil
+}
+
+// program makes a job of {argv}. Only the built-in exec runs any program; what another capability
+// may run, its contract names.
+func program(d policy.Decision) (job, *call.Reason) {
+	var a struct {
+		Argv []string `json:"argv"`
+	}
+	if decode(d.Call.Args, &a) != nil || len(a.Argv) == 0 || a.Argv[0] == "" || slices.ContainsFunc(a.Argv, hasNUL) {
+		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes argv, a list of texts without NUL"}
+	}
+	open := d.Call.Capability == "exec" && len(d.Contract.Programs) == 0
+	if !open && !slices.Contains(d.Contract.Programs, a.Argv[0]) {
+		return job{}, &call.Reason{Code: "program.denied", Text: fmt.Sprintf("the contract does not name the program %q", a.Argv[0])}
+	}
+	return job{argv: a.Argv}, nil
+}
+
+func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
+
+func decode(a call.Args, out any) error {
+	if a.Value().IsZero() {
+		return fmt.Errorf("no arguments")
+	}
+	return a.Value().Decode(out)
+}
+
+// interpreter finds the interpreter of a language as the box will see it.
+func interpreter(lang guest.Lang) (string, *call.Reason) {
+	for _, p := range interpreters[lang] {
+		if st, err := os.Stat(filepath.Join("/", template.Dir, p)); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			return p, nil
+		}
+	}
+	return "", &call.Reason{Code: "interpreter.absent", Text: fmt.Sprintf("no interpreter for %s under /usr; hint: %s", lang, hints[lang])}
+}
+
+// files reports whether the contract shows the code the session's workspace.
+func files(d policy.Decision) bool { return d.Contract.Filesystem == contract.WorkspaceOnly }
+
+// environment is all that the code inherits. What is asked for comes first, so that ours wins.
+func environment(asked []string) []string {
+	ours := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
+	var env []string
+	for _, kv := range asked {
+		k, _, ok := strings.Cut(kv, "=")
+		if ok && k != "" && !hasNUL(kv) && !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, k+"=") }) {
+			env = append(env, kv)
+		}
+	}
+	return append(env, ours...)
+}
+
+// profile says everything that the box of a decided call may touch.
+func (r *Runner) profile(d policy.Decision, o Options, j job, ws *workspace.Workspace) sandbox.Profile {
+	l := narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout)
+	p := sandbox.Profile{
+		ID: id.New(id.Sandbox), Template: template, Limits: l,
+		Network: sandbox.Network{Hosts: slices.Clone(d.Contract.Network.Allow)},
+		Tmpfs: []sandbox.Tmpfs{
+			{Target: path.Join("/workspace", string(workspace.Output)), Bytes: l.Disk, Inodes: l.Inodes, Export: ws != nil},
+			{Target: path.Join("/workspace", string(workspace.Tmp)), Bytes: l.Disk, Inodes: l.Inodes},
+		},
+	}
+	input := o.Input
+	if input == "" && ws != nil {
+		input = ws.Path(workspace.Input)
+	}
+	if input != "" {
+		p.Mounts = append(p.Mounts, sandbox.Mount{Source: input, Target: path.Join("/workspace", string(workspace.Input))})
+	}
+	return p
+}

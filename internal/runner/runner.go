@@ -1,0 +1,282 @@
+// Package runner is the worker for code: it redeems a grant, derives from its contract everything
+// the box may touch, runs the code in a box, and says what is known of it.
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/facts"
+	"waldo/internal/grant"
+	"waldo/internal/policy"
+	"waldo/internal/sandbox"
+	"waldo/internal/wire"
+	"waldo/internal/workspace"
+)
+
+// Doorbell serves the calls that a run's code makes over conn, as children of the run's own call.
+// It returns at once. stop ends it, closes conn, and says what is known of those calls' effects.
+type Doorbell func(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect)
+
+// Runner runs code in boxes. The zero Runner runs nothing: it has no driver and limits of zero.
+type Runner struct {
+	Drivers map[string]sandbox.Driver // by isolation level
+	Auto    string                    // the level where neither contract nor caller names one
+	Default sandbox.Limits            // what a run gets that asks for nothing
+	Most    sandbox.Limits            // what a run may ask for
+	// Doorbell answers the code's calls; nil: the code has no tools.
+	Doorbell Doorbell
+	// Workspace returns where a session's files are kept; nil: nothing is kept. The runner closes it.
+	Workspace func(s call.Session) (*workspace.Workspace, error)
+	// Servers returns the names that a script finds as globals; may be nil.
+	Servers func(run call.Call) []string
+
+	options sync.Map // call id → Options
+}
+
+// Options are what the person at the terminal asks for one call. They only ever narrow what the
+// contract and Runner.Most allow.
+type Options struct {
+	Limits    sandbox.Limits // zero fields: the default; more than Runner.Most: Runner.Most
+	Isolation string         // empty: the contract's; another than the contract names is refused
+	Name      string         // of the script, for its errors
+	Input     string         // a folder of the host, shown read-only as /workspace/input
+	Env       []string       // more of the environment, as K=V; PATH, HOME and TMPDIR stay ours
+	Stdin     io.Reader      // what the code reads; nil: nothing
+	Stdout    io.Writer      // a copy as it comes; may be nil
+	Stderr    io.Writer
+	NoTools   bool // no bridge even where there could be one
+}
+
+// Prepare sets the options of a call that is about to be made. The returned function forgets them.
+func (r *Runner) Prepare(callID string, o Options) (forget func()) {
+	r.options.Store(callID, o)
+	return func() { r.options.Delete(callID) }
+}
+
+// Execute redeems g and runs its code. A run that fails, is killed or cannot start for want of an
+// interpreter is an Outcome; an error says that waldo itself failed.
+func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, error) {
+	d, err := g.Redeem()
+	if err != nil {
+		return call.Outcome{}, err
+	}
+	var o Options
+	if v, ok := r.options.LoadAndDelete(d.Call.ID); ok {
+		o = v.(Options)
+	}
+	driver, why := r.driver(d.Contract.Isolation, o.Isolation)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	j, why := r.job(d, o)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	return r.run(ctx, d, o, driver, j)
+}
+
+// driver returns the driver of the level that the contract asks for. A level that is missing is
+// refused: a weaker one never takes its place.
+func (r *Runner) driver(contract, asked string) (sandbox.Driver, *call.Reason) {
+	level := contract
+	if level == "" || level == "auto" {
+		level = asked
+	}
+	if level == "" || level == "auto" {
+		level = r.Auto
+	}
+	if asked != "" && asked != "auto" && asked != level {
+		return nil, &call.Reason{Code: "isolation.contract", Text: fmt.Sprintf("the contract says isolation %s; %s was asked for", level, asked)}
+	}
+	d := r.Drivers[level]
+	if d == nil {
+		return nil, &call.Reason{Code: "isolation.absent", Text: fmt.Sprintf("isolation %q cannot be had here; `waldo doctor` says why", level)}
+	}
+	return d, nil
+}
+
+// run starts the box, runs the job in it, keeps what it leaves and closes it.
+func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, j job) (out call.Outcome, err error) {
+	nothing := facts.New()
+	nothing.Status, nothing.SideEffect = facts.Failed, facts.None
+	ws, err := r.open(d, j)
+	if err != nil {
+		return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
+	}
+	if ws != nil {
+		defer func() { err = errors.Join(err, ws.Close()) }()
+	}
+	box, err := driver.Start(ctx, r.profile(d, o, j, ws))
+	if err != nil {
+		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	f, err := r.inside(ctx, d, o, box, j)
+	if err != nil {
+		return outcome(d, f), fmt.Errorf("run %s: %w", d.Call.ID, err)
+	}
+	if ws != nil {
+		f.Files.Artifacts = keep(box, ws, &f)
+	}
+	return outcome(d, f), nil
+}
+
+// open opens the session's workspace where the contract lets the code see it, and puts the job's
+// files into its input.
+func (r *Runner) open(d policy.Decision, j job) (*workspace.Workspace, error) {
+	if r.Workspace == nil || !files(d) {
+		return nil, nil
+	}
+	ws, err := r.Workspace(d.Call.Session)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range j.files {
+		if err := ws.Put(workspace.Input, f.name, strings.NewReader(f.text), int64(len(f.text))); err != nil {
+			return nil, errors.Join(err, ws.Close())
+		}
+	}
+	return ws, nil
+}
+
+// inside runs the job in the box, with the bridge beside it, and judges its effect: what its calls
+// through the bridge came to, for there is no other way out of a box without a network.
+func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
+	c := sandbox.Command{Argv: j.argv, Env: environment(o.Env), Stdout: o.Stdout, Stderr: o.Stderr, Stdin: o.Stdin}
+	if j.head != nil {
+		c.Stdin = j.head
+		if o.Stdin != nil {
+			c.Stdin = io.MultiReader(j.head, o.Stdin)
+		}
+	}
+	stop := func() facts.SideEffect { return facts.None }
+	if j.tools && r.Doorbell != nil && !o.NoTools {
+		ours, theirs, err := pair()
+		if err != nil {
+			return facts.New(), fmt.Errorf("making the bridge: %w", err)
+		}
+		c.Bridge = theirs
+		defer func() { _ = theirs.Close() }()
+		stop = r.Doorbell(ctx, d.Call, ours)
+	}
+	f, err := box.Run(ctx, c)
+	f.SideEffect = stop()
+	if err != nil || len(d.Contract.Network.Allow) > 0 {
+		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
+	}
+	return f, err
+}
+
+// keep copies what the run left to the workspace. What cannot be kept is a warning.
+func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) []string {
+	names, err := box.Export("/workspace/output", ws.Path(workspace.Output))
+	if err != nil {
+		f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept")
+	}
+	if names == nil {
+		names = []string{}
+	}
+	return names
+}
+
+// outcome describes a run: its facts, and as text what it wrote, with the reason where it failed.
+func outcome(d policy.Decision, f facts.Facts) call.Outcome {
+	f.CallID, f.DecisionID = d.Call.ID, d.ID
+	o := call.Outcome{Facts: f, IsError: f.Status != facts.OK}
+	text := f.Stdout
+	if o.IsError {
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		if f.Stderr != "" {
+			text += strings.TrimRight(f.Stderr, "\n") + "\n"
+		}
+		text += Sentence(f)
+	}
+	o.Content = []call.Content{call.Text(text)}
+	o.Structured = structured(f)
+	return o
+}
+
+// structured makes facts the structured content of a result. Output that is not UTF-8 is shown with
+// U+FFFD in place of what is not.
+func structured(f facts.Facts) wire.Value {
+	b, err := json.Marshal(f)
+	if err != nil {
+		panic("runner: facts have no JSON form: " + err.Error()) // plain fields only
+	}
+	v, err := wire.Parse(b)
+	if err != nil {
+		panic("runner: facts are not strict JSON: " + err.Error())
+	}
+	return v
+}
+
+// refuse ends a call before anything was started.
+func refuse(d policy.Decision, why call.Reason) call.Outcome {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Denied, facts.None
+	if code, ok := missing[why.Code]; ok {
+		f.Status, f.ExitCode = facts.Failed, &code
+	}
+	f.CallID, f.DecisionID = d.Call.ID, d.ID
+	f.Warnings = []string{why.Code + ": " + why.Text}
+	return call.Outcome{IsError: true, Facts: f, Content: []call.Content{call.Text(why.Text)}, Structured: structured(f)}
+}
+
+// missing are the reasons that a shell has an exit code for, though no process ran.
+var missing = map[string]int{"interpreter.absent": 127}
+
+// pair makes the two ends of a bridge.
+func pair() (net.Conn, *os.File, error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = ours.Close() }()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return conn, theirs, nil
+}
+
+// narrow returns the limits of a run: what was asked for or else the default, never more than most
+// and never longer than the contract says.
+func narrow(asked, def, most sandbox.Limits, contract time.Duration) sandbox.Limits {
+	l := sandbox.Limits{
+		Wall:   least(asked.Wall, def.Wall, most.Wall),
+		CPU:    least(asked.CPU, def.CPU, most.CPU),
+		Memory: least(asked.Memory, def.Memory, most.Memory),
+		Pids:   least(asked.Pids, def.Pids, most.Pids),
+		Files:  least(asked.Files, def.Files, most.Files),
+		Disk:   least(asked.Disk, def.Disk, most.Disk),
+		Inodes: least(asked.Inodes, def.Inodes, most.Inodes),
+		Output: least(asked.Output, def.Output, most.Output),
+	}
+	if contract > 0 {
+		if asked.Wall <= 0 {
+			l.Wall = min(contract, most.Wall)
+		}
+		l.Wall = min(l.Wall, contract)
+	}
+	return l
+}
+
+// least returns what was asked for, or def for nothing, and at most most.
+func least[N int64 | time.Duration](asked, def, most N) N {
+	if asked <= 0 {
+		asked = def
+	}
+	return min(asked, most)
+}

@@ -1,0 +1,20 @@
+package runner
+
+import (
+	"os"
+	"syscall"
+)
+
+// socketpair makes two connected Unix stream sockets that no child inherits.
+func socketpair() (ours, theirs *os.File, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	if err := syscall.SetNonblock(fds[1], false); err != nil { // the box's end blocks
+		_ = syscall.Close(fds[0])
+		_ = syscall.Close(fds[1])
+		return nil, nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "bridge"), os.NewFile(uintptr(fds[1]), "bridge in the box"), nil
+}

@@ -1,0 +1,168 @@
+package workspace
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+)
+
+// ErrTooMuch is what is said of an archive or file beyond its limits.
+var ErrTooMuch = errors.New("too much")
+
+// Bounds hold for one archive. Zero bounds let nothing out.
+type Bounds struct {
+	Bytes   int64 // of all files together, as unpacked
+	Entries int   // files and folders together
+}
+
+// Unpacked says what came out of an archive.
+type Unpacked struct {
+	Files   []string // as they are named below the folder
+	Skipped []string // what an archive holds that is neither file nor folder, as "name: link"
+}
+
+// ExtractTar unpacks a tar stream into dest below a folder. Names that are absolute or climb refuse
+// the archive; links and devices are left out and told; owners, set-id bits and extended attributes
+// are dropped; entries beyond the bounds end it with ErrTooMuch. What came before an error stays.
+func (w *Workspace) ExtractTar(f Folder, dest string, from io.Reader, b Bounds) (Unpacked, error) {
+	u, err := w.unpacker(f, dest, b)
+	if err != nil {
+		return Unpacked{}, err
+	}
+	for r := tar.NewReader(from); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return u.done, nil
+		}
+		if err != nil {
+			return u.done, fmt.Errorf("tar: %w", err)
+		}
+		switch h.Typeflag {
+		case tar.TypeXGlobalHeader:
+			err = u.count()
+		case tar.TypeReg:
+			err = u.file(h.Name, r)
+		case tar.TypeDir:
+			err = u.folder(h.Name)
+		default:
+			err = u.skip(h.Name, "not a file or folder")
+		}
+		if err != nil {
+			return u.done, err
+		}
+	}
+}
+
+// ExtractZip unpacks a zip archive as ExtractTar does a tar.
+func (w *Workspace) ExtractZip(f Folder, dest string, from io.ReaderAt, size int64, b Bounds) (Unpacked, error) {
+	u, err := w.unpacker(f, dest, b)
+	if err != nil {
+		return Unpacked{}, err
+	}
+	r, err := zip.NewReader(from, size)
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return Unpacked{}, fmt.Errorf("zip: %w", err)
+	}
+	for _, e := range r.File {
+		if err := u.zipped(e); err != nil {
+			return u.done, err
+		}
+	}
+	return u.done, nil
+}
+
+// unpacker lets entries out of an archive, one by one, until the bounds are reached.
+type unpacker struct {
+	root *os.Root
+	dest string
+	left Bounds
+	done Unpacked
+}
+
+func (w *Workspace) unpacker(f Folder, dest string, b Bounds) (*unpacker, error) {
+	r, err := w.folder(f)
+	if err != nil {
+		return nil, err
+	}
+	if dest != "" {
+		if dest, err = Clean(dest); err != nil {
+			return nil, err
+		}
+	}
+	return &unpacker{root: r, dest: dest, left: b}, nil
+}
+
+func (u *unpacker) count() error {
+	if u.left.Entries--; u.left.Entries < 0 {
+		return fmt.Errorf("the archive has too many entries: %w", ErrTooMuch)
+	}
+	return nil
+}
+
+// name places the name of an entry below dest.
+func (u *unpacker) name(entry string) (string, error) {
+	clean, err := Clean(strings.TrimPrefix(entry, "./"))
+	if err != nil {
+		return "", fmt.Errorf("archive entry %q: %w", entry, err)
+	}
+	return path.Join(u.dest, clean), nil
+}
+
+func (u *unpacker) file(entry string, from io.Reader) error {
+	if err := u.count(); err != nil {
+		return err
+	}
+	name, err := u.name(entry)
+	if err != nil {
+		return err
+	}
+	n, err := put(u.root, name, from, u.left.Bytes)
+	if err != nil {
+		return err
+	}
+	u.left.Bytes -= n
+	u.done.Files = append(u.done.Files, name)
+	return nil
+}
+
+func (u *unpacker) folder(entry string) error {
+	if err := u.count(); err != nil {
+		return err
+	}
+	if strings.Trim(entry, "./") == "" && !strings.Contains(entry, "..") && !strings.HasPrefix(entry, "/") {
+		return nil // the folder itself
+	}
+	name, err := u.name(entry)
+	if err != nil {
+		return err
+	}
+	return u.root.MkdirAll(name, 0o700)
+}
+
+func (u *unpacker) skip(entry, why string) error {
+	if err := u.count(); err != nil {
+		return err
+	}
+	u.done.Skipped = append(u.done.Skipped, fmt.Sprintf("%q: %s", entry, why))
+	return nil
+}
+
+func (u *unpacker) zipped(e *zip.File) error {
+	mode := e.Mode()
+	if mode.IsDir() {
+		return u.folder(e.Name)
+	}
+	if !mode.IsRegular() {
+		return u.skip(e.Name, "not a file or folder")
+	}
+	r, err := e.Open()
+	if err != nil {
+		return fmt.Errorf("zip entry %q: %w", e.Name, err)
+	}
+	return errors.Join(u.file(e.Name, r), r.Close())
+}

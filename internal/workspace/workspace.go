@@ -1,0 +1,228 @@
+// Package workspace keeps one session's files: input, which a box sees read-only, output, which it
+// leaves behind, and tmp. Every name that comes from outside is opened beneath its folder, whatever
+// links or dots it holds.
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"waldo/internal/id"
+)
+
+// Folder is one of the three places of a workspace.
+type Folder string
+
+// The folders.
+const (
+	Input  Folder = "input"
+	Output Folder = "output"
+	Tmp    Folder = "tmp"
+)
+
+// MaxName is how many bytes the name of a file may have, folders included; MaxDepth is how many
+// folders it may stand in.
+const (
+	MaxName  = 4096
+	MaxDepth = 64
+)
+
+// ErrName is what is said of a name that no file of a workspace can have.
+var ErrName = errors.New("not the name of a file below the workspace")
+
+// Workspace is the open workspace of one session. The zero Workspace has no folders.
+type Workspace struct {
+	dir     string
+	folders map[Folder]*os.Root
+}
+
+// Open opens the workspace id ("w_…") below root, making its folders, mode 0700, where they are
+// absent. It refuses a root that others can write.
+func Open(root, ident string) (*Workspace, error) {
+	if !id.Is(id.Workspace, ident) {
+		return nil, fmt.Errorf("workspace %q: not a workspace id", ident)
+	}
+	dir := filepath.Join(root, ident)
+	w := &Workspace{dir: dir, folders: map[Folder]*os.Root{}}
+	for _, f := range []Folder{Input, Output, Tmp} {
+		if err := os.MkdirAll(w.Path(f), 0o700); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		if err := private(w.Path(f)); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		r, err := os.OpenRoot(w.Path(f))
+		if err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		w.folders[f] = r
+	}
+	return w, nil
+}
+
+// private refuses a folder that is a link or that others can write.
+func private(dir string) error {
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !st.IsDir() || st.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("workspace %s: it must be a folder that nobody else can write; chmod go-w it", dir)
+	}
+	return nil
+}
+
+// Path returns where a folder is on the host.
+func (w *Workspace) Path(f Folder) string { return filepath.Join(w.dir, string(f)) }
+
+// Close lets go of the folders. The files stay.
+func (w *Workspace) Close() error {
+	var errs []error
+	for _, r := range w.folders {
+		errs = append(errs, r.Close())
+	}
+	w.folders = nil
+	return errors.Join(errs...)
+}
+
+// Remove closes the workspace and deletes its files.
+func (w *Workspace) Remove() error { return errors.Join(w.Close(), os.RemoveAll(w.dir)) }
+
+// Clean returns name as it is kept: slashes between, no dots, relative. It refuses absolute names,
+// names that climb above the folder, NUL, backslashes, what is not UTF-8, and what is too long.
+func Clean(name string) (string, error) {
+	switch {
+	case name == "", len(name) > MaxName, !utf8.ValidString(name),
+		strings.ContainsAny(name, "\x00\\"), strings.HasPrefix(name, "/"):
+		return "", ErrName
+	}
+	clean := path.Clean(name)
+	if clean == "." || !filepath.IsLocal(clean) || strings.Count(clean, "/") >= MaxDepth {
+		return "", ErrName
+	}
+	return clean, nil
+}
+
+func (w *Workspace) folder(f Folder) (*os.Root, error) {
+	if r := w.folders[f]; r != nil {
+		return r, nil
+	}
+	return nil, fmt.Errorf("workspace: no folder %q is open", f)
+}
+
+// Put writes a file of at most limit bytes, mode 0600, making the folders it stands in. A file that
+// is there is replaced, never written through. More than limit bytes leave no file.
+func (w *Workspace) Put(f Folder, name string, from io.Reader, limit int64) error {
+	r, err := w.folder(f)
+	if err != nil {
+		return err
+	}
+	if name, err = Clean(name); err != nil {
+		return err
+	}
+	_, err = put(r, name, from, limit)
+	return err
+}
+
+// put does what Put says for a clean name, and returns how many bytes it wrote.
+func put(r *os.Root, name string, from io.Reader, limit int64) (int64, error) {
+	if err := r.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return 0, err
+	}
+	if err := r.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	file, err := r.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(file, io.LimitReader(from, limit+1))
+	err = errors.Join(err, file.Close())
+	if err == nil && n > limit {
+		err = fmt.Errorf("%q is longer than the %d bytes that are left: %w", name, limit, ErrTooMuch)
+	}
+	if err != nil {
+		_ = r.Remove(name)
+	}
+	return n, err
+}
+
+// Get opens a regular file for reading. A link, even one that stays inside, is refused.
+func (w *Workspace) Get(f Folder, name string) (*os.File, error) {
+	r, err := w.folder(f)
+	if err != nil {
+		return nil, err
+	}
+	if name, err = Clean(name); err != nil {
+		return nil, err
+	}
+	st, err := r.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%q: %w", name, ErrName)
+	}
+	return r.Open(name)
+}
+
+// File is one file of a workspace.
+type File struct {
+	Name string // below its folder, with slashes
+	Size int64  // bytes
+}
+
+// List returns the regular files of a folder by name, at most limit of them.
+func (w *Workspace) List(f Folder, limit int) ([]File, error) {
+	r, err := w.folder(f)
+	if err != nil {
+		return nil, err
+	}
+	var out []File
+	err = fs.WalkDir(r.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		st, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if len(out) >= limit {
+			return fs.SkipAll
+		}
+		out = append(out, File{Name: name, Size: st.Size()})
+		return nil
+	})
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out, err
+}
+
+// Spill keeps a result that is too long for the agent, under output, and returns its name there.
+// The hint becomes part of the name as far as it is letters and digits.
+func (w *Workspace) Spill(hint, ending string, b []byte) (string, error) {
+	name := "spill/" + safe(hint) + "-" + strings.TrimPrefix(id.New(id.Record), string(id.Record)) + "." + safe(ending)
+	r, err := w.folder(Output)
+	if err != nil {
+		return "", err
+	}
+	_, err = put(r, name, strings.NewReader(string(b)), int64(len(b)))
+	return name, err
+}
+
+func safe(s string) string {
+	s = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' {
+			return c
+		}
+		return '_'
+	}, s)
+	return s[:min(len(s), 64)]
+}

@@ -1,0 +1,174 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/cgroup"
+	"waldo/internal/sandbox/landlock"
+	"waldo/internal/sandbox/seccomp"
+)
+
+// Options are what a driver is made with. The zero Options are for use.
+type Options struct {
+	MilliCPU int64 // thousandths of a processor that one box may use at a time; 0: as many as there are
+}
+
+// Driver makes boxes out of namespaces.
+type Driver struct {
+	options Options
+	machine func() (*os.File, error)
+	cgroups func() (*cgroup.Host, error)
+}
+
+// New returns the driver. It does nothing until Probe or Start.
+func New(o Options) *Driver {
+	return &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroup.Detect)}
+}
+
+// Name returns "namespace".
+func (d *Driver) Name() string { return "namespace" }
+
+// Start prepares a box: everything but the command is done when it returns.
+func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+	if err := refuse(p); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	machine, err := d.machine()
+	if err != nil {
+		return nil, err
+	}
+	host, err := d.cgroups()
+	if err != nil {
+		return nil, fmt.Errorf("namespace: %w", err)
+	}
+	b := &box{driver: d, profile: p, host: host, warnings: []string{}}
+	b.uid, b.gid, err = outsideIDs()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.prepare(machine); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// refuse says why this driver cannot hold to the profile.
+func refuse(p sandbox.Profile) error {
+	l := p.Limits
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"wall", int64(l.Wall)}, {"CPU", int64(l.CPU)}, {"memory", l.Memory}, {"pids", l.Pids}, {"files", l.Files},
+		{"disk", l.Disk}, {"inodes", l.Inodes}, {"output", l.Output}} {
+		if f.value <= 0 {
+			return fmt.Errorf("namespace: the profile has no limit of %s; every limit must be above zero", f.name)
+		}
+	}
+	if len(p.Network.Hosts) > 0 {
+		return fmt.Errorf("namespace: hosts %q: no box can reach hosts until there is egress", p.Network.Hosts)
+	}
+	if p.Template.Name != "host" || p.Template.Dir != "" {
+		return fmt.Errorf("namespace: template %q: only \"host\" is there", p.Template.Name)
+	}
+	for _, m := range p.Mounts {
+		if m.Writable {
+			return fmt.Errorf("namespace: mount %s: nothing bounds what is written to the host; use an exported tmpfs", m.Target)
+		}
+		if !strings.HasPrefix(m.Source, "/") {
+			return fmt.Errorf("namespace: mount %s: the source %q is not absolute", m.Target, m.Source)
+		}
+		if err := refuseTarget(m.Target); err != nil {
+			return err
+		}
+	}
+	for _, t := range p.Tmpfs {
+		if t.Bytes <= 0 || t.Inodes <= 0 {
+			return fmt.Errorf("namespace: tmpfs %s: bytes and inodes must be above zero", t.Target)
+		}
+		if err := refuseTarget(t.Target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuseTarget keeps mounts off what the box itself is made of.
+func refuseTarget(target string) error {
+	if target != path.Clean(target) || !strings.HasPrefix(target, "/") || target == "/" || strings.ContainsRune(target, 0) {
+		return fmt.Errorf("namespace: target %q: want an absolute path in its shortest form", target)
+	}
+	for _, own := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/dev", "/proc", "/sys", old} {
+		if target == own || strings.HasPrefix(target, own+"/") {
+			return fmt.Errorf("namespace: target %s: %s belongs to the box", target, own)
+		}
+	}
+	return nil
+}
+
+// prepare makes the box.
+func (b *box) prepare(machine *os.File) error {
+	filter, err := seccomp.Compile(seccomp.Host(), seccomp.Profile{Inet: true, Shared: b.host.Memory(), Affinity: b.host.CPUs()})
+	if err != nil {
+		return err
+	}
+	rules, err := landlock.Open(landlock.Rules{AnyFile: true, AnyTCP: true})
+	if err != nil {
+		return err
+	}
+	for _, lost := range rules.Lost {
+		b.warnings = append(b.warnings, "landlock: not held to: "+lost)
+	}
+	files := []*os.File{nil}
+	if rules.FD >= 0 {
+		files[0] = os.NewFile(uintptr(rules.FD), "landlock")
+		defer files[0].Close()
+	}
+	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter, landlock: rules.FD >= 0, free: ctlFD + 1 + len(files)}
+	if err := s.build(); err != nil {
+		return err
+	}
+	l := b.profile.Limits
+	b.group, err = b.host.New(groupID(b.profile.ID), cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU})
+	if err != nil {
+		return err
+	}
+	if b.stage, err = start(machine, b.uid, b.gid, files, &s.list); err != nil {
+		return err
+	}
+	if err := b.join(); err != nil {
+		return err
+	}
+	_, _ = b.stage.ctl.Write([]byte{1}) // a box that is gone has left its reason behind
+	return b.stage.ready(&s.list, func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
+}
+
+// join puts PID 1, and with it all that it will start, into the box's cgroups.
+func (b *box) join() error {
+	pid := []byte(fmt.Sprint(b.stage.init.Pid))
+	for _, fd := range append([]int{b.group.UnifiedFD}, b.group.JoinFDs...) {
+		if fd < 0 {
+			continue
+		}
+		if _, err := writeFD(fd, pid); err != nil {
+			return fmt.Errorf("namespace: joining a cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+var _ sandbox.Box = (*box)(nil)
+var _ sandbox.Driver = (*Driver)(nil)
+var _ = facts.New

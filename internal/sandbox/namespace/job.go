@@ -1,0 +1,81 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+)
+
+// reportFD is where a command's process keeps the socket until its execve closes it.
+const reportFD = 20
+
+// job returns the program of one command: what its process does from fork to execve. It runs with
+// no capabilities, behind the filter.
+func job(c sandbox.Command, limits []rlimit) *list {
+	l := &list{}
+	l.call("keep the socket", unix.SYS_DUP3, ctlFD, reportFD, unix.O_CLOEXEC)
+	for i := range 3 {
+		l.call("standard streams", unix.SYS_DUP3, jobFD+i, i, 0)
+	}
+	first := 3
+	if c.Bridge != nil {
+		l.call("bridge", unix.SYS_DUP3, jobFD+3, 3, 0)
+		first = 4
+	}
+	l.call("close descriptors", unix.SYS_CLOSE_RANGE, first, reportFD-1, 0)
+	l.call("close descriptors", unix.SYS_CLOSE_RANGE, reportFD+1, 0xffffffff, 0)
+	l.call("new session", unix.SYS_SETSID)
+	dir := c.Dir
+	if dir == "" {
+		dir = "/workspace"
+	}
+	l.call("enter "+dir, unix.SYS_CHDIR, dir)
+	for _, r := range limits {
+		b := binary.LittleEndian.AppendUint64(nil, r.soft)
+		b = binary.LittleEndian.AppendUint64(b, r.hard)
+		l.call("limit "+r.name, unix.SYS_PRLIMIT64, 0, r.resource, b, 0)
+	}
+	argv, env := l.strings(c.Argv), l.strings(c.Env)
+	for _, p := range candidates(c) {
+		i := l.call(execve+p, unix.SYS_EXECVE, p, argv, env)
+		l.steps[i].fail = to(i + 1)
+		l.call("report", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
+	}
+	none := l.structure(num(recNotRun), num(0), num(0), num(0))
+	l.bytes(make([]byte, recordSize-32))
+	l.call("report that none ran", unix.SYS_WRITE, reportFD, none, recordSize)
+	end := l.call("end", unix.SYS_EXIT_GROUP, 127)
+	l.steps[end].next = to(end)
+	l.die = to(len(l.steps))
+	l.call("report a failure", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
+	l.steps[len(l.steps)-1].next, l.steps[len(l.steps)-1].fail = to(end), to(end)
+	return l
+}
+
+// execve starts the name of the steps that try to become the command.
+const execve = "execve "
+
+// candidates returns the paths that the command may have, in the order of PATH.
+func candidates(c sandbox.Command) []string {
+	if strings.Contains(c.Argv[0], "/") {
+		return c.Argv[:1]
+	}
+	dirs := "/usr/local/bin:/usr/bin:/bin"
+	for _, e := range c.Env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			dirs = v
+		}
+	}
+	var out []string
+	for dir := range strings.SplitSeq(dirs, ":") {
+		if strings.HasPrefix(dir, "/") { // never the current folder
+			out = append(out, dir+"/"+c.Argv[0])
+		}
+	}
+	return out
+}

@@ -1,0 +1,186 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// launcher starts machines on one thread that lives as long as the process: a box dies with the
+// thread that started it (PR_SET_PDEATHSIG), so that thread must die with waldo and not before.
+var launcher = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+// onLauncher runs f on that thread.
+func onLauncher(f func()) {
+	done := make(chan struct{})
+	launcher() <- func() { defer close(done); f() }
+	<-done
+}
+
+// patience is how long a box may take to be prepared, and to be gone once it is killed.
+const patience = 10 * time.Second
+
+// stage is a running machine: waldo's end of its socket, and PID 1 of the box.
+type stage struct {
+	ctl  *os.File
+	init *os.Process
+}
+
+// start starts a machine as the user, hands it a program and waits until PID 1 of the box is
+// there. Files go to the machine as descriptors from 4 on, in place of a nil /dev/null.
+func start(machine *os.File, uid, gid int, files []*os.File, l *list) (*stage, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("namespace: socketpair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "machine")
+	defer theirs.Close()
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return nil, err
+	}
+	s := &stage{ctl: os.NewFile(uintptr(pair[0]), "box")}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	defer null.Close()
+	for i, f := range files {
+		if f == nil {
+			files[i] = null
+		}
+	}
+	attr := &os.ProcAttr{
+		Env:   []string{},
+		Files: append([]*os.File{null, null, null, theirs}, files...),
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	}
+	if uid != os.Geteuid() {
+		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
+	}
+	var first *os.Process
+	onLauncher(func() {
+		first, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", machine.Fd()), []string{"waldo-box"}, attr)
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("namespace: starting the machine: %w", err), s.close())
+	}
+	theirs.Close()
+	err = s.begin(l)
+	if err != nil { // the first process ends by itself once PID 1 is made
+		_ = first.Kill()
+	}
+	if _, werr := first.Wait(); werr != nil {
+		err = errors.Join(err, werr)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// begin sends the program and takes hold of PID 1.
+func (s *stage) begin(l *list) error {
+	_ = s.ctl.SetDeadline(time.Now().Add(patience))
+	if err := s.send(l.link(programBase)); err != nil {
+		return err
+	}
+	r, err := s.receive()
+	if err != nil {
+		return err
+	}
+	if r.kind != recPID {
+		return l.failure(r, programBase)
+	}
+	s.init, err = os.FindProcess(int(r.a))
+	return err
+}
+
+// ready waits until the box is prepared. Failures of optional steps go to lost.
+func (s *stage) ready(l *list, lost func(error)) error {
+	_ = s.ctl.SetDeadline(time.Now().Add(patience))
+	defer func() { _ = s.ctl.SetDeadline(time.Time{}) }()
+	for {
+		r, err := s.receive()
+		if err != nil {
+			return err
+		}
+		if r.kind == recReady {
+			return nil
+		}
+		i, ok := l.index(r, programBase)
+		if !ok || l.steps[i].fail.index != i+1 || l.steps[i+1].name != "note" {
+			return l.failure(r, programBase)
+		}
+		lost(l.failure(r, programBase))
+	}
+}
+
+// send writes a program with its length before it.
+func (s *stage) send(b []byte) error {
+	_, err := s.ctl.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b...))
+	if err != nil {
+		return fmt.Errorf("namespace: to the box: %w", err)
+	}
+	return nil
+}
+
+// errGone is what receive says when the box has ended without a word.
+var errGone = errors.New("namespace: the box has ended")
+
+func (s *stage) receive() (record, error) {
+	b := make([]byte, recordSize)
+	if _, err := io.ReadFull(s.ctl, b); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) {
+		return record{}, errGone
+	} else if err != nil {
+		return record{}, fmt.Errorf("namespace: from the box: %w", err)
+	}
+	return parseRecord(b)
+}
+
+// close ends the box and waits until everything in it is dead.
+func (s *stage) close() error {
+	if s.init != nil {
+		_ = s.init.Kill()
+		_, _ = s.init.Wait()
+		s.init = nil
+	}
+	return s.ctl.Close()
+}
+
+// index returns the step that a record of failure is about.
+func (l *list) index(r record, base uint64) (int, bool) {
+	i := int(r.a-base) / stepSize
+	return i, r.kind == recFailed && r.a >= base && i < len(l.steps)
+}
+
+// failure says in words what a record of failure says.
+func (l *list) failure(r record, base uint64) error {
+	i, ok := l.index(r, base)
+	if !ok {
+		return fmt.Errorf("namespace: the box reports %d %#x %d", r.kind, r.a, r.b)
+	}
+	err := fmt.Errorf("namespace: %s: %w", l.steps[i].name, unix.Errno(r.b))
+	if h := l.steps[i].hint; h != "" {
+		err = fmt.Errorf("%w; %s", err, h)
+	}
+	return err
+}

@@ -1,0 +1,204 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+)
+
+const (
+	old     = "/old" // the host's root, while the box's own is being made
+	staging = "/tmp" // a folder that every host has, covered in the box's mount namespace only
+
+	quiet  = unix.MS_NOSUID | unix.MS_NODEV
+	sealed = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+)
+
+// etc is what programs want to find in /etc, with nothing of the host in it.
+var etc = []struct{ name, content string }{
+	{"passwd", "root:x:0:0:root:/:/usr/sbin/nologin\n" + insideUser + ":x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
+	{"group", "root:x:0:\n" + insideUser + ":x:1000:\nnogroup:x:65534:\n"},
+	{"hosts", "127.0.0.1 localhost\n::1 localhost\n"},
+	{"nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"},
+	{"resolv.conf", ""},
+}
+
+// shared is what of the host's /etc every box sees: none of it says which host this is.
+var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
+
+// devices are the device files of a box; a write to them changes nothing.
+var devices = []string{"null", "zero", "full", "random", "urandom"}
+
+// makeRoot appends the steps that make the box's root on a tmpfs of its own and leave the host's.
+func (s *setup) makeRoot() error {
+	s.call("private mounts", unix.SYS_MOUNT, "none", "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
+	s.call("mount the root", unix.SYS_MOUNT, "waldo", staging, "tmpfs", quiet, "size=1m,nr_inodes=1k,mode=755")
+	s.call("umask", unix.SYS_UMASK, 0)
+	s.call("enter the root", unix.SYS_CHDIR, staging)
+	s.call("mkdir /old", unix.SYS_MKDIRAT, atCWD, "old", 0o700)
+	s.call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "old")
+	s.hint("the root of this machine is an initramfs, or seccomp of a container refuses pivot_root")
+	s.call("enter the root", unix.SYS_CHDIR, "/")
+
+	made := map[string]bool{"/": true}
+	s.template(made)
+	s.dev(made)
+	s.mkdir(made, "/proc")
+	s.call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
+	s.hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
+	s.optional()
+	if err := s.places(made); err != nil {
+		return err
+	}
+
+	s.call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
+	s.call("rmdir /old", unix.SYS_UNLINKAT, atCWD, old, unix.AT_REMOVEDIR)
+	s.call("set the host name", unix.SYS_SETHOSTNAME, hostname(s.profile), len(hostname(s.profile)))
+	s.optional()
+	s.loopback()
+	s.attributes("/", sealed, false)
+	// A copy of the tree that is in no mount namespace: /proc/self/mountinfo lists the namespace,
+	// of which nothing can be reached from the copy, so it lists nothing.
+	s.call("copy the tree", unix.SYS_OPEN_TREE, atCWD, "/", 1|unix.AT_RECURSIVE|unix.OPEN_TREE_CLOEXEC)
+	s.call("enter the tree", unix.SYS_FCHDIR, s.free)
+	s.call("chroot", unix.SYS_CHROOT, ".")
+	return nil
+}
+
+func hostname(p sandbox.Profile) string {
+	if p.Hostname == "" {
+		return "waldo"
+	}
+	return p.Hostname
+}
+
+// template appends what comes from the host or from another root, all of it read-only.
+func (s *setup) template(made map[string]bool) {
+	from := s.profile.Template.Dir
+	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
+		info, err := os.Lstat(from + dir)
+		if err != nil {
+			continue
+		}
+		if info.Mode().Type() == os.ModeSymlink {
+			if link, err := os.Readlink(from + dir); err == nil {
+				s.call("link "+dir, unix.SYS_SYMLINKAT, link, atCWD, dir)
+			}
+			continue
+		}
+		s.mkdir(made, dir)
+		s.bind(from+dir, dir)
+	}
+	s.mkdir(made, "/etc")
+	for _, f := range etc {
+		s.write("/etc/"+f.name, f.content, unix.O_CREAT)
+	}
+	s.call("link /etc/localtime", unix.SYS_SYMLINKAT, "/usr/share/zoneinfo/UTC", atCWD, "/etc/localtime")
+	for _, p := range shared {
+		info, err := os.Stat(from + p)
+		if err != nil {
+			continue
+		}
+		if info.IsDir() {
+			s.mkdir(made, p)
+		} else {
+			s.mkdir(made, path.Dir(p))
+			s.write(p, "", unix.O_CREAT)
+		}
+		s.bind(from+p, p)
+	}
+}
+
+// bind appends a read-only view of a folder or file of the host, and of what is mounted below.
+func (s *setup) bind(source, target string) {
+	s.call("show "+target, unix.SYS_MOUNT, old+source, target, 0, unix.MS_BIND|unix.MS_REC, 0)
+	s.attributes(target, sealed, true)
+}
+
+// attributes appends a mount_setattr.
+func (s *setup) attributes(target string, set uint64, recursive bool) {
+	attr := binary.LittleEndian.AppendUint64(nil, set)
+	flags := 0
+	if recursive {
+		flags = unix.AT_RECURSIVE
+	}
+	s.call("seal "+target, unix.SYS_MOUNT_SETATTR, atCWD, target, flags, append(attr, make([]byte, 24)...), 32)
+}
+
+// dev appends a /dev that has no terminal and nothing to write to but a bounded /dev/shm.
+func (s *setup) dev(made map[string]bool) {
+	s.mkdir(made, "/dev")
+	for _, d := range devices {
+		s.write("/dev/"+d, "", unix.O_CREAT)
+		s.call("show /dev/"+d, unix.SYS_MOUNT, old+"/dev/"+d, "/dev/"+d, 0, unix.MS_BIND, 0)
+		s.attributes("/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
+	}
+	for _, l := range [][2]string{{"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"}, {"fd/2", "stderr"}} {
+		s.call("link /dev/"+l[1], unix.SYS_SYMLINKAT, l[0], atCWD, "/dev/"+l[1])
+	}
+	s.tmpfs(made, sandbox.Tmpfs{Target: "/dev/shm", Bytes: s.profile.Limits.Disk, Inodes: s.profile.Limits.Inodes})
+}
+
+// places appends the mounts and writable places of the profile, outer ones first.
+func (s *setup) places(made map[string]bool) error {
+	s.mkdir(made, "/workspace")
+	for _, m := range s.profile.Mounts {
+		info, err := os.Stat(m.Source)
+		if err != nil {
+			return fmt.Errorf("namespace: mount %s: %w", m.Target, err)
+		}
+		if info.IsDir() {
+			s.mkdir(made, m.Target)
+		} else {
+			s.mkdir(made, path.Dir(m.Target))
+			s.write(m.Target, "", unix.O_CREAT)
+		}
+		s.bind(m.Source, m.Target)
+	}
+	byDepth := slices.SortedFunc(slices.Values(s.profile.Tmpfs), func(a, b sandbox.Tmpfs) int {
+		return strings.Count(a.Target, "/") - strings.Count(b.Target, "/")
+	})
+	for _, t := range byDepth {
+		s.tmpfs(made, t)
+	}
+	return nil
+}
+
+func (s *setup) tmpfs(made map[string]bool, t sandbox.Tmpfs) {
+	mode := "755"
+	if t.Target == "/tmp" || t.Target == "/dev/shm" {
+		mode = "1777"
+	}
+	s.mkdir(made, t.Target)
+	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=%s", t.Bytes, t.Inodes, mode)
+	s.call("mount "+t.Target, unix.SYS_MOUNT, "tmpfs", t.Target, "tmpfs", quiet, options)
+}
+
+// mkdir appends the making of a folder and of those above it that the steps have not made.
+func (s *setup) mkdir(made map[string]bool, dir string) {
+	if made[dir] {
+		return
+	}
+	s.mkdir(made, path.Dir(dir))
+	s.call("mkdir "+dir, unix.SYS_MKDIRAT, atCWD, dir, 0o755)
+	made[dir] = true
+}
+
+// loopback appends bringing up lo, the only interface: the box may talk to itself.
+func (s *setup) loopback() {
+	request := append([]byte("lo"), bytes.Repeat([]byte{0}, 38)...) // struct ifreq
+	binary.LittleEndian.PutUint16(request[16:], unix.IFF_UP|unix.IFF_RUNNING)
+	s.call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	s.call("bring up lo", unix.SYS_IOCTL, s.free, unix.SIOCSIFFLAGS, request)
+	s.call("close the socket", unix.SYS_CLOSE, s.free)
+}

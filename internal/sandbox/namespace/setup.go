@@ -1,0 +1,171 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+)
+
+// The one user that a box has. Its id outside is another for each box when waldo runs as root.
+const (
+	insideUID  = 1000
+	insideUser = "agent"
+)
+
+// atCWD is the folder that relative paths of the *at calls start from.
+const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
+
+// setup is what the program that prepares a box is made from.
+type setup struct {
+	list
+	profile  sandbox.Profile
+	uid, gid int    // outside
+	filter   []byte // seccomp, in the kernel's layout
+	landlock bool   // a ruleset is at landlockFD
+	free     int    // the lowest free descriptor while the box is being prepared
+}
+
+// build returns the program: a process that makes PID 1 of the box in namespaces of its own, and
+// what PID 1 does until it waits for commands.
+func (s *setup) build() error {
+	s.resetSignals()
+	s.makeInit()
+	s.mapIDs()
+	if err := s.makeRoot(); err != nil {
+		return err
+	}
+	s.isolate()
+	s.serve()
+	return nil
+}
+
+// resetSignals gives every signal its default action and blocks none: ignored signals would be
+// inherited by the agent's code.
+func (s *setup) resetSignals() {
+	zero := s.bytes(make([]byte, 32))
+	for sig := 1; sig <= 64; sig++ {
+		s.ignore("reset signals", unix.SYS_RT_SIGACTION, sig, zero, 0, 8)
+	}
+	s.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, zero, 0, 8)
+}
+
+const userNSHint = `the kernel refuses user namespaces here: on Ubuntu 23.10 and later "sysctl kernel.apparmor_restrict_unprivileged_userns=0" or an AppArmor profile for waldo; elsewhere look at the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone; in Docker use --security-opt seccomp=unconfined`
+
+// makeInit makes PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps it, and when
+// it is reaped everything else in the box is dead. The process that made it reports and ends.
+func (s *setup) makeInit() {
+	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
+		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
+	rec := s.structure(num(recPID), num(0), num(0), num(0))
+	s.bytes(make([]byte, recordSize-32))
+	clone := s.call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
+	s.hint(userNSHint)
+	s.steps[clone].store = value{kind: inData, n: rec.n + 8}
+	s.steps[clone].equal = s.structure(num(0))
+	s.call("report PID 1", unix.SYS_WRITE, ctlFD, rec, recordSize)
+	s.call("end", unix.SYS_EXIT_GROUP, 0)
+	s.steps[clone].same = to(len(s.steps))
+}
+
+// mapIDs maps the one user and group of the box.
+func (s *setup) mapIDs() {
+	s.write("/proc/self/setgroups", "deny", 0)
+	s.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", insideUID, s.uid), 0)
+	s.hint(userNSHint)
+	s.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", insideUID, s.gid), 0)
+}
+
+// write appends steps that write a file; with O_CREAT among the flags they make it, readable to
+// all. The descriptor is the lowest free one, which is s.free: nothing else is ever left open.
+func (s *setup) write(path, content string, flags int) {
+	s.call("open "+path, unix.SYS_OPENAT, atCWD, path, flags|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+	if content != "" {
+		s.call("write "+path, unix.SYS_WRITE, s.free, []byte(content), len(content))
+	}
+	s.call("close "+path, unix.SYS_CLOSE, s.free)
+}
+
+// isolate appends what takes PID 1 from the powers it had over its namespaces to none.
+func (s *setup) isolate() {
+	hear := s.call("hear from waldo", unix.SYS_RECVFROM, ctlFD, s.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	s.steps[hear].equal, s.steps[hear].same = s.structure(num(1)), to(hear+1)
+	s.steps[hear].next = at(dieAddr + stepSize)
+	// Only now, because waldo has meanwhile put the process into its cgroups: their paths must
+	// not be seen from inside.
+	s.call("cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+	s.optional()
+	s.call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0xef, 0, 0, 0) // all but KEEP_CAPS, all locked
+	for c := range 64 {
+		s.ignore("drop from the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+	}
+	header := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
+	s.call("drop capabilities", unix.SYS_CAPSET, append(header, 0, 0, 0, 0), make([]byte, 24))
+	s.call("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	s.call("not dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	s.call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
+	s.call("new session", unix.SYS_SETSID)
+	s.call("umask", unix.SYS_UMASK, 0o022)
+	if s.landlock {
+		s.call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, landlockFD, 0)
+	}
+	s.call("keep the tree", unix.SYS_DUP3, s.free, treeFD, unix.O_CLOEXEC)
+	s.call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, 0xffffffff, 0)
+	fprog := s.structure(num(len(s.filter)/8), s.bytes(s.filter))
+	s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, fprog)
+}
+
+// Descriptors of PID 1: its end of the socket, the box's root, and from jobFD on what comes with
+// a command: its standard streams and perhaps a bridge.
+const (
+	treeFD     = ctlFD + 1
+	jobFD      = treeFD + 1
+	landlockFD = ctlFD + 1 // until the root is there
+)
+
+// serve appends the life of PID 1: take a command, start it, reap whatever ends until it ends,
+// kill the rest, report. It ends when waldo's end of the socket is closed.
+func (s *setup) serve() {
+	record := func(kind uint64) value {
+		rec := s.structure(num(kind), num(0), num(0), num(0))
+		s.bytes(make([]byte, recordSize-32))
+		return rec
+	}
+	within := func(v value, off uint64) value { return value{kind: inData, n: v.n + off} }
+	exit, child := record(recExit), s.structure(num(0))
+
+	s.call("report ready", unix.SYS_WRITE, ctlFD, record(recReady), recordSize)
+	take := len(s.steps)
+	gone := at(dieAddr + stepSize)
+	s.takeDescriptors(gone)
+	s.takeProgram("take a command", jobBase, gone)
+	clone := s.call("start the command", unix.SYS_CLONE, int(unix.SIGCHLD), 0, 0, 0, 0)
+	s.steps[clone].store = child
+	s.steps[clone].equal, s.steps[clone].same = s.structure(num(0)), at(jobBase)
+	s.steps[clone-1].same = to(clone)
+	s.call("close its descriptors", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
+	wait := s.call("wait", unix.SYS_WAIT4, ^uint64(0), within(exit, 16), unix.WALL, 0, 0, 0)
+	s.steps[wait].equal, s.steps[wait].next = child, to(wait)
+	s.steps[wait].same = to(wait + 1)
+	s.ignore("kill what is left", unix.SYS_KILL, ^uint64(0), int(unix.SIGKILL))
+	reap := s.call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
+	s.steps[reap].next, s.steps[reap].fail = to(reap), to(reap+1)
+	s.call("usage", unix.SYS_GETRUSAGE, ^uint64(0), within(exit, 32)) // RUSAGE_CHILDREN
+	last := s.call("report the end", unix.SYS_WRITE, ctlFD, exit, recordSize)
+	s.steps[last].next = to(take)
+}
+
+// takeDescriptors appends a recvmsg whose descriptors land at jobFD and after: the lowest free.
+func (s *setup) takeDescriptors(gone target) {
+	one := s.structure(num(0))
+	iov := s.structure(one, num(1))
+	control := s.bytes(make([]byte, 32))                                       // room for four descriptors, and the kernel leaves the length at that
+	head := s.structure(num(0), num(0), iov, num(1), control, num(32), num(0)) // struct msghdr
+	i := s.call("take descriptors", unix.SYS_RECVMSG, ctlFD, head, 0)
+	s.steps[i].equal, s.steps[i].same = s.structure(num(1)), to(i+1)
+	s.steps[i].next, s.steps[i].fail = gone, gone
+}

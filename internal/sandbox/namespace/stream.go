@@ -1,0 +1,76 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+)
+
+// stream reads what a command writes to its end, and keeps the first of it.
+type stream struct {
+	from  *os.File
+	limit int64
+	copy  io.Writer // may be nil; a failing one is left alone
+	whole bool      // pass everything on and keep nothing
+	flood func()
+
+	kept  []byte
+	total int64
+}
+
+func (s *stream) drain() {
+	defer s.from.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.from.Read(buf)
+		s.take(buf[:n])
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *stream) take(b []byte) {
+	s.total += int64(len(b))
+	if !s.whole {
+		b = b[:min(int64(len(b)), s.limit-int64(len(s.kept)))]
+		s.kept = append(s.kept, b...)
+		if s.total > floodFactor*s.limit {
+			s.flood()
+		}
+	}
+	if s.copy != nil && len(b) > 0 {
+		if _, err := s.copy.Write(b); err != nil {
+			s.copy = nil
+		}
+	}
+}
+
+func (s *stream) truncated() bool { return !s.whole && s.total > s.limit }
+
+// input returns what a command reads as its standard input. It is never a file of the host's:
+// a pipe, or /dev/null where there is nothing to read. What feed returns stops the feeding.
+func input(from io.Reader) (theirs *os.File, feed func() (stop func()), err error) {
+	if from == nil {
+		theirs, err = os.Open(os.DevNull)
+		return theirs, func() func() { return func() {} }, err
+	}
+	theirs, mine, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	return theirs, func() func() {
+		var once sync.Once
+		stop := func() { once.Do(func() { _ = mine.Close() }) }
+		go func() {
+			_, err := io.Copy(mine, from)
+			if err == nil || !errors.Is(err, os.ErrClosed) {
+				stop()
+			}
+		}()
+		return stop
+	}, nil
+}

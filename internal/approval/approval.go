@@ -15,6 +15,7 @@ type Answer struct {
 	ArgsDigest string
 	Capability call.Capability
 	Yes        bool
+	Refusal    string // the code of waldo's own refusal, as in approval.expired; empty: a human answered
 	By         call.Principal
 	Reason     string
 	At         time.Time

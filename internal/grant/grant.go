@@ -52,6 +52,8 @@ func refuse(d policy.Decision, a *approval.Answer) *call.Reason {
 		return &call.Reason{Code: "approval.absent", Text: "nobody has answered"}
 	case a.DecisionID != d.ID || a.Capability != d.Call.Capability || a.ArgsDigest != d.Call.Args.Digest():
 		return &call.Reason{Code: "approval.mismatch", Text: "the answer belongs to another decision or to other arguments"}
+	case a.Refusal != "":
+		return &call.Reason{Code: a.Refusal, Text: a.Reason}
 	case !a.Yes:
 		return &call.Reason{Code: "approval.refused", Text: "a human said no: " + a.Reason}
 	}

@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/approval"
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+	"waldo/internal/policy"
+	"waldo/internal/secret"
+)
+
+func decision(t testing.TB, args string) policy.Decision {
+	t.Helper()
+	a, err := call.ParseArgs([]byte(args))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.Decision{
+		ID: "d_aaaaaaaaaaaaaaaaaaaaaaaaaa", Effect: policy.Ask, Danger: 3, Policy: "sha256:p",
+		Reasons:  []call.Reason{{Code: "contract.ask", File: "waldo.yaml", Line: 4}},
+		Call:     call.Call{ID: "c_aaaaaaaaaaaaaaaaaaaaaaaaaa", Capability: "mail.send", Principal: "os:1000", Session: "n_a", Door: "mcp", Args: a},
+		Contract: contract.Contract{Pattern: "mail.*", Mode: contract.Write, Secrets: map[string]secret.Ref{"TOKEN": "env:MAIL_TOKEN"}, At: contract.Position{File: "waldo.yaml", Line: 4}},
+	}
+}
+
+func bodies(t *testing.T, dir string) []string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, segmentName(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, l := range strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")[1:] {
+		r, err := parseRecord([]byte(l))
+		if err != nil {
+			t.Fatal(err, l)
+		}
+		out = append(out, string(r.Body))
+	}
+	return out
+}
+
+func TestRecorder(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, Options{Heads: &memory{}})
+	d := decision(t, `{"to":"a@b.example","password":"hunter2"}`)
+	r := &Recorder{Log: l, Args: func(policy.Decision) ([]byte, error) { return []byte(`{"to":"[EMAIL_1]","password":"[secret]"}`), nil }}
+	f := facts.New()
+	f.Status, f.Stdout, f.Stderr = facts.OK, "the output", ""
+	if err := r.Decision(ctx, d); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Answer(ctx, d, approval.Answer{ApprovalID: "a_1", Yes: true, By: "approver:ann", At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Outcome(ctx, d, call.Result{Status: facts.OK, Facts: f, Content: []call.Content{call.Text("the output")}}); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	got := bodies(t, dir)
+	for i, want := range [][]string{
+		{`"effect":"ask"`, `"args":{"to":"[EMAIL_1]","password":"[secret]"}`, d.Call.Args.Digest(), `"principal":"os:1000"`, `"line":4`, `"TOKEN=env:MAIL_TOKEN"`, `"mode":"write"`},
+		{`"yes":true`, `"by":"approver:ann"`},
+		{`"stdout":{"bytes":10,"sha256":"`, `"status":"ok"`, `"side_effect":"unknown"`},
+	} {
+		for _, w := range want {
+			if !strings.Contains(got[i], w) {
+				t.Errorf("record %d lacks %s: %s", i, w, got[i])
+			}
+		}
+		for _, leak := range []string{"hunter2", "the output", "a@b.example"} {
+			if strings.Contains(got[i], leak) {
+				t.Errorf("record %d holds %q: %s", i, leak, got[i])
+			}
+		}
+	}
+}
+
+func TestRecorderWithoutRedaction(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, Options{Heads: &memory{}})
+	if err := (&Recorder{Log: l}).Decision(ctx, decision(t, `{"password":"hunter2"}`)); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	if b := bodies(t, dir)[0]; strings.Contains(b, "hunter2") || !strings.Contains(b, `"args":null`) {
+		t.Error(b)
+	}
+}
+
+// TestRecorderStaysWhole: however long the parts are, the ids of a record survive.
+func TestRecorderStaysWhole(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, Options{Heads: &memory{}})
+	long := strings.Repeat("\x01é", 1<<20)
+	d := decision(t, `{}`)
+	for range 100 {
+		d.Reasons = append(d.Reasons, call.Reason{Code: "x", Text: long})
+	}
+	d.Call.Capability, d.Call.Session = call.Capability(long), call.Session(long)
+	r := &Recorder{Log: l, Args: func(policy.Decision) ([]byte, error) { return json.Marshal(map[string]string{"x": long}) }}
+	f := facts.New()
+	for range 1000 {
+		f.Files.Read = append(f.Files.Read, strings.Repeat("é", 1000))
+		f.Denials = append(f.Denials, facts.Denial{What: strings.Repeat("\x02", 2000)})
+	}
+	if err := r.Decision(ctx, d); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Outcome(ctx, d, call.Result{Facts: f, Status: facts.OK}); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	for i, b := range bodies(t, dir) {
+		if !strings.Contains(b, `"decision_id":"`+d.ID+`"`) {
+			t.Errorf("record %d lost its id: %.200s", i, b)
+		}
+	}
+	if len(f.Files.Read) != 1000 || len(f.Files.Read[999]) != 2000 {
+		t.Error("the caller's facts were changed")
+	}
+}

@@ -116,7 +116,11 @@ func (p *parser) complete() {
 			c.Isolation = isolationFor(c.Mode)
 		}
 		p.warnUnbound(c)
+		if c.Approval.When == If && c.Danger == 3 {
+			p.warn(c.Approval.At, "approval.useless", "write another mode, or approval: none", "danger 3 always asks: the condition changes nothing")
+		}
 	}
+	p.warnUnused()
 	for _, s := range p.secrets {
 		p.warn(s.at, "secret.unbound", "`waldo secret set "+s.name+"` defines it", "secret %q is not defined here: calls that need it are denied until it is", s.name)
 	}
@@ -157,6 +161,18 @@ func (p *parser) warnUnbound(c *Contract) {
 	}
 	if by := c.Approval.By; by != "" && len(p.cfg.Approval.Roles[by]) == 0 {
 		p.warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}", "nobody has the role %q: calls that need its answer are denied", by)
+	}
+}
+
+// warnUnused warns of servers that no entry reaches: their tools are hidden and refused.
+func (p *parser) warnUnused() {
+	for name, s := range p.cfg.Servers {
+		reached := slices.ContainsFunc(p.cfg.Contracts, func(c Contract) bool {
+			return c.Server == name || strings.HasPrefix(c.Pattern, name+".") || c.Server == "" && Pattern(c.Pattern).Match(name+".x")
+		})
+		if !reached {
+			p.warn(s.At, "server.unused", "write a capability "+name+".*", "no contract names the tools of server %q: they are hidden and refused", name)
+		}
 	}
 }
 

@@ -1,8 +1,11 @@
 package contract
 
 import (
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // builtIns are the names of waldo's own capabilities.
@@ -36,3 +39,69 @@ func Default() *Config {
 		Approval:  Approvals{Timeout: time.Hour, Roles: map[string][]string{}, Carriers: []string{"console", "terminal"}},
 	}
 }
+
+// Init returns the text that `waldo init` writes as waldo.yaml in folder: tight, commented, and
+// free of warnings. Beside it belongs Schema as waldo.schema.json, for editors.
+func Init(folder string) []byte {
+	name := strings.Map(func(r rune) rune {
+		if hidden(r) || r < ' ' || r == utf8.RuneError {
+			return '_'
+		}
+		return r
+	}, filepath.Base(folder))
+	return []byte(strings.Replace(initial, "FOLDER", cut(name, 60), 1))
+}
+
+const initial = `# yaml-language-server: $schema=waldo.schema.json
+# What an agent may touch in FOLDER. What is not written here is denied; what is
+# not said in an entry takes its strictest reading. ` + "`waldo check`" + ` reads it, ` + "`waldo explain`" + ` says why.
+version: 1
+environment: development
+
+# Upstream MCP servers. A command runs in a box of its own: no network, no files, no secrets.
+# servers:
+#   github:
+#     command: [github-mcp-server, stdio]
+#     secrets: {GITHUB_TOKEN: "env:GITHUB_TOKEN_READ"}
+
+capabilities:
+  # Agent-written code: a throw-away box without network, secrets or files of this machine.
+  run_python:
+    transport: sandboxed_exec
+    mode: high_risk
+    isolation: namespace
+    approval: none
+    timeout_seconds: 30
+    examples:
+      - {args: {code: "print(1)"}, expect: allow}
+
+  # A shell is asked for every time.
+  run_shell:
+    transport: sandboxed_exec
+    mode: high_risk
+    isolation: namespace
+    network: denied
+    filesystem: workspace_only
+    approval: always
+    timeout_seconds: 10
+    examples:
+      - {args: {command: ls}, expect: ask}
+
+  # The most specific name wins and stands alone; entries never merge.
+  # github.*:
+  #   mode: read
+  #   approval: none
+  # github.create_*:
+  #   mode: write
+  #   approval: {when: "args.priority == 'high'", by: manager}
+  #   rules:
+  #     - {when: "args.public == true", danger: 3, reason: "it would be public"}
+
+redaction:
+  model: [secrets, email, phone, ssn, credit_card]
+  tokens: true
+
+approval:
+  timeout: 1h
+  # by: {manager: ["os:1000"]}
+`

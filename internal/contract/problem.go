@@ -121,7 +121,8 @@ func cut(s string, n int) string {
 	return firstRunes(s, n) + "…"
 }
 
-// closest returns the word nearest to s, at most a third of its letters away, or "".
+// closest returns the word nearest to s, at most a third of its letters away, else one that begins
+// with s, or "".
 func closest(s string, words []string) string {
 	if len(s) > 64 {
 		return ""
@@ -130,6 +131,11 @@ func closest(s string, words []string) string {
 	for _, w := range words {
 		if d := distance(strings.ToLower(s), strings.ToLower(w)); d < near || d == near && best == "" {
 			best, near = w, d
+		}
+	}
+	for _, w := range words {
+		if best == "" && len(s) >= 3 && strings.HasPrefix(w, s) {
+			best = w
 		}
 	}
 	return best

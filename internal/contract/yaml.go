@@ -17,6 +17,7 @@ const (
 	maxFile  = 1 << 20 // bytes
 	maxDepth = 24      // of mappings and lists
 	maxNodes = 100_000
+	maxShown = 100 // problems
 )
 
 // codeLiteral marks a problem whose line may show a secret.
@@ -33,7 +34,9 @@ type reader struct {
 func (r *reader) at(n *yaml.Node) Position { return Position{r.file, n.Line, n.Column} }
 
 func (r *reader) fail(n *yaml.Node, code, hint, format string, args ...any) {
-	r.problems = append(r.problems, Problem{r.at(n), code, fmt.Sprintf(format, args...), hint})
+	if len(r.problems) < maxShown {
+		r.problems = append(r.problems, Problem{r.at(n), code, fmt.Sprintf(format, args...), hint})
+	}
 }
 
 func (r *reader) warn(at Position, code, hint, format string, args ...any) {

@@ -24,8 +24,8 @@ type Policy struct {
 	machine  Machine
 	ideal    bool // judge as on a machine that has everything, as examples are
 	digest   string
-	exact    map[string]*entry
-	patterns []*entry // in the order of the file
+	exact    map[string][]*entry // one each
+	patterns []*entry            // in the order of the file
 }
 
 // entry is one contract, compiled.
@@ -39,7 +39,7 @@ type entry struct {
 // New compiles a configuration. The error is of type contract.Problems: conditions that are not
 // CEL, and examples that are not decided as they expect. The caller must not change cfg after.
 func New(cfg *contract.Config, m Machine) (*Policy, error) {
-	p := &Policy{cfg: cfg, machine: m, exact: map[string]*entry{}}
+	p := &Policy{cfg: cfg, machine: m, exact: map[string][]*entry{}}
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("policy: digest of the configuration: %w", err)
@@ -50,7 +50,7 @@ func New(cfg *contract.Config, m Machine) (*Policy, error) {
 		e, wrong := newEntry(c, i)
 		problems = append(problems, wrong...)
 		if contract.Pattern(c.Pattern).Exact() {
-			p.exact[c.Pattern] = e
+			p.exact[c.Pattern] = []*entry{e}
 		} else {
 			p.patterns = append(p.patterns, e)
 		}

@@ -68,7 +68,7 @@ func (p *Policy) deny(c call.Call, why call.Reason) Decision {
 // matches names that the others do not.
 func (p *Policy) winners(name string) []*entry {
 	if e := p.exact[name]; e != nil {
-		return []*entry{e}
+		return e
 	}
 	var match []*entry
 	for _, e := range p.patterns {

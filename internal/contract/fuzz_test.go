@@ -1,0 +1,48 @@
+package contract
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// FuzzParse: no text makes Parse panic; what has no problem has the same normal form again when
+// its normal form is read; and a key that does not exist is always a problem.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(Init("x")))
+	f.Add([]byte("capabilities:\n  a.*: {mode: read, approval: {when: \"args.x == 'no'\", by: boss}}\n"))
+	f.Add([]byte("servers: {s: {command: [a, '', a], secrets: {T: 'env:T'}, env: {A: 'yes'}}}\ncapabilities: {'*': {rules: [{when: 'true', deny: true, reason: \"010\"}]}}\n"))
+	f.Add([]byte(box("redact: none", "rate_limit: {calls: 1, per: 1ms}", "examples: [{args: {a: [1, null, {b: -2}]}, expect: deny}]")))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		cfg, problems := Parse("w", text)
+		if (cfg == nil) != (len(problems) > 0) {
+			t.Fatal("a configuration with problems, or neither")
+		}
+		for _, p := range problems {
+			_ = p.Render(string(text))
+		}
+		if cfg == nil {
+			return
+		}
+		normal, err := cfg.Normal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, problems := Parse("w", normal)
+		if len(problems) > 0 {
+			t.Fatalf("the normal form has problems: %v\n%s", problems, normal)
+		}
+		twice, err := again.Normal()
+		if err != nil || !bytes.Equal(normal, twice) {
+			t.Errorf("two normal forms:\n%s\n%s", normal, twice)
+		}
+		if _, problems := Parse("w", []byte(string(normal)+"unheard_of: 1\n")); !problems.Has("key.unknown") {
+			t.Errorf("an unknown key was taken:\n%s", normal)
+		}
+		for _, c := range cfg.Contracts {
+			if c.Danger < c.Mode.danger() || c.Isolation == "auto" || c.Timeout <= 0 || c.ResponseBudget <= 0 || !strings.Contains(strings.Join(c.Redact, " "), "secrets") {
+				t.Errorf("an entry that is not complete: %+v", c)
+			}
+		}
+	})
+}

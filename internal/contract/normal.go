@@ -1,0 +1,206 @@
+package contract
+
+import (
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"waldo/internal/secret"
+)
+
+// Normal returns the configuration as YAML in one spelling: what was written, shorthands written
+// out, in the order of the file. What Parse makes of it decides alike.
+func (c *Config) Normal() ([]byte, error) {
+	root := mapping()
+	root.put("version", 1)
+	if c.Environment != "" {
+		root.put("environment", c.Environment)
+	}
+	if len(c.Servers) > 0 {
+		servers := map[string]any{}
+		for name, s := range c.Servers {
+			servers[name] = s.normal()
+		}
+		root.put("servers", servers)
+	}
+	entries := mapping()
+	for _, e := range c.Contracts {
+		if !e.BuiltIn {
+			entries.put(e.Pattern, e.normal())
+		}
+	}
+	if len(entries.Content) > 0 {
+		root.put("capabilities", entries)
+	}
+	root.put("redaction", map[string]any{"model": c.Redaction.Model, "tokens": c.Redaction.Tokens})
+	approval := map[string]any{"timeout": c.Approval.Timeout.String(), "carriers": c.Approval.Carriers}
+	if len(c.Approval.Roles) > 0 {
+		approval["by"] = c.Approval.Roles
+	}
+	root.put("approval", approval)
+	if c.Listen != "" {
+		root.put("gateway", map[string]any{"listen": c.Listen})
+	}
+	return yaml.Marshal(root.Node)
+}
+
+// ordered is a mapping that keeps the order of its keys.
+type ordered struct{ *yaml.Node }
+
+func mapping() ordered { return ordered{&yaml.Node{Kind: yaml.MappingNode}} }
+
+func (o ordered) put(key string, v any) {
+	k, n := &yaml.Node{}, &yaml.Node{}
+	_ = k.Encode(key) // text always encodes
+	if m, ok := v.(ordered); ok {
+		n = m.Node
+	} else {
+		_ = n.Encode(v) // as do lists and mappings of text, numbers and true or false
+	}
+	o.Content = append(o.Content, k, n)
+}
+
+func (s Server) normal() map[string]any {
+	m := map[string]any{"placement": s.Placement, "idle_timeout": s.IdleTimeout.String()}
+	putIf(m, "command", s.Command, len(s.Command) > 0)
+	putIf(m, "url", s.URL, s.URL != "")
+	putIf(m, "secrets", refTexts(s.Secrets), len(s.Secrets) > 0)
+	putIf(m, "env", s.Env, len(s.Env) > 0)
+	putIf(m, "mounts", map[string]string{"input": s.Input}, s.Input != "")
+	putIf(m, "auth", map[string]string{"bearer": string(s.Bearer)}, s.Bearer != "")
+	putIf(m, "network", map[string]any{"allow": s.Network.Allow}, len(s.Network.Allow) > 0)
+	return m
+}
+
+func putIf(m map[string]any, key string, v any, when bool) {
+	if when {
+		m[key] = v
+	}
+}
+
+func refTexts(refs map[string]secret.Ref) map[string]string {
+	out := map[string]string{}
+	for k, v := range refs {
+		out[k] = string(v)
+	}
+	return out
+}
+
+// normal writes the keys that were written, and no others: an absent key has its own reason.
+func (c Contract) normal() ordered {
+	o := mapping()
+	for _, k := range namesOf(inEntry) {
+		if _, written := c.Keys[k]; written {
+			if v := c.value(k); v != nil {
+				o.put(k, v)
+			}
+		}
+	}
+	return o
+}
+
+func (c Contract) value(key string) any {
+	switch key {
+	case "transport":
+		return string(c.Transport)
+	case "mode":
+		return c.Mode.String()
+	case "danger":
+		return c.Danger
+	case "isolation":
+		if c.Isolation == isolationFor(c.Mode) {
+			return "auto"
+		}
+		return c.Isolation
+	case "server":
+		return c.Server
+	case "tool":
+		return c.Tool
+	case "network":
+		return c.Network.normal()
+	case "filesystem":
+		return [...]string{"none", "workspace_only"}[c.Filesystem%2]
+	case "root":
+		return c.Root
+	case "allow":
+		return c.Programs
+	case "secrets":
+		for _, ref := range c.Secrets {
+			return string(ref)
+		}
+		return "none"
+	case "environments":
+		return c.Environments
+	case "timeout_seconds":
+		return int(c.Timeout / time.Second)
+	case "retry":
+		return map[string]any{"max": c.Retry.Max, "on": c.Retry.On}
+	case "rate_limit":
+		return map[string]any{"calls": c.RateLimit.Calls, "per": c.RateLimit.Per.String()}
+	case "concurrency":
+		return c.Concurrency
+	case "response_budget_bytes":
+		return c.ResponseBudget
+	case "approval":
+		return c.Approval.normal()
+	case "rules":
+		return ruleList(c.Rules)
+	case "log":
+		return c.Log
+	case "redact":
+		return c.Redact
+	case "trust":
+		return c.Trust
+	case "examples":
+		return exampleList(c.Examples)
+	}
+	return nil
+}
+
+func (n Network) normal() any {
+	switch {
+	case n.Internal:
+		return "internal_only"
+	case len(n.Allow) > 0:
+		return map[string]any{"allow": n.Allow}
+	}
+	return "denied"
+}
+
+func (a Approval) normal() any {
+	m := map[string]string{}
+	if a.By != "" {
+		m["by"] = a.By
+	}
+	switch {
+	case a.When == Never:
+		return "none"
+	case a.When == If:
+		m["when"] = a.Condition.Source
+	case a.By == "":
+		return "always"
+	}
+	return m
+}
+
+func ruleList(rules []Rule) []any {
+	var out []any
+	for _, r := range rules {
+		m := map[string]any{"when": r.When.Source}
+		putIf(m, "danger", r.Danger, r.Danger > 0)
+		putIf(m, "deny", true, r.Deny)
+		putIf(m, "reason", r.Reason, r.Reason != "")
+		out = append(out, m)
+	}
+	return out
+}
+
+func exampleList(examples []Example) []any {
+	var out []any
+	for _, x := range examples {
+		m := map[string]any{"capability": x.Capability, "expect": x.Expect}
+		putIf(m, "args", x.Args, x.Args != nil)
+		out = append(out, m)
+	}
+	return out
+}

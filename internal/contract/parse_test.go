@@ -1,0 +1,307 @@
+package contract
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// entryWith is a sound file whose one entry has the given lines.
+func entryWith(lines ...string) string {
+	return "capabilities:\n  a.b:\n    transport: mcp\n    mode: read\n" + indent("    ", lines)
+}
+
+func indent(by string, lines []string) string {
+	return by + strings.Join(lines, "\n"+by) + "\n"
+}
+
+func box(lines ...string) string {
+	return "capabilities:\n  box:\n    transport: sandboxed_exec\n    mode: write\n" + indent("    ", lines)
+}
+
+func TestParseRefuses(t *testing.T) {
+	deep := strings.Repeat("[", 40) + strings.Repeat("]", 40)
+	for _, row := range []struct {
+		why, text, code string
+		line, column    int
+	}{
+		{"a key that does not exist", "capabilites: {}\n", "key.unknown", 1, 1},
+		{"a key that does not exist in an entry", entryWith("tansport: mcp"), "key.unknown", 5, 5},
+		{"a key twice", "version: 1\nversion: 1\n", "key.duplicate", 2, 1},
+		{"a capability twice", "capabilities:\n  a: {mode: read}\n  a: {mode: write}\n", "key.duplicate", 3, 3},
+		{"a quoted key is the same key", "capabilities:\n  a: {mode: read}\n  \"a\": {mode: write}\n", "key.duplicate", 3, 3},
+		{"an anchor", "capabilities:\n  a: &x {mode: read}\n", "yaml.anchor", 2, 6},
+		{"an alias", "capabilities:\n  a: &x {mode: read}\n  b: *x\n", "yaml.anchor", 2, 6},
+		{"a merge key", "capabilities:\n  a:\n    <<: {mode: read}\n", "yaml.merge", 3, 5},
+		{"a tag", "environment: !!str 1\n", "yaml.tag", 1, 14},
+		{"a binary tag that hides text", "environment: !!binary cHJvZA==\n", "yaml.tag", 1, 14},
+		{"a key that is true", "capabilities:\n  true: {mode: read}\n", "yaml.key", 2, 3},
+		{"a key that is a number", "capabilities:\n  1: {mode: read}\n", "yaml.key", 2, 3},
+		{"a key that is a list", "capabilities:\n  ? [a]\n  : {mode: read}\n", "yaml.key", 2, 5},
+		{"a second document", "version: 1\n---\nversion: 1\n", "yaml.documents", 2, 1},
+		{"a list at the top", "- a\n", "value.type", 1, 1},
+		{"text at the top", "not a configuration\n", "value.type", 1, 1},
+		{"a tab as indentation", "capabilities:\n\ta: {}\n", "yaml.syntax", 2, 0},
+		{"a byte order mark", "\ufeffversion: 1\n", "yaml.hidden", 1, 1},
+		{"a bidirectional control in a comment", "version: 1 # \u202egnihton\n", "yaml.hidden", 1, 14},
+		{"a bidirectional control by escape", "environment: \"pro\\u202ed\"\n", "yaml.hidden", 1, 14},
+		{"a NUL", "version: 1\x00\n", "yaml.hidden", 1, 11},
+		{"not UTF-8", "version: \xff\n", "file.utf8", 1, 1},
+		{"too large", strings.Repeat("# long\n", 1<<20/7+1), "file.size", 1, 1},
+		{"too deep", "environment: " + deep + "\n", "yaml.depth", 1, 0},
+		{"no value", "servers:\n", "value.empty", 1, 1},
+		{"Norway: a word that YAML readers read differently", "environment: no\n", "value.ambiguous", 1, 14},
+		{"a number where text belongs", "environment: 1\n", "value.type", 1, 14},
+		{"a date where text belongs", "environment: 2026-01-01\n", "value.type", 1, 14},
+		{"an octal number", entryWith("timeout_seconds: 010"), "value.ambiguous", 5, 22},
+		{"a hexadecimal number", entryWith("timeout_seconds: 0x10"), "value.ambiguous", 5, 22},
+		{"a number with underscores", entryWith("timeout_seconds: 1_0"), "value.ambiguous", 5, 22},
+		{"a fraction", entryWith("timeout_seconds: 1.5"), "value.type", 5, 22},
+		{"a number in quotes", entryWith(`timeout_seconds: "8"`), "value.type", 5, 22},
+		{"no time at all", entryWith("timeout_seconds: 0"), "value.range", 5, 22},
+		{"a negative time", entryWith("timeout_seconds: -1"), "value.range", 5, 22},
+		{"more than a day", entryWith("timeout_seconds: 86401"), "value.range", 5, 22},
+		{"a mode that does not exist", "capabilities:\n  a: {mode: safe}\n", "value.unknown", 2, 13},
+		{"letter case counts", "capabilities:\n  a: {mode: Read}\n", "value.unknown", 2, 13},
+		{"an approval word that does not exist", entryWith("approval: sometimes"), "value.unknown", 5, 15},
+		{"once per session is no approval of ours", entryWith("approval: once_per_session"), "value.unknown", 5, 15},
+		{"approval that says nothing", entryWith("approval: {}"), "value.empty", 5, 15},
+		{"a transport for later", "capabilities:\n  a: {transport: a2a}\n", "key.not_enforced", 2, 18},
+		{"an isolation for later", box("isolation: gvisor"), "key.not_enforced", 5, 16},
+		{"an allow-list for later", box("network: {allow: [api.example.com]}"), "key.not_enforced", 5, 15},
+		{"a host pattern that is too wide", box("network: {allow: ['*.com']}"), "value.host", 5, 23},
+		{"an address is not a host name", box("network: {allow: [10.0.0.1]}"), "value.host", 5, 23},
+		{"packages for later", box("packages: [requests]"), "key.not_enforced", 5, 5},
+		{"rollback for later", box("rollback: undo"), "key.not_enforced", 5, 5},
+		{"webhooks for later", "webhooks: {}\n", "key.not_enforced", 1, 1},
+		{"another store for later", "store: {url: 'postgres://h/d'}\n", "key.not_enforced", 1, 14},
+		{"danger below the mode", "capabilities:\n  a: {mode: high_risk, danger: 1}\n", "danger.lowered", 2, 24},
+		{"danger below the mode that is not written", "capabilities:\n  a: {danger: 2}\n", "danger.lowered", 2, 7},
+		{"danger beyond the scale", "capabilities:\n  a: {danger: 4}\n", "value.range", 2, 15},
+		{"a second try of a write", "capabilities:\n  a: {mode: write, retry: {max: 1}}\n", "retry.unsafe", 2, 20},
+		{"retry without max", entryWith("retry: {on: [timeout]}"), "key.missing", 5, 5},
+		{"a rate without a window", entryWith("rate_limit: {calls: 3}"), "key.missing", 5, 5},
+		{"one tool for many capabilities", "capabilities:\n  a.*: {tool: x}\n", "key.misplaced", 2, 9},
+		{"isolation of an upstream", entryWith("isolation: namespace"), "key.misplaced", 5, 5},
+		{"a server for a box", box("server: x"), "key.misplaced", 5, 5},
+		{"a wire name", "capabilities:\n  github__create: {mode: read}\n", "value.name", 2, 3},
+		{"a name with a space", "capabilities:\n  'a b': {mode: read}\n", "value.name", 2, 3},
+		{"a name in other letters", "capabilities:\n  gіthub.x: {mode: read}\n", "value.name", 2, 3},
+		{"two stars", "capabilities:\n  'a**': {mode: read}\n", "value.name", 2, 3},
+		{"an empty name", "capabilities:\n  '': {mode: read}\n", "value.name", 2, 3},
+		{"a rule without a consequence", entryWith("rules: [{when: 'true'}]"), "key.missing", 5, 13},
+		{"a rule with two consequences", entryWith("rules: [{when: 'true', danger: 3, deny: true}]"), "key.missing", 5, 13},
+		{"a rule that lowers", box("rules: [{when: 'args.x == 1', danger: 1}]"), "rule.useless", 5, 20},
+		{"a rule that raises to where it is", box("rules: [{when: 'args.x == 1', danger: 2}]"), "rule.useless", 5, 20},
+		{"a rule behind one that always refuses", entryWith("rules: [{when: 'true', deny: true}, {when: 'args.x == 1', danger: 3}]"), "rule.shadowed", 5, 48},
+		{"the same rule again", entryWith("rules: [{when: args.x==1, danger: 3}, {when: args.x == 1, danger: 2}]"), "rule.shadowed", 5, 50},
+		{"an example without expect", entryWith("examples: [{args: {}}]"), "key.missing", 5, 16},
+		{"an example of a pattern without a name", "capabilities:\n  a.*: {mode: read, examples: [{expect: deny}]}\n", "key.missing", 2, 32},
+		{"an example of another capability", entryWith("examples: [{capability: b, expect: deny}]"), "example.elsewhere", 5, 16},
+		{"an empty list of environments allows nothing and is not written so", entryWith("environments: []"), "value.empty", 5, 19},
+		{"a word twice", entryWith("redact: [email, email]"), "value.duplicate", 5, 21},
+		{"a server without a way to it", "servers:\n  s: {placement: outside}\n", "server.unreachable", 2, 3},
+		{"a server with two ways to it", "servers:\n  s: {command: [a], url: 'https://h/'}\n", "server.twice", 2, 26},
+		{"a url in a box", "servers:\n  s: {url: 'https://h/', placement: sandbox}\n", "key.misplaced", 2, 37},
+		{"a wall that an outside server does not have", "servers:\n  s: {command: [a], placement: outside, network: denied}\n", "key.not_enforced", 2, 50},
+		{"http to elsewhere", "servers:\n  s: {url: 'http://example.com/mcp'}\n", "value.url", 2, 12},
+		{"a password in an address", "servers:\n  s: {url: 'https://u:p@example.com/'}\n", "secret.literal", 2, 12},
+		{"a token in place of its name", "servers:\n  s: {command: [a], secrets: {T: ghp_16C7e42F292c6912E7710c838347Ae178B4a}}\n", "secret.literal", 2, 34},
+		{"a token in the environment", "servers:\n  s: {command: [a], env: {T: sk-ant-0123456789}}\n", "secret.literal", 2, 30},
+		{"a variable that is none", "servers:\n  s: {command: [a], secrets: {A-B: 'env:X'}}\n", "value.name", 2, 31},
+		{"a secret by variable for a capability", box("secrets: {T: 'env:X'}"), "key.not_enforced", 5, 14},
+		{"a secret of the environment for a capability", box("secrets: 'env:X'"), "key.not_enforced", 5, 14},
+		{"listening to the world", "gateway: {listen: '0.0.0.0:80'}\n", "listen.open", 1, 19},
+		{"listening to the world by an empty host", "gateway: {listen: ':80'}\n", "listen.open", 1, 19},
+		{"a version that does not exist", "version: 2\n", "value.range", 1, 10},
+		{"a time without a unit", "approval: {timeout: '10'}\n", "value.type", 1, 21},
+		{"columns count characters", "environment: {ü: 1}\n", "value.type", 1, 14},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			cfg, problems := Parse("w.yaml", []byte(row.text))
+			if cfg != nil {
+				t.Errorf("a configuration came back")
+			}
+			i := slices.IndexFunc(problems, func(p Problem) bool { return p.Code == row.code })
+			if i < 0 {
+				t.Fatalf("want %s, got %v", row.code, problems)
+			}
+			at := problems[i].At
+			if at.Line != row.line || row.column != 0 && at.Column != row.column {
+				t.Errorf("%s at %d:%d, want %d:%d", row.code, at.Line, at.Column, row.line, row.column)
+			}
+		})
+	}
+}
+
+func TestParseWarns(t *testing.T) {
+	const server = "servers:\n  s: {command: [a]}\n"
+	for _, row := range []struct {
+		why, text string
+		codes     []string
+	}{
+		{"an empty file says nothing", "# nothing\n", []string{"config.empty"}},
+		{"a server that is not there", "capabilities:\n  x.y: {transport: mcp, mode: read}\n", []string{"server.unbound"}},
+		{"a server by key that is not there", "capabilities:\n  y: {server: x, mode: read}\n", []string{"server.unbound"}},
+		{"no transport", "capabilities:\n  y: {mode: read}\n", []string{"transport.absent"}},
+		{"a server that nobody may call", server, []string{"server.unused"}},
+		{"a server that a pattern reaches", server + "capabilities:\n  s.*: {mode: read}\n", nil},
+		{"a server that every pattern reaches", server + "capabilities:\n  '*': {mode: read}\n", nil},
+		{"a role without members", server + "capabilities:\n  s.x: {mode: read, approval: {by: boss}}\n", []string{"role.unbound"}},
+		{"a role with members", server + "approval: {by: {boss: [alice]}}\ncapabilities:\n  s.x: {mode: read, approval: {by: boss}}\n", nil},
+		{"a secret by name", "servers:\n  s: {command: [a], secrets: {T: token}}\ncapabilities:\n  s.x: {mode: read}\n", []string{"secret.unbound"}},
+		{"a secret by variable", "servers:\n  s: {command: [a], secrets: {T: 'env:TOKEN'}}\ncapabilities:\n  s.x: {mode: read}\n", nil},
+		{"a network that is the server's own", "servers:\n  s: {command: [a], placement: outside}\ncapabilities:\n  s.x: {mode: read, network: denied}\n", []string{"network.outside"}},
+		{"a condition that changes nothing", server + "capabilities:\n  s.x: {mode: high_risk, approval: {when: 'false'}}\n", []string{"approval.useless"}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			cfg, problems := Parse("w.yaml", []byte(row.text))
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			var got []string
+			for _, w := range cfg.Warnings {
+				got = append(got, w.Code)
+			}
+			if !slices.Equal(got, row.codes) {
+				t.Errorf("warnings %v, want %v", cfg.Warnings, row.codes)
+			}
+		})
+	}
+}
+
+// What is not written takes its strictest reading: each line is a door that a forgotten key closes.
+func TestAnEmptyEntryIsStrict(t *testing.T) {
+	cfg, problems := Parse("w.yaml", []byte("capabilities:\n  a.b: {}\n"))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	c := cfg.Contracts[0]
+	switch {
+	case c.Transport != "":
+		t.Errorf("transport %q", c.Transport)
+	case c.Mode != HighRisk || c.Danger != 3 || c.Isolation != "gvisor":
+		t.Errorf("mode %s danger %d isolation %s", c.Mode, c.Danger, c.Isolation)
+	case c.Approval.When != Always || c.Network.Internal || c.Network.Allow != nil || c.Filesystem != NoFiles || c.Secrets != nil:
+		t.Errorf("approval %v network %v filesystem %v secrets %v", c.Approval, c.Network, c.Filesystem, c.Secrets)
+	case c.Timeout != 30*time.Second || c.ResponseBudget != 65536 || c.Retry.Max != 0 || c.Trust != "untrusted":
+		t.Errorf("timeout %s budget %d retry %v trust %s", c.Timeout, c.ResponseBudget, c.Retry, c.Trust)
+	case !slices.Equal(c.Redact, classes):
+		t.Errorf("redact %v", c.Redact)
+	}
+}
+
+func TestSecretsAreAlwaysRedacted(t *testing.T) {
+	for _, lines := range []string{"redact: [email]", "redact: none", "redact: [secrets, email]"} {
+		cfg, problems := Parse("w.yaml", []byte("redaction: {model: [phone]}\n"+entryWith(lines)))
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		if !slices.Contains(cfg.Contracts[0].Redact, "secrets") || !slices.Contains(cfg.Redaction.Model, "secrets") {
+			t.Errorf("%s: %v %v", lines, cfg.Contracts[0].Redact, cfg.Redaction.Model)
+		}
+	}
+}
+
+func TestBuiltInsGiveWay(t *testing.T) {
+	for _, row := range []struct {
+		why, text string
+		want      []string
+	}{
+		{"with no file all stay", "", []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec"}},
+		{"an entry of the name replaces one", "capabilities:\n  exec: {mode: read}\n", []string{"run_python", "run_javascript", "run_typescript", "run_shell"}},
+		{"a pattern replaces those it matches", "capabilities:\n  run_*: {mode: read}\n", []string{"exec"}},
+		{"a star replaces all", "capabilities:\n  '*': {mode: read}\n", nil},
+	} {
+		cfg, problems := Parse("w.yaml", []byte(row.text))
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		var got []string
+		for _, c := range cfg.Contracts {
+			if c.BuiltIn {
+				got = append(got, c.Pattern)
+			}
+		}
+		if !slices.Equal(got, row.want) {
+			t.Errorf("%s: %v", row.why, got)
+		}
+	}
+}
+
+func TestInitIsSound(t *testing.T) {
+	for _, folder := range []string{"/home/a/project", ".", "/tmp/evil\ncapabilities: {}", "/tmp/\u202ex"} {
+		text := Init(folder)
+		cfg, problems := Parse("waldo.yaml", text)
+		if len(problems) > 0 || len(cfg.Warnings) > 0 {
+			t.Errorf("%q: %v %v", folder, problems, cfg)
+		}
+		if len(cfg.Contracts) != 2+3 {
+			t.Errorf("%q: %d contracts", folder, len(cfg.Contracts))
+		}
+	}
+}
+
+func TestRender(t *testing.T) {
+	text := "capabilities:\n  a.b:\n    transprt: mcp\n"
+	_, problems := Parse("waldo.yaml", []byte(text))
+	want := "waldo.yaml:3:5: key.unknown: unknown key \"transprt\" in a capability\n" +
+		"    3 |     transprt: mcp\n" +
+		"      |     ^\n" +
+		"hint: did you mean \"transport\"?\n"
+	if got := problems[0].Render(text); got != want {
+		t.Errorf("got:\n%swant:\n%s", got, want)
+	}
+}
+
+func TestRenderShowsNoSecret(t *testing.T) {
+	const token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+	for _, text := range []string{
+		"servers:\n  s: {command: [a], secrets: {T: " + token + "}}\n",
+		"servers:\n  s:\n    command: [a]\n    env:\n      T: " + token + "\n",
+		"servers:\n  s: {url: 'https://u:" + token + "@example.com/'}\n",
+		box("secrets: " + token),
+	} {
+		_, problems := Parse("w.yaml", []byte(text))
+		if len(problems) == 0 {
+			t.Fatalf("sound: %s", text)
+		}
+		for _, p := range problems {
+			if strings.Contains(p.Render(text), token) || strings.Contains(p.Render(text), token[:20]) {
+				t.Errorf("shown: %s", p.Render(text))
+			}
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	cfg, problems := Parse("w.yaml", []byte(`servers:
+  github: {command: [a]}
+capabilities:
+  '*': {mode: read}
+  github.make: {mode: write, tool: create-it}
+  ticket: {server: github}
+`))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	for _, row := range []struct {
+		why, pattern, name string
+		transport          Transport
+		server, tool       string
+	}{
+		{"the first part names a server", "*", "github.a", MCP, "github", "a"},
+		{"the tool keeps its dots", "*", "github.a.b", MCP, "github", "a.b"},
+		{"a name without a server behind it", "*", "gitlab.a", "", "", ""},
+		{"one of waldo's own", "*", "run_python", SandboxedExec, "", ""},
+		{"a tool by another name", "github.make", "github.make", MCP, "github", "create-it"},
+		{"a server by another name", "ticket", "ticket", MCP, "github", "ticket"},
+	} {
+		i := slices.IndexFunc(cfg.Contracts, func(c Contract) bool { return c.Pattern == row.pattern })
+		c := cfg.Contracts[i].Resolve(row.name, cfg)
+		if c.Transport != row.transport || c.Server != row.server || c.Tool != row.tool {
+			t.Errorf("%s: %q %q %q", row.why, c.Transport, c.Server, c.Tool)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+//go:build linux
+
+package attack
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/facts"
+	"waldo/internal/id"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+)
+
+// TestMain also serves as "box [flags] -- COMMAND": the command in a box, for the probes' runner.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "box" {
+		os.Exit(boxMain(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+func driver() sandbox.Driver { return namespace.New(namespace.Options{MilliCPU: 1000}) }
+
+// profile is a tight box: what waldo exec gives without flags.
+func profile() sandbox.Profile {
+	const disk, inodes = 256 << 20, 16 << 10
+	return sandbox.Profile{
+		Template: sandbox.Template{Name: "host"},
+		Tmpfs: []sandbox.Tmpfs{
+			{Target: "/tmp", Bytes: disk, Inodes: inodes},
+			{Target: "/workspace/tmp", Bytes: disk, Inodes: inodes},
+			{Target: "/workspace/output", Bytes: disk, Inodes: inodes, Export: true},
+		},
+		Limits: sandbox.Limits{Wall: 10 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
+			Disk: disk, Inodes: inodes, Output: 200 << 10},
+	}
+}
+
+// environment is the whole environment of a command in the box.
+func environment() []string {
+	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "LANG=C.UTF-8", "TMPDIR=/tmp"}
+}
+
+func boxMain(args []string) int {
+	p := profile()
+	fs := flag.NewFlagSet("box", flag.ExitOnError)
+	wall := fs.Duration("timeout", p.Limits.Wall, "wall clock")
+	memory := fs.Int64("memory-mb", p.Limits.Memory>>20, "memory")
+	fs.Int64Var(&p.Limits.Pids, "pids", p.Limits.Pids, "processes")
+	fs.Int64Var(&p.Limits.Files, "files", p.Limits.Files, "open files")
+	fs.Parse(args)
+	p.Limits.Wall, p.Limits.Memory = *wall, *memory<<20
+	ctx := context.Background()
+	p.ID = id.New(id.Sandbox)
+	b, err := driver().Start(ctx, p)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 125
+	}
+	defer b.Close()
+	f, err := b.Run(ctx, sandbox.Command{Argv: fs.Args(), Env: environment(), Dir: "/workspace/tmp", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 125
+	}
+	switch {
+	case f.TimedOut:
+		return 124
+	case f.OOMKilled || f.Signal != nil:
+		return 137
+	case f.ExitCode != nil:
+		return *f.ExitCode
+	}
+	return 1
+}
+
+// ordinary runs the tests named by the pattern once more as a user without any power. It reports
+// whether this process is root, which is when that says something new.
+func ordinary(t *testing.T, pattern string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("these tests already run as an ordinary user")
+	}
+	dir, err := os.MkdirTemp("", "waldo-attack-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	const uid = 12345
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(home, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(dir, "attack.test")
+	if err := os.WriteFile(bin, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, "-test.run", pattern, "-test.v")
+	cmd.Dir = home
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "TMPDIR=" + home}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("as uid %d: %v\n%s", uid, err, out)
+		return
+	}
+	t.Logf("as uid %d: %d tests pass", uid, strings.Count(string(out), "--- PASS"))
+}
+
+// box is one box and what to run in it.
+func box(t *testing.T, p sandbox.Profile) sandbox.Box {
+	t.Helper()
+	p.ID = id.New(id.Sandbox)
+	b, err := driver().Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// inside runs a Python program in a fresh box.
+func inside(t *testing.T, p sandbox.Profile, code string, args ...string) facts.Facts {
+	t.Helper()
+	f, err := box(t, p).Run(context.Background(), python(code, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func python(code string, args ...string) sandbox.Command {
+	return sandbox.Command{Argv: append([]string{"python3", "-c", preamble + code}, args...), Env: environment(), Dir: "/workspace/tmp"}
+}
+
+// outside runs the same program without a box: the control.
+func outside(t *testing.T, code string, args ...string) string {
+	t.Helper()
+	cmd := control(append([]string{"-c", preamble + code}, args...)...)
+	cmd.Dir = t.TempDir()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("control: %v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// control is the same interpreter that the box has, outside.
+func control(args ...string) *exec.Cmd {
+	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
+		if _, err := os.Stat(filepath.Join(dir, "python3")); err == nil {
+			return exec.Command(filepath.Join(dir, "python3"), args...)
+		}
+	}
+	return exec.Command("python3", args...)
+}
+
+// preamble gives the programs a way to say how one thing went: "ok" and what came of it, or
+// "refused" and the errno.
+var preamble = fmt.Sprintf(`
+import ctypes, errno, os, socket, subprocess, sys, time
+L = ctypes.CDLL(None, use_errno=True)
+L.syscall.restype = ctypes.c_long
+def syscall(*a):
+    r = L.syscall(*[ctypes.c_long(x) if isinstance(x, int) else x for x in a])
+    if r < 0: raise OSError(ctypes.get_errno(), "syscall")
+    return r
+def attempt(f, *a):
+    try: print("ok", f(*a))
+    except OSError as e: print("refused", errno.errorcode.get(e.errno, e.errno))
+NR = {"unshare": %d, "io_uring_setup": %d, "keyctl": %d, "socket": %d, "memfd_secret": %d, "personality": %d, "ptrace": %d, "shmget": %d}
+`, unix.SYS_UNSHARE, unix.SYS_IO_URING_SETUP, unix.SYS_KEYCTL, unix.SYS_SOCKET, unix.SYS_MEMFD_SECRET, unix.SYS_PERSONALITY, unix.SYS_PTRACE, unix.SYS_SHMGET)

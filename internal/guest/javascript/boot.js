@@ -24,6 +24,7 @@
   const make = new vm.Script(take(runtime).toString(), { filename: 'waldo' }).runInThisContext();
   let source = take(size).toString().replace(/^\uFEFF/, '');
   const typescript = process.argv[1] === 'typescript';
+  const strip = (text) => require('module').stripTypeScriptTypes(text, { mode: 'transform' });
   process.argv = [process.argv[0], file, ...args];
 
   const path = require('path');
@@ -39,7 +40,7 @@
       return;
     }
     const lines = String(error.stack).split('\n');
-    const own = lines.filter((l) => !/^\s+at .*(\(|\s)(node:|waldo:|evalmachine|\[eval)/.test(l));
+    const own = lines.filter((l) => !/^\s+at (.*[( ])?(node:|waldo:|\[eval)/.test(l));
     process.stderr.write(own.join('\n') + '\n');
   }
 
@@ -62,20 +63,28 @@
 
   // A script with import or export statements is a module; any other is the body of an async
   // function, where require and await both work.
-  async function asModule() {
-    const linked = async (specifier) => {
+  // asModule is null where the words of a module only stood in a string or a comment.
+  function asModule() {
+    try {
+      return new vm.SourceTextModule(source, {
+        identifier: file,
+        importModuleDynamically: load,
+        initializeImportMeta: (meta) => { meta.url = 'file://' + at; meta.filename = at; },
+      });
+    } catch (error) {
+      try { asFunction(); } catch { throw error; }
+      return null;
+    }
+  }
+
+  async function run(module) {
+    await module.link(async (specifier) => {
       const found = await load(specifier);
       const names = Object.keys(found);
       return new vm.SyntheticModule(names, function () {
         for (const n of names) this.setExport(n, found[n]);
       });
-    };
-    const module = new vm.SourceTextModule(source, {
-      identifier: file,
-      importModuleDynamically: load,
-      initializeImportMeta: (meta) => { meta.url = 'file://' + at; meta.filename = at; },
     });
-    await module.link(linked);
     await module.evaluate();
   }
 
@@ -88,19 +97,12 @@
   const statement = /^\s*(import\s*[\w{*'"]|export\s+(default|const|let|var|function|class|async)\b|export\s*[{*])|\bimport\.meta\b/m;
 
   (async () => {
-    if (typescript) source = waldo.strip(source, file);
+    if (typescript) source = strip(source);
     if (statement.test(source)) {
-      try {
-        await asModule();
-        return waldo.finish();
-      } catch (error) {
-        // The words stood in a string or a comment, and the script is no module after all.
-        if (!(error instanceof SyntaxError) || waldo.used()) throw error;
-        try { asFunction(); } catch { throw error; }
-      }
+      const module = asModule();
+      if (module) return run(module);
     }
     const module = { exports: {} };
     await asFunction()(local, module, module.exports, at, path.dirname(at));
-    return waldo.finish();
   })().catch(fail);
 })();

@@ -1,1 +1,304 @@
-(function(){})
+// What a script sees inside a box: tools, files, a logger, under the names of waldo.py. Trusted with
+// nothing: every call travels over descriptor 3 to waldo, which decides. The value of this file is a
+// function that boot.js calls with the script's require and the names of the servers.
+(function (require, serverNames) {
+  'use strict';
+  const fs = require('fs');
+  const path = require('path');
+
+  class ToolError extends Error {
+    constructor(message, tool, meta, result) {
+      super(message);
+      meta = meta || {};
+      this.name = new.target.name;
+      this.tool = tool || '';
+      this.result = result;
+      this.decision_id = meta['waldo/decision_id'] || '';
+      this.call_id = meta['waldo/call_id'] || '';
+      this.status = meta['waldo/status'] || 'failed';
+      this.side_effect = meta['waldo/side_effect'] || 'unknown';
+      this.reasons = meta['waldo/reasons'] || [];
+      this.approval_id = meta['waldo/approval_id'] || '';
+    }
+  }
+  class Denied extends ToolError {}
+  class Waiting extends ToolError {}
+
+  // ---- results ----
+
+  // Result is the text of a tool's answer, which also answers to its structured fields; a list
+  // iterates, indexes and counts.
+  class Result {
+    constructor(text, data, structured, content, meta) {
+      const hidden = { text, data, structured, content, meta, decision_id: meta['waldo/decision_id'] || '' };
+      for (const [k, value] of Object.entries(hidden)) Object.defineProperty(this, '_' + k, { value });
+      return new Proxy(this, fields);
+    }
+    toString() { return this._text; }
+    valueOf() { return this._text; }
+    toJSON() { return this._data === undefined ? this._text : this._data; }
+    [Symbol.toPrimitive]() { return this._text; }
+    [Symbol.iterator]() { return (rows(this) || this._text)[Symbol.iterator](); }
+    [require('util').inspect.custom]() { return this._data === undefined ? this._text : this._data; }
+  }
+
+  const own = ['text', 'data', 'structured', 'content', 'meta', 'decision_id'];
+
+  // rows is the list that an answer is about: a list, or the only list of an object.
+  function rows(r) {
+    if (Array.isArray(r._data)) return r._data;
+    const lists = r._data && typeof r._data === 'object' ? Object.values(r._data).filter(Array.isArray) : [];
+    return lists.length === 1 ? lists[0] : null;
+  }
+
+  const fields = {
+    get(target, name) {
+      const data = target._data;
+      if (typeof name === 'symbol' || name in target) {
+        const v = Reflect.get(target, name, target);
+        return typeof v === 'function' ? v.bind(target) : v;
+      }
+      if (data && typeof data === 'object' && !Array.isArray(data) && Object.hasOwn(data, name)) return data[name];
+      if (own.includes(name)) return target['_' + name];
+      const from = rows(target) || target._text;
+      return typeof from[name] === 'function' ? from[name].bind(from) : from[name];
+    },
+    has(target, name) {
+      const data = target._data;
+      return (data !== null && typeof data === 'object' && name in data) || name in target;
+    },
+  };
+
+  function result(answer, tool) {
+    const meta = answer._meta || {};
+    const content = answer.content || [];
+    let text = content.filter((c) => c.type === 'text').map((c) => c.text || '').join('\n');
+    const structured = answer.structuredContent;
+    let data = structured;
+    if (data === undefined && (text[0] === '{' || text[0] === '[')) {
+      try { data = JSON.parse(text); } catch { /* it only looks like JSON */ }
+    } else if (data && typeof data === 'object' && Object.keys(data).join() === 'result') {
+      data = data.result; // how servers wrap what is not an object
+    }
+    if (!text && data !== undefined) text = typeof data === 'string' ? data : JSON.stringify(data);
+    const r = new Result(text, data, structured, content, meta);
+    if (!answer.isError) return r;
+    const reasons = (meta['waldo/reasons'] || []).map((w) => w.code + ': ' + (w.text || '')).join('; ');
+    const kind = { denied: Denied, waiting: Waiting }[meta['waldo/status']] || ToolError;
+    throw new kind(tool + ': ' + (reasons || text || 'failed'), tool, meta, r);
+  }
+
+  // ---- the wire ----
+
+  const most = 24; // requests at once, below waldo's own limit
+  const open = new Map(); // request id -> [resolve, reject]
+  const queue = [];
+  let socket = null;
+  let dead = '';
+  let last = 0;
+  let parts = [];
+
+  function end(why) {
+    dead = dead || why;
+    for (const [, reject] of open.values()) reject(new ToolError(dead));
+    for (const { reject } of queue.splice(0)) reject(new ToolError(dead));
+    open.clear();
+    if (socket) socket.destroy();
+  }
+
+  function connect() {
+    if (socket || dead) return;
+    try {
+      if (!fs.fstatSync(3).isSocket()) throw new Error('no socket');
+      socket = new (require('net').Socket)({ fd: 3, readable: true, writable: true });
+    } catch {
+      end('this run has no tools');
+      return;
+    }
+    socket.on('data', (chunk) => {
+      let from = 0;
+      for (let at; (at = chunk.indexOf(10, from)) >= 0; from = at + 1) {
+        parts.push(chunk.subarray(from, at));
+        arrive(JSON.parse(Buffer.concat(parts).toString()));
+        parts = [];
+      }
+      parts.push(chunk.subarray(from));
+    });
+    socket.on('error', (e) => end('the bridge to waldo is closed: ' + e.message));
+    socket.on('close', () => end('waldo closed the bridge'));
+    socket.unref();
+  }
+
+  function arrive(message) {
+    const waiting = open.get(message.id);
+    if (!waiting) {
+      if (message.error) end('waldo closed the bridge: ' + message.error.message);
+      return;
+    }
+    open.delete(message.id);
+    if (message.error) waiting[1](new ToolError(message.error.message, '', message.error.data));
+    else waiting[0](message.result);
+    pump();
+    if (open.size === 0 && socket) socket.unref(); // an idle bridge keeps no script alive
+  }
+
+  function pump() {
+    while (queue.length && open.size < most && !dead) {
+      const { method, params, resolve, reject } = queue.shift();
+      open.set(++last, [resolve, reject]);
+      socket.ref();
+      socket.write(JSON.stringify({ jsonrpc: '2.0', id: last, method, params }) + '\n');
+    }
+  }
+
+  function ask(method, params) {
+    return new Promise((resolve, reject) => {
+      connect();
+      if (dead) return reject(new ToolError(dead));
+      queue.push({ method, params, resolve, reject });
+      pump();
+    });
+  }
+
+  // ---- tools ----
+
+  const options = Symbol('options');
+
+  function tool(name) {
+    async function call(...args) {
+      if (typeof args[0] === 'string') args.shift(); // the server's address, which waldo knows better
+      if (args.length > 2 || (args[0] !== undefined && args[0] !== null && typeof args[0] !== 'object')) {
+        throw new TypeError('a tool takes its arguments as one object');
+      }
+      const params = { name, arguments: args[0] || {} };
+      if (args[1] && args[1].waldo_approval) params['waldo/approval_id'] = args[1].waldo_approval;
+      return result(await ask('tools/call', params), name);
+    }
+    return Object.assign(call, { call, Params: (fields) => ({ ...fields }), toolName: name });
+  }
+
+  // A name that a promise or a module is asked for is no tool.
+  const notNames = new Set(['then', 'catch', 'finally', 'toJSON', 'constructor', 'prototype', 'default']);
+
+  function named(make) {
+    return new Proxy({}, {
+      get: (_, name) => (typeof name !== 'string' || notNames.has(name) ? undefined : make(name)),
+    });
+  }
+
+  const server = (name) => named((t) => tool(name + '.' + t));
+  const servers = named(server);
+
+  class ToolRef {
+    constructor(found) {
+      const at = found.name.lastIndexOf('.');
+      this.name = found.name;
+      this.server = found.name.slice(0, Math.max(at, 0));
+      this.tool = found.name.slice(at + 1);
+      this.title = found.title || '';
+      this.description = found.description || '';
+      this.summary = this.description.split('\n', 1)[0];
+      this.input_schema = found.inputSchema;
+      this.output_schema = found.outputSchema;
+    }
+    load() { return tool(this.name); }
+    call(...args) { return tool(this.name)(...args); }
+  }
+
+  // search_tools finds tools by words of their names and descriptions; detail is name, basic, full.
+  async function search_tools(query = '', detail = 'basic', limit = 20) {
+    const found = await ask('waldo/search', { query: String(query), detail, limit });
+    return found.tools.map((t) => new ToolRef(t));
+  }
+
+  // ---- files ----
+
+  const workspace = {
+    root: '/workspace/output',
+    input: '/workspace/input',
+    path(name = '') {
+      name = String(name);
+      for (const prefix of [this.root + '/', './', '.workspace/']) {
+        if (name.startsWith(prefix)) name = name.slice(prefix.length);
+      }
+      if (name.startsWith('/') || name.split('/').includes('..')) throw new RangeError(`'${name}' is not below the workspace`);
+      return name ? path.join(this.root, name) : this.root;
+    },
+    // write writes text, bytes, or anything else as JSON, and returns the path.
+    write(name, data) {
+      const to = this.path(name);
+      fs.mkdirSync(path.dirname(to), { recursive: true });
+      if (data instanceof Result) data = data._text;
+      fs.writeFileSync(to, typeof data === 'string' || ArrayBuffer.isView(data) ? data : JSON.stringify(data, null, 2) + '\n');
+      return to;
+    },
+    read(name, binary = false) {
+      let from = this.path(name);
+      const other = path.join(this.input, from.slice(this.root.length + 1));
+      if (!fs.existsSync(from) && fs.existsSync(other)) from = other;
+      return fs.readFileSync(from, binary ? undefined : 'utf8');
+    },
+    read_json(name) { return JSON.parse(this.read(name)); },
+    exists(name) { return fs.existsSync(this.path(name)); },
+    list(under = '') {
+      const names = [];
+      const walk = (dir) => {
+        for (const e of fs.readdirSync(dir, { withFileTypes: true })) {
+          const at = path.join(dir, e.name);
+          if (e.isDirectory()) walk(at);
+          else names.push(path.relative(this.root, at));
+        }
+      };
+      walk(this.path(under));
+      return names.sort();
+    },
+  };
+
+  // ---- privacy ----
+
+  const secretName = /pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credential/i;
+  const secret = new RegExp(`(["']?[\\w-]*(?:${secretName.source})[\\w-]*["']?\\s*[:=]\\s*)(?:(?:bearer|basic)\\s+)?("[^"]*"|'[^']*'|[^\\s,;}\\]\\[&"']+)`, 'gi');
+  const patterns = [
+    [secret, (_, key, value) => { const q = /["']/.test(value[0]) ? value[0] : ''; return key + q + '[REDACTED]' + q; }],
+    [/[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}/g, '[EMAIL]'],
+    [/(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])/g, (m) => (card(m) ? '[CREDIT_CARD]' : m)],
+    [/(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])/g, '[SSN]'],
+    [/(?<![\w.])(?:\+?\d{1,3}[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]?\d{4}(?![\w-])/g, '[PHONE]'],
+    [/(?<![\w.])\+\d(?:[-. ]?\d){7,13}(?![\w-])/g, '[PHONE]'],
+  ];
+
+  // card checks the digit of ISO/IEC 7812; digits in groups of four count as they look.
+  function card(m) {
+    let total = 0;
+    [...m.replace(/\D/g, '')].reverse().forEach((c, i) => { const d = +c; total += i % 2 === 0 ? d : d > 4 ? d * 2 - 9 : d * 2; });
+    return total % 10 === 0 || /^\d{4}([ -]\d{4}){3}$/.test(m);
+  }
+
+  function scrub(value) {
+    if (value instanceof Result) value = value._text;
+    if (typeof value === 'string') {
+      for (const [pattern, instead] of patterns) value = value.replace(pattern, instead);
+      return value;
+    }
+    if (Array.isArray(value)) return value.map(scrub);
+    if (value && typeof value === 'object') {
+      return Object.fromEntries(Object.entries(value).map(([k, v]) =>
+        [k, secretName.test(k) && ['string', 'number'].includes(typeof v) ? '[REDACTED]' : scrub(v)]));
+    }
+    return value;
+  }
+
+  const say = (level) => (...args) => { fs.writeSync(2, level + ' ' + scrub(require('util').format(...args)) + '\n'); };
+  const logger = { debug: say('DEBUG'), info: say('INFO'), warning: say('WARNING'), warn: say('WARNING'), error: say('ERROR'), critical: say('CRITICAL') };
+
+  // run_async takes a promise, or a function that makes one, and returns it.
+  async function run_async(x) { return typeof x === 'function' ? x() : x; }
+
+  // ---- names ----
+
+  const globals = { servers, search_tools, workspace, logger, scrub, run_async, ToolError, Denied, Waiting };
+  const module = { ...globals, searchTools: search_tools, runAsync: run_async, default: globals };
+  for (const name of serverNames) if (!(name in globalThis)) globals[name] = server(name);
+
+  return { globals: { ...globals, searchTools: search_tools, runAsync: run_async }, module };
+})

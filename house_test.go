@@ -65,6 +65,10 @@ var plan = map[string][]string{
 	"internal/sandbox/cgroup":    {"internal/sandbox"},
 	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/landlock", "internal/sandbox/cgroup"},
 
+	"internal/sandbox/gvisor":     {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/gvisor/job"},
+	"internal/sandbox/gvisor/job": nil,
+	"cmd/waldo-gvisor":            {"internal/sandbox/gvisor/job"},
+
 	// the example that the demo talks to
 	"internal/demo/helpdesk": nil,
 }
@@ -89,6 +93,8 @@ var only = map[string][]string{
 	"modernc.org/sqlite":                     {"internal/store"},
 	"github.com/spf13/cobra":                 {"cmd/waldo"},
 	"github.com/google/cel-go":               {"internal/contract", "internal/policy"},
+	"gvisor.dev/gvisor":                      {"cmd/waldo-gvisor"},
+	"github.com/opencontainers/runtime-spec": {"cmd/waldo-gvisor"},
 }
 
 type source struct {

@@ -1,0 +1,123 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// box is one box for as long as waldo holds the other end of the socket. This process is PID 1 of
+// a PID namespace: when it ends, everything in the box is dead.
+type box struct {
+	conn *job.Conn
+	made job.Box
+
+	mu      sync.Mutex
+	current *run
+}
+
+// serve makes the box that waldo asks for and runs what it is told, until waldo is gone.
+func serve() int {
+	unix.CloseOnExec(job.ControlFD)
+	conn, err := job.Open(os.NewFile(job.ControlFD, "waldo"))
+	if err != nil {
+		return 1
+	}
+	b := &box{conn: conn}
+	if err := b.serve(); err != nil && !errors.Is(err, io.EOF) {
+		_ = conn.Send(job.Answer{Error: err.Error()})
+		return 1
+	}
+	return 0
+}
+
+func (b *box) serve() error {
+	var ask job.Ask
+	if _, err := b.conn.Receive(&ask); err != nil {
+		return err
+	}
+	if ask.Box == nil {
+		return errors.New("the first message must say what the box is made of")
+	}
+	b.made = *ask.Box
+	folders, err := makeRoot(b.made)
+	if err != nil {
+		return err
+	}
+	if err := b.conn.Send(job.Answer{Ready: &job.Ready{}}, folders...); err != nil {
+		return err
+	}
+	for _, f := range folders {
+		_ = f.Close()
+	}
+	for {
+		ask = job.Ask{}
+		files, err := b.conn.Receive(&ask)
+		if err != nil {
+			return err
+		}
+		switch {
+		case ask.Run != nil:
+			b.start(*ask.Run, files)
+		case ask.Kill != nil:
+			b.kill()
+		default:
+			return errors.New("an empty message")
+		}
+	}
+}
+
+// start runs one command beside the loop that hears waldo, so that a kill can be heard.
+func (b *box) start(ask job.Run, files []*os.File) {
+	r := &run{box: b.made, ask: ask, files: files, conn: b.conn}
+	b.mu.Lock()
+	busy := b.current != nil
+	if !busy {
+		b.current = r
+	}
+	b.mu.Unlock()
+	if busy {
+		_ = b.conn.Send(job.Answer{Error: "a command is still running"})
+		return
+	}
+	go func() {
+		answer := job.Answer{}
+		end, err := r.do()
+		if err != nil {
+			answer.Error = err.Error()
+		} else {
+			answer.End = &end
+		}
+		b.mu.Lock()
+		b.current = nil
+		b.mu.Unlock()
+		_ = b.conn.Send(answer)
+	}()
+}
+
+func (b *box) kill() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.current != nil {
+		b.current.kill()
+	}
+}
+
+// The places in our own mount namespace.
+const (
+	workPlace = "/mnt" // a tmpfs of ours covers it
+	rootDir   = workPlace + "/root"
+	tmpfsDir  = workPlace + "/tmpfs"
+	bundleDir = workPlace + "/bundle"
+	stateDir  = workPlace + "/state"
+)
+
+func tmpfsPlace(i int) string { return fmt.Sprintf("%s/%d", tmpfsDir, i) }

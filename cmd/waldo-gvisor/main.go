@@ -1,0 +1,26 @@
+//go:build linux
+
+// Command waldo-gvisor is gVisor's runsc with the few commands that a box needs, and the process
+// that makes a box. It is compressed inside waldo, and unpacked and started by
+// internal/sandbox/gvisor; nobody types its name.
+package main
+
+import (
+	"os"
+
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+func main() {
+	if os.Args[0] == job.Name {
+		os.Exit(serve())
+	}
+	cli.Run(nil, map[util.SubCommand]string{
+		new(sentrycmd.Boot): "", new(cmd.Gofer): "", new(sentrycmd.Umount): "",
+	}, nil)
+}

@@ -1,0 +1,165 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// makeRoot makes the box's root and its writable folders in our own mount namespace, which ends
+// with us: nothing of it is ever on the host. It returns a descriptor of each writable folder.
+func makeRoot(b job.Box) ([]*os.File, error) {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, fmt.Errorf("making mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return nil, fmt.Errorf("mounting /proc of our own: %w", err)
+	}
+	sources, err := openSources(b.Tree)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Mount("waldo", workPlace, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=16m,nr_inodes=4096"); err != nil {
+		return nil, fmt.Errorf("mounting a tmpfs on %s: %w", workPlace, err)
+	}
+	for _, dir := range []string{rootDir, tmpfsDir, bundleDir, stateDir} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	for i, n := range b.Tree {
+		if err := makeNode(n, sources[i]); err != nil {
+			return nil, fmt.Errorf("making %s %s of the box: %w", n.Kind, n.Path, err)
+		}
+	}
+	return makeTmpfs(b.Tmpfs)
+}
+
+// openSources opens what is bound into the box before anything of ours covers it. A link at the
+// end of a source is not followed: the caller has resolved it.
+func openSources(tree []job.Node) ([]*os.File, error) {
+	sources := make([]*os.File, len(tree))
+	for i, n := range tree {
+		if n.Kind != job.Bind {
+			continue
+		}
+		fd, err := unix.Open(n.From, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("opening %s to show it in the box as %s: %w", n.From, n.Path, err)
+		}
+		sources[i] = os.NewFile(uintptr(fd), n.From)
+	}
+	return sources, nil
+}
+
+// inside returns where a path of the box is in our namespace. Every parent of it is a folder that
+// we made: a link among them is refused, so that nothing is made outside of the root.
+func inside(path string) (string, error) {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+		return "", fmt.Errorf("%q is not a clean absolute path", path)
+	}
+	at := rootDir
+	for part := range strings.SplitSeq(filepath.Dir(path)[1:], "/") {
+		if part == "" {
+			continue
+		}
+		at = filepath.Join(at, part)
+		if err := os.Mkdir(at, 0o755); err != nil && !os.IsExist(err) {
+			return "", err
+		}
+		if st, err := os.Lstat(at); err != nil || !st.IsDir() {
+			return "", fmt.Errorf("%s is not a folder", at)
+		}
+	}
+	return filepath.Join(rootDir, path), nil
+}
+
+func makeNode(n job.Node, source *os.File) error {
+	at, err := inside(n.Path)
+	if err != nil {
+		return err
+	}
+	switch n.Kind {
+	case job.Dir:
+		if err := os.Mkdir(at, 0o755); !os.IsExist(err) {
+			return err
+		}
+		return nil
+	case job.File:
+		return os.WriteFile(at, []byte(n.From), 0o644)
+	case job.Link:
+		return os.Symlink(n.From, at)
+	case job.Bind:
+		return bind(source, at)
+	}
+	return fmt.Errorf("unknown kind %q", n.Kind)
+}
+
+// bind shows a folder or file of the host read-only. A mount below it is not shown.
+func bind(source *os.File, at string) error {
+	defer source.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(source.Fd()), &st); err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return err
+		}
+	case unix.S_IFREG:
+		if err := os.WriteFile(at, nil, 0o644); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("%s is neither a folder nor a regular file", source.Name())
+	}
+	from := fmt.Sprintf("/proc/self/fd/%d", source.Fd())
+	if err := unix.Mount(from, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("binding %s: %w", source.Name(), err)
+	}
+	return readOnly(at)
+}
+
+// readOnly makes a mount and those below it read-only, without devices and setuid.
+func readOnly(at string) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(unix.AT_FDCWD, at, unix.AT_RECURSIVE, &attr); err != nil {
+		return fmt.Errorf("making %s read-only: %w", at, err)
+	}
+	return nil
+}
+
+func makeTmpfs(all []job.Tmpfs) ([]*os.File, error) {
+	var folders []*os.File
+	for i, t := range all {
+		at, err := inside(t.Target)
+		if err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return nil, err
+		}
+		place := tmpfsPlace(i)
+		if err := os.Mkdir(place, 0o700); err != nil {
+			return nil, err
+		}
+		how := fmt.Sprintf("mode=0700,size=%d,nr_inodes=%d", t.Bytes, t.Inodes)
+		if err := unix.Mount("tmpfs", place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, how); err != nil {
+			return nil, fmt.Errorf("mounting a tmpfs for %s: %w", t.Target, err)
+		}
+		f, err := os.Open(place)
+		if err != nil {
+			return nil, err
+		}
+		folders = append(folders, f)
+	}
+	return folders, nil
+}

@@ -1,0 +1,170 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// run is one command in a gVisor of its own.
+type run struct {
+	box   job.Box
+	ask   job.Run
+	files []*os.File
+	conn  *job.Conn
+
+	mu     sync.Mutex
+	c      *container.Container
+	killed bool
+}
+
+// flags are gVisor's settings, each of which differs from its default for a reason.
+func flags() map[string]string {
+	return map[string]string{
+		"root":                    stateDir,
+		"platform":                "systrap",
+		"network":                 "none",      // a loopback of its own and nothing else
+		"ignore-cgroups":          "true",      // waldo has put us in one
+		"overlay2":                "none",      // the root is read-only, the rest is ours
+		"directfs":                "false",     // no more powers for the kernel in the box than it needs; it costs nothing here
+		"file-access-mounts":      "exclusive", // nobody else writes there
+		"host-uds":                "none",
+		"host-settings":           "ignore",
+		"app-huge-pages":          "false",
+		"gofer-network-namespace": "new",
+		"sidecar-usage-policy":    "LEGACY_DEPRECATED_SLOW_EMBEDDED_FALLBACK", // one executable
+	}
+}
+
+func settings() (*config.Config, error) {
+	set := flag.NewFlagSet("gvisor", flag.ContinueOnError)
+	config.RegisterFlags(set)
+	for name, value := range flags() {
+		if err := set.Set(name, value); err != nil {
+			return nil, fmt.Errorf("gVisor's setting %s: %w", name, err)
+		}
+	}
+	if d := os.Getenv("WALDO_GVISOR_DEBUG"); d != "" {
+		_ = set.Set("debug", "true")
+		_ = set.Set("debug-log", d)
+	}
+	return config.NewFromFlags(set)
+}
+
+func (r *run) spec() *specs.Spec {
+	limit := func(name string, n int64) specs.POSIXRlimit {
+		return specs.POSIXRlimit{Type: name, Soft: uint64(n), Hard: uint64(n)}
+	}
+	s := &specs.Spec{
+		Version:  "1.0.0",
+		Hostname: r.box.Hostname,
+		Root:     &specs.Root{Path: rootDir, Readonly: true},
+		Process: &specs.Process{
+			User:            specs.User{UID: job.UID, GID: job.UID},
+			Args:            r.ask.Argv,
+			Env:             r.ask.Env,
+			Cwd:             r.ask.Dir,
+			Capabilities:    &specs.LinuxCapabilities{},
+			NoNewPrivileges: true,
+			Rlimits: []specs.POSIXRlimit{
+				limit("RLIMIT_NOFILE", r.ask.Files), limit("RLIMIT_CORE", 0), limit("RLIMIT_NPROC", r.ask.Pids),
+				limit("RLIMIT_FSIZE", r.ask.Disk), limit("RLIMIT_AS", 0xfffffff00000), limit("RLIMIT_MEMLOCK", 64<<10),
+			},
+		},
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace}},
+			UIDMappings: []specs.LinuxIDMapping{{ContainerID: job.UID, HostID: uint32(os.Getuid()), Size: 1}},
+			GIDMappings: []specs.LinuxIDMapping{{ContainerID: job.UID, HostID: uint32(os.Getgid()), Size: 1}},
+		},
+		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
+	}
+	for i, t := range r.box.Tmpfs {
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: t.Target, Type: "bind", Source: tmpfsPlace(i), Options: []string{"rw", "nosuid", "nodev"}})
+	}
+	return s
+}
+
+// do runs the command to its end.
+func (r *run) do() (job.End, error) {
+	defer func() {
+		for _, f := range r.files {
+			_ = f.Close()
+		}
+	}()
+	want := 3
+	if r.ask.Bridge {
+		want = 4
+	}
+	if len(r.files) != want {
+		return job.End{}, fmt.Errorf("%d descriptors came with a command, not %d", len(r.files), want)
+	}
+	conf, err := settings()
+	if err != nil {
+		return job.End{}, err
+	}
+	s := r.spec()
+	text, err := json.Marshal(s)
+	if err != nil {
+		return job.End{}, err
+	}
+	if err := os.WriteFile(filepath.Join(bundleDir, "config.json"), text, 0o600); err != nil {
+		return job.End{}, err
+	}
+	args := container.Args{ID: "box", Spec: s, BundleDir: bundleDir, Attached: true}
+	if r.ask.Bridge {
+		args.PassFiles = map[int]*os.File{3: r.files[3]}
+	}
+	// gVisor takes the command's streams from its own.
+	os.Stdin, os.Stdout, os.Stderr = r.files[0], r.files[1], r.files[2]
+	c, err := container.New(conf, args)
+	if err != nil {
+		return job.End{}, fmt.Errorf("making a gVisor: %w", err)
+	}
+	defer c.Destroy()
+	r.mu.Lock()
+	r.c = c
+	killed := r.killed
+	r.mu.Unlock()
+	if killed {
+		return job.End{Status: uint32(unix.SIGKILL)}, nil
+	}
+	if err := c.Start(conf); err != nil {
+		return job.End{}, fmt.Errorf("starting: %w", err)
+	}
+	if err := r.conn.Send(job.Answer{Started: &job.Started{}}); err != nil {
+		return job.End{}, err
+	}
+	ws, err := c.Wait()
+	if err != nil {
+		return job.End{}, err
+	}
+	return job.End{Status: uint32(ws)}, nil
+}
+
+// kill ends gVisor's kernel, and with it everything that it runs.
+func (r *run) kill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.killed = true
+	if r.c == nil {
+		return
+	}
+	for _, pid := range []int{r.c.SandboxPid(), r.c.GoferPid.Load()} {
+		if pid > 1 {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package job
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is one end of the socket.
+type Conn struct{ c *net.UnixConn }
+
+// Pair returns both ends: ours, and a file to give to the other process.
+func Pair() (*Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a socket pair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "box")
+	c, err := Open(os.NewFile(uintptr(fds[0]), "waldo"))
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, err
+	}
+	return c, theirs, nil
+}
+
+// Open makes a Conn of a descriptor, which it closes.
+func Open(f *os.File) (*Conn, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %s: %w", f.Name(), err)
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		_ = c.Close()
+		return nil, fmt.Errorf("descriptor %s is not a Unix socket", f.Name())
+	}
+	return &Conn{u}, nil
+}
+
+// Close closes our end.
+func (c *Conn) Close() error { return c.c.Close() }
+
+// Send writes one message and the descriptors that go with it.
+func (c *Conn) Send(v any, files ...*os.File) error {
+	b, err := encode(v)
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		rights = unix.UnixRights(fds...)
+	}
+	// The descriptors travel with the length, so that they arrive with the message's first read.
+	if _, _, err := c.c.WriteMsgUnix(b[:4], rights, nil); err != nil {
+		return err
+	}
+	_, err = c.c.Write(b[4:])
+	return err
+}
+
+// Receive reads one message and the descriptors that came with it, which belong to the caller.
+// It returns io.EOF when the other end is closed.
+func (c *Conn) Receive(v any) ([]*os.File, error) {
+	var head [4]byte
+	oob := make([]byte, unix.CmsgSpace(4*maxFDs))
+	n, oobn, flags, _, err := c.c.ReadMsgUnix(head[:], oob)
+	if n == 0 && (err == nil || errors.Is(err, io.EOF)) {
+		return nil, io.EOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	files, err := received(oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	if flags&unix.MSG_CTRUNC != 0 {
+		closeAll(files)
+		return nil, errors.New("more descriptors than a message may carry")
+	}
+	if err := c.body(head[:], n, v); err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	return files, nil
+}
+
+func (c *Conn) body(head []byte, n int, v any) error {
+	if _, err := io.ReadFull(c.c, head[n:]); err != nil {
+		return err
+	}
+	size := binary.LittleEndian.Uint32(head)
+	if size > maxFrame {
+		return fmt.Errorf("a message of %d bytes is longer than %d", size, maxFrame)
+	}
+	b := make([]byte, size)
+	if _, err := io.ReadFull(c.c, b); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+func received(oob []byte) ([]*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}

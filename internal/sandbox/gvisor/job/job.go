@@ -1,0 +1,122 @@
+// Package job is what waldo and waldo-gvisor say to each other over the one socket between them:
+// waldo says what the box is made of and what to run in it, waldo-gvisor says how that ended.
+// Neither the guest nor gVisor's own processes hold an end of the socket.
+package job
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Name is the argument zero by which waldo-gvisor knows that waldo started it; ControlFD is the
+// descriptor of its end of the socket.
+const (
+	Name      = "waldo-box"
+	ControlFD = 3
+)
+
+// maxFrame bounds one message, in bytes.
+const maxFrame = 16 << 20
+
+// maxFDs bounds the descriptors that travel with one message.
+const maxFDs = 64
+
+// UID is the one user that a box has, as seen from inside.
+const UID = 1000
+
+// Box is waldo's first message: what the box is made of.
+type Box struct {
+	ID       string  `json:"id"`
+	Hostname string  `json:"hostname"`
+	Tree     []Node  `json:"tree"`  // in the order in which it is made
+	Tmpfs    []Tmpfs `json:"tmpfs"` // answered with a descriptor of each folder, in this order
+}
+
+// Node is one entry of the box's root.
+type Node struct {
+	Path string `json:"path"` // absolute, inside
+	Kind Kind   `json:"kind"`
+	From string `json:"from,omitempty"` // the text of a file, the target of a link, the source of a bind
+}
+
+// Kind is what a Node is. The empty kind is refused.
+type Kind string
+
+// The kinds of Node. A bind is read-only, without devices and setuid.
+const (
+	Dir  Kind = "dir"
+	File Kind = "file"
+	Link Kind = "link"
+	Bind Kind = "bind"
+)
+
+// Tmpfs is a writable folder of bounded size.
+type Tmpfs struct {
+	Target string `json:"target"`
+	Bytes  int64  `json:"bytes"`
+	Inodes int64  `json:"inodes"`
+}
+
+// Run asks for one command. Its standard streams, and perhaps a bridge, travel with it as
+// descriptors.
+type Run struct {
+	Argv   []string      `json:"argv"`
+	Env    []string      `json:"env"`
+	Dir    string        `json:"dir"`
+	Memory int64         `json:"memory"` // bytes
+	CPU    time.Duration `json:"cpu"`
+	Pids   int64         `json:"pids"`
+	Files  int64         `json:"files"`
+	Disk   int64         `json:"disk"`
+	Bridge bool          `json:"bridge"` // the fourth descriptor becomes number 3 inside
+}
+
+// Ask is one message of waldo: exactly one field is set.
+type Ask struct {
+	Box  *Box  `json:"box,omitempty"`
+	Run  *Run  `json:"run,omitempty"`
+	Kill *Kill `json:"kill,omitempty"`
+}
+
+// Kill ends the command that runs; its Answer follows.
+type Kill struct{}
+
+// Answer is one message of waldo-gvisor: exactly one field is set, or Error.
+type Answer struct {
+	Ready   *Ready   `json:"ready,omitempty"`
+	Started *Started `json:"started,omitempty"`
+	End     *End     `json:"end,omitempty"`
+	Error   string   `json:"error,omitempty"`
+}
+
+// Ready says that the box is made. Descriptors of its tmpfs folders travel with it.
+type Ready struct{}
+
+// Started says that the first instruction of the command is about to run.
+type Started struct {
+	Pids bool `json:"pids"` // the limit of processes holds
+}
+
+// End says how the command ended.
+type End struct {
+	Status  uint32        `json:"status"`   // as wait(2) tells it
+	NoStart int           `json:"no_start"` // an errno: the command could not be executed
+	Over    string        `json:"over"`     // cpu or memory: the limit that our own watch saw exceeded
+	CPU     time.Duration `json:"cpu"`      // of every process of the box since it started
+	Memory  int64         `json:"memory"`   // bytes, the most that the guest was seen to hold
+	Pids    int64         `json:"pids"`     // the most that were seen at once
+}
+
+// encode returns a frame: four bytes of length, then JSON.
+func encode(v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxFrame {
+		return nil, fmt.Errorf("a message of %d bytes is longer than %d", len(body), maxFrame)
+	}
+	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...), nil
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // find is a part of a view that shows personal data or a secret by its form.
@@ -26,6 +27,8 @@ type detector struct {
 	v     []byte
 	on    map[class]bool
 	found []find
+	room  [10]group // of groups
+	digit [40]byte  // of classify
 }
 
 func (d *detector) add(start, end int, c class) int {
@@ -66,10 +69,10 @@ func isAlnum(c byte) bool { return isDigit(c) || isAlpha(c) }
 // mail finds an address around the @ at i.
 func (d *detector) mail(i int) int {
 	start, end := i, i+1
-	for start > 0 && (isAlnum(d.v[start-1]) || d.v[start-1] >= 0x80 || bytes.IndexByte([]byte("._%+-!#$*/?^`{|}~"), d.v[start-1]) >= 0) {
+	for start > 0 && (isAlnum(d.v[start-1]) || d.v[start-1] >= 0x80 || strings.IndexByte("._%+-!#$*/?^`{|}~", d.v[start-1]) >= 0) {
 		start--
 	}
-	for start < i && bytes.IndexByte([]byte("./?#!*-"), d.v[start]) >= 0 {
+	for start < i && strings.IndexByte("./?#!*-", d.v[start]) >= 0 {
 		start++
 	}
 	for end < len(d.v) && (isAlnum(d.v[end]) || d.v[end] >= 0x80 || d.v[end] == '.' || d.v[end] == '-') {
@@ -114,7 +117,7 @@ func (d *detector) pem(i int) int {
 func (d *detector) userinfo(i int) int {
 	start := i + 3
 	end := start
-	for end < len(d.v) && end-start < 512 && d.v[end] > ' ' && bytes.IndexByte([]byte("/\"'<>"), d.v[end]) < 0 {
+	for end < len(d.v) && end-start < 512 && d.v[end] > ' ' && strings.IndexByte("/\"'<>", d.v[end]) < 0 {
 		end++
 	}
 	at := bytes.LastIndexByte(d.v[start:end], '@')
@@ -179,10 +182,10 @@ func (d *detector) skipAlnum(i int) int {
 }
 
 func (d *detector) groups(i int) []group {
-	var gs []group
+	gs := d.room[:0]
 	for j := i; j < len(d.v) && len(gs) < 10; {
 		sep := j
-		for j < len(d.v) && j-sep < 3 && bytes.IndexByte([]byte(" -.()+/\t"), d.v[j]) >= 0 {
+		for j < len(d.v) && j-sep < 3 && strings.IndexByte(" -.()+/\t", d.v[j]) >= 0 {
 			j++
 		}
 		start := j
@@ -200,8 +203,11 @@ func (d *detector) groups(i int) []group {
 // classify says what the first n groups of digits from i are, or "".
 func (d *detector) classify(i int, all []group, n int) class {
 	gs := all[:n]
-	digits := make([]byte, 0, 40)
+	digits := d.digit[:0]
 	for _, g := range gs {
+		if len(digits)+g.end-g.start > len(d.digit) {
+			return ""
+		}
 		digits = append(digits, d.v[g.start:g.end]...)
 	}
 	alone := d.alone(i, all, n)
@@ -228,7 +234,7 @@ func (d *detector) alone(i int, all []group, n int) bool {
 	if i < 2 || !isDigit(d.v[i-2]) {
 		return true
 	}
-	return bytes.IndexByte([]byte(" -.:/,+"), d.v[i-1]) < 0 || spaced && d.v[i-1] == ' '
+	return strings.IndexByte(" -.:/,+", d.v[i-1]) < 0 || spaced && d.v[i-1] == ' '
 }
 
 // separators returns what stands between groups, and whether it is the same everywhere.

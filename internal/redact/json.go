@@ -3,7 +3,6 @@ package redact
 import (
 	"bytes"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,15 +17,28 @@ type leaf struct {
 	obj  int  // the object it stands in, by number
 }
 
+// text returns what the leaf says, given the text it stands in.
+func (l leaf) text(src string) string {
+	raw := src[l.start:l.end]
+	switch {
+	case l.kind != '"':
+		return raw
+	case strings.IndexByte(raw, '\\') < 0:
+		return raw[1 : len(raw)-1]
+	}
+	return unquote([]byte(raw))
+}
+
 // leaves returns the strings, numbers and names of one JSON value, in order.
 func leaves(raw []byte) ([]leaf, error) {
-	var out []leaf
+	out := make([]leaf, 0, len(raw)/12+4)
 	type level struct {
 		name string
 		obj  int
 		keys bool
 	}
 	stack, objects := []level{{}}, 0
+	src := string(raw)
 	d := jsontext.NewDecoder(bytes.NewReader(raw))
 	for {
 		top := &stack[len(stack)-1]
@@ -41,7 +53,7 @@ func leaves(raw []byte) ([]leaf, error) {
 			l := leaf{span: span{end - len(v), end}, kind: byte(k), obj: top.obj, name: top.name}
 			if kind == '{' && count%2 == 1 {
 				l.key, l.name = true, ""
-				top.name = unquote(v)
+				top.name = l.text(src)
 			}
 			out = append(out, l)
 		default:
@@ -83,67 +95,95 @@ func (p *pass) json(raw []byte) []byte {
 	if err != nil {
 		return []byte(withheld)
 	}
-	person := p.persons(raw, all)
-	binary := binaries(raw, all)
-	var edits []edit
-	for _, l := range all {
-		old := string(raw[l.start:l.end])
-		if l.kind == '"' {
-			old = unquote(raw[l.start:l.end])
-		}
-		text := p.leaf(old, l, person[l.obj], binary[l.obj])
-		if text != old {
-			q, err := jsontext.AppendQuote(nil, text)
-			if err != nil {
-				return []byte(withheld)
-			}
-			edits = append(edits, edit{l.span, string(q)})
-		}
-	}
-	out := []byte(apply(string(raw), edits))
-	if p.known.has(out) {
-		return []byte(withheld)
-	}
-	if len(edits) > 0 && !jsontext.Value(out).IsValid() { // two names became one
+	out, ok := p.members(raw, all)
+	if !ok {
 		return []byte(withheld)
 	}
 	return out
 }
 
+// members does the work of json for a text whose leaves are known. It reports false where the
+// text cannot be made safe leaf by leaf.
+func (p *pass) members(raw []byte, all []leaf) ([]byte, bool) {
+	src := string(raw)
+	q := p
+	if !p.known.has(raw) { // then not in a leaf either: the whole text's views show every leaf
+		c := *p
+		c.known = p.known.shortOnly()
+		q = &c
+	}
+	person, binary := p.persons(src, all), binaries(src, all)
+	fields := map[string]field{}
+	var edits []edit
+	for _, l := range all {
+		old := l.text(src)
+		f, ok := fields[l.name]
+		if !ok && !l.key {
+			f = fieldOf(l.name)
+			fields[l.name] = f
+		}
+		text := q.leaf(old, l, f, person[l.obj], binary[l.obj])
+		if text != old {
+			quoted, err := jsontext.AppendQuote(nil, text)
+			if err != nil {
+				return nil, false
+			}
+			edits = append(edits, edit{l.span, string(quoted)})
+		}
+	}
+	if len(edits) == 0 && q != p {
+		return raw, true
+	}
+	out := []byte(apply(src, edits))
+	if p.known.has(out) {
+		return nil, false
+	}
+	if !jsontext.Value(out).IsValid() { // two names became one
+		return nil, false
+	}
+	return out, true
+}
+
 // leaf returns what is shown of one leaf.
-func (p *pass) leaf(s string, l leaf, person, binary bool) string {
+func (p *pass) leaf(s string, l leaf, f field, person, binary bool) string {
+	if l.key {
+		return p.text(s)
+	}
 	switch {
+	case l.kind == '0':
+		return p.numeral(s, f)
 	case binary && (l.name == "data" || l.name == "blob") && base64Only(s):
 		return p.secretsOnly(s)
-	case l.kind == '0':
-		return p.numeral(s, l)
-	case !l.key && secrecy([]byte(l.name)) == 2 && !placeholder([]byte(s)):
+	case f.secret == 2 && !placeholder([]byte(s)), f.secret == 1 && random([]byte(s)):
 		return secretMask
-	case !l.key && secrecy([]byte(l.name)) == 1 && random([]byte(s)):
-		return secretMask
-	case !l.key && p.classes[name] && (fullName(l.name) || person && flat(l.name) == "name") && len(s) <= 200 && strings.TrimSpace(s) != "" && p.token2(s):
+	case p.classes[name] && (f.person || person && f.plainPerson) && isName(s):
 		return p.mask(name, s)
-	case !l.key && p.classes[phone] && phoneName(l.name) && digitsIn(s) >= 6 && digitsIn(s) <= 15 && len(s) <= 40:
+	case p.classes[phone] && f.phone && digitsIn(s) >= 6 && digitsIn(s) <= 15 && len(s) <= 40:
 		return p.mask(phone, s)
-	case !l.key && p.classes[ssn] && slices.Contains([]string{"ssn", "socialsecuritynumber", "socialsecurity"}, flat(l.name)) && digitsIn(s) == 9:
+	case p.classes[ssn] && f.ssn && digitsIn(s) == 9:
 		return p.mask(ssn, s)
 	}
 	return p.text(s)
 }
 
 // numeral hides a number that is personal data by its form, or by its field.
-func (p *pass) numeral(s string, l leaf) string {
+func (p *pass) numeral(s string, f field) string {
 	switch {
-	case secrecy([]byte(l.name)) == 2, p.known.short[s]:
+	case f.secret == 2, p.known.short[s]:
 		return secretMask
-	case p.classes[phone] && phoneName(l.name) && digitsIn(s) >= 6:
+	case p.classes[phone] && f.phone && digitsIn(s) >= 6:
 		return p.mask(phone, s)
-	case p.classes[ssn] && flat(l.name) == "ssn":
+	case p.classes[ssn] && f.ssn:
 		return p.mask(ssn, s)
-	case p.classes[card] && len(s) >= 15 && (&detector{v: []byte(s)}).isCard([]byte(s), []group{{0, len(s)}}) && digitsIn(s) == len(s):
+	case p.classes[card] && len(s) >= 15 && digitsIn(s) == len(s) && (&detector{v: []byte(s)}).isCard([]byte(s), []group{{0, len(s)}}):
 		return p.mask(card, s)
 	}
 	return p.secretsOnly(s)
+}
+
+// isName reports whether the value of a field for names is one: short, and no token already.
+func isName(s string) bool {
+	return len(s) <= 200 && strings.TrimSpace(s) != "" && len(tokens(s)) == 0
 }
 
 // secretsOnly hides known secrets and nothing else.
@@ -164,9 +204,6 @@ func base64Only(s string) bool {
 	return true
 }
 
-// token2 reports whether a name is text that may be hidden: no token already.
-func (p *pass) token2(s string) bool { return !strings.HasPrefix(s, "[") }
-
 func digitsIn(s string) (n int) {
 	for i := range len(s) {
 		if isDigit(s[i]) {
@@ -176,32 +213,40 @@ func digitsIn(s string) (n int) {
 	return n
 }
 
-// flat returns a field's name in lower case without its signs.
-func flat(s string) string {
-	return strings.NewReplacer("_", "", "-", "", " ", "", ".", "").Replace(strings.ToLower(s))
+// field is what the name of a member says about its value.
+type field struct {
+	secret              int // as of secrecy
+	phone, ssn          bool
+	person, plainPerson bool // a person's name for sure; the plain "name"
 }
 
-func phoneName(s string) bool {
-	f := flat(s)
-	for _, w := range []string{"phone", "mobile", "telephone", "cellphone", "fax", "phonenumber", "mobilenumber", "tel", "msisdn", "phoneno"} {
-		if f == w || strings.HasSuffix(f, w) && len(w) > 3 {
-			return true
+// fieldOf reads the name of a member.
+func fieldOf(s string) field {
+	f := field{secret: secrecy([]byte(s))}
+	switch w := flat(s); w {
+	case "ssn", "socialsecuritynumber", "socialsecurity":
+		f.ssn = true
+	case "tel", "fax", "mobile", "msisdn":
+		f.phone = true
+	case "name":
+		f.plainPerson = true
+	case "firstname", "lastname", "fullname", "givenname", "familyname", "middlename", "surname", "maidenname",
+		"contactname", "customername", "patientname", "employeename", "cardholdername", "cardholder":
+		f.person = true
+	default:
+		for _, end := range []string{"phone", "mobile", "phonenumber", "mobilenumber", "phoneno", "faxnumber"} {
+			f.phone = f.phone || strings.HasSuffix(w, end)
 		}
 	}
-	return false
+	return f
 }
 
-func fullName(s string) bool {
-	switch flat(s) {
-	case "firstname", "lastname", "fullname", "givenname", "familyname", "middlename", "surname", "maidenname", "contactname", "customername", "patientname", "employeename", "cardholdername", "cardholder":
-		return true
-	}
-	return false
-}
+// flat returns a name's letters and digits in lower case.
+func flat(s string) string { return string(squeeze(nil, []byte(s))) }
 
 // persons returns the objects that are about a person: those with a field that only people have.
 // The plain field "name" holds a person's name in these alone.
-func (p *pass) persons(raw []byte, all []leaf) map[int]bool {
+func (p *pass) persons(src string, all []leaf) map[int]bool {
 	if !p.classes[name] {
 		return nil
 	}
@@ -210,10 +255,12 @@ func (p *pass) persons(raw []byte, all []leaf) map[int]bool {
 		if !l.key {
 			continue
 		}
-		switch f := flat(unquote(raw[l.start:l.end])); {
-		case f == "email" || f == "emailaddress" || f == "mail" || f == "ssn" || f == "dateofbirth" || f == "birthdate" || f == "dob":
+		n := l.text(src)
+		if f := fieldOf(n); f.phone || f.ssn || f.person {
 			out[l.obj] = true
-		case phoneName(f), fullName(f):
+		}
+		switch flat(n) {
+		case "email", "emailaddress", "mail", "dateofbirth", "birthdate", "dob":
 			out[l.obj] = true
 		}
 	}
@@ -222,10 +269,10 @@ func (p *pass) persons(raw []byte, all []leaf) map[int]bool {
 
 // binaries returns the objects that hold bytes in base64: content blocks and resources, which are
 // told by their media type. Only known secrets are looked for in their bytes.
-func binaries(raw []byte, all []leaf) map[int]bool {
+func binaries(src string, all []leaf) map[int]bool {
 	var out map[int]bool
 	for _, l := range all {
-		if l.key && string(raw[l.start:l.end]) == `"mimeType"` {
+		if l.key && src[l.start:l.end] == `"mimeType"` {
 			if out == nil {
 				out = map[int]bool{}
 			}

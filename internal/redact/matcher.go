@@ -66,35 +66,58 @@ func (x *index) add(k uint32, pattern, offset int) {
 	x.heads[b] = int32(len(x.grams))
 }
 
-// find calls hit for every occurrence until it says to stop.
-func (x *index) find(t []byte, hit func(span) (more bool)) {
+// cursor is how far a search has come: a place of the text, and the entries left to try there.
+type cursor struct {
+	i int
+	g int32
+}
+
+// next returns the next occurrence from c on, and whether there is one.
+func (x *index) next(t []byte, c *cursor) (span, bool) {
 	if len(x.patterns) == 0 {
-		return
+		return span{}, false
 	}
-	for i := 0; i+4 <= len(t); i += stride {
-		k := binary.LittleEndian.Uint32(t[i:])
-		h := hash(k)
-		if x.seen[h>>6]&(1<<(h&63)) == 0 {
-			continue
+	for ; c.i+4 <= len(t); c.i += stride {
+		k := binary.LittleEndian.Uint32(t[c.i:])
+		if c.g == 0 {
+			h := hash(k)
+			if x.seen[h>>6]&(1<<(h&63)) == 0 {
+				continue
+			}
+			c.g = x.heads[h&uint32(len(x.heads)-1)]
 		}
-		for g := x.heads[h&uint32(len(x.heads)-1)]; g != 0; g = x.grams[g-1].next {
-			e := &x.grams[g-1]
-			start := i - int(e.offset)
+		for c.g != 0 {
+			e := &x.grams[c.g-1]
+			c.g = e.next
+			start := c.i - int(e.offset)
 			if e.key != k || start < 0 {
 				continue
 			}
 			p := x.patterns[e.pattern]
-			if start+len(p) <= len(t) && string(t[start:start+len(p)]) == string(p) && !hit(span{start, start + len(p)}) {
-				return
+			if end := start + len(p); end <= len(t) && string(t[start:end]) == string(p) {
+				if c.g == 0 {
+					c.i += stride
+				}
+				return span{start, end}, true
 			}
 		}
 	}
+	return span{}, false
 }
 
 func (x *index) any(t []byte) bool {
-	found := false
-	x.find(t, func(span) bool { found = true; return false })
-	return found
+	var c cursor
+	_, ok := x.next(t, &c)
+	return ok
+}
+
+func (x *index) all(t []byte) []span {
+	var out []span
+	var c cursor
+	for s, ok := x.next(t, &c); ok; s, ok = x.next(t, &c) {
+		out = append(out, s)
+	}
+	return out
 }
 
 // matcher knows a set of secrets in all their forms. It never changes.
@@ -114,7 +137,7 @@ func newMatcher(secrets []string) *matcher {
 		}
 		for _, f := range forms(s) {
 			plain = append(plain, []byte(f))
-			if q := squeeze([]byte(f)); len(q) >= minSqueezed {
+			if q := squeeze(nil, []byte(f)); len(q) >= minSqueezed {
 				squeezed = append(squeezed, q)
 			}
 		}
@@ -151,6 +174,14 @@ func core(enc *base64.Encoding, s string, o int) string {
 	return e[[]int{0, 2, 3}[o] : (o+len(s))*8/6]
 }
 
+// shortOnly returns a matcher that knows nothing but the secrets too short to look for.
+func (m *matcher) shortOnly() *matcher {
+	if len(m.short) == 0 {
+		return noSecrets()
+	}
+	return &matcher{plain: noSecrets().plain, squeezed: noSecrets().squeezed, short: m.short}
+}
+
 // has reports whether a secret stands in the text in any form.
 func (m *matcher) has(t []byte) bool {
 	if len(m.plain.patterns) == 0 {
@@ -169,7 +200,11 @@ func (m *matcher) has(t []byte) bool {
 		}
 		last = v
 	}
-	return m.squeezed.any(squeeze(last))
+	if len(last) < minSqueezed || len(m.squeezed.patterns) == 0 {
+		return false
+	}
+	var small [512]byte
+	return m.squeezed.any(squeeze(small[:0], last))
 }
 
 // spans returns where secrets stand in the text, in no order and overlapping.
@@ -177,26 +212,20 @@ func (m *matcher) spans(t []byte) []span {
 	if !m.has(t) {
 		return nil
 	}
-	var out []span
-	keep := func(pos []int32) func(span) bool {
-		return func(s span) bool {
-			out = append(out, original(s, pos))
-			return true
-		}
-	}
 	v, pos := t, identity(len(t))
-	m.plain.find(v, keep(pos))
+	out := m.plain.all(v)
 	for range viewDepth {
 		if !escaped(v) {
 			break
 		}
 		v, pos = view(v, pos)
-		m.plain.find(v, keep(pos))
+		for _, s := range m.plain.all(v) {
+			out = append(out, original(s, pos))
+		}
 	}
-	q, qpos := squeezeMap(v, pos)
-	m.squeezed.find(q, func(s span) bool {
-		out = append(out, span{int(qpos[s.start].start), int(qpos[s.end-1].end)})
-		return true
-	})
+	q, where := squeezeMap(v, pos)
+	for _, s := range m.squeezed.all(q) {
+		out = append(out, span{where[s.start].start, where[s.end-1].end})
+	}
 	return out
 }

@@ -26,7 +26,7 @@ func (d *detector) national(i int, n []byte, gs []group) bool {
 	case string(n[:2]) == "00" && n[2] != '0' && len(n) >= 11:
 		return len(gs) > 1
 	case n[0] == '0' && n[1] != '0' && len(n) >= 9 && len(n) <= 12 && len(gs) > 1:
-		return bytes.IndexByte([]byte(" -/"), d.v[gs[0].end]) >= 0
+		return strings.IndexByte(" -/", d.v[gs[0].end]) >= 0
 	}
 	return false
 }
@@ -92,11 +92,11 @@ func (d *detector) ibanAt(i int) int {
 	if i+15 > len(v) || !isAlpha(v[i]) || !isAlpha(v[i+1]) || !isDigit(v[i+2]) || !isDigit(v[i+3]) {
 		return i
 	}
-	var body []byte
+	body := d.digit[:0]
 	best := i
 	for j := i; j < len(v) && len(body) < 34; j++ {
 		if !isAlnum(v[j]) {
-			if bytes.IndexByte([]byte(" -.\t\n+"), v[j]) < 0 {
+			if strings.IndexByte(" -.\t\n+", v[j]) < 0 {
 				break
 			}
 			continue

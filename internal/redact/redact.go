@@ -218,11 +218,31 @@ func (p *pass) text(s string) string {
 	if p.known.short[s] {
 		return secretMask
 	}
+	if dull(s) {
+		return p.secrets(s)
+	}
 	return p.secrets(p.personal(p.secrets(s)))
+}
+
+// dull reports whether a short text has nothing that is found by its form: letters, spaces, dots
+// and the like, too few to be a token that happens to have no digit.
+func dull(s string) bool {
+	if len(s) >= 13 {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlpha(c) && strings.IndexByte(" _./,;!?", c) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // secrets returns s without any known secret.
 func (p *pass) secrets(s string) string {
+	if len(s) < minSecret || p.known == noSecrets() {
+		return s
+	}
 	for range maxRounds {
 		spans := p.known.spans([]byte(s))
 		if len(spans) == 0 {

@@ -20,7 +20,8 @@ import (
 // Without that key only a write does, and never code of the agent's own.
 func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 	raw := d.Call.Args.Raw()
-	if r.Vaults == nil || !strings.Contains(string(raw), "_") {
+	src := string(raw)
+	if r.Vaults == nil || !strings.Contains(src, "_") {
 		return d.Call.Args, nil
 	}
 	all, err := leaves(raw)
@@ -32,7 +33,7 @@ func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 		if l.key || l.kind != '"' {
 			continue
 		}
-		old := unquote(raw[l.start:l.end])
+		old := l.text(src)
 		text := r.restored(d, old)
 		if text == old {
 			continue
@@ -46,7 +47,7 @@ func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 	if len(edits) == 0 {
 		return d.Call.Args, nil
 	}
-	a, err := call.ParseArgs([]byte(apply(string(raw), edits)))
+	a, err := call.ParseArgs([]byte(apply(src, edits)))
 	if err != nil {
 		return call.Args{}, fmt.Errorf("restoring the arguments: %w", err)
 	}

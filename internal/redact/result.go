@@ -136,9 +136,9 @@ func (b budget) block(p *pass, c call.Content, i int) call.Content {
 // textOrJSON redacts a text, by its members where it is a JSON object or array.
 func (p *pass) textOrJSON(s string) string {
 	if len(s) > 1 && (s[0] == '{' || s[0] == '[') {
-		if _, err := wire.Parse([]byte(s)); err == nil {
-			if j := string(p.json([]byte(s))); j != withheld {
-				return j
+		if all, err := leaves([]byte(s)); err == nil {
+			if out, ok := p.members([]byte(s), all); ok {
+				return string(out)
 			}
 		}
 	}

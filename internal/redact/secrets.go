@@ -119,7 +119,7 @@ func (d *detector) jwt(i int) int {
 	if !bytes.HasPrefix(d.v[i:], []byte("ey")) {
 		return i
 	}
-	for end < len(d.v) && (isAlnum(d.v[end]) || bytes.IndexByte([]byte("-_./\\="), d.v[end]) >= 0) {
+	for end < len(d.v) && (isAlnum(d.v[end]) || strings.IndexByte("-_./\\=", d.v[end]) >= 0) {
 		if d.v[end] == '.' {
 			if dots++; dots == 1 && !bytes.HasPrefix(d.v[end+1:], []byte("ey")) {
 				return i
@@ -160,11 +160,22 @@ func filler(b []byte) bool {
 // strong are names whose value is a secret whatever it looks like; weak ones ask for a value that
 // looks drawn by chance. Both are matched in the letters and digits of the name.
 var (
-	strong = []string{"password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring"}
-	weak   = []string{"token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "login", "nonce", "otp", "pin"}
+	strong = split("password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring")
+	weak   = split("token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "login", "nonce", "otp", "pin")
 	// about end a name that tells of a secret without holding it.
-	about = []string{"count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "keys", "words", "budget", "chars", "characters", "signatures", "board"}
+	about = split("count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "keys", "words", "budget", "chars", "characters", "signatures", "board")
 )
+
+// folders are names that a shell gives to folders.
+var folders = split("pwd", "oldpwd", "passwd")
+
+func split(words ...string) [][]byte {
+	out := make([][]byte, len(words))
+	for i, w := range words {
+		out[i] = []byte(w)
+	}
+	return out
+}
 
 // secrecy says how surely a name holds a secret: 2 strong, 1 weak, 0 not at all. A strong name may
 // stand anywhere in it, a weak one is a word of its own: an author is no auth, a monkey no key.
@@ -181,7 +192,7 @@ func secrecy(name []byte) int {
 	}
 	level := 0
 	for _, k := range strong {
-		if i := bytes.Index(flat, []byte(k)); i >= 0 && !bytes.HasPrefix(flat[i:], []byte("secretar")) {
+		if i := bytes.Index(flat, k); i >= 0 && !bytes.HasPrefix(flat[i:], []byte("secretar")) {
 			level = 2
 			break
 		}
@@ -193,7 +204,7 @@ func secrecy(name []byte) int {
 		return 0
 	}
 	for _, w := range about {
-		if len(flat) > len(w) && bytes.HasSuffix(flat, []byte(w)) && lastWord(string(name), w) {
+		if len(flat) > len(w) && bytes.HasSuffix(flat, w) && lastWord(name, w) {
 			return 0
 		}
 	}
@@ -201,16 +212,19 @@ func secrecy(name []byte) int {
 }
 
 // hasWord reports whether one of the words stands in a name in snake, kebab or camel case.
-func hasWord(name []byte, words []string) bool {
+func hasWord(name []byte, words [][]byte) bool {
 	start := 0
 	for i := 1; i <= len(name); i++ {
 		end := i == len(name) || !isAlnum(name[i]) || name[i] >= 'A' && name[i] <= 'Z' && (name[i-1] >= 'a' || i+1 < len(name) && name[i+1] >= 'a')
 		if !end {
 			continue
 		}
-		w := bytes.Trim(name[start:i], "_-. ")
+		for start < i && !isAlnum(name[start]) {
+			start++
+		}
+		w := name[start:i]
 		for _, k := range words {
-			if len(w) == len(k) && strings.EqualFold(string(w), k) {
+			if len(w) == len(k) && bytes.EqualFold(w, k) {
 				return true
 			}
 		}
@@ -220,9 +234,9 @@ func hasWord(name []byte, words []string) bool {
 }
 
 // lastWord reports whether w is the last word of a name in snake, kebab or camel case.
-func lastWord(name, w string) bool {
+func lastWord(name, w []byte) bool {
 	n := len(name) - len(w)
-	if n <= 0 || !strings.EqualFold(name[n:], w) {
+	if n <= 0 || !bytes.EqualFold(name[n:], w) {
 		return false
 	}
 	return !isAlpha(name[n-1]) || name[n] >= 'A' && name[n] <= 'Z' && name[n-1] >= 'a'
@@ -234,18 +248,21 @@ func (d *detector) assigned(i, end int) int {
 	for end > i && (d.v[end-1] == '.' || d.v[end-1] == '-') {
 		end--
 	}
-	level := secrecy(d.v[i:end])
-	if level == 0 {
+	dashes := 0
+	for dashes < 2 && i > dashes && d.v[i-1-dashes] == '-' {
+		dashes++
+	}
+	start, ok := d.operator(end, dashes > 0)
+	if !ok {
 		return i
 	}
-	flag := i >= 1 && d.v[i-1] == '-' && (level == 2 || i >= 2 && d.v[i-2] == '-')
-	start, ok := d.operator(end, flag)
-	if !ok {
+	level := secrecy(d.v[i:end])
+	if level == 0 || d.blanks(end) == start && dashes < 2 && level < 2 { // -Token value is code, --token value a flag
 		return i
 	}
 	start, stop := d.value(start)
 	val := d.v[start:stop]
-	if bytes.HasPrefix(val, []byte("/")) && (hasWord(d.v[i:end], []string{"pwd", "oldpwd", "passwd"})) {
+	if bytes.HasPrefix(val, []byte("/")) && (hasWord(d.v[i:end], folders)) {
 		return i // the working directory of a shell
 	}
 	if len(val) < 3 || placeholder(val) || level == 1 && !random(val) {
@@ -263,7 +280,7 @@ var types = [][]byte{[]byte(": string"), []byte(":string"), []byte("string"), []
 // operator skips what stands between a name and its value, and reports whether that assigns.
 func (d *detector) operator(j int, flag bool) (int, bool) {
 	v, start := d.v, j
-	for j < len(v) && bytes.IndexByte([]byte(`"'])`), v[j]) >= 0 {
+	for j < len(v) && strings.IndexByte(`"'])`, v[j]) >= 0 {
 		j++
 	}
 	quoted := j > start
@@ -275,7 +292,7 @@ func (d *detector) operator(j int, flag bool) (int, bool) {
 		}
 	}
 	signs := j
-	for j < len(v) && j-signs < 5 && bytes.IndexByte([]byte(":=>|,?.+"), v[j]) >= 0 {
+	for j < len(v) && j-signs < 5 && strings.IndexByte(":=>|,?.+", v[j]) >= 0 {
 		j++
 	}
 	sign := string(v[signs:j])
@@ -310,7 +327,7 @@ func (d *detector) value(j int) (start, stop int) {
 		return j + 1, end
 	}
 	end := j
-	for end < len(v) && v[end] > ' ' && bytes.IndexByte([]byte(`"'<>,;&)]}`), v[end]) < 0 {
+	for end < len(v) && v[end] > ' ' && strings.IndexByte(`"'<>,;&)]}`, v[end]) < 0 {
 		end++
 	}
 	return j, end
@@ -369,12 +386,15 @@ func random(val []byte) bool {
 
 // scheme finds the credential after "Bearer " or "Basic ".
 func (d *detector) scheme(i, end int) int {
+	if d.v[i]|0x20 != 'b' {
+		return i
+	}
 	w := string(d.v[i:end])
 	if !strings.EqualFold(w, "bearer") && !strings.EqualFold(w, "basic") || end+9 > len(d.v) || d.v[end] != ' ' {
 		return i
 	}
 	stop := end + 1
-	for stop < len(d.v) && (isAlnum(d.v[stop]) || bytes.IndexByte([]byte("-._~+/=!"), d.v[stop]) >= 0) {
+	for stop < len(d.v) && (isAlnum(d.v[stop]) || strings.IndexByte("-._~+/=!", d.v[stop]) >= 0) {
 		stop++
 	}
 	if stop-end < 8 || !bytes.ContainsAny(d.v[end+1:stop], "0123456789+/=") || bytes.HasPrefix(d.v[end+1:], []byte("realm=")) {
@@ -413,7 +433,7 @@ func (d *detector) user(i int) int {
 // azure finds a client secret of Entra ID around the "8Q~" that ends at i.
 func (d *detector) azure(i int) int {
 	end := i + 1
-	for end < len(d.v) && (isAlnum(d.v[end]) || bytes.IndexByte([]byte("_~.-"), d.v[end]) >= 0) {
+	for end < len(d.v) && (isAlnum(d.v[end]) || strings.IndexByte("_~.-", d.v[end]) >= 0) {
 		end++
 	}
 	if end-i < 31 || end-i > 40 {

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -24,15 +25,12 @@ func original(s span, pos []int32) span { return span{int(pos[s.start]), int(pos
 
 // escaped reports whether unescape might change the text.
 func escaped(t []byte) bool {
-	if bytes.IndexByte(t, '\\') >= 0 || bytes.IndexByte(t, '%') >= 0 || bytes.IndexByte(t, '&') >= 0 {
-		return true
-	}
 	for _, c := range t {
-		if c >= 0x80 || c < 0x20 && c != '\n' && c != '\t' && c != '\r' {
+		if special[c] && c != '\'' {
 			return true
 		}
 	}
-	return false
+	return bytes.Contains(t, []byte(`'\''`)) || bytes.Contains(t, []byte(`'"'"'`))
 }
 
 // view returns what the escapes of t stand for, one layer of them, and for each byte of it, and
@@ -49,6 +47,19 @@ func view(t []byte, pos []int32) ([]byte, []int32) {
 func unescape(t []byte, pos []int32, out *[]int32) []byte {
 	v := make([]byte, 0, len(t))
 	for i := 0; i < len(t); {
+		j := i
+		for j < len(t) && !special[t[j]] {
+			j++
+		}
+		if j > i {
+			v = append(v, t[i:j]...)
+			if out != nil {
+				*out = append(*out, pos[i:j]...)
+			}
+			if i = j; i == len(t) {
+				break
+			}
+		}
 		n := len(v)
 		c, size := t[i], 1
 		switch {
@@ -221,9 +232,9 @@ var letters = func() (t [256]byte) {
 	return t
 }()
 
-// squeeze returns the letters and digits of ASCII in t, in lower case.
-func squeeze(t []byte) []byte {
-	out := make([]byte, len(t))
+// squeeze appends to buf the letters and digits of ASCII in t, in lower case.
+func squeeze(buf, t []byte) []byte {
+	out := slices.Grow(buf, len(t))[:len(t)]
 	n := 0
 	for _, c := range t {
 		l := letters[c]
@@ -236,13 +247,21 @@ func squeeze(t []byte) []byte {
 }
 
 // squeezeMap is squeeze with the part of the original that each byte comes from.
-func squeezeMap(t []byte, pos []int32) ([]byte, []struct{ start, end int32 }) {
-	q := squeeze(t)
-	where := make([]struct{ start, end int32 }, 0, len(q))
+func squeezeMap(t []byte, pos []int32) ([]byte, []span) {
+	q := squeeze(nil, t)
+	where := make([]span, 0, len(q))
 	for i, c := range t {
 		if letters[c] != 0 {
-			where = append(where, struct{ start, end int32 }{pos[i], max(pos[i]+1, pos[i+1])})
+			where = append(where, span{int(pos[i]), int(max(pos[i]+1, pos[i+1]))})
 		}
 	}
 	return q, where
 }
+
+// special marks the bytes at which unescape does more than copy.
+var special = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= 0x80 || c < 0x20 && c != '\n' && c != '\t' && c != '\r' || c == '\\' || c == '%' || c == '&' || c == '\''
+	}
+	return t
+}()

@@ -50,7 +50,12 @@ func Open(root, ident string) (*Workspace, error) {
 	if !id.Is(id.Workspace, ident) {
 		return nil, fmt.Errorf("workspace %q: not a workspace id", ident)
 	}
-	dir := filepath.Join(root, ident)
+	return OpenFolder(filepath.Join(root, ident))
+}
+
+// OpenFolder opens a folder that an operator named as a workspace, making input, output and tmp
+// in it where they are absent. It refuses one that others can write.
+func OpenFolder(dir string) (*Workspace, error) {
 	w := &Workspace{dir: dir, folders: map[Folder]*os.Root{}}
 	for _, f := range []Folder{Input, Output, Tmp} {
 		if err := os.MkdirAll(w.Path(f), 0o700); err != nil {

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/demo/helpdesk"
+	"waldo/internal/sandbox"
+)
+
+// commands lists every command of waldo.
+func commands(g *global) []*cobra.Command {
+	return []*cobra.Command{
+		newRun(g), newExec(g), newDoctor(g), newTrust(g), newVersion(g), newHelpdesk(),
+	}
+}
+
+func newVersion(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Example: "  waldo version --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if g.json {
+				return printJSON(c.OutOrStdout(), map[string]string{"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
+			}
+			fmt.Fprintf(c.OutOrStdout(), "waldo %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return nil
+		},
+	}
+}
+
+// newHelpdesk is the example server that the demo and the tests talk to.
+func newHelpdesk() *cobra.Command {
+	return &cobra.Command{
+		Use: "helpdesk", Short: "An example MCP server on standard input and output", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return helpdesk.Serve(c.InOrStdin(), c.OutOrStdout()) },
+	}
+}
+
+func newDoctor(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Prove by doing it what isolation this machine gives, and say what to do about the rest",
+		Example: "  waldo doctor\n  waldo doctor --json", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var reports []sandbox.Report
+			ok := false
+			for _, name := range []string{"namespace"} {
+				r := drivers()[name].Probe(c.Context())
+				reports = append(reports, r)
+				ok = ok || r.OK
+			}
+			if g.json {
+				if err := printJSON(c.OutOrStdout(), reports); err != nil {
+					return err
+				}
+			} else {
+				tellReports(c.OutOrStdout(), reports)
+			}
+			if !ok {
+				return &exit{code: exitProblems, text: "no level of isolation works on this machine", hint: "see the hints above"}
+			}
+			return nil
+		},
+	}
+}
+
+func signalNumber(name string) int { return int(unix.SignalNum(name)) }
+
+var _ = os.Stdout

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/approval"
+	"waldo/internal/audit"
+	"waldo/internal/bridge"
+	"waldo/internal/broker"
+	"waldo/internal/call"
+	"waldo/internal/catalogue"
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+	"waldo/internal/id"
+	"waldo/internal/policy"
+	"waldo/internal/redact"
+	"waldo/internal/runner"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/session"
+	"waldo/internal/store"
+	"waldo/internal/upstream"
+	"waldo/internal/workspace"
+)
+
+// house is every room, joined. It is built by openHouse, floor by floor, and closed in reverse.
+type house struct {
+	state     string
+	cfg       *contract.Config
+	policy    *policy.Policy
+	store     *store.Store
+	log       *audit.Log
+	sessions  *session.Manager
+	redact    *redact.Redactor
+	approvals broker.Asker
+	drivers   map[string]sandbox.Driver
+	runner    *runner.Runner
+	upstreams *upstream.Manager
+	catalogue *catalogue.Catalogue
+	broker    *broker.Broker
+	close     []func() error
+}
+
+// settings are what a command changes about the house it opens.
+type settings struct {
+	cfg      *contract.Config // nil: as found
+	limits   sandbox.Limits   // the most a run may ask for; zero: mostLimits
+	patience time.Duration    // how long a call waits for a human before it says "waiting"
+	keep     string           // a folder to use as the workspace; empty: one of the session's own
+	changed  func()           // told when the list of tools is another
+}
+
+// The levels of isolation, by the name that contracts use.
+func drivers() map[string]sandbox.Driver {
+	return map[string]sandbox.Driver{"namespace": namespace.New(namespace.Options{})}
+}
+
+// defaultLimits are what a run gets that asks for nothing.
+var defaultLimits = sandbox.Limits{
+	Wall: 30 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
+	Disk: 256 << 20, Inodes: 20_000, Output: 200 << 10,
+}
+
+// mostLimits are what a run may ask for where a person at the terminal is the operator.
+var mostLimits = sandbox.Limits{
+	Wall: 24 * time.Hour, CPU: 24 * time.Hour, Memory: 1 << 40, Pids: 1 << 15, Files: 1 << 16,
+	Disk: 1 << 40, Inodes: 10_000_000, Output: 1 << 30,
+}
+
+// openState makes sure of the state directory and returns its path.
+func openState(g *global) (string, error) {
+	dir, err := stateDir(g.state)
+	if err != nil {
+		return "", err
+	}
+	dir, err = store.CheckDir(dir)
+	if err != nil {
+		return "", &exit{code: exitFailed, err: err, hint: "give another with --state DIR"}
+	}
+	return dir, nil
+}
+
+// openHouse builds the house: values and configuration, then the study, the workers, the corridor.
+func openHouse(ctx context.Context, g *global, s settings) (h *house, err error) {
+	h = &house{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.Close())
+		}
+	}()
+	if h.state, err = openState(g); err != nil {
+		return h, err
+	}
+	if h.cfg = s.cfg; h.cfg == nil {
+		if h.cfg, err = loadConfig(g, h.state); err != nil {
+			return h, err
+		}
+	}
+	h.drivers = drivers()
+	if err = h.openStudy(ctx, s); err != nil {
+		return h, err
+	}
+	h.openWorkers(s)
+	return h, h.openCorridor(s)
+}
+
+// machine says what this deployment gives, for the policy.
+func (h *house) machine() policy.Machine {
+	m := policy.Machine{
+		Isolations: map[string]bool{},
+		Transports: map[contract.Transport]bool{contract.SandboxedExec: true, contract.MCP: true},
+		Secrets:    map[string]bool{},
+	}
+	for level := range h.drivers {
+		m.Isolations[level] = true // each start proves it again, and refuses with the step that failed
+	}
+	return m
+}
+
+func (h *house) openStudy(ctx context.Context, s settings) (err error) {
+	if h.policy, err = policy.New(h.cfg, h.machine()); err != nil {
+		return &exit{code: exitUsage, err: err}
+	}
+	if h.store, err = store.Open(h.state); err != nil {
+		return err
+	}
+	h.close = append(h.close, h.store.Close)
+	if h.log, err = audit.Open(ctx, h.store.Path("log"), audit.Options{Heads: h.store}); err != nil {
+		if errors.Is(err, audit.ErrTampered) {
+			return &exit{code: exitFailed, err: err, hint: "look with waldo log verify; to go on with a new log: waldo log set-aside"}
+		}
+		return err
+	}
+	h.close = append(h.close, h.log.Close)
+	h.sessions = session.NewManager(session.Defaults(), time.Now)
+	h.redact = redact.New(h.cfg.Redaction, &redact.Registry{}, h.sessions)
+	h.redact.Spill = h.spill
+	h.approvals = nobody{}
+	return err
+}
+
+func (h *house) openWorkers(s settings) {
+	most := s.limits
+	if most == (sandbox.Limits{}) {
+		most = defaultLimits
+		most.Wall, most.CPU = mostLimits.Wall, mostLimits.CPU // the contract's own timeout holds them
+	}
+	h.runner = &runner.Runner{
+		Drivers: h.drivers, Auto: "namespace", Default: defaultLimits, Most: most,
+		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
+	}
+	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{Launcher: h, Scrub: redact.Clean, Version: version,
+		Changed: func(server string) { h.catalogue.Invalidate(server) }})
+	h.close = append(h.close, h.upstreams.Close)
+}
+
+func (h *house) openCorridor(s settings) error {
+	sources := map[string]catalogue.Source{}
+	for name := range h.cfg.Servers {
+		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.upstreams.Tools(ctx, name) }
+	}
+	h.catalogue = catalogue.New(catalogue.Options{
+		Builtins: catalogue.Builtins(), Sources: sources, Visible: h.policy.Visible, Clean: redact.Clean, Changed: s.changed,
+	})
+	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
+	h.broker = &broker.Broker{
+		Policy:    h.policy,
+		Record:    &audit.Recorder{Log: h.log, Args: func(d policy.Decision) ([]byte, error) { return h.redact.Args(d).MarshalJSON() }},
+		Approvals: h.approvals, Budget: h.sessions, Redact: h.redact,
+		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.runner, contract.MCP: h.upstreams},
+	}
+	bell, err := bridge.New(version, bridge.Corridor{
+		Call: h.broker.Call, Tools: h.tools, Find: h.find, Search: h.search, Check: h.check,
+	})
+	if err != nil {
+		return err
+	}
+	h.runner.Doorbell = func(ctx context.Context, run call.Call, conn net.Conn) func() facts.SideEffect {
+		return bell.Open(ctx, run, conn)
+	}
+	h.runner.Servers = func(call.Call) []string { return slices.Sorted(maps.Keys(h.cfg.Servers)) }
+	return nil
+}
+
+// Close closes the rooms in the reverse order of their opening.
+func (h *house) Close() error {
+	var errs []error
+	for _, c := range slices.Backward(h.close) {
+		errs = append(errs, c())
+	}
+	h.close = nil
+	return errors.Join(errs...)
+}
+
+// open starts a session for the person or host at this door.
+func (h *house) open() (session.Info, error) {
+	return h.sessions.Open(call.Principal(fmt.Sprintf("os:%d", os.Getuid())), id.New(id.Workspace))
+}
+
+// workspace opens the files of a session, or those of a folder that the operator named.
+func (h *house) workspace(n call.Session, keep string) (*workspace.Workspace, error) {
+	if keep != "" {
+		return workspace.OpenFolder(keep)
+	}
+	info, ok := h.sessions.Get(n)
+	if !ok {
+		return nil, fmt.Errorf("session %s is not open", n)
+	}
+	return workspace.Open(filepath.Join(h.state, "workspaces"), info.Workspace)
+}
+
+// spill keeps what a result had no room for in the session's workspace.
+func (h *house) spill(n call.Session, name string, data []byte) (string, error) {
+	w, err := h.workspace(n, "")
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	return w.Spill(name, ".txt", data)
+}
+
+// The catalogue, as the code in a box sees it.
+
+func (h *house) tools(call.Call) []call.Tool {
+	return plain(h.catalogue.List(context.Background()))
+}
+
+func (h *house) find(_ call.Call, name string) (call.Tool, bool) {
+	e, ok := h.catalogue.Lookup(context.Background(), name)
+	if !ok {
+		return call.Tool{}, false
+	}
+	return e.Tool, true
+}
+
+func (h *house) search(_ call.Call, words string, most int) []call.Tool {
+	return plain(h.catalogue.Search(context.Background(), words, most))
+}
+
+func plain(entries []*catalogue.Entry) []call.Tool {
+	tools := make([]call.Tool, len(entries))
+	for i, e := range entries {
+		tools[i] = e.Tool
+	}
+	return tools
+}
+
+// check holds the arguments against the tool's schema.
+func (h *house) check(t call.Tool, a call.Args) *call.Reason {
+	e, ok := h.catalogue.Lookup(context.Background(), string(t.Capability))
+	if !ok {
+		return nil // the policy decides on what nobody knows
+	}
+	faults := e.Check(a)
+	if len(faults) == 0 {
+		return nil
+	}
+	text := make([]string, len(faults))
+	for i, f := range faults {
+		text[i] = f.String()
+	}
+	return &call.Reason{Code: "args.schema", Text: strings.Join(text, "; ")}
+}
+
+type nobody struct{}
+
+func (nobody) Ask(context.Context, policy.Decision) (*approval.Answer, string, error) {
+	return nil, "a_none", nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+	"waldo/internal/id"
+	"waldo/internal/sandbox"
+	"waldo/internal/upstream"
+)
+
+// shown returns the mounts that a command implies: each argument that is the absolute path of
+// something that exists is shown read-only at the same path, and a file of an npm package
+// together with the outermost node_modules folder around it, since it cannot run without.
+func shown(argv []string) []sandbox.Mount {
+	var mounts []sandbox.Mount
+	for _, a := range argv {
+		if !filepath.IsAbs(a) || strings.HasPrefix(a, "/usr/") {
+			continue
+		}
+		a = filepath.Clean(a)
+		if _, err := os.Stat(a); err != nil {
+			continue
+		}
+		if before, _, ok := strings.Cut(a, "/node_modules/"); ok {
+			a = before + "/node_modules"
+		}
+		m := sandbox.Mount{Source: a, Target: a}
+		if !slices.Contains(mounts, m) {
+			mounts = append(mounts, m)
+		}
+	}
+	return mounts
+}
+
+// program resolves the first word of a server's command the way a shell would, so that the box
+// runs what the operator meant; a relative path is taken from the folder of the configuration.
+func program(argv []string, dir string) ([]string, error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return nil, errors.New("the command is empty")
+	}
+	argv = slices.Clone(argv)
+	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
+		argv[0] = filepath.Join(dir, argv[0])
+	}
+	if filepath.IsAbs(argv[0]) {
+		if _, err := os.Stat(argv[0]); err != nil {
+			return nil, fmt.Errorf("no such program: %s", argv[0])
+		}
+	}
+	return argv, nil
+}
+
+// serverLimits hold an upstream that runs in a box of its own. It speaks for as long as it is
+// needed, so its wall clock is long and its processor time is not counted out.
+var serverLimits = sandbox.Limits{
+	Wall: 365 * 24 * time.Hour, CPU: 365 * 24 * time.Hour, Memory: 1 << 30, Pids: 256, Files: 1024,
+	Disk: 256 << 20, Inodes: 20_000, Output: 1 << 20,
+}
+
+// Launch starts an upstream where its placement says: in a box of its own, or outside where the
+// operator has written so.
+func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process, error) {
+	argv, err := program(s.Command, filepath.Dir(s.At.File))
+	if err != nil {
+		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	env, err := serverEnv(s)
+	if err != nil {
+		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	switch s.Placement {
+	case "outside":
+		return upstream.Exec(ctx, argv, env, "")
+	case "", "sandbox":
+		return h.inOwnBox(ctx, s, argv, env)
+	}
+	return upstream.Process{}, fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
+}
+
+// serverEnv is the whole environment of an upstream: a path, what the operator wrote, and the
+// secrets that were named. A secret that is missing is told by its name.
+func serverEnv(s contract.Server) ([]string, error) {
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
+	for _, k := range slices.Sorted(maps.Keys(s.Env)) {
+		env = append(env, k+"="+s.Env[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Secrets)) {
+		name, ok := strings.CutPrefix(string(s.Secrets[k]), "env:")
+		if !ok {
+			return nil, fmt.Errorf("secret %s: only env: is supported by this build", s.Secrets[k])
+		}
+		v, ok := os.LookupEnv(name)
+		if !ok {
+			return nil, fmt.Errorf("secret %s is missing: %s is not in waldo's environment", k, name)
+		}
+		env = append(env, k+"="+v)
+	}
+	return env, nil
+}
+
+// inOwnBox runs an upstream in a box of its own, without network, for as long as it lives.
+func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []string) (upstream.Process, error) {
+	p := sandbox.Profile{
+		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: shown(argv), Limits: serverLimits,
+		Tmpfs: []sandbox.Tmpfs{
+			{Target: "/workspace/output", Bytes: serverLimits.Disk, Inodes: serverLimits.Inodes},
+			{Target: "/workspace/tmp", Bytes: serverLimits.Disk, Inodes: serverLimits.Inodes},
+			{Target: "/tmp", Bytes: serverLimits.Disk, Inodes: serverLimits.Inodes},
+		},
+	}
+	if s.Input != "" {
+		p.Mounts = append(p.Mounts, sandbox.Mount{Source: s.Input, Target: "/workspace/input"})
+	}
+	driver := h.drivers["namespace"]
+	box, err := driver.Start(ctx, p)
+	if err != nil {
+		return upstream.Process{}, err
+	}
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	errR, errW := io.Pipe()
+	run, kill := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() {
+		f, err := box.Run(run, sandbox.Command{Argv: argv, Env: env, Stdin: inR, Stdout: outW, Stderr: errW, Serve: true})
+		if err == nil && f.Status != facts.OK {
+			err = fmt.Errorf("server %s ended: %s", s.Name, strings.Join(append([]string{string(f.Status)}, f.Warnings...), "; "))
+		}
+		for _, p := range []*io.PipeWriter{outW, errW} {
+			p.Close()
+		}
+		inR.Close()
+		ended <- errors.Join(err, box.Close())
+	}()
+	return upstream.Process{
+		Stdin: inW, Stdout: outR, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
+		Box: facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"},
+	}, nil
+}

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+	"waldo/internal/id"
+	"waldo/internal/runner"
+	"waldo/internal/sandbox"
+)
+
+// maxScript is how many bytes a script may have.
+const maxScript = 1 << 20
+
+// boxFlags are the flags of run and exec that say what the box may use.
+type boxFlags struct {
+	lang, isolation           string
+	cpu                       float64
+	memory, pids, files, disk int64
+	timeout                   time.Duration
+	output                    int64
+	workspace, input, servers string
+	hosts, env, secrets       []string
+	template                  string
+	file, code                string
+	seccomp, firejail         bool
+	allowNetwork, denyNetwork bool
+	quiet                     bool
+}
+
+func (b *boxFlags) add(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&b.isolation, "isolation", "auto", "`LEVEL`: auto, gvisor, namespace, confined, engine, pod or microvm; what cannot be had is refused")
+	f.Float64Var(&b.cpu, "cpu-seconds", 10, "CPU `SECONDS` of the whole process tree")
+	f.Int64Var(&b.memory, "memory-mb", 512, "memory of the whole tree in `MB`")
+	f.Int64Var(&b.pids, "pids", 64, "`N` processes and threads at a time")
+	f.Int64Var(&b.files, "files", 64, "`N` open files of one process")
+	f.Int64Var(&b.disk, "disk-mb", 256, "`MB` in each writable place")
+	f.DurationVar(&b.timeout, "timeout", 30*time.Second, "wall-clock `TIME`, as in 30s")
+	f.Int64Var(&b.output, "output-kb", 200, "`KB` kept of each of stdout and stderr")
+	f.StringVar(&b.workspace, "workspace", "", "keep /workspace in `DIR` instead of waldo's state")
+	f.StringVar(&b.input, "input", "", "show `DIR` read-only as /workspace/input")
+	f.StringSliceVar(&b.hosts, "allow-host", nil, "`HOST` that may be reached; refused until egress is built in")
+	f.StringVar(&b.servers, "servers-dir", "", "`DIR` of generated tools, as waldo gen writes them; shown read-only")
+	f.StringArrayVar(&b.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
+	f.StringSliceVar(&b.secrets, "secret", nil, "`NAME` of a secret for the box; refused until secrets are brokered")
+	f.StringVar(&b.template, "template", "host", "root filesystem `T`: host is this machine's /usr, read-only")
+	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls; always on, and cannot be switched off")
+	f.BoolVar(&b.firejail, "firejail", false, "accepted for old scripts; waldo's own box is stronger and always used")
+	f.BoolVar(&b.allowNetwork, "allow-network", false, "refused: name the hosts with --allow-host instead")
+	f.BoolVar(&b.denyNetwork, "disable-network", true, "no network; the default")
+	f.BoolVarP(&b.quiet, "quiet", "q", false, "do not print the usage report")
+}
+
+// limits returns what the flags ask for. A number that is not positive is refused.
+func (b *boxFlags) limits() (sandbox.Limits, error) {
+	l := sandbox.Limits{
+		Wall: b.timeout, CPU: time.Duration(b.cpu * float64(time.Second)), Memory: b.memory << 20, Pids: b.pids,
+		Files: b.files, Disk: b.disk << 20, Inodes: defaultLimits.Inodes, Output: b.output << 10,
+	}
+	for _, n := range []struct {
+		flag string
+		ok   bool
+	}{
+		{"--timeout", l.Wall > 0}, {"--cpu-seconds", l.CPU > 0}, {"--memory-mb", b.memory > 0 && b.memory < 1<<20}, {"--pids", b.pids > 0},
+		{"--files", b.files > 3}, {"--disk-mb", b.disk > 0 && b.disk < 1<<20}, {"--output-kb", b.output > 0 && b.output < 1<<20},
+	} {
+		if !n.ok {
+			return l, usage("a limit of zero would allow nothing, and there is no limit that allows everything", "%s is out of range", n.flag)
+		}
+	}
+	return l, nil
+}
+
+// refused returns an error for the flags that this build cannot keep to. None is ignored.
+func (b *boxFlags) refused() error {
+	switch {
+	case len(b.hosts) > 0:
+		return usage("run it without network, or reach the host through an MCP server", "--allow-host is not enforced by this build, so it is refused")
+	case b.allowNetwork:
+		return usage("name the hosts with --allow-host", "--allow-network would open every host; waldo has no such box")
+	case len(b.secrets) > 0:
+		return usage("keep the secret outside and reach its service through a tool", "--secret is not enforced by this build, so it is refused")
+	case b.template != "host":
+		return usage("leave --template out", "--template %s is not supported by this build", b.template)
+	case !b.seccomp:
+		return usage("leave --seccomp out", "system calls are always filtered")
+	case !b.denyNetwork:
+		return usage("name the hosts with --allow-host", "--disable-network=false would open every host; waldo has no such box")
+	case b.servers != "":
+		return usage("tools of configured servers are there as servers.NAME.TOOL without it", "--servers-dir is not supported by this build")
+	}
+	for _, kv := range b.env {
+		if k, _, ok := strings.Cut(kv, "="); !ok || k == "" {
+			return usage("write it as K=V", "--env %s has no =", kv)
+		}
+	}
+	return nil
+}
+
+// widen applies the flags to the built-in contracts. With a configuration there is none to widen:
+// its contracts stand, and flags only narrow.
+func (b *boxFlags) widen(cfg *contract.Config, l sandbox.Limits) {
+	for i := range cfg.Contracts {
+		c := &cfg.Contracts[i]
+		if !c.BuiltIn {
+			continue
+		}
+		c.Timeout = l.Wall
+		if b.isolation != "auto" {
+			c.Isolation = b.isolation
+		}
+	}
+}
+
+func newRun(g *global) *cobra.Command {
+	b := &boxFlags{}
+	c := &cobra.Command{
+		Use:   "run [flags] FILE | -c CODE",
+		Short: "Run agent-written code in a fresh sandbox, with tools through the bridge",
+		Long: "Runs Python, JavaScript, TypeScript or shell in a box of its own: no network, no files of this machine\n" +
+			"but /usr, limits on everything, nothing left behind. Prints its output, then what is known of the run.",
+		Example: "  waldo run agent.py\n  waldo run -c 'print(6*7)'\n  waldo run --lang javascript -c 'console.log(6*7)'\n  waldo run --timeout 5s --memory-mb 128 agent.py\n  waldo run --json -c 'print(1)'",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			name, code, err := b.script(c.InOrStdin(), args)
+			if err != nil {
+				return err
+			}
+			capability, field, err := language(b.lang, name)
+			if err != nil {
+				return err
+			}
+			return b.inBox(c, g, capability, map[string]any{field: code}, runner.Options{Name: filepath.Base(name)})
+		},
+	}
+	b.add(c)
+	c.Flags().StringVar(&b.lang, "lang", "", "`LANGUAGE`: python, javascript, typescript or shell (default: by the file's ending)")
+	c.Flags().StringVarP(&b.code, "code", "c", "", "run `CODE` instead of a file")
+	c.Flags().StringVar(&b.file, "file", "", "`FILE` to run, the same as giving it as argument; - is standard input")
+	return c
+}
+
+func newExec(g *global) *cobra.Command {
+	b := &boxFlags{}
+	c := &cobra.Command{
+		Use:     "exec [flags] -- CMD [ARG..]",
+		Short:   "Run any command in a fresh sandbox, with its own standard input and output",
+		Example: "  waldo exec -- ls -la /\n  waldo exec --input . -- grep -r needle /workspace/input\n  echo hello | waldo exec -- tr a-z A-Z",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			b.quiet = true
+			return b.inBox(c, g, "exec", map[string]any{"argv": args}, runner.Options{Stdin: c.InOrStdin(), NoTools: true})
+		},
+	}
+	b.add(c)
+	c.Flags().SetInterspersed(false)
+	return c
+}
+
+// script returns the name and the text of what to run.
+func (b *boxFlags) script(in io.Reader, args []string) (name, code string, err error) {
+	given := slices.DeleteFunc([]string{b.code, b.file, strings.Join(args, " ")}, func(s string) bool { return s == "" })
+	if len(given) != 1 || len(args) > 1 {
+		return "", "", usage("waldo run FILE, or waldo run -c CODE", "give one script: a file or -c")
+	}
+	if b.code != "" {
+		name, code = "-c", b.code
+	} else if name = given[0]; name == "-" {
+		text, err := io.ReadAll(io.LimitReader(in, maxScript+1))
+		if err != nil {
+			return "", "", usage("", "standard input: %v", err)
+		}
+		code = string(text)
+	} else {
+		info, err := os.Stat(name)
+		if err != nil {
+			return "", "", usage("give a file that is there and can be read", "%v", err)
+		}
+		if !info.Mode().IsRegular() {
+			return "", "", usage("give a file", "%s is not a regular file", name)
+		}
+		if info.Size() > maxScript {
+			return "", "", usage("keep data in a file and show it with --input", "%s has %d bytes; a script may have %d", name, info.Size(), maxScript)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return "", "", usage("give a file that can be read", "%v", err)
+		}
+		code = string(text)
+	}
+	if len(code) > maxScript {
+		return "", "", usage("keep data in a file and show it with --input", "the script is longer than %d bytes", maxScript)
+	}
+	return name, code, nil
+}
+
+// language returns the capability that runs a language and the argument its code goes into.
+func language(lang, name string) (call.Capability, string, error) {
+	if lang == "" {
+		lang = map[string]string{".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript", ".mts": "typescript", ".sh": "shell", ".bash": "shell"}[filepath.Ext(name)]
+		if lang == "" {
+			lang = "python"
+		}
+	}
+	switch strings.ToLower(lang) {
+	case "python", "py", "python3":
+		return "run_python", "code", nil
+	case "javascript", "js", "node":
+		return "run_javascript", "code", nil
+	case "typescript", "ts":
+		return "run_typescript", "code", nil
+	case "shell", "sh", "bash":
+		return "run_shell", "command", nil
+	}
+	return "", "", usage("python, javascript, typescript or shell", "--lang %s is no language that waldo runs", lang)
+}
+
+// inBox opens the house, makes the one call and shows what came of it.
+func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability, args any, o runner.Options) error {
+	if err := b.refused(); err != nil {
+		return err
+	}
+	limits, err := b.limits()
+	if err != nil {
+		return err
+	}
+	if b.input != "" {
+		if info, err := os.Stat(b.input); err != nil || !info.IsDir() {
+			return usage("give a folder that is there", "--input %s is not a folder", b.input)
+		}
+		if b.input, err = filepath.Abs(b.input); err != nil {
+			return err
+		}
+	}
+	s := settings{limits: mostLimits, keep: b.workspace, patience: time.Minute}
+	if path, _ := configFile(g.config); path == "" {
+		s.cfg = contract.Default()
+		b.widen(s.cfg, limits)
+	}
+	h, err := openHouse(c.Context(), g, s)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	o.Limits, o.Input, o.Env, o.Isolation = limits, b.input, b.env, b.isolation
+	var flush func()
+	if !g.json {
+		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr())
+	}
+	r, err := h.once(c.Context(), capability, args, &o)
+	if flush != nil {
+		flush()
+	}
+	if err != nil {
+		return err
+	}
+	return b.show(c, g, r)
+}
+
+// through returns writers that hide secrets in what a run prints, and a function to flush them.
+func (h *house) through(out, errw io.Writer) (io.Writer, io.Writer, func()) {
+	so, se := h.redact.Stream(out), h.redact.Stream(errw)
+	return so, se, func() { so.Close(); se.Close() }
+}
+
+// once makes one call in a session of its own.
+func (h *house) once(ctx context.Context, capability call.Capability, args any, o *runner.Options) (call.Result, error) {
+	a, err := call.ArgsOf(args)
+	if err != nil {
+		return call.Result{}, usage("", "%v", err)
+	}
+	n, err := h.open()
+	if err != nil {
+		return call.Result{}, err
+	}
+	defer h.sessions.Close(n.ID)
+	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal, Door: "cli", At: time.Now()}
+	if o != nil {
+		defer h.runner.Prepare(c.ID, *o)()
+	}
+	return h.broker.Call(ctx, c)
+}
+
+// show prints the facts and turns the result into an exit code.
+func (b *boxFlags) show(c *cobra.Command, g *global, r call.Result) error {
+	if g.json {
+		if err := printJSON(c.OutOrStdout(), r.Facts); err != nil {
+			return err
+		}
+	} else if r.Facts.Sandbox.ID != "" && !b.quiet {
+		w := c.ErrOrStderr()
+		fmt.Fprintf(w, "\n%s%s", runner.Report(r.Facts), artifacts(r.Facts))
+		fmt.Fprintf(w, "Decision: %s\n", r.DecisionID)
+	} else if !b.quiet || r.Facts.Limit != nil || len(r.Facts.Warnings) > 0 {
+		for _, warning := range r.Facts.Warnings {
+			fmt.Fprintf(c.ErrOrStderr(), "waldo: %s\n", warning)
+		}
+	}
+	return outcome(r)
+}
+
+func artifacts(f facts.Facts) string {
+	if len(f.Files.Artifacts) == 0 {
+		return ""
+	}
+	return "Kept: " + strings.Join(f.Files.Artifacts, ", ") + "\n"
+}
+
+// outcome turns a result into an error that carries the exit code of INTERFACE: that of the
+// command it ran where one ran, else why none did.
+func outcome(r call.Result) error {
+	f := r.Facts
+	switch f.Status {
+	case facts.OK:
+		return nil
+	case facts.Denied:
+		return &exit{code: deniedCode(r.Why), text: "refused: " + reasons(r.Why), hint: "waldo explain " + r.DecisionID}
+	case facts.Waiting:
+		return &exit{code: exitWaiting, text: "waiting for a human: " + r.ApprovalID, hint: "waldo approve " + r.ApprovalID + ", then ask again"}
+	case facts.Timeout:
+		return &exit{code: exitTimeout, text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
+	case facts.OOM:
+		return &exit{code: exitOOM, text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
+	case facts.Cancelled:
+		return &exit{code: 130, text: "cancelled"}
+	}
+	if f.ExitCode != nil {
+		return &exit{code: *f.ExitCode}
+	}
+	if f.Signal != nil {
+		return &exit{code: 128 + signalNumber(*f.Signal), text: "killed by " + *f.Signal}
+	}
+	return &exit{code: exitFailed, text: "the run failed: " + strings.Join(append(f.Warnings, reasons(r.Why)), "; ")}
+}
+
+// deniedCode tells a human's no from a contract's.
+func deniedCode(why []call.Reason) int {
+	for _, r := range why {
+		if strings.HasPrefix(r.Code, "approval.") && r.Code != "approval.always" && r.Code != "approval.condition" {
+			return exitWaiting
+		}
+	}
+	return exitDenied
+}
+
+// reasons says why in one line: each reason's code, words and place.
+func reasons(why []call.Reason) string {
+	parts := make([]string, 0, len(why))
+	for _, r := range why {
+		s := r.Code
+		if r.Text != "" {
+			s += " (" + r.Text + ")"
+		}
+		if r.File != "" && r.Line > 0 {
+			s += fmt.Sprintf(" at %s:%d", r.File, r.Line)
+		}
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func printJSON(w io.Writer, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}

@@ -126,7 +126,7 @@ func class(v ref.Val) ref.Type {
 	return v.Type()
 }
 
-// equal compares two values of one class, or anything with null. Whole numbers beyond 2^53 cannot
+// equal compares two values of one class, or anything with null. Whole numbers from 2^53 on cannot
 // be told apart once JSON is decoded, and so cannot be compared.
 func equal(a, b ref.Val) ref.Val {
 	if a == types.NullValue || b == types.NullValue {
@@ -136,14 +136,14 @@ func equal(a, b ref.Val) ref.Val {
 		return types.NewErr("%s and %s cannot be compared", a.Type().TypeName(), b.Type().TypeName())
 	}
 	if vague(a) || vague(b) {
-		return types.NewErr("a number beyond 2^53 cannot be compared exactly")
+		return types.NewErr("a number from 2^53 on cannot be compared exactly")
 	}
 	return types.Equal(a, b)
 }
 
 func vague(v ref.Val) bool {
 	d, ok := v.(types.Double)
-	return ok && math.Abs(float64(d)) > 1<<53
+	return ok && math.Abs(float64(d)) >= 1<<53
 }
 
 // contains looks for an element in a list or a key in a map. It cannot tell where a list has

@@ -40,7 +40,8 @@ type Tmpfs struct {
 	Target string
 	Bytes  int64
 	Inodes int64
-	Export bool // what is left in it at the end may be copied out with Box.Export
+	Export bool   // what is left in it at the end may be copied out with Box.Export
+	Seed   string // a folder of the host whose files are copied in before the first command; empty: none
 }
 
 // Network is what a box may reach. The zero value is a loopback interface of its own and no other.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/landlock"
@@ -94,6 +93,9 @@ func refuse(p sandbox.Profile) error {
 			return err
 		}
 	}
+	if len(p.Tmpfs) >= maxPlaces {
+		return fmt.Errorf("namespace: %d writable places; at most %d", len(p.Tmpfs), maxPlaces-1)
+	}
 	for _, t := range p.Tmpfs {
 		if t.Bytes <= 0 || t.Inodes <= 0 {
 			return fmt.Errorf("namespace: tmpfs %s: bytes and inodes must be above zero", t.Target)
@@ -148,11 +150,33 @@ func (b *box) prepare(machine *os.File) error {
 	if b.stage, err = start(machine, b.uid, b.gid, files, &s.list); err != nil {
 		return err
 	}
+	b.init = b.stage.init
 	if err := b.join(); err != nil {
 		return err
 	}
-	_, _ = b.stage.ctl.Write([]byte{1}) // a box that is gone has left its reason behind
-	return b.stage.ready(&s.list, func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
+	return b.stage.ready(&s.list, func(files []*os.File) error { return b.fill(s.writable, files) }, func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
+}
+
+// fill takes hold of the writable places and puts into them what they start with.
+func (b *box) fill(targets []string, files []*os.File) error {
+	if len(files) != len(targets) {
+		return fmt.Errorf("namespace: the box sent %d places, not %d", len(files), len(targets))
+	}
+	for i, t := range targets {
+		p := place{Tmpfs: sandbox.Tmpfs{Target: t}, dir: files[i]}
+		for _, own := range b.profile.Tmpfs {
+			if own.Target == t {
+				p.Tmpfs = own
+			}
+		}
+		b.places = append(b.places, p)
+	}
+	for _, p := range b.places {
+		if err := p.seed(b.uid, b.gid); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // join puts PID 1, and with it all that it will start, into the box's cgroups.
@@ -169,6 +193,7 @@ func (b *box) join() error {
 	return nil
 }
 
-var _ sandbox.Box = (*box)(nil)
-var _ sandbox.Driver = (*Driver)(nil)
-var _ = facts.New
+var (
+	_ sandbox.Box    = (*box)(nil)
+	_ sandbox.Driver = (*Driver)(nil)
+)

@@ -5,6 +5,7 @@ package namespace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,63 +14,130 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/facts"
+	"waldo/internal/sandbox/cgroup"
 )
 
-// facts says what is known of the run. A record that is zero means that PID 1 was killed before
-// it could report: by waldo, or by the kernel for memory.
-func (r *run) facts(ctx context.Context, rec record, notRun error, wall time.Duration) facts.Facts {
-	f := facts.New()
+// ending is how a command ended. The zero ending: PID 1 was killed before it could report, by
+// waldo or by the kernel for memory.
+type ending struct {
+	reported bool
+	status   syscall.WaitStatus
+	usage    unix.Rusage // of all processes that were reaped, with those of earlier commands
+	notRun   error       // why the command could not be executed
+}
+
+// facts says what is known of the run.
+func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Facts {
 	b, l := r.box, r.box.profile.Limits
+	used := b.group.Usage()
+	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
-	f.Warnings = slices.Clone(b.warnings)
 	f.Stdout, f.Stderr = text(r.out.kept), text(r.err.kept)
 	f.Truncated = facts.Truncated{Stdout: r.out.truncated(), Stderr: r.err.truncated()}
-	u := b.group.Usage()
-	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(u.CPU - r.before.CPU), MemoryPeak: u.MemoryPeak, PidsPeak: max(u.PidsPeak-1, 1), OutputBytes: r.out.total + r.err.total}
-	if rec.kind == recExit {
-		r.exit(&f, syscall.WaitStatus(rec.b), notRun)
-	} else {
-		signal := "SIGKILL"
-		f.Signal = &signal
+	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(r.cpu(e, used)), MemoryPeak: used.MemoryPeak,
+		PidsPeak: max(used.PidsPeak-1, r.sampled.pids, 1), OutputBytes: r.out.total + r.err.total}
+	if !b.host.Memory() {
+		f.Usage.MemoryPeak = max(r.sampled.memory, e.usage.Maxrss<<10)
 	}
-	f.OOMKilled = u.OOMKills > r.before.OOMKills
-	f.Limit = r.ended.Load()
+	r.exit(&f, e)
+	full := r.disk(&f)
+	f.OOMKilled = used.OOMKills > r.before.OOMKills
+	f.Limit = r.limit(&f, e, used, full)
 	f.TimedOut = f.Limit != nil && (*f.Limit == facts.LimitWall || *f.Limit == facts.LimitCPU)
-	if f.Limit == nil && f.OOMKilled {
-		f.Limit = ptr(facts.LimitMemory)
+	f.Status = status(&f, !e.reported && ctx.Err() != nil)
+	f.Warnings = append(slices.Clone(b.warnings), f.Warnings...)
+	if n := used.PidsDenied - r.before.PidsDenied; n > 0 && f.Limit == nil {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%d new processes or threads were refused at the limit of %d", n, l.Pids))
 	}
-	if f.Limit == nil && u.PidsDenied > r.before.PidsDenied {
-		f.Limit = ptr(facts.LimitPids)
-	}
-	f.Status = status(&f, ctx.Err() != nil && r.killed.Load())
 	return f
 }
 
-func (r *run) exit(f *facts.Facts, ws syscall.WaitStatus, notRun error) {
+// cpu returns the processor time of the whole tree: the cgroup's count, else the largest of what
+// PID 1 reaped and what was seen in /proc.
+func (r *run) cpu(e ending, used cgroup.Usage) time.Duration {
+	if r.box.host.Times() {
+		return used.CPU - r.before.CPU
+	}
+	total := time.Duration(e.usage.Utime.Nano() + e.usage.Stime.Nano())
+	reaped := total - r.box.spent
+	r.box.spent = max(r.box.spent, total)
+	return max(reaped, r.sampled.cpu)
+}
+
+// exit fills in how the process ended.
+func (r *run) exit(f *facts.Facts, e ending) {
 	switch {
-	case notRun != nil:
+	case e.notRun != nil:
 		f.ExitCode = ptr(126)
-		if errors.Is(notRun, unix.ENOENT) || errors.Is(notRun, unix.ENOTDIR) {
+		if errors.Is(e.notRun, unix.ENOENT) || errors.Is(e.notRun, unix.ENOTDIR) {
 			f.ExitCode = ptr(127)
 		}
-		f.Stderr += "waldo: " + notRun.Error() + "\n"
-	case ws.Signaled():
-		f.Signal = ptr(unix.SignalName(ws.Signal()))
+		f.Stderr += "waldo: " + e.notRun.Error() + "\n"
+	case !e.reported:
+		f.Signal = ptr("SIGKILL")
+	case e.status.Signaled():
+		f.Signal = ptr(signalName(e.status.Signal()))
 	default:
-		f.ExitCode = ptr(ws.ExitStatus())
+		f.ExitCode = ptr(e.status.ExitStatus())
 	}
+}
+
+func signalName(s syscall.Signal) string {
+	if n := unix.SignalName(s); n != "" {
+		return n
+	}
+	return fmt.Sprintf("SIG%d", int(s)) // a real-time signal
+}
+
+// disk fills in what is in the writable places, and reports whether one of them is full.
+func (r *run) disk(f *facts.Facts) bool {
+	anyFull := false
+	for _, p := range r.box.places {
+		n, full := p.used()
+		f.Usage.DiskBytes += n
+		anyFull = anyFull || full
+	}
+	after := r.box.look()
+	for at, s := range after.files {
+		if r.state.files[at] != s {
+			f.Files.Written = append(f.Files.Written, at)
+		}
+	}
+	slices.Sort(f.Files.Written)
+	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
+	f.Warnings = append(f.Warnings, after.odd...)
+	return anyFull
+}
+
+// limit names the limit that ended the run: one that waldo ended it for, or one that the kernel
+// held it to and that it did not get over.
+func (r *run) limit(f *facts.Facts, e ending, used cgroup.Usage, full bool) *facts.Limit {
+	bad := f.ExitCode == nil || *f.ExitCode != 0
+	switch {
+	case r.ended.Load() != nil && !e.reported:
+		return r.ended.Load()
+	case f.OOMKilled && bad:
+		return ptr(facts.LimitMemory)
+	case e.reported && e.status.Signal() == syscall.SIGKILL && f.Usage.CPUMS >= ms(r.box.profile.Limits.CPU):
+		return ptr(facts.LimitCPU) // RLIMIT_CPU was faster than we
+	case used.PidsDenied > r.before.PidsDenied && bad:
+		return ptr(facts.LimitPids)
+	case full && bad:
+		return ptr(facts.LimitDisk)
+	}
+	return nil
 }
 
 func status(f *facts.Facts, cancelled bool) facts.Status {
 	switch {
 	case f.TimedOut:
 		return facts.Timeout
-	case f.OOMKilled:
+	case f.Limit != nil && *f.Limit == facts.LimitMemory:
 		return facts.OOM
-	case cancelled:
+	case cancelled && f.Limit == nil:
 		return facts.Cancelled
-	case f.ExitCode != nil && *f.ExitCode == 0 && (f.Limit == nil || *f.Limit != facts.LimitOutput):
+	case f.ExitCode != nil && *f.ExitCode == 0:
 		return facts.OK
 	}
 	return facts.Failed

@@ -34,7 +34,7 @@ func job(c sandbox.Command, limits []rlimit) *list {
 	if dir == "" {
 		dir = "/workspace"
 	}
-	l.call("enter "+dir, unix.SYS_CHDIR, dir)
+	l.call(enter+dir, unix.SYS_CHDIR, dir)
 	for _, r := range limits {
 		b := binary.LittleEndian.AppendUint64(nil, r.soft)
 		b = binary.LittleEndian.AppendUint64(b, r.hard)
@@ -46,9 +46,7 @@ func job(c sandbox.Command, limits []rlimit) *list {
 		l.steps[i].fail = to(i + 1)
 		l.call("report", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
 	}
-	none := l.structure(num(recNotRun), num(0), num(0), num(0))
-	l.bytes(make([]byte, recordSize-32))
-	l.call("report that none ran", unix.SYS_WRITE, reportFD, none, recordSize)
+	l.call("report that none ran", unix.SYS_WRITE, reportFD, l.record(recNotRun), recordSize)
 	end := l.call("end", unix.SYS_EXIT_GROUP, 127)
 	l.steps[end].next = to(end)
 	l.die = to(len(l.steps))
@@ -57,8 +55,11 @@ func job(c sandbox.Command, limits []rlimit) *list {
 	return l
 }
 
-// execve starts the name of the steps that try to become the command.
-const execve = "execve "
+// What the names of the steps start with whose failure is the command's and not waldo's.
+const (
+	execve = "execve "
+	enter  = "enter "
+)
 
 // candidates returns the paths that the command may have, in the order of PATH.
 func candidates(c sandbox.Command) []string {

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -43,7 +42,12 @@ const patience = 10 * time.Second
 type stage struct {
 	ctl  *os.File
 	init *os.Process
+
+	files []*os.File // received and not yet taken
 }
+
+// maxPlaces is how many writable places a box may have.
+const maxPlaces = 32
 
 // start starts a machine as the user, hands it a program and waits until PID 1 of the box is
 // there. Files go to the machine as descriptors from 4 on, in place of a nil /dev/null.
@@ -114,8 +118,9 @@ func (s *stage) begin(l *list) error {
 	return err
 }
 
-// ready waits until the box is prepared. Failures of optional steps go to lost.
-func (s *stage) ready(l *list, lost func(error)) error {
+// ready waits until the box is prepared. The descriptors of its writable places go to places,
+// failures of optional steps to lost.
+func (s *stage) ready(l *list, places func([]*os.File) error, lost func(error)) error {
 	_ = s.ctl.SetDeadline(time.Now().Add(patience))
 	defer func() { _ = s.ctl.SetDeadline(time.Time{}) }()
 	for {
@@ -123,8 +128,17 @@ func (s *stage) ready(l *list, lost func(error)) error {
 		if err != nil {
 			return err
 		}
-		if r.kind == recReady {
+		switch r.kind {
+		case recReady:
 			return nil
+		case recPlaces:
+			files := s.files
+			s.files = nil
+			if err := places(files); err != nil {
+				return err
+			}
+			_, _ = s.ctl.Write([]byte{1}) // a box that is gone has left its reason behind
+			continue
 		}
 		i, ok := l.index(r, programBase)
 		if !ok || l.steps[i].fail.index != i+1 || l.steps[i+1].name != "note" {
@@ -146,18 +160,53 @@ func (s *stage) send(b []byte) error {
 // errGone is what receive says when the box has ended without a word.
 var errGone = errors.New("namespace: the box has ended")
 
+// receive reads one record; descriptors that come with it go to s.files.
 func (s *stage) receive() (record, error) {
-	b := make([]byte, recordSize)
-	if _, err := io.ReadFull(s.ctl, b); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) {
-		return record{}, errGone
-	} else if err != nil {
-		return record{}, fmt.Errorf("namespace: from the box: %w", err)
+	conn, err := s.ctl.SyscallConn()
+	if err != nil {
+		return record{}, err
+	}
+	b, oob := make([]byte, recordSize), make([]byte, unix.CmsgSpace(4*maxPlaces))
+	for got := 0; got < len(b); {
+		var n, oobn int
+		rerr := conn.Read(func(fd uintptr) bool {
+			n, oobn, _, _, err = unix.Recvmsg(int(fd), b[got:], oob, unix.MSG_CMSG_CLOEXEC)
+			return err != unix.EAGAIN
+		})
+		if rerr == nil && (err == unix.ECONNRESET || err == nil && n == 0) {
+			return record{}, errGone
+		}
+		if err := errors.Join(rerr, err); err != nil {
+			return record{}, fmt.Errorf("namespace: from the box: %w", err)
+		}
+		got += n
+		s.keep(oob[:oobn])
 	}
 	return parseRecord(b)
 }
 
+// keep takes the descriptors out of a control message.
+func (s *stage) keep(oob []byte) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return
+	}
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			s.files = append(s.files, os.NewFile(uintptr(fd), "place"))
+		}
+	}
+}
+
 // close ends the box and waits until everything in it is dead.
 func (s *stage) close() error {
+	for _, f := range s.files {
+		f.Close()
+	}
 	if s.init != nil {
 		_ = s.init.Kill()
 		_, _ = s.init.Wait()

@@ -38,6 +38,7 @@ const recordSize = 4*8 + int(unsafe.Sizeof(unix.Rusage{}))
 const (
 	recFailed = iota + 1 // a step failed: its address, its errno
 	recPID               // PID 1 of the box was made: its number for waldo
+	recPlaces            // with it come descriptors of the writable places
 	recReady             // the box is prepared
 	recNotRun            // the command could not be executed, for the failures reported before
 	recExit              // the command ended: 0, status, usage of all that ended

@@ -60,6 +60,7 @@ func (s *setup) makeRoot() error {
 	if err := s.places(made); err != nil {
 		return err
 	}
+	s.sendPlaces(s.writable)
 
 	s.call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
 	s.call("rmdir /old", unix.SYS_UNLINKAT, atCWD, old, unix.AT_REMOVEDIR)
@@ -181,6 +182,7 @@ func (s *setup) tmpfs(made map[string]bool, t sandbox.Tmpfs) {
 	}
 	s.mkdir(made, t.Target)
 	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=%s", t.Bytes, t.Inodes, mode)
+	s.writable = append(s.writable, t.Target)
 	s.call("mount "+t.Target, unix.SYS_MOUNT, "tmpfs", t.Target, "tmpfs", quiet, options)
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,12 +27,14 @@ type box struct {
 	profile  sandbox.Profile
 	host     *cgroup.Host
 	group    *cgroup.Group
-	stage    *stage
+	stage    *stage      // nil: the box is over
+	init     *os.Process // its PID 1
 	uid, gid int
 	warnings []string
+	places   []place
 
 	running sync.Mutex
-	usage   unix.Rusage // of the commands before
+	spent   time.Duration // processor time of the commands before, where no cgroup counts it
 }
 
 // run is one command on its way.
@@ -43,9 +46,9 @@ type run struct {
 	before   cgroup.Usage
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
-	kill     func()
 	out, err *stream
-	written  atomic.Int64
+	state    state // of the exported places before
+	sampled  sample
 }
 
 // Run runs one command. After a run that was ended by force the box is over.
@@ -55,13 +58,10 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if len(c.Argv) == 0 {
 		return facts.Facts{}, fmt.Errorf("namespace: no command to run")
 	}
-	if b.stage == nil || b.stage.init == nil {
+	if b.stage == nil {
 		return facts.Facts{}, errGone
 	}
-	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage()}
-	var once sync.Once
-	init := b.stage.init
-	r.kill = func() { once.Do(func() { r.killed.Store(true); _ = init.Kill() }) }
+	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage(), state: b.look()}
 	return r.run(ctx)
 }
 
@@ -70,22 +70,20 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	r.job = job(r.command, rlimits(b.profile.Limits, b.host.Memory()))
 	finish, err := r.begin()
 	if err != nil {
-		_ = b.end()
-		return facts.Facts{}, err
+		return facts.Facts{}, errors.Join(err, b.end())
 	}
 	stop := r.watch(ctx)
-	rec, notRun, err := r.wait()
+	e, err := r.wait()
 	stop()
 	wall := time.Since(r.began)
-	if errors.Is(err, errGone) {
-		err = b.end()
+	if err != nil || r.killed.Load() {
+		err = errors.Join(err, b.end())
 	}
 	finish()
 	if err != nil {
-		_ = b.end()
 		return facts.Facts{}, err
 	}
-	return r.facts(ctx, rec, notRun, wall), nil
+	return r.facts(ctx, e, wall), nil
 }
 
 // begin connects the streams and sends the job. What it returns waits for the streams' ends; by
@@ -145,38 +143,39 @@ func (s *stage) sendJob(fds []int, program []byte) error {
 	return s.send(program)
 }
 
-// wait reads what PID 1 reports until the end. What kept the command from running is in notRun.
-// errGone means that the box has ended.
-func (r *run) wait() (rec record, notRun error, err error) {
+// wait reads what PID 1 reports until the end. A box that has ended without a word gives the zero
+// ending, and is over.
+func (r *run) wait() (ending, error) {
+	var e ending
 	var worst error
 	for {
-		rec, err = r.box.stage.receive()
+		rec, err := r.box.stage.receive()
 		switch {
-		case err != nil || rec.kind == recExit:
-			return rec, notRun, err
+		case errors.Is(err, errGone):
+			r.killed.Store(true)
+			return ending{}, nil
+		case err != nil:
+			return e, err
+		case rec.kind == recExit:
+			e.reported, e.status, e.usage = true, syscall.WaitStatus(rec.b), rec.usage
+			return e, nil
 		case rec.kind == recNotRun:
-			notRun = worst
+			e.notRun = worst
 			continue
 		}
 		i, ok := r.job.index(rec, jobBase)
 		if !ok {
-			return rec, nil, r.job.failure(rec, jobBase)
+			return e, r.job.failure(rec, jobBase)
 		}
-		name, tried := strings.CutPrefix(r.job.steps[i].name, execve)
-		if enter, ok := strings.CutPrefix(r.job.steps[i].name, "enter "); ok {
-			return r.notEntered(enter, unix.Errno(rec.b))
+		name, what := r.job.steps[i].name, unix.Errno(rec.b)
+		if file, ok := strings.CutPrefix(name, execve); ok {
+			worst = worse(worst, &os.PathError{Op: "execute", Path: file, Err: what})
+		} else if dir, ok := strings.CutPrefix(name, enter); ok {
+			e.notRun = &os.PathError{Op: "enter", Path: dir, Err: what}
+		} else {
+			return e, r.job.failure(rec, jobBase)
 		}
-		if !tried {
-			return rec, nil, r.job.failure(rec, jobBase)
-		}
-		worst = worse(worst, &os.PathError{Op: "execute", Path: name, Err: unix.Errno(rec.b)})
 	}
-}
-
-// notEntered waits for the end of a command whose folder is not there.
-func (r *run) notEntered(dir string, e unix.Errno) (record, error, error) {
-	rec, err := r.box.stage.receive()
-	return rec, &os.PathError{Op: "enter", Path: dir, Err: e}, err
 }
 
 // worse returns the more telling of two failures to execute: that a file is not there says least.
@@ -189,11 +188,10 @@ func worse(a, b error) error {
 
 // watch ends the run at its limits. The function that it returns ends the watching.
 func (r *run) watch(ctx context.Context) func() {
-	l := r.box.profile.Limits
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		wall := time.NewTimer(l.Wall - time.Since(r.began))
+		wall := time.NewTimer(r.box.profile.Limits.Wall - time.Since(r.began))
 		defer wall.Stop()
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
@@ -208,14 +206,39 @@ func (r *run) watch(ctx context.Context) func() {
 				r.end(facts.LimitWall)
 				return
 			case <-tick.C:
-				if r.box.group.Usage().CPU-r.before.CPU > l.CPU {
-					r.end(facts.LimitCPU)
-					return
-				}
+				r.measure()
 			}
 		}
 	})
 	return func() { close(done); wg.Wait() }
+}
+
+// measure ends the run when the whole tree has used more than it may. What no cgroup bounds is
+// added up from /proc, which sees less: what came and went between two looks.
+func (r *run) measure() {
+	l := r.box.profile.Limits
+	cpu := r.box.group.Usage().CPU - r.before.CPU
+	if !r.box.host.Times() || !r.box.host.Memory() {
+		s := treeOf(r.box.init.Pid)
+		r.sampled.memory = max(r.sampled.memory, s.memory)
+		r.sampled.pids = max(r.sampled.pids, s.pids)
+		r.sampled.cpu = max(r.sampled.cpu, s.cpu-r.box.spent)
+		if !r.box.host.Times() {
+			cpu = r.sampled.cpu
+		}
+		if !r.box.host.Memory() && s.memory > l.Memory {
+			r.end(facts.LimitMemory)
+		}
+	}
+	if cpu > l.CPU {
+		r.end(facts.LimitCPU)
+	}
+}
+
+// kill ends the box by its PID 1, and with it everything in it.
+func (r *run) kill() {
+	r.killed.Store(true)
+	_ = r.box.init.Kill()
 }
 
 // end ends the run for a limit. The first limit counts.
@@ -239,9 +262,18 @@ func (b *box) end() error {
 	return err
 }
 
-// Close ends everything in the box and removes its cgroup.
+// Close ends everything in the box, also a command that runs, and removes its cgroup.
 func (b *box) Close() error {
+	if b.init != nil {
+		_ = b.init.Kill()
+	}
+	b.running.Lock()
+	defer b.running.Unlock()
 	err := b.end()
+	for _, p := range b.places {
+		p.dir.Close()
+	}
+	b.places = nil
 	if b.group != nil {
 		err = errors.Join(err, b.group.Close())
 	}

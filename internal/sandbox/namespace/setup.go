@@ -24,10 +24,11 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 type setup struct {
 	list
 	profile  sandbox.Profile
-	uid, gid int    // outside
-	filter   []byte // seccomp, in the kernel's layout
-	landlock bool   // a ruleset is at landlockFD
-	free     int    // the lowest free descriptor while the box is being prepared
+	uid, gid int      // outside
+	filter   []byte   // seccomp, in the kernel's layout
+	landlock bool     // a ruleset is at landlockFD
+	writable []string // the writable places, in the order in which they are made
+	free     int      // the lowest free descriptor while the box is being prepared
 }
 
 // build returns the program: a process that makes PID 1 of the box in namespaces of its own, and
@@ -61,8 +62,7 @@ const userNSHint = `the kernel refuses user namespaces here: on Ubuntu 23.10 and
 func (s *setup) makeInit() {
 	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
-	rec := s.structure(num(recPID), num(0), num(0), num(0))
-	s.bytes(make([]byte, recordSize-32))
+	rec := s.record(recPID)
 	clone := s.call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
 	s.hint(userNSHint)
 	s.steps[clone].store = value{kind: inData, n: rec.n + 8}
@@ -88,6 +88,21 @@ func (s *setup) write(path, content string, flags int) {
 		s.call("write "+path, unix.SYS_WRITE, s.free, []byte(content), len(content))
 	}
 	s.call("close "+path, unix.SYS_CLOSE, s.free)
+}
+
+// sendPlaces appends the sending of a descriptor of each writable place to waldo.
+func (s *setup) sendPlaces(targets []string) {
+	control := binary.LittleEndian.AppendUint64(nil, uint64(16+4*len(targets))) // struct cmsghdr
+	control = binary.LittleEndian.AppendUint32(control, unix.SOL_SOCKET)
+	control = binary.LittleEndian.AppendUint32(control, unix.SCM_RIGHTS)
+	for i, t := range targets {
+		s.call("open "+t, unix.SYS_OPENAT, atCWD, t, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		control = binary.LittleEndian.AppendUint32(control, uint32(s.free+i))
+	}
+	iov := s.structure(s.record(recPlaces), num(recordSize))
+	head := s.structure(num(0), num(0), iov, num(1), s.bytes(control), num(len(control)), num(0)) // struct msghdr
+	s.call("send the places", unix.SYS_SENDMSG, ctlFD, head, 0)
+	s.call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
 // isolate appends what takes PID 1 from the powers it had over its namespaces to none.
@@ -130,15 +145,10 @@ const (
 // serve appends the life of PID 1: take a command, start it, reap whatever ends until it ends,
 // kill the rest, report. It ends when waldo's end of the socket is closed.
 func (s *setup) serve() {
-	record := func(kind uint64) value {
-		rec := s.structure(num(kind), num(0), num(0), num(0))
-		s.bytes(make([]byte, recordSize-32))
-		return rec
-	}
 	within := func(v value, off uint64) value { return value{kind: inData, n: v.n + off} }
-	exit, child := record(recExit), s.structure(num(0))
+	exit, child := s.record(recExit), s.structure(num(0))
 
-	s.call("report ready", unix.SYS_WRITE, ctlFD, record(recReady), recordSize)
+	s.call("report ready", unix.SYS_WRITE, ctlFD, s.record(recReady), recordSize)
 	take := len(s.steps)
 	gone := at(dieAddr + stepSize)
 	s.takeDescriptors(gone)

@@ -147,6 +147,13 @@ func (l *list) structure(v ...value) value {
 	return at
 }
 
+// record puts an empty record of a kind into the data.
+func (l *list) record(kind uint64) value {
+	rec := l.structure(num(kind), num(0), num(0), num(0))
+	l.bytes(make([]byte, recordSize-32))
+	return rec
+}
+
 // word is 8 bytes of the data that hold an address, which is known when the list is linked.
 type word struct {
 	at    int

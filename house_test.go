@@ -45,17 +45,19 @@ var plan = map[string][]string{
 	"internal/broker": with(values, "internal/policy", "internal/approval", "internal/grant"),
 
 	// the doors parse, limit and bind to a session; they know no worker
-	"internal/catalogue": values,
-	"internal/gateway":   with(values, "internal/catalogue"),
+	"internal/catalogue": with(values, "internal/schema"),
+	"internal/gateway":   with(values, "internal/catalogue", "internal/jsonrpc", "internal/schema"),
 	"internal/bridge":    with(values, "internal/catalogue"),
 	"internal/control":   values,
 
 	// the workers redeem a grant and act
 	"internal/tool":     with(values, "internal/grant", "internal/policy"),
-	"internal/upstream": with(values, "internal/grant", "internal/policy"),
+	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/jsonrpc"),
 	"internal/runner":   with(values, "internal/grant", "internal/policy", "internal/sandbox", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
+	"internal/jsonrpc":           {"internal/wire"}, // newline-delimited JSON-RPC, for whoever speaks it
+	"internal/schema":            {"internal/wire"}, // JSON Schema within a budget
 	"internal/store":             nil,
 	"internal/workspace":         {"internal/id"},
 	"internal/guest":             nil,
@@ -70,7 +72,7 @@ var plan = map[string][]string{
 	"cmd/waldo-gvisor":            {"internal/sandbox/gvisor/job"},
 
 	// the example that the demo talks to
-	"internal/demo/helpdesk": nil,
+	"internal/demo/helpdesk": {"internal/jsonrpc"},
 }
 
 // anywhere may import every room: main lists the rooms, and tests live outside the house.

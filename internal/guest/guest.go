@@ -37,6 +37,9 @@ var nodeBoot string
 //go:embed javascript/waldo.js
 var nodeRuntime string
 
+//go:embed javascript/strip.min.js
+var nodeStrip string
+
 // Script is a script as it was given.
 type Script struct {
 	Lang    Lang
@@ -70,6 +73,7 @@ func (s Script) Command() (argv []string, head io.Reader, err error) {
 		argv = []string{"--no-warnings", "--experimental-vm-modules", "-e", nodeBoot}
 	case TypeScript:
 		argv = []string{"--no-warnings", "--experimental-vm-modules", "-e", nodeBoot, "typescript"}
+		runtime += "\x00" + nodeStrip
 	default:
 		return nil, nil, fmt.Errorf("language %q: there are python, javascript and typescript", s.Lang)
 	}

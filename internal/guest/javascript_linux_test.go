@@ -75,3 +75,37 @@ func TestJavaScriptErrorsShowTheScriptAlone(t *testing.T) {
 	}
 	same(t, run(t, nil, js("try { await crm.get() } catch (e) { console.log(e.message) }"), ""), 0, "this run has no tools")
 }
+
+func TestTypeScript(t *testing.T) {
+	for _, row := range []struct {
+		why, code, want string
+		exit            int
+	}{
+		{"types go", "interface P { n: number }\nconst p: P = { n: 1 };\nfunction f<T>(x: T): T { return x }\nconsole.log(f<number>(p!.n) satisfies number)", "1", 0},
+		{"enums and parameter properties work", "enum E { A = 1, B }\nclass C { constructor(private x: E) {} get() { return this.x } }\nconsole.log(new C(E.B).get())", "2", 0},
+		{"a module works, and imports of types alone go", "import type { X } from 'nowhere';\nimport { Y } from 'nowhere';\nimport { join } from 'path';\nconst y: Y = 1;\nconsole.log(join('a', 'b'))", "a/b", 0},
+		{"tools are there", "const r = await crm.get({ id: 7 } as const);\nconsole.log(r.title as string)", "Ada", 0},
+		{"a syntax error is exit 1", "const x: = 1", "", 1},
+		{"await at the top of a typed script", "const n: number = await Promise.resolve(2); console.log(n)", "2", 0},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			s := js(row.code)
+			s.Lang, s.Name = guest.TypeScript, "agent.ts"
+			same(t, run(t, &desk{}, s, ""), row.exit, row.want)
+		})
+	}
+	s := js("interface A {\n  a: number\n}\n\nthrow new Error('x')")
+	s.Lang, s.Name = guest.TypeScript, "agent.ts"
+	if r := run(t, nil, s, ""); !strings.Contains(r.stderr, "agent.ts:5:") {
+		t.Errorf("lines do not keep their numbers:\n%s", r.stderr)
+	}
+}
+
+// Code that would overflow a parser's stack does so in the box, as an error of its own.
+func TestTypeScriptThatIsTooDeep(t *testing.T) {
+	s := js(strings.Repeat("(", 500_000))
+	s.Lang = guest.TypeScript
+	if r := run(t, nil, s, ""); r.exit == 0 {
+		t.Error("exit 0")
+	}
+}

@@ -1,6 +1,6 @@
 // Runs one script inside a box. Started as `node -e <this> [typescript]`; the script arrives on
-// stdin as for boot.py: a line of three lengths, words, runtime (waldo.js), script. What follows on
-// stdin is the script's own.
+// stdin as for boot.py: a line of three lengths, words, runtime (waldo.js, and for TypeScript a NUL
+// and strip.min.js), script. What follows on stdin is the script's own.
 'use strict';
 (() => {
   const fs = require('fs');
@@ -21,10 +21,12 @@
 
   const [words, runtime, size] = take(36).toString().trim().split(/ +/).map(Number);
   const [file, servers, ...args] = take(words).toString().split('\0');
-  const make = new vm.Script(take(runtime).toString(), { filename: 'waldo' }).runInThisContext();
+  const [own, types] = take(runtime).toString().split('\0');
+  const make = new vm.Script(own, { filename: 'waldo' }).runInThisContext();
   let source = take(size).toString().replace(/^\uFEFF/, '');
   const typescript = process.argv[1] === 'typescript';
-  const strip = (text) => require('module').stripTypeScriptTypes(text, { mode: 'transform' });
+  // TypeScript loses its types here, in the box: waldo itself parses no code of an agent.
+  const strip = (text) => vm.runInThisContext(`(() => { ${types}\nreturn strip; })()`, { filename: 'waldo', displayErrors: false })(text, file);
   process.argv = [process.argv[0], file, ...args];
 
   const path = require('path');
@@ -40,8 +42,8 @@
       return;
     }
     const lines = String(error.stack).split('\n');
-    const own = lines.filter((l) => !/^\s+at (.*[( ])?(node:|waldo:|\[eval)/.test(l));
-    process.stderr.write(own.join('\n') + '\n');
+    const shown = lines.filter((l) => !/^\s+at (.*[( ])?(node:|waldo[: )]|\[eval)/.test(l));
+    process.stderr.write(shown.join('\n') + '\n');
   }
 
   function fail(error) {

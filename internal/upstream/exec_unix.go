@@ -1,0 +1,50 @@
+//go:build unix
+
+package upstream
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// Exec starts a program outside any sandbox, with exactly the environment given, in a process group
+// of its own that Kill ends. It is for servers that an operator has placed outside.
+func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir = env, dir
+	if env == nil {
+		cmd.Env = []string{} // nil would pass on ours
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return Process{}, err
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		_, _ = inR.Close(), inW.Close()
+		return Process{}, err
+	}
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		_, _, _, _ = inR.Close(), inW.Close(), outR.Close(), outW.Close()
+		return Process{}, err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
+	err = cmd.Start()
+	_, _, _ = inR.Close(), outW.Close(), errW.Close()
+	if err != nil {
+		_, _, _ = inW.Close(), outR.Close(), errR.Close()
+		return Process{}, err
+	}
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	wait := func() error {
+		err := cmd.Wait()
+		kill() // what the server has left behind in its group
+		_ = errR.Close()
+		return err
+	}
+	return Process{Stdin: inW, Stdout: outR, Stderr: errR, Wait: wait, Kill: kill}, nil
+}

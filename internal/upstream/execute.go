@@ -1,0 +1,279 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+	"waldo/internal/grant"
+	"waldo/internal/jsonrpc"
+	"waldo/internal/policy"
+	"waldo/internal/wire"
+)
+
+// defaultTimeout holds for a contract that names none.
+const defaultTimeout = 30 * time.Second
+
+// maxBlocks is how many pieces of content one answer may have.
+const maxBlocks = 1000
+
+// Execute carries out the one call that a grant permits: tools/call of the server that the contract
+// names. A server that fails, is silent or answers nonsense is told in the outcome; an error means
+// that there was nothing to redeem.
+func (m *Manager) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, error) {
+	d, err := g.Redeem()
+	if err != nil {
+		return call.Outcome{}, err
+	}
+	begin := time.Now()
+	timeout := d.Contract.Timeout
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	o := m.carryOut(ctx, d, timeout)
+	o.Facts.Usage.WallMS = float64(time.Since(begin).Microseconds()) / 1000
+	o.Facts.Limits.WallMS = timeout.Milliseconds()
+	o.Trust = trust(d.Contract.Trust)
+	return o, nil
+}
+
+// carryOut finds the tool and asks for it, again where the contract says that it may be. Each try
+// has the whole timeout.
+func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.Duration) call.Outcome {
+	name := d.Contract.Server
+	if name == "" {
+		name, _, _ = strings.Cut(string(d.Call.Capability), ".")
+	}
+	s := m.servers[name]
+	if s == nil {
+		return refused("upstream.unbound", "no server is configured for this capability")
+	}
+	short, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	def, err := s.find(short, d)
+	if err != nil {
+		m.o.Log.Warn("tools could not be listed", "server", name, "error", err)
+		return unanswered(short, d, true)
+	}
+	if def == nil {
+		return refused("upstream.no_tool", "the server has no such tool")
+	}
+	if def.why != "" { // quarantined
+		return refused(def.code, "the tool is in quarantine until an operator accepts it: "+def.why)
+	}
+	if shown := d.Call.ToolDigest; shown != "" && shown != def.tool.Digest {
+		return refused("upstream.changed", "the tool is not the one that was shown: list the tools again")
+	}
+	for try := 0; ; try++ {
+		o, failure := s.attempt(ctx, d, def, timeout)
+		if !again(d.Contract, failure, try) || ctx.Err() != nil {
+			if try > 0 {
+				o.Facts.Warnings = append(o.Facts.Warnings, fmt.Sprintf("tried %d times", try+1))
+			}
+			return o
+		}
+	}
+}
+
+// again says whether a failed attempt may be repeated: only of a read, as often as the contract
+// says, after a failure that it names. What may have acted is never repeated.
+func again(c contract.Contract, failure string, try int) bool {
+	on := c.Retry.On
+	if len(on) == 0 {
+		on = []string{unavailable}
+	}
+	return c.Mode == contract.Read && try < c.Retry.Max && slices.Contains(on, failure)
+}
+
+// unavailable is the failure after which a contract may ask for another try.
+const unavailable = "unavailable"
+
+// find returns the definition that the decision is about, nil if there is none. It lists the
+// server's tools the first time.
+func (s *server) find(ctx context.Context, d policy.Decision) (*definition, error) {
+	s.mu.Lock()
+	listed := s.pins.defs != nil
+	s.mu.Unlock()
+	if !listed {
+		if _, err := s.list(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, def := range s.pins.defs {
+		if d.Contract.Tool != "" && def.name == d.Contract.Tool || d.Contract.Tool == "" && def.tool.Capability == d.Call.Capability {
+			return def, nil
+		}
+	}
+	return nil, nil
+}
+
+// attempt asks once. It returns the outcome and, where there was no answer, the kind of failure.
+func (s *server) attempt(ctx context.Context, d policy.Decision, def *definition, timeout time.Duration) (call.Outcome, string) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ses, release, err := s.use(ctx)
+	if err != nil {
+		s.m.o.Log.Warn("server is not available", "server", s.cfg.Name, "error", err)
+		return unanswered(ctx, d, true), unavailable
+	}
+	defer release()
+	before := ses.conn.Reads()
+	params := map[string]any{"name": def.name, "arguments": d.Call.Args}
+	v, err := ses.ask(ctx, "tools/call", params, call.Progress(ctx))
+	var fault *jsonrpc.Error
+	switch {
+	case err == nil:
+		return s.where(ses, answered(v, d)), ""
+	case errors.As(err, &fault):
+		return s.where(ses, failed(d, fmt.Sprintf("the server refused: %s", fault.Message))), ""
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		if ses.conn.Reads() == before { // not a word since the call began: it hangs
+			ses.kill()
+		}
+		return s.where(ses, unanswered(ctx, d, false)), "timeout"
+	}
+	return s.where(ses, unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))), unavailable
+}
+
+// where adds what is known of the place in which the server runs.
+func (s *server) where(ses *session, o call.Outcome) call.Outcome {
+	o.Facts.Sandbox = ses.proc.Box
+	if s.cfg.Placement == "outside" {
+		o.Facts.Warnings = append(o.Facts.Warnings, "the server runs outside any sandbox")
+		return o
+	}
+	if hosts := s.cfg.Network.Allow; len(hosts) > 0 {
+		o.Facts.Network.Policy, o.Facts.Network.AllowedHosts = "allowed", slices.Clone(hosts)
+	}
+	return o
+}
+
+// answered makes an outcome of the result of tools/call (MCP 2025-11-25 server/tools).
+func answered(v wire.Value, d policy.Decision) call.Outcome {
+	m, ok := v.Members()
+	if !ok {
+		return failed(d, "the server's answer is not a result of a tool")
+	}
+	if kind, has := m["resultType"]; has {
+		if s, _ := kind.Text(); s != "complete" {
+			return failed(d, "the server wants more than an answer to this call; that is not supported")
+		}
+	}
+	o := call.Outcome{Facts: facts.New()}
+	if o.Content, ok = content(m["content"]); !ok {
+		return failed(d, "the server's answer is not a result of a tool")
+	}
+	if s := m["structuredContent"]; !s.IsZero() && s.Kind() != 'n' {
+		o.Structured = s
+	}
+	if e, has := m["isError"]; has {
+		o.IsError = string(e.Raw()) != "false" // anything but a plain no
+	}
+	o.Facts.Status, o.Facts.SideEffect = facts.OK, effect(d, true)
+	if o.IsError {
+		o.Facts.Status, o.Facts.SideEffect = facts.Failed, effect(d, false)
+	}
+	return o
+}
+
+// effect judges a call that reached the server. A read has no effect, says the operator's contract;
+// of anything else a clean success confirms one, and a failure says nothing.
+func effect(d policy.Decision, clean bool) facts.SideEffect {
+	switch {
+	case d.Contract.Mode == contract.Read:
+		return facts.None
+	case clean:
+		return facts.Confirmed
+	}
+	return facts.Unknown
+}
+
+// content reads the blocks of an answer. Blocks of unknown types are left out, and said so.
+func content(v wire.Value) ([]call.Content, bool) {
+	if v.IsZero() {
+		return nil, true // a result may be structured content alone
+	}
+	blocks, ok := v.Elements()
+	if !ok || len(blocks) > maxBlocks {
+		return nil, false
+	}
+	var out []call.Content
+	for _, b := range blocks {
+		m, _ := b.Members()
+		switch kind, _ := m["type"].Text(); kind {
+		case "text":
+			s, ok := m["text"].Text()
+			if !ok {
+				return nil, false
+			}
+			out = append(out, call.Text(s))
+		case "image", "audio", "resource", "resource_link":
+			out = append(out, call.Content{Type: kind, Raw: b})
+		default:
+			out = append(out, call.Text("[content of an unknown type was left out]"))
+		}
+	}
+	return out, true
+}
+
+// refused is the outcome of a call that no server was asked for.
+func refused(code, text string) call.Outcome {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Denied, facts.None
+	return call.Outcome{Content: []call.Content{call.Text(code + ": " + text)}, IsError: true, Facts: f}
+}
+
+// failed is the outcome of a call whose answer is no success.
+func failed(d policy.Decision, text string) call.Outcome {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Failed, effect(d, false)
+	return call.Outcome{Content: []call.Content{call.Text(text)}, IsError: true, Facts: f}
+}
+
+// unanswered is the outcome of a call without an answer: out of time, cancelled, or the server is
+// gone. What was never sent has done nothing; what was sent may have.
+func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcome {
+	o := failed(d, "")
+	text := "the server ended before it answered"
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		wall := facts.LimitWall
+		o.Facts.Status, o.Facts.TimedOut, o.Facts.Limit = facts.Timeout, true, &wall
+		text = "there was no answer in time"
+	case ctx.Err() != nil:
+		o.Facts.Status = facts.Cancelled
+		text = "the call was cancelled"
+	case unsent:
+		text = "the server is not available"
+	}
+	if unsent {
+		o.Facts.SideEffect = facts.None
+	}
+	switch o.Facts.SideEffect {
+	case facts.None:
+		text += "; nothing was changed"
+	default:
+		text += "; whether it took effect is not known: look before trying again"
+	}
+	o.Content = []call.Content{call.Text(text)}
+	return o
+}
+
+// trust reads the contract's word. Any other word trusts nothing.
+func trust(word string) call.Trust {
+	switch word {
+	case "trusted":
+		return call.Trusted
+	case "partial":
+		return call.Partial
+	}
+	return call.Untrusted
+}

@@ -1,0 +1,248 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/jsonrpc"
+	"waldo/internal/wire"
+)
+
+// session is one running server and the connection to it.
+type session struct {
+	s        *server
+	proc     Process
+	conn     *jsonrpc.Conn
+	revision string // of MCP, as agreed
+	name     string // as the server calls itself
+	stderr   tail
+	ended    chan struct{} // closed when the connection is over
+	gone     chan struct{} // closed when the process is gone as well
+	once     sync.Once
+}
+
+// start launches the server and agrees on a revision with it. A server that falls silent or ends
+// over a question from a revision it does not know is started once more and asked the old way.
+func (s *server) start(ctx context.Context) (*session, error) {
+	s.mu.Lock()
+	legacy := s.legacy
+	s.mu.Unlock()
+	ses, err := s.launch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = ses.agree(ctx, legacy); err != nil && !legacy && ctx.Err() == nil {
+		ses.kill()
+		if ses, err = s.launch(ctx); err != nil {
+			return nil, err
+		}
+		err = ses.agree(ctx, true)
+	}
+	if err != nil {
+		ses.kill()
+		<-ses.gone
+		return nil, fmt.Errorf("server %s: %w%s", s.cfg.Name, err, ses.said())
+	}
+	s.mu.Lock()
+	s.legacy = ses.revision != jsonrpc.Modern
+	s.mu.Unlock()
+	return ses, nil
+}
+
+func (s *server) launch(ctx context.Context) (*session, error) {
+	proc, err := s.m.o.Launcher.Launch(ctx, s.cfg)
+	if err != nil {
+		return nil, fmt.Errorf("server %s: starting it: %w", s.cfg.Name, err)
+	}
+	ses := &session{s: s, proc: proc, ended: make(chan struct{}), gone: make(chan struct{})}
+	ses.conn = jsonrpc.New(proc.Stdout, proc.Stdin, jsonrpc.Options{Request: refuse, Notify: ses.notified, Inline: func(string) bool { return true }})
+	if proc.Stderr != nil {
+		go func() { _, _ = io.Copy(&ses.stderr, proc.Stderr) }()
+	}
+	s.m.running.Add(1)
+	go func() {
+		defer s.m.running.Done()
+		err := ses.conn.Serve(s.m.ctx)
+		close(ses.ended)
+		ses.kill() // whatever ended the connection, nothing may stay behind
+		_ = proc.Wait()
+		_ = proc.Stdout.Close()
+		close(ses.gone)
+		s.m.o.Log.Debug("server ended", "server", s.cfg.Name, "error", err)
+	}()
+	return ses, nil
+}
+
+// refuse answers what servers ask: a ping, and no to everything else. Nothing was declared that a
+// server could ask for.
+func refuse(_ context.Context, m jsonrpc.Message) (any, error) {
+	if m.Method == "ping" {
+		return struct{}{}, nil
+	}
+	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "this client does not offer %.50q", m.Method)
+}
+
+func (ses *session) notified(m jsonrpc.Message) {
+	if m.Method == "notifications/tools/list_changed" && ses.s.m.o.Changed != nil {
+		ses.s.m.o.Changed(ses.s.cfg.Name)
+	}
+}
+
+func (ses *session) alive() bool {
+	select {
+	case <-ses.ended:
+		return false
+	case <-ses.conn.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+func (ses *session) kill() {
+	ses.once.Do(func() {
+		ses.conn.Close()
+		ses.proc.Kill()
+		_ = ses.proc.Stdin.Close()
+	})
+}
+
+// stop asks the server to end by closing its input (MCP basic/lifecycle), and ends it when it does not.
+func (ses *session) stop() {
+	_ = ses.proc.Stdin.Close()
+	select {
+	case <-ses.ended:
+	case <-time.After(time.Second):
+	}
+	ses.kill()
+	<-ses.gone
+}
+
+// agree finds the newest revision that both sides speak (MCP basic/versioning).
+func (ses *session) agree(ctx context.Context, legacy bool) error {
+	if !legacy {
+		done, err := ses.discover(ctx)
+		if done || errors.Is(err, jsonrpc.ErrClosed) || errors.Is(err, jsonrpc.ErrNotSent) {
+			return err
+		}
+		// An error or silence: it speaks another revision. A slow server answers this one in its turn.
+		short, cancel := context.WithTimeout(ctx, 5*ses.s.m.o.Probe)
+		defer cancel()
+		ctx = short
+	}
+	return ses.initialize(ctx)
+}
+
+// discover asks in the newest revision. It reports whether that settled the matter.
+func (ses *session) discover(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, ses.s.m.o.Probe)
+	defer cancel()
+	ses.revision = jsonrpc.Modern
+	v, err := ses.ask(ctx, "server/discover", nil, nil)
+	ses.revision = ""
+	if err != nil {
+		return false, err
+	}
+	var r struct {
+		Supported []string `json:"supportedVersions"`
+		Meta      map[string]struct {
+			Name string `json:"name"`
+		} `json:"_meta"`
+	}
+	if v.Decode(&r) != nil || !slices.Contains(r.Supported, jsonrpc.Modern) {
+		return false, nil
+	}
+	ses.revision, ses.name = jsonrpc.Modern, r.Meta[jsonrpc.MetaServer].Name
+	return true, nil
+}
+
+func (ses *session) initialize(ctx context.Context) error {
+	v, err := ses.conn.Call(ctx, "initialize", func(int64) any {
+		return map[string]any{"protocolVersion": jsonrpc.Legacy, "capabilities": struct{}{}, "clientInfo": ses.client()}
+	}, nil)
+	if err != nil {
+		return fmt.Errorf("initialize: %w", err)
+	}
+	var r struct {
+		Revision string `json:"protocolVersion"`
+		Info     struct {
+			Name string `json:"name"`
+		} `json:"serverInfo"`
+	}
+	if err := v.Decode(&r); err != nil {
+		return fmt.Errorf("initialize: the answer cannot be read")
+	}
+	if !slices.Contains(jsonrpc.LegacyRevisions, r.Revision) {
+		return fmt.Errorf("initialize: the server speaks revision %.40q of MCP, which waldo does not", r.Revision)
+	}
+	ses.revision, ses.name = r.Revision, r.Info.Name
+	ses.conn.Notify("notifications/initialized", nil)
+	return nil
+}
+
+func (ses *session) client() jsonrpc.Implementation {
+	return jsonrpc.Implementation{Name: "waldo", Version: ses.s.m.o.Version}
+}
+
+// ask sends a request in the revision that was agreed on. Raw values in params are sent as they are.
+func (ses *session) ask(ctx context.Context, method string, params map[string]any, progress func(done, total float64)) (wire.Value, error) {
+	return ses.conn.Call(ctx, method, func(id int64) any {
+		meta := map[string]any{}
+		if progress != nil {
+			meta["progressToken"] = id
+		}
+		if ses.revision == jsonrpc.Modern {
+			meta[jsonrpc.MetaRevision] = jsonrpc.Modern
+			meta[jsonrpc.MetaClient] = ses.client()
+			meta[jsonrpc.MetaCapabilities] = struct{}{}
+		}
+		all := map[string]any{}
+		for k, v := range params {
+			all[k] = v
+		}
+		if len(meta) > 0 {
+			all["_meta"] = meta
+		}
+		return all
+	}, progress)
+}
+
+// said returns what the server last wrote to stderr, without secrets, for the operator.
+func (ses *session) said() string {
+	if ses.s.m.o.Scrub == nil {
+		return ""
+	}
+	text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.String()))
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf("; it wrote %q", text)
+}
+
+// tail keeps the last bytes written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+const maxTail = 4 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, b[max(0, len(b)-maxTail):]...)
+	t.b = append(t.b[:0], t.b[max(0, len(t.b)-maxTail):]...)
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(string(t.b), "")
+}

@@ -1,0 +1,118 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	"waldo/internal/call"
+	"waldo/internal/wire"
+)
+
+// What a server may list.
+const (
+	maxPages     = 200
+	maxTools     = 5000
+	maxListBytes = 64 << 20
+)
+
+// list asks a server for all its tools and holds them against what was accepted or seen before.
+func (s *server) list(ctx context.Context) (*session, error) {
+	ses, release, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, s.m.o.Start)
+	defer cancel()
+	var found []wire.Value
+	var cursor wire.Value
+	bytes, seen := 0, map[string]bool{}
+	for page := 0; ; page++ {
+		params := map[string]any{}
+		if !cursor.IsZero() {
+			params["cursor"] = cursor
+		}
+		v, err := ses.ask(ctx, "tools/list", params, nil)
+		if err != nil {
+			return nil, fmt.Errorf("server %s: tools/list: %w", s.cfg.Name, err)
+		}
+		members, _ := v.Members()
+		tools, ok := members["tools"].Elements()
+		if !ok {
+			return nil, fmt.Errorf("server %s: tools/list: the answer holds no list", s.cfg.Name)
+		}
+		found = append(found, tools...)
+		bytes += len(v.Raw())
+		next, more := members["nextCursor"].Text()
+		if !more || next == "" {
+			break
+		}
+		if seen[next] || page >= maxPages || len(found) > maxTools || bytes > maxListBytes {
+			return nil, fmt.Errorf("server %s: tools/list does not end", s.cfg.Name)
+		}
+		seen[next], cursor = true, members["nextCursor"]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pins.take(s.cfg, ses.name, definitions(s.cfg.Name, found), s.m.o.Lock)
+	return ses, nil
+}
+
+// definition is one tool as a server gave it.
+type definition struct {
+	name string // the server's own
+	tool call.Tool
+	why  string // why it is in quarantine; empty: it is not
+	code string
+}
+
+// definitions reads the tools of a list. A name that is no name, or that is there twice, puts the
+// tool in quarantine: nobody could say which one an approval was for.
+func definitions(server string, list []wire.Value) []*definition {
+	var out []*definition
+	byName := map[string]*definition{}
+	for _, v := range list {
+		m, ok := v.Members()
+		if !ok {
+			continue
+		}
+		name, _ := m["name"].Text()
+		d := &definition{name: name, tool: call.Tool{Capability: call.Capability(server + "." + name), Input: m["inputSchema"],
+			Output: m["outputSchema"], Annotations: m["annotations"], Server: server, Digest: v.Digest()}}
+		d.tool.Title, _ = m["title"].Text()
+		d.tool.Description, _ = m["description"].Text()
+		if first := byName[name]; first != nil {
+			first.quarantine("tool.twice", "the server lists two tools of this name")
+			continue
+		}
+		byName[name] = d
+		if !named(name) {
+			d.quarantine("tool.name", "the name holds more than letters, digits, '_', '-' and '.', or more than 128 of them")
+		}
+		out = append(out, d)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
+	return out
+}
+
+func (d *definition) quarantine(code, why string) {
+	if d.why == "" {
+		d.code, d.why = code, why
+	}
+}
+
+// named reports whether s is a tool's name (MCP 2025-11-25 server/tools).
+func named(s string) bool {
+	if s == "" || len(s) > 128 {
+		return false
+	}
+	for _, r := range s {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_', r == '-', r == '.':
+		default:
+			return false
+		}
+	}
+	return true
+}

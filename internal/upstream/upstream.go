@@ -1,0 +1,261 @@
+// Package upstream reaches MCP servers: it starts them when they are first needed, lists their tools,
+// carries out calls that a grant permits, and keeps the trouble of one from every other. What a
+// server says is untrusted; a server that asks for something is refused.
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sort"
+	"sync"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+)
+
+// Process is a server that was started.
+type Process struct {
+	Stdin  io.WriteCloser
+	Stdout io.ReadCloser
+	Stderr io.Reader     // may be nil
+	Wait   func() error  // returns when the process has ended
+	Kill   func()        // ends the process and all it has started; may be called twice
+	Box    facts.Sandbox // where it runs, as the launcher knows it
+}
+
+// Launcher starts a server where its placement says.
+type Launcher interface {
+	Launch(ctx context.Context, s contract.Server) (Process, error)
+}
+
+// Options are what the manager is made of. Launcher is needed.
+type Options struct {
+	Launcher Launcher
+	Lock     *Lock                    // accepted definitions; nil: none were accepted
+	Changed  func(server string)      // told when a server says that its tools are others now
+	Scrub    func(text string) string // takes secrets out of what a server wrote to stderr; nil: it is dropped
+	Log      *slog.Logger             // nil: nothing is logged
+	Version  string                   // ours, told to servers
+	Start    time.Duration            // how long a start may take; 0: 60 s
+	Probe    time.Duration            // how long a server may take to say that it speaks the newest revision; 0: 3 s
+}
+
+// Manager holds the upstreams of one configuration.
+type Manager struct {
+	o       Options
+	servers map[string]*server
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// server is one upstream, running or not.
+type server struct {
+	m   *Manager
+	cfg contract.Server
+
+	mu       sync.Mutex
+	session  *session      // nil: not running
+	starting chan struct{} // closed when the start under way is over; nil: none is
+	failed   error         // of the last start
+	failedAt time.Time
+	legacy   bool // it is known not to speak the newest revision
+	starts   int
+	using    int // calls under way
+	idle     *time.Timer
+	pins     pins
+}
+
+// New makes a manager. No server is started before it is needed.
+func New(servers map[string]contract.Server, o Options) *Manager {
+	if o.Start == 0 {
+		o.Start = time.Minute
+	}
+	if o.Probe == 0 {
+		o.Probe = 3 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	m := &Manager{o: o, servers: map[string]*server{}}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	for name, cfg := range servers {
+		cfg.Name = name
+		m.servers[name] = &server{m: m, cfg: cfg}
+	}
+	return m
+}
+
+// Names returns the names of the upstreams, sorted.
+func (m *Manager) Names() []string {
+	var out []string
+	for name := range m.servers {
+		out = append(out, name)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Close ends every server and waits until all are gone.
+func (m *Manager) Close() error {
+	var stopping sync.WaitGroup
+	for _, s := range m.servers {
+		stopping.Go(s.stop)
+	}
+	stopping.Wait()
+	m.cancel()
+	m.running.Wait()
+	return nil
+}
+
+// Tools returns the tools of one server that are not in quarantine, each under "server.tool" with
+// its definition as the server gave it. It starts the server if need be.
+func (m *Manager) Tools(ctx context.Context, name string) ([]call.Tool, error) {
+	s := m.servers[name]
+	if s == nil {
+		return nil, fmt.Errorf("no server is called %q", name)
+	}
+	if _, err := s.list(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pins.good(), nil
+}
+
+// Status is what is known of one upstream.
+type Status struct {
+	Server     string       `json:"server"`
+	Running    bool         `json:"running"`
+	Revision   string       `json:"revision,omitempty"` // of MCP; empty while it does not run
+	Starts     int          `json:"starts"`
+	Error      string       `json:"error,omitempty"` // of the last start
+	Quarantine []Quarantine `json:"quarantine"`
+}
+
+// Status returns what is known of every upstream, sorted by name.
+func (m *Manager) Status() []Status {
+	out := []Status{}
+	for _, name := range m.Names() {
+		s := m.servers[name]
+		s.mu.Lock()
+		st := Status{Server: name, Running: s.session != nil, Starts: s.starts, Quarantine: s.pins.quarantine()}
+		if s.session != nil {
+			st.Revision = s.session.revision
+		}
+		if s.failed != nil {
+			st.Error = s.failed.Error()
+		}
+		s.mu.Unlock()
+		out = append(out, st)
+	}
+	return out
+}
+
+// use returns a running session and a function to say that it is no longer used. It starts the
+// server if need be; many may wait for one start.
+func (s *server) use(ctx context.Context) (*session, func(), error) {
+	for range 3 { // a server that starts well and ends at once is not started for ever
+		s.mu.Lock()
+		if s.session != nil && s.session.alive() {
+			ses := s.session
+			s.using++
+			s.mu.Unlock()
+			return ses, s.release, nil
+		}
+		if s.starting == nil {
+			if s.failed != nil && time.Since(s.failedAt) < time.Second {
+				err := s.failed // it has only just failed
+				s.mu.Unlock()
+				return nil, nil, err
+			}
+			s.begin()
+		}
+		starting := s.starting
+		s.mu.Unlock()
+		select {
+		case <-starting:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+		s.mu.Lock()
+		err := s.failed
+		s.mu.Unlock()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, fmt.Errorf("server %s: it ends as soon as it has started", s.cfg.Name)
+}
+
+// begin starts the server in the background, so that no caller's patience ends a start that others
+// wait for. The lock is held.
+func (s *server) begin() {
+	done := make(chan struct{})
+	s.starting = done
+	s.starts++
+	s.m.running.Add(1)
+	go func() {
+		defer s.m.running.Done()
+		ctx, cancel := context.WithTimeout(s.m.ctx, s.m.o.Start)
+		defer cancel()
+		ses, err := s.start(ctx)
+		s.mu.Lock()
+		s.session, s.failed, s.failedAt, s.starting = ses, err, time.Now(), nil
+		if s.m.ctx.Err() != nil && ses != nil {
+			ses.kill()
+		}
+		s.rest()
+		s.mu.Unlock()
+		close(done)
+		if err != nil {
+			s.m.o.Log.Warn("server did not start", "server", s.cfg.Name, "error", err)
+		}
+	}()
+}
+
+func (s *server) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.using--
+	s.rest()
+}
+
+// rest ends the server once nobody has used it for its idle timeout. The lock is held.
+func (s *server) rest() {
+	if s.idle != nil {
+		s.idle.Stop()
+	}
+	if s.using > 0 || s.session == nil || s.cfg.IdleTimeout <= 0 {
+		return
+	}
+	ses := s.session
+	s.idle = time.AfterFunc(s.cfg.IdleTimeout, func() {
+		s.mu.Lock()
+		unused := s.using == 0 && s.session == ses
+		if unused {
+			s.session = nil
+		}
+		s.mu.Unlock()
+		if unused {
+			ses.stop()
+		}
+	})
+}
+
+func (s *server) stop() {
+	s.mu.Lock()
+	ses := s.session
+	s.session = nil
+	if s.idle != nil {
+		s.idle.Stop()
+	}
+	s.mu.Unlock()
+	if ses != nil {
+		ses.stop()
+	}
+}

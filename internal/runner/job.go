@@ -189,23 +189,25 @@ func environment(asked []string) []string {
 	return append(env, ours...)
 }
 
-// profile says everything that the box of a decided call may touch.
-func (r *Runner) profile(d policy.Decision, o Options, j job, ws *workspace.Workspace) sandbox.Profile {
+// profile says everything that the box of a decided call may touch. Input and output start as
+// copies of the session's, so that no folder of the host is writable in the box.
+func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) sandbox.Profile {
 	l := narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout)
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: template, Limits: l,
 		Network: sandbox.Network{Hosts: slices.Clone(d.Contract.Network.Allow)},
-		Tmpfs: []sandbox.Tmpfs{
-			{Target: path.Join("/workspace", string(workspace.Output)), Bytes: l.Disk, Inodes: l.Inodes, Export: ws != nil},
-			{Target: path.Join("/workspace", string(workspace.Tmp)), Bytes: l.Disk, Inodes: l.Inodes},
-		},
 	}
-	input := o.Input
-	if input == "" && ws != nil {
-		input = ws.Path(workspace.Input)
-	}
-	if input != "" {
-		p.Mounts = append(p.Mounts, sandbox.Mount{Source: input, Target: path.Join("/workspace", string(workspace.Input))})
+	for _, f := range []workspace.Folder{workspace.Input, workspace.Output, workspace.Tmp} {
+		at := path.Join("/workspace", string(f))
+		if f == workspace.Input && o.Input != "" {
+			p.Mounts = append(p.Mounts, sandbox.Mount{Source: o.Input, Target: at})
+			continue
+		}
+		t := sandbox.Tmpfs{Target: at, Bytes: l.Disk, Inodes: l.Inodes}
+		if ws != nil && f != workspace.Tmp {
+			t.Seed, t.Export = ws.Path(f), f == workspace.Output
+		}
+		p.Tmpfs = append(p.Tmpfs, t)
 	}
 	return p
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -116,7 +118,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	if ws != nil {
 		defer func() { err = errors.Join(err, ws.Close()) }()
 	}
-	box, err := driver.Start(ctx, r.profile(d, o, j, ws))
+	box, err := driver.Start(ctx, r.profile(d, o, ws))
 	if err != nil {
 		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
 	}
@@ -125,8 +127,9 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	if err != nil {
 		return outcome(d, f), fmt.Errorf("run %s: %w", d.Call.ID, err)
 	}
+	f.Files.Artifacts = []string{}
 	if ws != nil {
-		f.Files.Artifacts = keep(box, ws, &f)
+		keep(box, ws, &f)
 	}
 	return outcome(d, f), nil
 }
@@ -177,16 +180,19 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 	return f, err
 }
 
-// keep copies what the run left to the workspace. What cannot be kept is a warning.
-func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) []string {
-	names, err := box.Export("/workspace/output", ws.Path(workspace.Output))
+// keep copies what the run left to the workspace. Its artifacts are the files that it wrote, as
+// "output/name". What cannot be kept is a warning.
+func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) {
+	output := path.Join("/workspace", string(workspace.Output))
+	names, err := box.Export(output, ws.Path(workspace.Output))
 	if err != nil {
 		f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept")
 	}
-	if names == nil {
-		names = []string{}
+	for _, n := range names {
+		if slices.Contains(f.Files.Written, path.Join(output, n)) {
+			f.Files.Artifacts = append(f.Files.Artifacts, path.Join(string(workspace.Output), n))
+		}
 	}
-	return names
 }
 
 // outcome describes a run: its facts, and as text what it wrote, with the reason where it failed.

@@ -82,6 +82,9 @@ func refuse(p sandbox.Profile) error {
 	if p.Template.Name != "host" || p.Template.Dir != "" {
 		return fmt.Errorf("namespace: template %q: only \"host\" is there", p.Template.Name)
 	}
+	if len(p.Mounts) > maxFiles/2 {
+		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), maxFiles/2)
+	}
 	for _, m := range p.Mounts {
 		if m.Writable {
 			return fmt.Errorf("namespace: mount %s: nothing bounds what is written to the host; use an exported tmpfs", m.Target)
@@ -136,12 +139,22 @@ func (b *box) prepare(machine *os.File) error {
 	files := []*os.File{nil}
 	if rules.FD >= 0 {
 		files[0] = os.NewFile(uintptr(rules.FD), "landlock")
-		defer files[0].Close()
 	}
-	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter, landlock: rules.FD >= 0, free: ctlFD + 1 + len(files)}
-	if err := s.build(); err != nil {
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // nil: an error and no more
+		}
+	}()
+	mounts, err := b.take(machine)
+	for _, m := range mounts {
+		files = append(files, m.tree)
+	}
+	if err != nil {
 		return err
 	}
+	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter, landlock: rules.FD >= 0,
+		mounts: mounts, firstTree: landlockFD + 1, free: landlockFD + len(files)}
+	s.build()
 	l := b.profile.Limits
 	b.group, err = b.host.New(groupID(b.profile.ID), cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU})
 	if err != nil {

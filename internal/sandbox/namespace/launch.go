@@ -44,6 +44,7 @@ type stage struct {
 	init *os.Process
 
 	files []*os.File // received and not yet taken
+	early []record   // from PID 1, before it was known
 }
 
 // maxPlaces is how many writable places a box may have.
@@ -52,44 +53,13 @@ const maxPlaces = 32
 // start starts a machine as the user, hands it a program and waits until PID 1 of the box is
 // there. Files go to the machine as descriptors from 4 on, in place of a nil /dev/null.
 func start(machine *os.File, uid, gid int, files []*os.File, l *list) (*stage, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	s, err := spawn(machine, uid, gid, files)
 	if err != nil {
-		return nil, fmt.Errorf("namespace: socketpair: %w", err)
-	}
-	theirs := os.NewFile(uintptr(pair[1]), "machine")
-	defer theirs.Close()
-	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return nil, err
 	}
-	s := &stage{ctl: os.NewFile(uintptr(pair[0]), "box")}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	defer null.Close()
-	for i, f := range files {
-		if f == nil {
-			files[i] = null
-		}
-	}
-	attr := &os.ProcAttr{
-		Env:   []string{},
-		Files: append([]*os.File{null, null, null, theirs}, files...),
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
-	}
-	if uid != os.Geteuid() {
-		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
-	}
-	var first *os.Process
-	onLauncher(func() {
-		first, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", machine.Fd()), []string{"waldo-box"}, attr)
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("namespace: starting the machine: %w", err), s.close())
-	}
-	theirs.Close()
-	err = s.begin(l)
-	if err != nil { // the first process ends by itself once PID 1 is made
+	first := s.init
+	s.init = nil
+	if err = s.begin(l); err != nil { // otherwise the first process ends by itself
 		_ = first.Kill()
 	}
 	if _, werr := first.Wait(); werr != nil {
@@ -101,21 +71,64 @@ func start(machine *os.File, uid, gid int, files []*os.File, l *list) (*stage, e
 	return s, nil
 }
 
+// spawn starts a machine that waits for a program. Its process stands in for PID 1.
+func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("namespace: socketpair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "machine")
+	defer theirs.Close()
+	_ = unix.SetNonblock(pair[0], true) // so that deadlines work; it cannot fail
+	s := &stage{ctl: os.NewFile(uintptr(pair[0]), "box")}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	defer null.Close()
+	attr := &os.ProcAttr{
+		Env:   []string{},
+		Files: []*os.File{null, null, null, theirs},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	}
+	for _, f := range files {
+		if f == nil {
+			f = null
+		}
+		attr.Files = append(attr.Files, f)
+	}
+	if uid != os.Geteuid() {
+		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
+	}
+	onLauncher(func() {
+		s.init, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", machine.Fd()), []string{"waldo-box"}, attr)
+	})
+	if err != nil {
+		s.init = nil
+		return nil, errors.Join(fmt.Errorf("namespace: starting the machine: %w", err), s.close())
+	}
+	return s, nil
+}
+
 // begin sends the program and takes hold of PID 1.
 func (s *stage) begin(l *list) error {
 	_ = s.ctl.SetDeadline(time.Now().Add(patience))
 	if err := s.send(l.link(programBase)); err != nil {
 		return err
 	}
-	r, err := s.receive()
-	if err != nil {
-		return err
+	for {
+		r, err := s.receive()
+		switch {
+		case errors.Is(err, errGone) && len(s.early) > 0:
+			return l.failure(s.early[len(s.early)-1], programBase)
+		case err != nil:
+			return err
+		case r.kind == recPID:
+			s.init, err = os.FindProcess(int(r.a))
+			return err
+		}
+		s.early = append(s.early, r) // PID 1 is faster than the process that made it
 	}
-	if r.kind != recPID {
-		return l.failure(r, programBase)
-	}
-	s.init, err = os.FindProcess(int(r.a))
-	return err
 }
 
 // ready waits until the box is prepared. The descriptors of its writable places go to places,
@@ -124,7 +137,7 @@ func (s *stage) ready(l *list, places func([]*os.File) error, lost func(error)) 
 	_ = s.ctl.SetDeadline(time.Now().Add(patience))
 	defer func() { _ = s.ctl.SetDeadline(time.Time{}) }()
 	for {
-		r, err := s.receive()
+		r, err := s.next()
 		if err != nil {
 			return err
 		}
@@ -159,6 +172,16 @@ func (s *stage) send(b []byte) error {
 
 // errGone is what receive says when the box has ended without a word.
 var errGone = errors.New("namespace: the box has ended")
+
+// next returns the first early record, or else receives one.
+func (s *stage) next() (record, error) {
+	if len(s.early) == 0 {
+		return s.receive()
+	}
+	r := s.early[0]
+	s.early = s.early[1:]
+	return r, nil
+}
 
 // receive reads one record; descriptors that come with it go to s.files.
 func (s *stage) receive() (record, error) {

@@ -119,6 +119,9 @@ func image() []byte {
 	return out
 }
 
+// maxFiles is how many descriptors a machine may be started with.
+const maxFiles = 64
+
 // machineFile returns a sealed memfd that holds the image.
 func machineFile() (*os.File, error) {
 	fd, err := unix.MemfdCreate("waldo-box", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
@@ -128,7 +131,13 @@ func machineFile() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("namespace: memfd_create: %w; sysctl vm.memfd_noexec must be 0 or 1", err)
 	}
-	f := os.NewFile(uintptr(fd), "waldo-box")
+	defer unix.Close(fd)
+	// In the child descriptors from 0 on are given away before execve comes to this one.
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, maxFiles)
+	if err != nil {
+		return nil, fmt.Errorf("namespace: no descriptor from %d on: %w", maxFiles, err)
+	}
+	f := os.NewFile(uintptr(high), "waldo-box")
 	if _, err := f.Write(image()); err != nil {
 		f.Close()
 		return nil, err

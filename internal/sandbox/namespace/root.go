@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -40,7 +41,7 @@ var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
 var devices = []string{"null", "zero", "full", "random", "urandom"}
 
 // makeRoot appends the steps that make the box's root on a tmpfs of its own and leave the host's.
-func (s *setup) makeRoot() error {
+func (s *setup) makeRoot() {
 	s.call("private mounts", unix.SYS_MOUNT, "none", "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
 	s.call("mount the root", unix.SYS_MOUNT, "waldo", staging, "tmpfs", quiet, "size=1m,nr_inodes=1k,mode=755")
 	s.call("umask", unix.SYS_UMASK, 0)
@@ -57,9 +58,7 @@ func (s *setup) makeRoot() error {
 	s.call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
 	s.hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
 	s.optional()
-	if err := s.places(made); err != nil {
-		return err
-	}
+	s.places(made)
 	s.sendPlaces(s.writable)
 
 	s.call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
@@ -73,7 +72,6 @@ func (s *setup) makeRoot() error {
 	s.call("copy the tree", unix.SYS_OPEN_TREE, atCWD, "/", 1|unix.AT_RECURSIVE|unix.OPEN_TREE_CLOEXEC)
 	s.call("enter the tree", unix.SYS_FCHDIR, s.free)
 	s.call("chroot", unix.SYS_CHROOT, ".")
-	return nil
 }
 
 func hostname(p sandbox.Profile) string {
@@ -106,7 +104,11 @@ func (s *setup) template(made map[string]bool) {
 	}
 	s.call("link /etc/localtime", unix.SYS_SYMLINKAT, "/usr/share/zoneinfo/UTC", atCWD, "/etc/localtime")
 	for _, p := range shared {
-		info, err := os.Stat(from + p)
+		source, err := filepath.EvalSymlinks(from + p)
+		if err != nil {
+			continue
+		}
+		info, err := os.Stat(source)
 		if err != nil {
 			continue
 		}
@@ -116,7 +118,7 @@ func (s *setup) template(made map[string]bool) {
 			s.mkdir(made, path.Dir(p))
 			s.write(p, "", unix.O_CREAT)
 		}
-		s.bind(from+p, p)
+		s.bind(source, p)
 	}
 }
 
@@ -151,28 +153,23 @@ func (s *setup) dev(made map[string]bool) {
 }
 
 // places appends the mounts and writable places of the profile, outer ones first.
-func (s *setup) places(made map[string]bool) error {
+func (s *setup) places(made map[string]bool) {
 	s.mkdir(made, "/workspace")
-	for _, m := range s.profile.Mounts {
-		info, err := os.Stat(m.Source)
-		if err != nil {
-			return fmt.Errorf("namespace: mount %s: %w", m.Target, err)
-		}
-		if info.IsDir() {
-			s.mkdir(made, m.Target)
-		} else {
-			s.mkdir(made, path.Dir(m.Target))
-			s.write(m.Target, "", unix.O_CREAT)
-		}
-		s.bind(m.Source, m.Target)
+	type item struct {
+		target string
+		add    func()
 	}
-	byDepth := slices.SortedFunc(slices.Values(s.profile.Tmpfs), func(a, b sandbox.Tmpfs) int {
-		return strings.Count(a.Target, "/") - strings.Count(b.Target, "/")
-	})
-	for _, t := range byDepth {
-		s.tmpfs(made, t)
+	var all []item
+	for i, m := range s.mounts {
+		all = append(all, item{m.Target, func() { s.show(made, m, s.firstTree+i) }})
 	}
-	return nil
+	for _, t := range s.profile.Tmpfs {
+		all = append(all, item{t.Target, func() { s.tmpfs(made, t) }})
+	}
+	slices.SortStableFunc(all, func(a, b item) int { return strings.Count(a.target, "/") - strings.Count(b.target, "/") })
+	for _, i := range all {
+		i.add()
+	}
 }
 
 func (s *setup) tmpfs(made map[string]bool, t sandbox.Tmpfs) {

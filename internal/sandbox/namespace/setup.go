@@ -23,26 +23,25 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 // setup is what the program that prepares a box is made from.
 type setup struct {
 	list
-	profile  sandbox.Profile
-	uid, gid int      // outside
-	filter   []byte   // seccomp, in the kernel's layout
-	landlock bool     // a ruleset is at landlockFD
-	writable []string // the writable places, in the order in which they are made
-	free     int      // the lowest free descriptor while the box is being prepared
+	profile   sandbox.Profile
+	uid, gid  int    // outside
+	filter    []byte // seccomp, in the kernel's layout
+	landlock  bool   // a ruleset is at landlockFD
+	mounts    []shown
+	firstTree int      // the descriptor of the first of their copies; the others follow
+	writable  []string // the writable places, in the order in which they are made
+	free      int      // the lowest free descriptor while the box is being prepared
 }
 
 // build returns the program: a process that makes PID 1 of the box in namespaces of its own, and
 // what PID 1 does until it waits for commands.
-func (s *setup) build() error {
+func (s *setup) build() {
 	s.resetSignals()
 	s.makeInit()
 	s.mapIDs()
-	if err := s.makeRoot(); err != nil {
-		return err
-	}
+	s.makeRoot()
 	s.isolate()
 	s.serve()
-	return nil
 }
 
 // resetSignals gives every signal its default action and blocks none: ignored signals would be

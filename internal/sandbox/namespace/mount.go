@@ -1,0 +1,116 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+)
+
+// shown is a mount of the profile on its way into a box.
+type shown struct {
+	sandbox.Mount
+	folder bool
+	tree   *os.File // a detached copy of the mount; nil: PID 1 can reach the source by its path
+}
+
+// take looks at the sources of the mounts. As root it also takes hold of them, because the box's
+// user cannot go where only root can.
+func (b *box) take(machine *os.File) ([]shown, error) {
+	var out []shown
+	for _, m := range b.profile.Mounts {
+		source, err := filepath.EvalSymlinks(m.Source)
+		if err != nil {
+			return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
+		}
+		info, err := os.Stat(source)
+		if err != nil {
+			return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
+		}
+		if !info.IsDir() && !info.Mode().IsRegular() {
+			return out, fmt.Errorf("namespace: mount %s: %s is neither a folder nor a file", m.Target, m.Source)
+		}
+		s := shown{Mount: m, folder: info.IsDir()}
+		s.Source = source
+		if b.uid != os.Geteuid() {
+			owner := info.Sys().(*syscall.Stat_t)
+			if err := b.hold(machine, &s, owner.Uid, owner.Gid); err != nil {
+				return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// hold copies the mount, and lets the box's user stand for the owner of the source in the copy.
+func (b *box) hold(machine *os.File, s *shown, owner, group uint32) error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, s.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return err
+	}
+	s.tree = os.NewFile(uintptr(fd), s.Source)
+	ns, err := userNamespace(machine, owner, group, b.uid, b.gid)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		b.warnings = append(b.warnings, fmt.Sprintf("files in %s that only their owner may read cannot be read: no id-mapped mount of %s: %v", s.Target, s.Source, err))
+	}
+	return nil
+}
+
+// userNamespace returns a user namespace in which owner and group are the user outside.
+func userNamespace(machine *os.File, owner, group uint32, uid, gid int) (*os.File, error) {
+	var l list
+	l.call("user namespace for a mount", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
+	l.hint(userNSHint)
+	l.call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
+	l.call("wait", unix.SYS_RECVFROM, ctlFD, l.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.call("end", unix.SYS_EXIT_GROUP, 0)
+	s, err := spawn(machine, os.Geteuid(), os.Getegid(), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.send(l.link(programBase)); err != nil {
+		return nil, err
+	}
+	if err := s.ready(&l, nil, nil); err != nil {
+		return nil, err
+	}
+	proc := fmt.Sprintf("/proc/%d/", s.init.Pid)
+	err = errors.Join(
+		os.WriteFile(proc+"uid_map", fmt.Appendf(nil, "%d %d 1", owner, uid), 0),
+		os.WriteFile(proc+"gid_map", fmt.Appendf(nil, "%d %d 1", group, gid), 0))
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(proc + "ns/user")
+}
+
+// show appends the steps that put the mount into the box; fd is where the copy is, if there is one.
+func (s *setup) show(made map[string]bool, m shown, fd int) {
+	if m.folder {
+		s.mkdir(made, m.Target)
+	} else {
+		s.mkdir(made, path.Dir(m.Target))
+		s.write(m.Target, "", unix.O_CREAT)
+	}
+	if m.tree == nil {
+		s.bind(m.Source, m.Target)
+		return
+	}
+	s.call("show "+m.Target, unix.SYS_MOVE_MOUNT, fd, "", atCWD, m.Target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	s.attributes(m.Target, sealed, true)
+}

@@ -1,0 +1,340 @@
+package approval
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"database/sql"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"golang.org/x/crypto/chacha20poly1305"
+	"golang.org/x/crypto/scrypt"
+
+	"waldo/internal/secret"
+	"waldo/internal/store"
+	"waldo/internal/wire"
+)
+
+// Signer signs answers with a key that no agent holds.
+type Signer interface {
+	Name() string                        // of an enrolled approver
+	Sign(message []byte) ([]byte, error) // Ed25519
+}
+
+// Approver is somebody who may answer. The first one enrolled is the root: its signature stands
+// under the enrolment of every other, and under its own.
+type Approver struct {
+	Name  string   `json:"name"`
+	Key   string   `json:"key"` // Ed25519 public key, 64 hexadecimal digits
+	Roles []string `json:"roles"`
+	By    string   `json:"by"` // the root, which enrolled this one
+	At    string   `json:"at"`
+}
+
+// Fingerprint returns the digest of the approver's key, to be compared with one kept elsewhere.
+func (a Approver) Fingerprint() string { return wire.Digest([]byte(a.Key)) }
+
+// What each signature is over, so that one never passes for another.
+const (
+	forAnswer   = "waldo approval answer v1\n"
+	forApprover = "waldo approver v1\n"
+	forRevoke   = "waldo approver revoked v1\n"
+	forKey      = "waldo approver key v1\n"
+)
+
+// MinPassphrase is how many bytes a passphrase has at least. Whoever reads the state directory can
+// try passphrases at leisure; scrypt makes each try cost 128 MiB and a third of a second.
+const MinPassphrase = 12
+
+var approverName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+
+// key is a private key that was opened.
+type key struct {
+	name string
+	k    ed25519.PrivateKey
+}
+
+func (k key) Name() string                        { return k.name }
+func (k key) Sign(message []byte) ([]byte, error) { return ed25519.Sign(k.k, message), nil }
+
+// NewSigner makes a signer from a key that the caller holds, for a token or for tests.
+func NewSigner(name string, k ed25519.PrivateKey) Signer { return key{name, k} }
+
+// Enroll makes a key for a new approver, seals it with the passphrase in the state directory and
+// enters its public half. The first approver becomes the root and needs no signer: call this with
+// nil only for a person at a terminal. Every later one needs the root's.
+func (k *Desk) Enroll(ctx context.Context, name string, roles []string, passphrase secret.Value, by Signer) (Approver, error) {
+	if len(passphrase.Reveal()) < MinPassphrase {
+		return Approver{}, fmt.Errorf("approval: the passphrase needs at least %d bytes", MinPassphrase)
+	}
+	pub, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return Approver{}, fmt.Errorf("approval: %w", err)
+	}
+	if by == nil {
+		by = key{name, private}
+	}
+	if !approverName.MatchString(name) {
+		return Approver{}, badName(name)
+	}
+	if err := k.seal(name, private, passphrase); err != nil { // first: an approver without a key would lock the others out
+		return Approver{}, err
+	}
+	a, err := k.EnrollKey(ctx, name, roles, pub, by)
+	if err != nil {
+		return Approver{}, errors.Join(err, os.Remove(k.keyFile(name)))
+	}
+	return a, nil
+}
+
+// EnrollKey enters an approver whose private key is kept by somebody else. Only the first may be
+// signed by itself.
+func (k *Desk) EnrollKey(ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer) (Approver, error) {
+	if !approverName.MatchString(name) {
+		return Approver{}, badName(name)
+	}
+	a := Approver{Name: name, Key: hex.EncodeToString(pub), Roles: append([]string{}, roles...), By: by.Name(), At: store.Stamp(k.now())}
+	record := canonical(a)
+	sig, err := by.Sign(append([]byte(forApprover), record...))
+	if err != nil {
+		return Approver{}, fmt.Errorf("approval: signing: %w", err)
+	}
+	err = k.Store.Update(ctx, func(tx *sql.Tx) error { return k.enter(tx, a, string(record), sig) })
+	if err != nil {
+		return Approver{}, fmt.Errorf("approval: enrolling %s: %w", name, err)
+	}
+	return a, nil
+}
+
+func badName(name string) error {
+	return fmt.Errorf("approval: %q is no name for an approver: use up to 32 of a-z, 0-9, '.', '_', '-'", name)
+}
+
+// enter checks who signs and writes the row.
+func (k *Desk) enter(tx *sql.Tx, a Approver, record string, sig []byte) error {
+	var n int
+	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvers`).Scan(&n); err != nil {
+		return err
+	}
+	if n == 0 {
+		if a.By != a.Name {
+			return fmt.Errorf("%s is not enrolled", a.By)
+		}
+		if _, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ('approval', 'root', $1, $2)`, a.Fingerprint(), a.At); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(`INSERT INTO approvers (name, record, signature, revoked) VALUES ($1, $2, $3, '')`,
+		a.Name, record, base64.StdEncoding.EncodeToString(sig)); err != nil {
+		return fmt.Errorf("there is one of that name: %w", err)
+	}
+	_, err := k.approver(tx, a.Name) // its signature must hold, or the row does not stay
+	return err
+}
+
+// Revoke ends an approver's right to answer, and the use of answers not yet consumed. It needs the
+// root's signature.
+func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
+	note := forRevoke + name + "\n" + store.Stamp(k.now())
+	sig, err := by.Sign([]byte(note))
+	if err != nil {
+		return fmt.Errorf("approval: signing: %w", err)
+	}
+	return k.Store.Update(ctx, func(tx *sql.Tx) error {
+		signer, err := k.approver(tx, by.Name())
+		if err != nil {
+			return err
+		}
+		if signer.By != signer.Name || !signer.signed([]byte(note), sig) {
+			return errors.New("approval: only the first approver enrolled may revoke")
+		}
+		res, err := tx.Exec(`UPDATE approvers SET revoked = $1 WHERE name = $2 AND revoked = ''`, note, name)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n != 1 {
+			return fmt.Errorf("approval: %s is not enrolled", name)
+		}
+		return nil
+	})
+}
+
+// Approvers returns everybody who may answer. Rows whose signatures do not hold are left out.
+func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
+	var out []Approver
+	err := k.Store.View(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query(`SELECT name FROM approvers ORDER BY name`)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for rows.Next() {
+			var n string
+			if err := rows.Scan(&n); err != nil {
+				return errors.Join(err, rows.Close())
+			}
+			names = append(names, n)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		for _, n := range names {
+			if a, err := k.approver(tx, n); err == nil {
+				out = append(out, a)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// approver returns an enrolled approver after checking the signature under the enrolment, and
+// that it was the root's. Whoever only writes rows enrols nobody.
+func (k *Desk) approver(tx *sql.Tx, name string) (Approver, error) {
+	a, sig, err := approverRow(tx, name)
+	if err != nil {
+		return Approver{}, err
+	}
+	root, rootSig := a, sig
+	if a.By != a.Name {
+		if root, rootSig, err = approverRow(tx, a.By); err != nil {
+			return Approver{}, err
+		}
+	}
+	var pinned string
+	if err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = 'approval' AND name = 'root'`).Scan(&pinned); err != nil {
+		return Approver{}, fmt.Errorf("approval: no first approver: %w", err)
+	}
+	if root.Fingerprint() != pinned || (k.Root != "" && root.Fingerprint() != k.Root) {
+		return Approver{}, fmt.Errorf("approval: %s was not enrolled by the first approver", name)
+	}
+	if root.By != root.Name || !root.signed(append([]byte(forApprover), canonical(root)...), rootSig) {
+		return Approver{}, fmt.Errorf("approval: the enrolment of %s is forged", root.Name)
+	}
+	if !root.signed(append([]byte(forApprover), canonical(a)...), sig) {
+		return Approver{}, fmt.Errorf("approval: the enrolment of %s is forged", name)
+	}
+	return a, nil
+}
+
+// approverRow reads an approver who was not revoked, believing nothing yet.
+func approverRow(tx *sql.Tx, name string) (Approver, []byte, error) {
+	var record, signature, revoked string
+	err := tx.QueryRow(`SELECT record, signature, revoked FROM approvers WHERE name = $1`, name).Scan(&record, &signature, &revoked)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Approver{}, nil, fmt.Errorf("approval: %s is not enrolled", name)
+	}
+	if err != nil {
+		return Approver{}, nil, err
+	}
+	if revoked != "" {
+		return Approver{}, nil, fmt.Errorf("approval: %s was revoked", name)
+	}
+	var a Approver
+	if err := json.Unmarshal([]byte(record), &a); err != nil || a.Name != name {
+		return Approver{}, nil, fmt.Errorf("approval: the enrolment of %s cannot be read", name)
+	}
+	sig, err := base64.StdEncoding.DecodeString(signature)
+	return a, sig, err
+}
+
+func (a Approver) signed(message, sig []byte) bool {
+	pub, err := hex.DecodeString(a.Key)
+	return err == nil && len(pub) == ed25519.PublicKeySize && ed25519.Verify(pub, message, sig)
+}
+
+// has reports whether an approver has a role. Where the configuration names the role, the
+// configuration alone says who has it.
+func (k *Desk) has(a Approver, role string) bool {
+	if role == "" {
+		return true
+	}
+	if names, ok := k.rules().Roles[role]; ok {
+		return slices.Contains(names, a.Name) || slices.Contains(names, "approver:"+a.Name)
+	}
+	return slices.Contains(a.Roles, role)
+}
+
+// sealed is a private key as it lies in the state directory.
+type sealed struct {
+	Name  string `json:"name"`
+	KDF   string `json:"kdf"` // scrypt, r 8, p 1
+	N     int    `json:"n"`
+	Salt  []byte `json:"salt"`
+	Nonce []byte `json:"nonce"`
+	Box   []byte `json:"box"` // XChaCha20-Poly1305 over the 32-byte seed
+}
+
+func (k *Desk) keyFile(name string) string { return k.Store.Path("approvers", name+".key") }
+
+func (k *Desk) seal(name string, private ed25519.PrivateKey, passphrase secret.Value) error {
+	s := sealed{Name: name, KDF: "scrypt", N: k.cost(), Salt: make([]byte, 16), Nonce: make([]byte, chacha20poly1305.NonceSizeX)}
+	_, _ = rand.Read(s.Salt)
+	_, _ = rand.Read(s.Nonce)
+	aead, err := s.open(passphrase)
+	if err != nil {
+		return err
+	}
+	s.Box = aead.Seal(nil, s.Nonce, private.Seed(), []byte(forKey+name))
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("approval: %w", err)
+	}
+	file := k.keyFile(name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("approval: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("approval: %w", err)
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func (s sealed) open(passphrase secret.Value) (interface {
+	Seal(dst, nonce, plaintext, data []byte) []byte
+	Open(dst, nonce, ciphertext, data []byte) ([]byte, error)
+}, error) {
+	if s.KDF != "scrypt" || s.N < 1<<14 || s.N > 1<<20 || s.N&(s.N-1) != 0 || len(s.Nonce) != chacha20poly1305.NonceSizeX {
+		return nil, errors.New("approval: the key is sealed in a way that this waldo does not open")
+	}
+	k, err := scrypt.Key([]byte(passphrase.Reveal()), s.Salt, s.N, 8, 1, chacha20poly1305.KeySize)
+	if err != nil {
+		return nil, fmt.Errorf("approval: %w", err)
+	}
+	return chacha20poly1305.NewX(k)
+}
+
+// Unseal opens an approver's key with the passphrase. It says the same of a wrong passphrase as
+// of a damaged file.
+func (k *Desk) Unseal(name string, passphrase secret.Value) (Signer, error) {
+	if !approverName.MatchString(name) {
+		return nil, badName(name)
+	}
+	b, err := os.ReadFile(k.keyFile(name))
+	if err != nil {
+		return nil, fmt.Errorf("approval: %w", err)
+	}
+	var s sealed
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("approval: %s: %w", k.keyFile(name), err)
+	}
+	aead, err := s.open(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	seed, err := aead.Open(nil, s.Nonce, s.Box, []byte(forKey+name))
+	if err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("approval: the key of %s does not open with this passphrase", name)
+	}
+	return key{name, ed25519.NewKeyFromSeed(seed)}, nil
+}

@@ -209,5 +209,6 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 		}
 		p.Tmpfs = append(p.Tmpfs, t)
 	}
+	p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes}) // many programs know no other
 	return p
 }

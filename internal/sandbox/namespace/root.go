@@ -155,6 +155,7 @@ func (s *setup) dev(made map[string]bool) {
 // places appends the mounts and writable places of the profile, outer ones first.
 func (s *setup) places(made map[string]bool) {
 	s.mkdir(made, "/workspace")
+	s.call("link /workspace/.workspace", unix.SYS_SYMLINKAT, "output", atCWD, "/workspace/.workspace") // as older scripts name it
 	type item struct {
 		target string
 		add    func()

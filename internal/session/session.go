@@ -61,6 +61,12 @@ func NewManager(o Options, now func() time.Time) *Manager {
 // Open starts a session for a principal. It refuses the empty principal, and more sessions than
 // Options.MaxSessions.
 func (m *Manager) Open(p call.Principal, workspace string) (Info, error) {
+	return m.Resume(call.Session(id.New(id.Session)), p, workspace)
+}
+
+// Resume opens a session under an id that it had before, in another process. It refuses what Open
+// refuses, and an id that is open here.
+func (m *Manager) Resume(s call.Session, p call.Principal, workspace string) (Info, error) {
 	if p == "" {
 		return Info{}, fmt.Errorf("session: no principal to open it for")
 	}
@@ -69,9 +75,12 @@ func (m *Manager) Open(p call.Principal, workspace string) (Info, error) {
 	if len(m.open) >= m.opt.MaxSessions {
 		return Info{}, fmt.Errorf("session: %d are open, which is the most allowed; close one first", len(m.open))
 	}
+	if m.open[s] != nil {
+		return Info{}, fmt.Errorf("session: %s is open already", s)
+	}
 	at := m.now()
 	e := &entry{vault: NewVault(m.opt.MaxTokens)}
-	e.info = Info{ID: call.Session(id.New(id.Session)), Principal: p, Workspace: workspace, Created: at, Used: at}
+	e.info = Info{ID: s, Principal: p, Workspace: workspace, Created: at, Used: at}
 	m.open[e.info.ID] = e
 	return e.info, nil
 }

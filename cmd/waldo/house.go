@@ -41,7 +41,7 @@ type house struct {
 	log       *audit.Log
 	sessions  *session.Manager
 	redact    *redact.Redactor
-	approvals broker.Asker
+	approvals *approval.Desk
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
 	upstreams *upstream.Manager
@@ -54,9 +54,10 @@ type house struct {
 type settings struct {
 	cfg      *contract.Config // nil: as found
 	limits   sandbox.Limits   // the most a run may ask for; zero: mostLimits
-	patience time.Duration    // how long a call waits for a human before it says "waiting"
-	keep     string           // a folder to use as the workspace; empty: one of the session's own
-	changed  func()           // told when the list of tools is another
+	patience time.Duration    // how long a call waits at least for a human before it says "waiting"
+	carriers []approval.Carrier
+	keep     string // a folder to use as the workspace; empty: one of the session's own
+	changed  func() // told when the list of tools is another
 }
 
 // The levels of isolation, by the name that contracts use.
@@ -75,6 +76,10 @@ var mostLimits = sandbox.Limits{
 	Wall: 24 * time.Hour, CPU: 24 * time.Hour, Memory: 1 << 40, Pids: 1 << 15, Files: 1 << 16,
 	Disk: 1 << 40, Inodes: 10_000_000, Output: 1 << 30,
 }
+
+// patience is how long a call of each door waits for a human. An agent host gives up on a call
+// after a minute or less and asks again; a script in a box has nothing better to do.
+var patience = map[string]time.Duration{"mcp": 2 * time.Second, "bridge": 20 * time.Second}
 
 // openState makes sure of the state directory and returns its path.
 func openState(g *global) (string, error) {
@@ -109,7 +114,9 @@ func openHouse(ctx context.Context, g *global, s settings) (h *house, err error)
 	if err = h.openStudy(ctx, s); err != nil {
 		return h, err
 	}
-	h.openWorkers(s)
+	if err = h.openWorkers(s); err != nil {
+		return h, err
+	}
 	return h, h.openCorridor(s)
 }
 
@@ -144,11 +151,14 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 	h.sessions = session.NewManager(session.Defaults(), time.Now)
 	h.redact = redact.New(h.cfg.Redaction, &redact.Registry{}, h.sessions)
 	h.redact.Spill = h.spill
-	h.approvals = nobody{}
-	return err
+	h.approvals = &approval.Desk{
+		Store: h.store, Rules: func() contract.Approvals { return h.cfg.Approval }, Carriers: s.carriers,
+		Patience: func(door string) time.Duration { return max(s.patience, patience[door]) },
+	}
+	return nil
 }
 
-func (h *house) openWorkers(s settings) {
+func (h *house) openWorkers(s settings) error {
 	most := s.limits
 	if most == (sandbox.Limits{}) {
 		most = defaultLimits
@@ -158,9 +168,16 @@ func (h *house) openWorkers(s settings) {
 		Drivers: h.drivers, Auto: "namespace", Default: defaultLimits, Most: most,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
 	}
-	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{Launcher: h, Scrub: redact.Clean, Version: version,
-		Changed: func(server string) { h.catalogue.Invalidate(server) }})
+	lock, err := upstream.ReadLock(h.lockFile())
+	if err != nil {
+		return &exit{code: exitUsage, err: err, hint: "mend or remove it, then look with waldo lock"}
+	}
+	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
+		Launcher: h, Lock: lock, Scrub: redact.Clean, Version: version,
+		Changed: func(server string) { h.catalogue.Invalidate(server) },
+	})
 	h.close = append(h.close, h.upstreams.Close)
+	return nil
 }
 
 func (h *house) openCorridor(s settings) error {
@@ -201,9 +218,29 @@ func (h *house) Close() error {
 	return errors.Join(errs...)
 }
 
+// principal is the user that waldo runs as.
+func principal() call.Principal { return call.Principal(fmt.Sprintf("os:%d", os.Getuid())) }
+
 // open starts a session for the person or host at this door.
 func (h *house) open() (session.Info, error) {
-	return h.sessions.Open(call.Principal(fmt.Sprintf("os:%d", os.Getuid())), id.New(id.Workspace))
+	return h.sessions.Open(principal(), id.New(id.Workspace))
+}
+
+// openCLI opens the one session that all `waldo call`s of this user share, so that a call that
+// waited for a human can be made again by the next process.
+func (h *house) openCLI(ctx context.Context) (session.Info, error) {
+	const bucket = "cli"
+	name := string(principal())
+	if text, ok, err := h.store.Get(ctx, bucket, name); err != nil {
+		return session.Info{}, err
+	} else if n, w, found := strings.Cut(text, " "); ok && found && id.Is(id.Session, n) && id.Is(id.Workspace, w) {
+		return h.sessions.Resume(call.Session(n), principal(), w)
+	}
+	info, err := h.open()
+	if err != nil {
+		return info, err
+	}
+	return info, h.store.Put(ctx, bucket, name, string(info.ID)+" "+info.Workspace)
 }
 
 // workspace opens the files of a session, or those of a folder that the operator named.
@@ -269,10 +306,4 @@ func (h *house) check(t call.Tool, a call.Args) *call.Reason {
 		text[i] = f.String()
 	}
 	return &call.Reason{Code: "args.schema", Text: strings.Join(text, "; ")}
-}
-
-type nobody struct{}
-
-func (nobody) Ask(context.Context, policy.Decision) (*approval.Answer, string, error) {
-	return nil, "a_none", nil
 }

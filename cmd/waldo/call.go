@@ -1,0 +1,305 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/call"
+	"waldo/internal/catalogue"
+	"waldo/internal/facts"
+	"waldo/internal/id"
+	"waldo/internal/policy"
+	"waldo/internal/upstream"
+)
+
+func newCall(g *global) *cobra.Command {
+	var wait time.Duration
+	var quote string
+	c := &cobra.Command{
+		Use: "call CAPABILITY [k=v.. | -]", Short: "Make one call through the corridor",
+		Long: "Arguments are k=v, where v is JSON or else a string, or one JSON object on standard input with -.\n" +
+			"Calls of one user share a session, so that an approved call can be made again.",
+		Example: "  waldo call run_python code='print(1)'\n  waldo call helpdesk.get_customer id=17 --json\n  echo '{\"id\":17}' | waldo call helpdesk.get_customer -",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			a, err := arguments(c.InOrStdin(), args[1:])
+			if err != nil {
+				return err
+			}
+			h, err := openHouse(c.Context(), g, settings{patience: wait})
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			n, err := h.openCLI(c.Context())
+			if err != nil {
+				return err
+			}
+			k := call.Call{ID: id.New(id.Call), Capability: call.Capability(args[0]), Args: a, Session: n.ID, Principal: n.Principal,
+				Door: "cli", At: time.Now(), ApprovalID: quote}
+			if h.policy.Visible(k.Capability) {
+				e, ok := h.catalogue.Lookup(c.Context(), args[0])
+				if ok {
+					k.ToolDigest = e.Digest
+					if why := h.check(e.Tool, a); why != nil {
+						return usage("waldo tools "+args[0]+" --detail full", "%s", why.Text)
+					}
+				}
+			}
+			r, err := h.broker.Call(c.Context(), k)
+			if err != nil {
+				return err
+			}
+			return tellResult(c, g, r)
+		},
+	}
+	c.Flags().DurationVar(&wait, "wait", 0, "`TIME` to wait for a human's answer")
+	c.Flags().StringVar(&quote, "approval", "", "`ID` of the approval that an earlier call was told")
+	return c
+}
+
+// arguments reads k=v pairs, or one JSON object from standard input.
+func arguments(in io.Reader, args []string) (call.Args, error) {
+	if len(args) == 1 && args[0] == "-" {
+		b, err := io.ReadAll(io.LimitReader(in, call.MaxArgs+1))
+		if err != nil {
+			return call.Args{}, err
+		}
+		a, err := call.ParseArgs(b)
+		if err != nil {
+			return a, usage("give one JSON object", "%v", err)
+		}
+		return a, nil
+	}
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, kv := range args {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return call.Args{}, usage("as in id=17 or title='Call back'", "%q is not k=v", kv)
+		}
+		if !json.Valid([]byte(v)) {
+			quoted, err := json.Marshal(v)
+			if err != nil {
+				return call.Args{}, err
+			}
+			v = string(quoted)
+		}
+		name, err := json.Marshal(k)
+		if err != nil {
+			return call.Args{}, err
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(name)
+		b.WriteString(":" + v)
+	}
+	b.WriteByte('}')
+	a, err := call.ParseArgs([]byte(b.String()))
+	if err != nil {
+		return a, usage("each name once", "%v", err)
+	}
+	return a, nil
+}
+
+// shown is a result as --json prints it.
+type shownResult struct {
+	Status     facts.Status  `json:"status"`
+	CallID     string        `json:"call_id"`
+	DecisionID string        `json:"decision_id"`
+	ApprovalID string        `json:"approval_id,omitempty"`
+	Why        []call.Reason `json:"reasons"`
+	IsError    bool          `json:"is_error"`
+	Trust      call.Trust    `json:"trust"`
+	Content    []any         `json:"content"`
+	Structured any           `json:"structured,omitempty"`
+	Facts      facts.Facts   `json:"facts"`
+}
+
+func tellResult(c *cobra.Command, g *global, r call.Result) error {
+	if g.json {
+		s := shownResult{Status: r.Status, CallID: r.CallID, DecisionID: r.DecisionID, ApprovalID: r.ApprovalID, Why: r.Why, IsError: r.IsError,
+			Trust: r.Trust, Content: []any{}, Facts: r.Facts}
+		for _, k := range r.Content {
+			if k.Type == "text" {
+				s.Content = append(s.Content, map[string]string{"type": "text", "text": k.Text})
+			} else {
+				s.Content = append(s.Content, k.Raw)
+			}
+		}
+		if !r.Structured.IsZero() {
+			s.Structured = r.Structured
+		}
+		if err := printJSON(c.OutOrStdout(), s); err != nil {
+			return err
+		}
+	} else {
+		for _, k := range r.Content {
+			if k.Type == "text" {
+				fmt.Fprintln(c.OutOrStdout(), strings.TrimRight(k.Text, "\n"))
+			} else {
+				fmt.Fprintf(c.OutOrStdout(), "[%s, %d bytes: see --json]\n", k.Type, len(k.Raw.Raw()))
+			}
+		}
+	}
+	if r.Status == facts.Failed && r.Facts.ExitCode == nil && r.Facts.Signal == nil && r.IsError && len(r.Content) > 0 {
+		return &exit{code: exitProblems} // the tool said that it failed, and its words are above
+	}
+	return outcome(r)
+}
+
+func newTools(g *global) *cobra.Command {
+	var detail string
+	c := &cobra.Command{
+		Use: "tools [QUERY]", Short: "The catalogue: what an agent may ask for, and search over it", Args: cobra.ArbitraryArgs,
+		Example: "  waldo tools\n  waldo tools create ticket --detail full",
+		RunE: func(c *cobra.Command, args []string) error {
+			d := catalogue.Detail(detail)
+			if d != catalogue.Name && d != catalogue.Basic && d != catalogue.Full {
+				return usage("name, basic or full", "--detail %s", detail)
+			}
+			h, err := openHouse(c.Context(), g, settings{})
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			var entries []*catalogue.Entry
+			if len(args) > 0 {
+				entries = h.catalogue.Search(c.Context(), strings.Join(args, " "), 0)
+			} else {
+				entries = h.catalogue.List(c.Context())
+			}
+			told := make([]catalogue.Told, len(entries))
+			for i, e := range entries {
+				told[i] = e.Tell(d)
+			}
+			if g.json || d == catalogue.Full {
+				if err := printJSON(c.OutOrStdout(), told); err != nil {
+					return err
+				}
+			} else {
+				tellTools(c.OutOrStdout(), entries, d)
+			}
+			for _, p := range h.catalogue.Problems() {
+				fmt.Fprintf(c.ErrOrStderr(), "waldo: %s %s is left out: %s (%s)\n", p.Server, p.Capability, p.Text, p.Code)
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&detail, "detail", "basic", "`HOW MUCH`: name, basic or full")
+	return c
+}
+
+func tellTools(w io.Writer, entries []*catalogue.Entry, d catalogue.Detail) {
+	p := painter(w)
+	for _, e := range entries {
+		if d == catalogue.Name {
+			fmt.Fprintln(w, e.Capability)
+			continue
+		}
+		line, _, _ := strings.Cut(e.Description, "\n")
+		if r := []rune(line); len(r) > 100 {
+			line = string(r[:99]) + "…"
+		}
+		fmt.Fprintf(w, "%-34s %s\n", p.head(string(e.Capability)), line)
+	}
+}
+
+func newLock(g *global) *cobra.Command {
+	var accept []string
+	c := &cobra.Command{
+		Use: "lock [--accept NAME..]", Short: "Pin the definitions of upstream tools; show what changed", Args: cobra.NoArgs,
+		Example: "  waldo lock\n  waldo lock --accept helpdesk",
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := openHouse(c.Context(), g, settings{})
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			changes, err := h.compareLock(c, accept)
+			if err != nil {
+				return err
+			}
+			if g.json {
+				if changes == nil {
+					changes = []upstream.Change{}
+				}
+				if err := printJSON(c.OutOrStdout(), changes); err != nil {
+					return err
+				}
+			} else {
+				for _, ch := range changes {
+					fmt.Fprintf(c.OutOrStdout(), "%s.%s: %s (%s)\n", ch.Server, ch.Tool, ch.Text, ch.Code)
+				}
+			}
+			if len(changes) > 0 {
+				return &exit{code: exitProblems, text: count(len(changes), "definition") + " not as accepted", hint: "read them, then: waldo lock --accept NAME"}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringSliceVar(&accept, "accept", nil, "accept server `NAME` as it is now")
+	return c
+}
+
+// compareLock holds every server against waldo.lock, accepting those named.
+func (h *house) compareLock(c *cobra.Command, accept []string) ([]upstream.Change, error) {
+	file := h.lockFile()
+	lock, err := upstream.ReadLock(file)
+	if err != nil {
+		return nil, err
+	}
+	var changes []upstream.Change
+	for _, name := range h.upstreams.Names() {
+		now, err := h.upstreams.Seen(c.Context(), name)
+		if err != nil {
+			return nil, fmt.Errorf("server %s: %w", name, err)
+		}
+		_, known := lock.Servers[name]
+		if contains(accept, name) {
+			lock.Accept(name, now)
+			fmt.Fprintf(c.ErrOrStderr(), "accepted %s: %s\n", name, count(len(now.Tools), "tool"))
+		} else if !known {
+			changes = append(changes, upstream.Change{Server: name, Code: "lock.absent", Text: "nothing was accepted of this server yet"})
+		}
+		changes = append(changes, lock.Compare(name, now)...)
+	}
+	for _, name := range accept {
+		if _, ok := h.cfg.Servers[name]; !ok {
+			return nil, usage("waldo lock lists the servers", "there is no server %s", name)
+		}
+	}
+	if len(accept) == 0 {
+		return changes, nil
+	}
+	return changes, lock.Write(file)
+}
+
+// lockFile is waldo.lock beside the configuration.
+func (h *house) lockFile() string {
+	if h.cfg.File == "" {
+		return filepath.Join(h.state, "waldo.lock")
+	}
+	return filepath.Join(filepath.Dir(h.cfg.File), "waldo.lock")
+}
+
+func contains(all []string, s string) bool {
+	for _, a := range all {
+		if a == s {
+			return true
+		}
+	}
+	return false
+}
+
+// dryRun decides a call without making it.
+func dryRun(h *house, capability string, a call.Args) policy.Decision {
+	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(capability), Args: a, Door: "cli", Principal: principal(), At: time.Now()})
+}

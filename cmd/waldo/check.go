@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/contract"
+	"waldo/internal/policy"
+)
+
+func newCheck(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "check [FILE]", Short: "Check contracts and their examples; errors point at line and column",
+		Long:    "Reads a configuration, compiles it and decides its examples. Exit status 0: sound, warnings included;\n1: problems found; 2: there is nothing to check.",
+		Example: "  waldo check\n  waldo check waldo.yaml --json", Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			path, _ := configFile(g.config)
+			if len(args) == 1 {
+				path = args[0]
+			}
+			if path == "" {
+				return usage("write one with waldo init", "there is no configuration here; without one the built-in contracts hold")
+			}
+			text, err := contract.ReadFile(path)
+			if err != nil {
+				return &exit{code: exitUsage, err: err, hint: "give the file to check"}
+			}
+			cfg, problems := contract.Parse(path, text)
+			if len(problems) == 0 {
+				if _, err := policy.New(cfg, checked(cfg)); err != nil && !errors.As(err, &problems) {
+					return err
+				}
+			}
+			return tellCheck(c, g, path, string(text), cfg, problems)
+		},
+	}
+}
+
+// checked is a machine that has everything, so that check judges the text and not the machine.
+func checked(*contract.Config) policy.Machine {
+	m := policy.Machine{Isolations: map[string]bool{}, Secrets: map[string]bool{},
+		Transports: map[contract.Transport]bool{contract.Direct: true, contract.MCP: true, contract.SandboxedExec: true}}
+	for level := range drivers() {
+		m.Isolations[level] = true
+	}
+	return m
+}
+
+func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems) error {
+	warnings := []contract.Problem{}
+	contracts := 0
+	if cfg != nil {
+		warnings = append(warnings, cfg.Warnings...)
+		for _, k := range cfg.Contracts {
+			if !k.BuiltIn {
+				contracts++
+			}
+		}
+	}
+	if g.json {
+		if problems == nil {
+			problems = contract.Problems{}
+		}
+		if err := printJSON(c.OutOrStdout(), map[string]any{"file": path, "ok": len(problems) == 0, "contracts": contracts, "problems": problems, "warnings": warnings}); err != nil {
+			return err
+		}
+	} else {
+		p := painter(c.OutOrStdout())
+		for _, w := range warnings {
+			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", p.warn("warning:"), w.Render(text))
+		}
+		for _, e := range problems {
+			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", p.bad("error:"), e.Render(text))
+		}
+	}
+	if len(problems) > 0 {
+		return &exit{code: exitProblems, text: fmt.Sprintf("%s: %s", path, count(len(problems), "problem"))}
+	}
+	if !g.json {
+		fmt.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, count(contracts, "contract"), count(len(warnings), "warning"))
+	}
+	return nil
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func newInit(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "init", Short: "Write a commented, tight waldo.yaml for this folder, and its schema for editors", Args: cobra.NoArgs,
+		Example: "  waldo init && waldo check && waldo trust",
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := os.Getwd()
+			if err != nil {
+				return err
+			}
+			for _, f := range []struct {
+				name string
+				text []byte
+			}{{"waldo.yaml", contract.Init(dir)}, {"waldo.schema.json", contract.Schema()}} {
+				if err := create(filepath.Join(dir, f.name), f.text); err != nil {
+					return err
+				}
+				fmt.Fprintf(c.OutOrStdout(), "wrote %s\n", f.name)
+			}
+			return nil
+		},
+	}
+}
+
+// create writes a new file and never over one that is there.
+func create(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return usage("move it away first, or edit it", "%s is there already; nothing was changed", filepath.Base(path))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}

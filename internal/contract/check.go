@@ -16,7 +16,7 @@ func (p *parser) check() {
 }
 
 func (p *parser) against(at Position, code, hint, text string) {
-	p.problems = append(p.problems, Problem{at, code, text, hint})
+	p.problems = append(p.problems, Problem{At: at, Code: code, Text: text, Hint: hint})
 }
 
 func (p *parser) checkKeys(c *Contract) {
@@ -44,6 +44,7 @@ var belongsTo = map[string][]Transport{
 	"root":       {Direct},
 	"server":     {MCP},
 	"tool":       {MCP},
+	"retry":      {MCP},
 }
 
 // danger is the level that a mode implies.

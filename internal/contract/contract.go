@@ -189,4 +189,5 @@ type Problem struct {
 	Code string   `json:"code"` // key.unknown
 	Text string   `json:"text"` // what was wrong
 	Hint string   `json:"hint,omitempty"`
+	upTo int      // the first column of its line that may hold a secret; 0: none
 }

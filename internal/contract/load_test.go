@@ -34,4 +34,3 @@ func TestLoadReadsRegularFilesOnly(t *testing.T) {
 		t.Errorf("%T %v", err, err)
 	}
 }
-

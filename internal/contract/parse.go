@@ -65,6 +65,7 @@ func Parse(name string, text []byte) (*Config, Problems) {
 	}
 	if len(p.problems) > 0 {
 		p.problems.Sort()
+		p.problems.cover()
 		return nil, p.problems
 	}
 	p.complete()

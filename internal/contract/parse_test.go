@@ -83,6 +83,10 @@ func TestParseRefuses(t *testing.T) {
 		{"retry without max", entryWith("retry: {on: [timeout]}"), "key.missing", 5, 5},
 		{"a rate without a window", entryWith("rate_limit: {calls: 3}"), "key.missing", 5, 5},
 		{"one tool for many capabilities", "capabilities:\n  a.*: {tool: x}\n", "key.misplaced", 2, 9},
+		{"a second run of a box", "capabilities:\n  x: {transport: sandboxed_exec, mode: read, retry: {max: 1}}\n", "key.misplaced", 2, 46},
+		{"a log for later", box("log: digest"), "key.not_enforced", 5, 10},
+		{"an address to listen on, for later", "gateway: {listen: '127.0.0.1:1'}\n", "key.not_enforced", 1, 11},
+		{"a server at a url, for later", "servers:\n  s: {url: 'https://h/'}\n", "key.not_enforced", 2, 7},
 		{"isolation of an upstream", entryWith("isolation: namespace"), "key.misplaced", 5, 5},
 		{"a server for a box", box("server: x"), "key.misplaced", 5, 5},
 		{"a wire name", "capabilities:\n  github__create: {mode: read}\n", "value.name", 2, 3},
@@ -262,6 +266,8 @@ func TestRenderShowsNoSecret(t *testing.T) {
 		"servers:\n  s:\n    command: [a]\n    env:\n      T: " + token + "\n",
 		"servers:\n  s: {url: 'https://u:" + token + "@example.com/'}\n",
 		box("secrets: " + token),
+		box("tokne: " + token),
+		"servers: {s: {command: [a], env: {A: hunter2, T: sk-ant-hunter2hunter2}, bogus: hunter2}}\n# " + token + "\n",
 	} {
 		_, problems := Parse("w.yaml", []byte(text))
 		if len(problems) == 0 {

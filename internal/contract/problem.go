@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"regexp"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -58,9 +59,10 @@ func (p Problem) Render(source string) string {
 	fmt.Fprintf(&b, "%s\n", p)
 	if line, ok := lineOf(source, p.At.Line); ok {
 		shown := visible(line)
-		if p.Code == codeLiteral { // the value is what must not be shown
-			shown = visible(firstRunes(line, p.At.Column-1)) + "…"
+		if p.upTo > 0 { // the value is what must not be shown
+			shown = firstRunes(shown, p.upTo-1) + "…"
 		}
+		shown = token.ReplaceAllStringFunc(shown, masked)
 		fmt.Fprintf(&b, "%5d | %s\n", p.At.Line, cut(shown, 200))
 		if c := p.At.Column; c > 0 && c <= 200 {
 			fmt.Fprintf(&b, "      | %s^\n", strings.Repeat(" ", c-1))
@@ -70,6 +72,29 @@ func (p Problem) Render(source string) string {
 		fmt.Fprintf(&b, "hint: %s\n", p.Hint)
 	}
 	return b.String()
+}
+
+// token is what may be a secret pasted where none belongs.
+var token = regexp.MustCompile(`[A-Za-z0-9_+/=-]{8,}`)
+
+func masked(s string) string {
+	if looksSecret(s) {
+		return strings.Repeat("·", len(s))
+	}
+	return s
+}
+
+// cover keeps the lines on which a secret stands from being shown past it, by any problem.
+func (ps Problems) cover() {
+	first := map[int]int{}
+	for _, p := range ps {
+		if c, ok := first[p.At.Line]; p.Code == codeLiteral && (!ok || p.At.Column < c) {
+			first[p.At.Line] = p.At.Column
+		}
+	}
+	for i := range ps {
+		ps[i].upTo = first[ps[i].At.Line]
+	}
 }
 
 func lineOf(source string, n int) (string, bool) {

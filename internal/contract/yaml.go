@@ -35,12 +35,12 @@ func (r *reader) at(n *yaml.Node) Position { return Position{r.file, n.Line, n.C
 
 func (r *reader) fail(n *yaml.Node, code, hint, format string, args ...any) {
 	if len(r.problems) < maxShown {
-		r.problems = append(r.problems, Problem{r.at(n), code, fmt.Sprintf(format, args...), hint})
+		r.problems = append(r.problems, Problem{At: r.at(n), Code: code, Text: fmt.Sprintf(format, args...), Hint: hint})
 	}
 }
 
 func (r *reader) warn(at Position, code, hint, format string, args ...any) {
-	r.warnings = append(r.warnings, Problem{at, code, fmt.Sprintf(format, args...), hint})
+	r.warnings = append(r.warnings, Problem{At: at, Code: code, Text: fmt.Sprintf(format, args...), Hint: hint})
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
 
 	"waldo/internal/sandbox/gvisor/job"
 )
@@ -27,6 +28,7 @@ type box struct {
 // serve makes the box that waldo asks for and runs what it is told, until waldo is gone.
 func serve() int {
 	unix.CloseOnExec(job.ControlFD)
+	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
 	conn, err := job.Open(os.NewFile(job.ControlFD, "waldo"))
 	if err != nil {
 		return 1
@@ -113,7 +115,7 @@ func (b *box) kill() {
 
 // The places in our own mount namespace.
 const (
-	workPlace = "/mnt" // a tmpfs of ours covers it
+	workPlace = "/mnt" // a folder that every host has; a tmpfs of ours covers it
 	rootDir   = workPlace + "/root"
 	tmpfsDir  = workPlace + "/tmpfs"
 	bundleDir = workPlace + "/bundle"

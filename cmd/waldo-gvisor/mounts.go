@@ -71,14 +71,22 @@ func inside(path string) (string, error) {
 			continue
 		}
 		at = filepath.Join(at, part)
-		if err := os.Mkdir(at, 0o755); err != nil && !os.IsExist(err) {
+		if err := folder(at); err != nil {
 			return "", err
-		}
-		if st, err := os.Lstat(at); err != nil || !st.IsDir() {
-			return "", fmt.Errorf("%s is not a folder", at)
 		}
 	}
 	return filepath.Join(rootDir, path), nil
+}
+
+// folder makes a folder unless it is there. A link to one is not one.
+func folder(at string) error {
+	if err := os.Mkdir(at, 0o755); err != nil && !os.IsExist(err) {
+		return err
+	}
+	if st, err := os.Lstat(at); err != nil || !st.IsDir() {
+		return fmt.Errorf("%s is not a folder", at)
+	}
+	return nil
 }
 
 func makeNode(n job.Node, source *os.File) error {
@@ -88,10 +96,7 @@ func makeNode(n job.Node, source *os.File) error {
 	}
 	switch n.Kind {
 	case job.Dir:
-		if err := os.Mkdir(at, 0o755); !os.IsExist(err) {
-			return err
-		}
-		return nil
+		return folder(at)
 	case job.File:
 		return os.WriteFile(at, []byte(n.From), 0o644)
 	case job.Link:
@@ -102,7 +107,7 @@ func makeNode(n job.Node, source *os.File) error {
 	return fmt.Errorf("unknown kind %q", n.Kind)
 }
 
-// bind shows a folder or file of the host read-only. A mount below it is not shown.
+// bind shows a folder or file of the host, and what is mounted below it, read-only.
 func bind(source *os.File, at string) error {
 	defer source.Close()
 	var st unix.Stat_t
@@ -111,13 +116,15 @@ func bind(source *os.File, at string) error {
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		if err := os.MkdirAll(at, 0o755); err != nil {
+		if err := folder(at); err != nil {
 			return err
 		}
 	case unix.S_IFREG:
-		if err := os.WriteFile(at, nil, 0o644); err != nil {
+		f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, 0o644)
+		if err != nil {
 			return err
 		}
+		_ = f.Close()
 	default:
 		return fmt.Errorf("%s is neither a folder nor a regular file", source.Name())
 	}
@@ -144,14 +151,18 @@ func makeTmpfs(all []job.Tmpfs) ([]*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(at, 0o755); err != nil {
+		if err := folder(at); err != nil {
 			return nil, err
 		}
 		place := tmpfsPlace(i)
 		if err := os.Mkdir(place, 0o700); err != nil {
 			return nil, err
 		}
-		how := fmt.Sprintf("mode=0700,size=%d,nr_inodes=%d", t.Bytes, t.Inodes)
+		mode := "0755"
+		if t.Target == "/tmp" || t.Target == "/dev/shm" {
+			mode = "1777"
+		}
+		how := fmt.Sprintf("mode=%s,size=%d,nr_inodes=%d", mode, t.Bytes, t.Inodes)
 		if err := unix.Mount("tmpfs", place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, how); err != nil {
 			return nil, fmt.Errorf("mounting a tmpfs for %s: %w", t.Target, err)
 		}

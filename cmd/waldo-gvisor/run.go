@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -123,7 +124,7 @@ func (r *run) do() (job.End, error) {
 	if err := os.WriteFile(filepath.Join(bundleDir, "config.json"), text, 0o600); err != nil {
 		return job.End{}, err
 	}
-	args := container.Args{ID: "box", Spec: s, BundleDir: bundleDir, Attached: true}
+	args := container.Args{ID: containerID, Spec: s, BundleDir: bundleDir, Attached: true}
 	if r.ask.Bridge {
 		args.PassFiles = map[int]*os.File{3: r.files[3]}
 	}
@@ -133,25 +134,59 @@ func (r *run) do() (job.End, error) {
 	if err != nil {
 		return job.End{}, fmt.Errorf("making a gVisor: %w", err)
 	}
-	defer c.Destroy()
+	defer func() { _ = c.Destroy() }()
+	if !r.hold(c) {
+		return job.End{Status: uint32(unix.SIGKILL)}, nil
+	}
+	return r.start(c, conf)
+}
+
+const containerID = "box"
+
+// hold makes the container known to kill, and reports whether it may start.
+func (r *run) hold(c *container.Container) bool {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.c = c
+	return !r.killed
+}
+
+// start runs the command in a gVisor that is up, and watches it.
+func (r *run) start(c *container.Container, conf *config.Config) (job.End, error) {
+	if err := c.Start(conf); err != nil {
+		if e := notExecuted(err); e != 0 {
+			return job.End{NoStart: int(e)}, nil
+		}
+		return job.End{}, fmt.Errorf("starting: %w", err)
+	}
+	pids := limitPids(c, r.ask.Pids) == nil
+	if err := r.conn.Send(job.Answer{Started: &job.Started{Pids: pids}}); err != nil {
+		return job.End{}, err
+	}
+	w := watch(c, r.ask, r.kill)
+	ws, err := c.Wait()
+	end := w.stop()
+	end.PidsDenied = pidsDenied(c)
+	end.Status = uint32(ws)
+	r.mu.Lock()
 	killed := r.killed
 	r.mu.Unlock()
 	if killed {
-		return job.End{Status: uint32(unix.SIGKILL)}, nil
+		end.Status = uint32(unix.SIGKILL)
+		err = nil
 	}
-	if err := c.Start(conf); err != nil {
-		return job.End{}, fmt.Errorf("starting: %w", err)
+	return end, err
+}
+
+// notExecuted returns the error number with which a command could not be executed, 0 when that is
+// not what went wrong. gVisor tells it as text.
+func notExecuted(err error) unix.Errno {
+	for _, e := range []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.ENOEXEC, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.EPERM, unix.E2BIG, unix.EINVAL} {
+		if strings.Contains(err.Error(), "StartRoot") && strings.HasSuffix(err.Error(), e.Error()) {
+			return e
+		}
 	}
-	if err := r.conn.Send(job.Answer{Started: &job.Started{}}); err != nil {
-		return job.End{}, err
-	}
-	ws, err := c.Wait()
-	if err != nil {
-		return job.End{}, err
-	}
-	return job.End{Status: uint32(ws)}, nil
+	return 0
 }
 
 // kill ends gVisor's kernel, and with it everything that it runs.

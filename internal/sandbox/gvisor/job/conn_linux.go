@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -139,3 +140,9 @@ func closeAll(files []*os.File) {
 		_ = f.Close()
 	}
 }
+
+// SetDeadline bounds the messages that come after; the zero time bounds none.
+func (c *Conn) SetDeadline(t time.Time) { _ = c.c.SetDeadline(t) }
+
+// SetReadDeadline bounds the messages that are read after; the zero time bounds none.
+func (c *Conn) SetReadDeadline(t time.Time) { _ = c.c.SetReadDeadline(t) }

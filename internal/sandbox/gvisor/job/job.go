@@ -101,12 +101,13 @@ type Started struct {
 
 // End says how the command ended.
 type End struct {
-	Status  uint32        `json:"status"`   // as wait(2) tells it
-	NoStart int           `json:"no_start"` // an errno: the command could not be executed
-	Over    string        `json:"over"`     // cpu or memory: the limit that our own watch saw exceeded
-	CPU     time.Duration `json:"cpu"`      // of every process of the box since it started
-	Memory  int64         `json:"memory"`   // bytes, the most that the guest was seen to hold
-	Pids    int64         `json:"pids"`     // the most that were seen at once
+	Status     uint32        `json:"status"`      // as wait(2) tells it
+	NoStart    int           `json:"no_start"`    // an errno: the command could not be executed
+	Over       string        `json:"over"`        // cpu or memory: the limit that our own watch saw exceeded
+	CPU        time.Duration `json:"cpu"`         // of every process of the box since it started
+	Memory     int64         `json:"memory"`      // bytes, the most that the guest was seen to hold
+	Pids       int64         `json:"pids"`        // the most that were seen at once
+	PidsDenied bool          `json:"pids_denied"` // a process was refused at the limit
 }
 
 // encode returns a frame: four bytes of length, then JSON.

@@ -1,0 +1,158 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/container"
+
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// interval is how often a running command is looked at.
+const interval = 10 * time.Millisecond
+
+// watcher looks at what a running command uses, and ends it at a limit. It sees every process of
+// the box, because this process is PID 1 of its namespace.
+type watcher struct {
+	ask    job.Run
+	kill   func()
+	before time.Duration // of processor time, when the command started
+	memory *os.File      // gVisor's memory: all that the guest holds
+	places []string
+
+	done chan struct{}
+	wg   sync.WaitGroup
+	end  job.End
+}
+
+func watch(c *container.Container, ask job.Run, kill func()) *watcher {
+	w := &watcher{ask: ask, kill: kill, before: processorTime(), memory: guestMemory(c.SandboxPid()), done: make(chan struct{})}
+	w.places, _ = filepath.Glob(tmpfsDir + "/*")
+	w.wg.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for w.look() {
+			select {
+			case <-w.done:
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return w
+}
+
+// stop ends the watching and returns what was seen.
+func (w *watcher) stop() job.End {
+	close(w.done)
+	w.wg.Wait()
+	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
+	if w.memory != nil {
+		_ = w.memory.Close()
+	}
+	return w.end
+}
+
+// look takes one look. It returns false once it has ended the command.
+func (w *watcher) look() bool {
+	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
+	w.end.Memory = max(w.end.Memory, w.held())
+	switch {
+	case w.end.Memory > w.ask.Memory:
+		w.end.Over = "memory"
+	case w.end.CPU > w.ask.CPU:
+		w.end.Over = "cpu"
+	default:
+		return true
+	}
+	w.kill()
+	return false
+}
+
+// held returns the bytes that the guest holds: its memory, and what is in its writable places.
+func (w *watcher) held() int64 {
+	var total int64
+	if w.memory != nil {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(w.memory.Fd()), &st); err == nil {
+			total += st.Blocks * 512
+		}
+	}
+	for _, p := range w.places {
+		var st unix.Statfs_t
+		if err := unix.Statfs(p, &st); err == nil {
+			total += int64(st.Blocks-st.Bfree) * st.Bsize
+		}
+	}
+	return total
+}
+
+// guestMemory opens the file that gVisor keeps its guest's memory in. Nil: it was not found.
+func guestMemory(pid int) *os.File {
+	dir := fmt.Sprintf("/proc/%d/fd/", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink(dir + e.Name()); err == nil && strings.HasPrefix(to, "/memfd:runsc-memory") {
+			if f, err := os.Open(dir + e.Name()); err == nil {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// tick is the unit of times in /proc (proc(5)): Linux fixes it at 100 per second for programs.
+const tick = 10 * time.Millisecond
+
+// processorTime returns the time that every process of the box but this one has used, and those
+// that they and we have waited for.
+func processorTime() time.Duration {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	var ticks int64
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		ticks += statTicks(b, pid == os.Getpid())
+	}
+	return time.Duration(ticks) * tick
+}
+
+// statTicks adds up fields 14 to 17 of a stat file (proc(5)): user and system, of the process and
+// of the children it waited for; only the latter when children is true.
+func statTicks(b []byte, children bool) int64 {
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 15 {
+		return 0
+	}
+	var sum int64
+	for i := 11; i <= 14; i++ {
+		if children && i < 13 {
+			continue
+		}
+		n, _ := strconv.ParseInt(f[i], 10, 64)
+		sum += n
+	}
+	return sum
+}

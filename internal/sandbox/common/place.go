@@ -1,0 +1,118 @@
+//go:build linux
+
+package common
+
+import (
+	"fmt"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+)
+
+// Place is a writable place of a box: waldo holds its filesystem by a descriptor, which outlives
+// the box.
+type Place struct {
+	sandbox.Tmpfs
+	Dir *os.File
+}
+
+// Export copies what is in the exported place of that target to a folder of the host, which it
+// makes if need be. It returns the paths of the files, from the folder. Files that cannot be
+// copied are in the error; the rest is copied all the same.
+func Export(places []Place, target, dir string) ([]string, error) {
+	for _, p := range places {
+		if p.Target != target || !p.Tmpfs.Export {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("export: %w", err)
+		}
+		to, err := os.Open(dir)
+		if err != nil {
+			return nil, fmt.Errorf("export: %w", err)
+		}
+		defer to.Close()
+		copied, err := CopyTree(p.Dir, to, p.Bytes, nil)
+		if err != nil {
+			err = fmt.Errorf("export of %s: %w", target, err)
+		}
+		return copied, err
+	}
+	return nil, fmt.Errorf("export: %q is not a place of this box that may be exported", target)
+}
+
+// Fill copies what a place starts with into it, as the user that the box belongs to.
+func (p Place) Fill(uid, gid int) error {
+	if p.Seed == "" {
+		return nil
+	}
+	from, err := os.Open(p.Seed)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Target, err)
+	}
+	defer from.Close()
+	if _, err := CopyTree(from, p.Dir, p.Bytes, AsUser(uid, gid)); err != nil {
+		return fmt.Errorf("filling %s: %w", p.Target, err)
+	}
+	return nil
+}
+
+// Used returns the bytes in the place, and whether nothing more fits.
+func (p Place) Used() (bytes int64, full bool) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(p.Dir.Fd()), &st); err != nil {
+		return 0, false
+	}
+	return int64(st.Blocks-st.Bfree) * st.Bsize, st.Bfree == 0 || st.Ffree == 0
+}
+
+// stamp tells one state of a file from another.
+type stamp struct {
+	inode   uint64
+	size    int64
+	changed unix.Timespec
+}
+
+// State is what is in the exported places of a box: every file, and what cannot be exported.
+type State struct {
+	Files map[string]stamp
+	Odd   []string
+}
+
+// Look returns the state of the places.
+func Look(places []Place) State {
+	s := State{Files: map[string]stamp{}}
+	for _, p := range places {
+		if !p.Tmpfs.Export {
+			continue
+		}
+		err := Walk(p.Dir, func(e Entry) bool {
+			at := path.Join(p.Target, e.Path)
+			switch {
+			case e.Regular():
+				s.Files[at] = stamp{e.Stat.Ino, e.Stat.Size, e.Stat.Ctim}
+			case !e.Directory():
+				s.Odd = append(s.Odd, at+" is "+e.Kind()+" and will not be exported")
+			}
+			return true
+		})
+		if err != nil {
+			s.Odd = append(s.Odd, p.Target+": "+err.Error())
+		}
+	}
+	return s
+}
+
+// Written returns the files that are new or other than before.
+func (s State) Written(before State) []string {
+	out := []string{}
+	for name, st := range s.Files {
+		if old, ok := before.Files[name]; !ok || old != st {
+			out = append(out, name)
+		}
+	}
+	return out
+}

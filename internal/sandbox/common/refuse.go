@@ -1,0 +1,63 @@
+package common
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"waldo/internal/sandbox"
+)
+
+// Refuse says why a driver that shows the host's /usr and bounded writable places cannot hold to
+// the profile. Nil: it can.
+func Refuse(p sandbox.Profile) error {
+	l := p.Limits
+	for _, f := range []struct {
+		name  string
+		value int64
+	}{{"wall", int64(l.Wall)}, {"CPU", int64(l.CPU)}, {"memory", l.Memory}, {"pids", l.Pids}, {"files", l.Files},
+		{"disk", l.Disk}, {"inodes", l.Inodes}, {"output", l.Output}} {
+		if f.value <= 0 {
+			return fmt.Errorf("the profile has no limit of %s; every limit must be above zero", f.name)
+		}
+	}
+	if len(p.Network.Hosts) > 0 {
+		return fmt.Errorf("hosts %q: no box can reach hosts until there is egress", p.Network.Hosts)
+	}
+	if p.Template.Name != "host" || p.Template.Dir != "" {
+		return fmt.Errorf("template %q: only \"host\" is there", p.Template.Name)
+	}
+	for _, m := range p.Mounts {
+		if m.Writable {
+			return fmt.Errorf("mount %s: nothing bounds what is written to the host; use an exported tmpfs", m.Target)
+		}
+		if !strings.HasPrefix(m.Source, "/") {
+			return fmt.Errorf("mount %s: the source %q is not absolute", m.Target, m.Source)
+		}
+		if err := refuseTarget(m.Target); err != nil {
+			return err
+		}
+	}
+	for _, t := range p.Tmpfs {
+		if t.Bytes <= 0 || t.Inodes <= 0 {
+			return fmt.Errorf("tmpfs %s: bytes and inodes must be above zero", t.Target)
+		}
+		if err := refuseTarget(t.Target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refuseTarget keeps mounts off what the box itself is made of.
+func refuseTarget(target string) error {
+	if target != path.Clean(target) || !strings.HasPrefix(target, "/") || target == "/" || strings.ContainsRune(target, 0) {
+		return fmt.Errorf("target %q: want an absolute path in its shortest form", target)
+	}
+	for _, own := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/dev", "/proc", "/sys", "/old"} {
+		if target == own || strings.HasPrefix(target, own+"/") {
+			return fmt.Errorf("target %s: %s belongs to the box", target, own)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+//go:build linux
+
+package common
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+)
+
+// Stream reads what a command writes to its end, and keeps the first of it.
+type Stream struct {
+	From  *os.File
+	Limit int64
+	Copy  io.Writer // may be nil; a failing one is left alone
+	Whole bool      // pass everything on and keep nothing
+	Flood func()    // called once the command has written floodFactor times the limit
+
+	Kept  []byte
+	Total int64
+}
+
+// floodFactor is how often a stream may pass its limit before the run is ended for it.
+const floodFactor = 64
+
+// Drain reads to the end and closes From.
+func (s *Stream) Drain() {
+	defer s.From.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.From.Read(buf)
+		s.take(buf[:n])
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *Stream) take(b []byte) {
+	s.Total += int64(len(b))
+	if !s.Whole {
+		b = b[:min(int64(len(b)), s.Limit-int64(len(s.Kept)))]
+		s.Kept = append(s.Kept, b...)
+		if s.Total > floodFactor*s.Limit {
+			s.Flood()
+		}
+	}
+	if s.Copy != nil && len(b) > 0 {
+		if _, err := s.Copy.Write(b); err != nil {
+			s.Copy = nil
+		}
+	}
+}
+
+// Truncated reports whether something was not kept.
+func (s *Stream) Truncated() bool { return !s.Whole && s.Total > s.Limit }
+
+// Input returns what a command reads as its standard input. It is never a file of the host's: a
+// pipe, or /dev/null where there is nothing to read. What feed returns stops the feeding.
+func Input(from io.Reader) (theirs *os.File, feed func() (stop func()), err error) {
+	if from == nil {
+		theirs, err = os.Open(os.DevNull)
+		return theirs, func() func() { return func() {} }, err
+	}
+	theirs, mine, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	return theirs, func() func() {
+		var once sync.Once
+		stop := func() { once.Do(func() { _ = mine.Close() }) }
+		go func() {
+			_, err := io.Copy(mine, from)
+			if err == nil || !errors.Is(err, os.ErrClosed) {
+				stop()
+			}
+		}()
+		return stop
+	}, nil
+}

@@ -1,0 +1,166 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/cgroup"
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// patience is how long a box may take to be made, to start a command, and to be gone once killed.
+const patience = 20 * time.Second
+
+// overhead is what gVisor itself may take beside its guest: memory in bytes, and threads, of
+// which each guest thread costs a few.
+const (
+	overheadMemory  = 160 << 20
+	overheadThreads = 192
+	threadsPerGuest = 4
+)
+
+// box is one prepared box.
+type box struct {
+	driver   *Driver
+	profile  sandbox.Profile
+	host     *cgroup.Host
+	group    *cgroup.Group
+	uid, gid int
+	warnings []string
+	places   []common.Place
+
+	running sync.Mutex
+	ending  sync.Mutex // guards init
+	init    *os.Process
+	conn    *job.Conn
+}
+
+// errGone is what a command is told that comes after the box has ended.
+var errGone = errors.New("gvisor: the box has ended")
+
+// prepare makes the box.
+func (b *box) prepare(executable *os.File) (err error) {
+	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
+		return err
+	}
+	nodes, err := tree(b.profile)
+	if err != nil {
+		return err
+	}
+	l := b.profile.Limits
+	b.group, err = b.host.New(groupID(b.profile.ID), cgroup.Limits{
+		Memory: l.Memory + overheadMemory, Pids: l.Pids*threadsPerGuest + overheadThreads, MilliCPU: b.driver.options.MilliCPU})
+	if err != nil {
+		return err
+	}
+	if b.init, b.conn, err = launch(executable, b.uid, b.gid); err != nil {
+		return err
+	}
+	if err := b.group.Join(b.init.Pid); err != nil {
+		return err
+	}
+	if !b.host.Memory() {
+		b.warnings = append(b.warnings, "memory: no cgroup here; gVisor's memory is looked at every few milliseconds instead")
+	}
+	ask := job.Box{ID: b.profile.ID, Hostname: hostname(b.profile), Tree: nodes}
+	want := places(b.profile)
+	for _, t := range want {
+		ask.Tmpfs = append(ask.Tmpfs, job.Tmpfs{Target: t.Target, Bytes: t.Bytes, Inodes: t.Inodes})
+	}
+	return b.make(ask, want)
+}
+
+// make has PID 1 make the root, and takes hold of the writable places.
+func (b *box) make(ask job.Box, want []sandbox.Tmpfs) error {
+	b.conn.SetDeadline(time.Now().Add(patience))
+	defer b.conn.SetDeadline(time.Time{})
+	if err := b.conn.Send(job.Ask{Box: &ask}); err != nil {
+		return fmt.Errorf("telling PID 1 what the box is made of: %w", err)
+	}
+	var answer job.Answer
+	files, err := b.conn.Receive(&answer)
+	if err != nil {
+		return fmt.Errorf("waiting for the box to be made: %w", err)
+	}
+	for i, f := range files {
+		if i < len(want) {
+			b.places = append(b.places, common.Place{Tmpfs: want[i], Dir: f})
+		}
+	}
+	if answer.Error != "" {
+		return errors.New(answer.Error)
+	}
+	if answer.Ready == nil || len(files) != len(want) {
+		return fmt.Errorf("PID 1 answered %+v with %d places, not %d", answer, len(files), len(want))
+	}
+	for _, p := range b.places {
+		if err := p.Fill(b.uid, b.gid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hostname(p sandbox.Profile) string {
+	if p.Hostname == "" {
+		return "waldo"
+	}
+	return p.Hostname
+}
+
+// groupID makes the name of a cgroup from a box's id.
+func groupID(id string) string {
+	if id == "" {
+		return "s_" + fmt.Sprintf("%x", rand.Text())
+	}
+	return id
+}
+
+// Export copies what the last run left in an exported Tmpfs to a folder of the host.
+func (b *box) Export(target, dir string) ([]string, error) {
+	b.running.Lock()
+	defer b.running.Unlock()
+	copied, err := common.Export(b.places, target, dir)
+	if err != nil {
+		err = fmt.Errorf("gvisor: %w", err)
+	}
+	return copied, err
+}
+
+// end ends everything in the box: the kernel kills what is in a PID namespace with its PID 1.
+func (b *box) end() {
+	b.ending.Lock()
+	defer b.ending.Unlock()
+	if b.init == nil {
+		return
+	}
+	_ = b.init.Kill()
+	_, _ = b.init.Wait()
+	b.init = nil
+	_ = b.conn.Close()
+}
+
+// Close ends everything in the box and removes its cgroup. Its mounts end with it.
+func (b *box) Close() error {
+	b.end()
+	var err error
+	for _, p := range b.places {
+		err = errors.Join(err, p.Dir.Close())
+	}
+	b.places = nil
+	if b.group != nil {
+		err = errors.Join(err, b.group.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("gvisor: %w", err)
+	}
+	return nil
+}

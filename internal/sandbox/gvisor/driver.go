@@ -1,0 +1,83 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/cgroup"
+	"waldo/internal/sandbox/common"
+)
+
+// Driver makes boxes out of gVisor.
+type Driver struct {
+	options    Options
+	executable func() (*os.File, error)
+	cgroups    func() (*cgroup.Host, error)
+}
+
+// New returns the driver. It does nothing until Probe or Start.
+func New(o Options) *Driver {
+	return &Driver{
+		options: o,
+		executable: sync.OnceValues(func() (*os.File, error) {
+			p, err := inside(payload)
+			if err != nil {
+				return nil, err
+			}
+			if o.State == "" {
+				return nil, errors.New("no state directory to unpack gVisor into")
+			}
+			return p.open(filepath.Join(o.State, "run"))
+		}),
+		cgroups: sync.OnceValues(cgroup.Detect),
+	}
+}
+
+// Name returns "gvisor".
+func (d *Driver) Name() string { return "gvisor" }
+
+// Start prepares a box: its root and its writable places. The kernel comes with each command.
+func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+	b, err := d.start(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("gvisor: %w", err)
+	}
+	return b, nil
+}
+
+func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*box, error) {
+	if err := common.Refuse(p); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	executable, err := d.executable()
+	if err != nil {
+		return nil, err
+	}
+	host, err := d.cgroups()
+	if err != nil {
+		return nil, err
+	}
+	b := &box{driver: d, profile: p, host: host, warnings: []string{}}
+	if err := b.prepare(executable); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// staleAfter is how old a file of an earlier build must be before it is swept.
+const staleAfter = 24 * time.Hour
+
+func sinceUnix(t time.Time) time.Duration { return time.Since(t) }
+
+var _ sandbox.Driver = (*Driver)(nil)

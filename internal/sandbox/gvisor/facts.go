@@ -1,0 +1,104 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// facts says what is known of the run. A zero end means that gVisor was killed before it could
+// tell: by waldo, or by the kernel for memory.
+func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.Facts {
+	f := facts.New()
+	b, l := r.box, r.box.profile.Limits
+	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name}
+	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
+	f.Warnings = slices.Clone(b.warnings)
+	f.Stdout, f.Stderr = text(r.out.Kept), text(r.err.Kept)
+	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
+	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(end.CPU), MemoryPeak: end.Memory, PidsPeak: end.Pids, OutputBytes: r.out.Total + r.err.Total}
+	after := common.Look(b.places)
+	f.Files.Written = after.Written(r.state)
+	slices.Sort(f.Files.Written)
+	f.Warnings = append(f.Warnings, after.Odd...)
+	full := false
+	for _, p := range b.places {
+		used, noMore := p.Used()
+		f.Usage.DiskBytes += used
+		full = full || noMore
+	}
+	r.exit(&f, end)
+	r.limit(&f, end, full)
+	f.Status = status(&f, ctx.Err() != nil && r.killed.Load())
+	return f
+}
+
+// exit tells how the command ended.
+func (r *run) exit(f *facts.Facts, end job.End) {
+	ws := syscall.WaitStatus(end.Status)
+	switch {
+	case end.NoStart != 0:
+		e := syscall.Errno(end.NoStart)
+		f.ExitCode = ptr(126)
+		if e == unix.ENOENT || e == unix.ENOTDIR {
+			f.ExitCode = ptr(127)
+		}
+		f.Stderr += "waldo: execute " + r.command.Argv[0] + ": " + e.Error() + "\n"
+	case r.killed.Load() || end == (job.End{}) && r.group().OOMKills > r.before.OOMKills || end.Over != "":
+		f.Signal = ptr("SIGKILL")
+	case ws.Signaled():
+		f.Signal = ptr(unix.SignalName(ws.Signal()))
+	default:
+		f.ExitCode = ptr(ws.ExitStatus())
+	}
+}
+
+// limit names the limit that ended the run. What waldo did itself comes before what it infers.
+func (r *run) limit(f *facts.Facts, end job.End, full bool) {
+	f.Limit = r.ended.Load()
+	f.OOMKilled = end.Over == string(facts.LimitMemory) || r.group().OOMKills > r.before.OOMKills
+	failed := f.ExitCode == nil || *f.ExitCode != 0
+	switch {
+	case f.Limit != nil:
+	case end.Over != "":
+		f.Limit = ptr(facts.Limit(end.Over))
+	case f.OOMKilled:
+		f.Limit = ptr(facts.LimitMemory)
+	case failed && end.PidsDenied:
+		f.Limit = ptr(facts.LimitPids)
+	case failed && full:
+		f.Limit = ptr(facts.LimitDisk)
+	}
+	f.TimedOut = f.Limit != nil && (*f.Limit == facts.LimitWall || *f.Limit == facts.LimitCPU)
+}
+
+func status(f *facts.Facts, cancelled bool) facts.Status {
+	switch {
+	case f.TimedOut:
+		return facts.Timeout
+	case f.OOMKilled:
+		return facts.OOM
+	case cancelled:
+		return facts.Cancelled
+	case f.ExitCode != nil && *f.ExitCode == 0 && (f.Limit == nil || *f.Limit != facts.LimitOutput):
+		return facts.OK
+	}
+	return facts.Failed
+}
+
+// text makes what a command wrote fit for JSON.
+func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,101 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// launcher starts boxes on one thread that lives as long as the process: a box dies with the
+// thread that started it (PR_SET_PDEATHSIG), so that thread must die with waldo and not before.
+var launcher = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+func onLauncher(f func()) {
+	done := make(chan struct{})
+	launcher() <- func() { defer close(done); f() }
+	<-done
+}
+
+// powers are what PID 1 of a box has over its own namespaces while it is not root there: to
+// mount, and to hand gVisor's own processes what they ask for. None reaches outside.
+var powers = []uintptr{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_SETUID,
+	unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_KILL,
+}
+
+const namespaceHint = `the kernel refuses user namespaces here: on Ubuntu 23.10 and later "sysctl kernel.apparmor_restrict_unprivileged_userns=0" or an AppArmor profile for waldo; elsewhere look at the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone; in Docker use --security-opt seccomp=unconfined`
+
+// launch starts PID 1 of a box, as the user outside, and returns our end of its socket. The
+// executable is run by its descriptor: its path need not be open to that user, and cannot change.
+func launch(executable *os.File, uid, gid int) (*os.Process, *job.Conn, error) {
+	conn, theirs, err := job.Pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	defer null.Close()
+	root := os.Geteuid() == 0
+	attr := &os.ProcAttr{
+		Env:   environment(),
+		Files: []*os.File{null, null, null, theirs, executable},
+		Dir:   "/",
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:                 unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: job.UID, HostID: uid, Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: job.UID, HostID: gid, Size: 1}},
+			GidMappingsEnableSetgroups: root,
+			// Only root may drop its supplementary groups; others keep what they had.
+			Credential:  &syscall.Credential{Uid: job.UID, Gid: job.UID, NoSetGroups: !root},
+			AmbientCaps: powers,
+			Pdeathsig:   syscall.SIGKILL,
+			Setsid:      true,
+		},
+	}
+	var p *os.Process
+	onLauncher(func() {
+		p, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", executableFD), []string{job.Name}, attr)
+	})
+	if err != nil {
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) {
+			err = fmt.Errorf("%w; %s", err, namespaceHint)
+		}
+		return nil, nil, errors.Join(fmt.Errorf("starting gVisor: %w", err), conn.Close())
+	}
+	return p, conn, nil
+}
+
+// executableFD is where the executable is in the new process at the moment of its exec.
+const executableFD = job.ControlFD + 1
+
+// environment is all that gVisor's processes have of ours.
+func environment() []string {
+	if dir := os.Getenv(debugVariable); dir != "" {
+		return []string{debugVariable + "=" + dir}
+	}
+	return []string{}
+}
+
+// debugVariable names a folder for gVisor's own logs, which are large and slow.
+const debugVariable = "WALDO_GVISOR_DEBUG"

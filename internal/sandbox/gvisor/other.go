@@ -1,0 +1,29 @@
+//go:build !linux || !(amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"errors"
+
+	"waldo/internal/sandbox"
+)
+
+// Driver refuses: gVisor needs Linux.
+type Driver struct{}
+
+var errSystem = errors.New("gvisor: only Linux on amd64 and arm64 has what this driver needs; use the engine tier, or waldo in a Linux virtual machine")
+
+// New returns a driver that refuses.
+func New(Options) *Driver { return &Driver{} }
+
+// Name returns "gvisor".
+func (d *Driver) Name() string { return "gvisor" }
+
+// Probe says that nothing is there.
+func (d *Driver) Probe(context.Context) sandbox.Report {
+	return sandbox.Report{Driver: d.Name(), Abilities: []sandbox.Ability{{Name: "Linux", What: errSystem.Error(), Need: true}}}
+}
+
+// Start refuses.
+func (d *Driver) Start(context.Context, sandbox.Profile) (sandbox.Box, error) { return nil, errSystem }

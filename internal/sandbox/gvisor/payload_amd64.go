@@ -1,0 +1,8 @@
+//go:build linux
+
+package gvisor
+
+import "embed"
+
+//go:embed payload/amd64
+var payload embed.FS

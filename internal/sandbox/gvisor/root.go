@@ -1,0 +1,76 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// etc is what programs want to find in /etc, with nothing of the host in it.
+var etc = []job.Node{
+	{Path: "/etc/passwd", Kind: job.File, From: "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
+	{Path: "/etc/group", Kind: job.File, From: "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"},
+	{Path: "/etc/hosts", Kind: job.File, From: "127.0.0.1 localhost\n::1 localhost\n"},
+	{Path: "/etc/nsswitch.conf", Kind: job.File, From: "passwd: files\ngroup: files\nhosts: files dns\n"},
+	{Path: "/etc/resolv.conf", Kind: job.File},
+	{Path: "/etc/localtime", Kind: job.Link, From: "/usr/share/zoneinfo/UTC"},
+}
+
+// shared is what of the host's /etc every box sees: none of it says which host this is.
+var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
+
+// tree says what the root of a box is made of: the host's /usr, a made-up /etc, the profile's
+// mounts, and empty folders for the rest.
+func tree(p sandbox.Profile) ([]job.Node, error) {
+	var nodes []job.Node
+	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			continue
+		}
+		if info.Mode().Type() != os.ModeSymlink {
+			nodes = append(nodes, job.Node{Path: dir, Kind: job.Bind, From: dir})
+			continue
+		}
+		link, err := os.Readlink(dir)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, job.Node{Path: dir, Kind: job.Link, From: link})
+	}
+	nodes = append(nodes, etc...)
+	for _, name := range shared {
+		if from, err := filepath.EvalSymlinks(name); err == nil {
+			nodes = append(nodes, job.Node{Path: name, Kind: job.Bind, From: from})
+		}
+	}
+	for _, name := range []string{"/proc", "/dev", "/workspace"} {
+		nodes = append(nodes, job.Node{Path: name, Kind: job.Dir})
+	}
+	outer := slices.SortedFunc(slices.Values(p.Mounts), func(a, b sandbox.Mount) int { return depth(a.Target) - depth(b.Target) })
+	for _, m := range outer {
+		from, err := filepath.EvalSymlinks(m.Source)
+		if err != nil {
+			return nil, fmt.Errorf("mount %s: %w", m.Target, err)
+		}
+		nodes = append(nodes, job.Node{Path: m.Target, Kind: job.Bind, From: from})
+	}
+	return nodes, nil
+}
+
+// places returns the writable places of a box, outer ones first. /dev/shm is always one.
+func places(p sandbox.Profile) []sandbox.Tmpfs {
+	all := append(slices.Clone(p.Tmpfs), sandbox.Tmpfs{Target: "/dev/shm", Bytes: p.Limits.Disk, Inodes: p.Limits.Inodes})
+	slices.SortStableFunc(all, func(a, b sandbox.Tmpfs) int { return depth(a.Target) - depth(b.Target) })
+	return all
+}
+
+func depth(target string) int { return strings.Count(path.Clean(target), "/") }

@@ -203,6 +203,9 @@ func (b *box) join() error {
 			return fmt.Errorf("namespace: joining a cgroup: %w", err)
 		}
 	}
+	if milli := b.driver.options.MilliCPU; milli > 0 && !b.host.CPUs() {
+		return pin(b.stage.init.Pid, milli)
+	}
 	return nil
 }
 

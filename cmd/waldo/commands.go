@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
+
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -15,7 +15,8 @@ import (
 // commands lists every command of waldo.
 func commands(g *global) []*cobra.Command {
 	return []*cobra.Command{
-		newRun(g), newExec(g), newDoctor(g), newTrust(g), newVersion(g), newHelpdesk(),
+		newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g), newInit(g), newTrust(g), newLock(g),
+		newApprovals(g), newApprove(g), newDeny(g), newLog(g), newDoctor(g), newVersion(g), newHelpdesk(),
 	}
 }
 
@@ -69,5 +70,3 @@ func newDoctor(g *global) *cobra.Command {
 }
 
 func signalNumber(name string) int { return int(unix.SignalNum(name)) }
-
-var _ = os.Stdout

@@ -57,12 +57,11 @@ type settings struct {
 	patience time.Duration    // how long a call waits at least for a human before it says "waiting"
 	carriers []approval.Carrier
 	keep     string // a folder to use as the workspace; empty: one of the session's own
-	changed  func() // told when the list of tools is another
 }
 
 // The levels of isolation, by the name that contracts use.
 func drivers() map[string]sandbox.Driver {
-	return map[string]sandbox.Driver{"namespace": namespace.New(namespace.Options{})}
+	return map[string]sandbox.Driver{"namespace": namespace.New(namespace.Options{MilliCPU: 1000})}
 }
 
 // defaultLimits are what a run gets that asks for nothing.
@@ -153,6 +152,9 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 	h.redact.Spill = h.spill
 	h.approvals = &approval.Desk{
 		Store: h.store, Rules: func() contract.Approvals { return h.cfg.Approval }, Carriers: s.carriers,
+		Spent: func(ctx context.Context, approvalID string) (bool, error) {
+			return audit.Spent(ctx, audit.Dir(h.state), approvalID)
+		},
 		Patience: func(door string) time.Duration { return max(s.patience, patience[door]) },
 	}
 	return nil
@@ -186,7 +188,7 @@ func (h *house) openCorridor(s settings) error {
 		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.upstreams.Tools(ctx, name) }
 	}
 	h.catalogue = catalogue.New(catalogue.Options{
-		Builtins: catalogue.Builtins(), Sources: sources, Visible: h.policy.Visible, Clean: redact.Clean, Changed: s.changed,
+		Builtins: catalogue.Builtins(), Sources: sources, Visible: h.policy.Visible, Clean: redact.Clean,
 	})
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{

@@ -78,9 +78,6 @@ func report(w io.Writer, err error) int {
 	var e *exit
 	if !errors.As(err, &e) {
 		e = &exit{code: exitFailed, err: err}
-		if errors.Is(err, errUsage) {
-			e = &exit{code: exitUsage, err: errors.Unwrap(err), hint: "see waldo --help"}
-		}
 	}
 	if text := e.Error(); text != "" {
 		fmt.Fprintf(w, "waldo: %s\n", text)
@@ -94,8 +91,6 @@ func report(w io.Writer, err error) int {
 	}
 	return e.code
 }
-
-var errUsage = errors.New("usage")
 
 // global holds the flags that every command takes.
 type global struct {
@@ -121,6 +116,17 @@ func newRoot() *cobra.Command {
 		return usage("see "+c.CommandPath()+" --help", "%v", err)
 	})
 	root.AddCommand(commands(g)...)
+	root.Args = cobra.ArbitraryArgs
+	root.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		hint := "see waldo --help"
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "did you mean waldo " + near[0] + "?"
+		}
+		return usage(hint, "there is no command %q", args[0])
+	}
 	for _, c := range root.Commands() {
 		wrapArgs(c)
 	}

@@ -1,0 +1,466 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/audit"
+	"waldo/internal/call"
+	"waldo/internal/id"
+	"waldo/internal/policy"
+	"waldo/internal/store"
+)
+
+func newLog(g *global) *cobra.Command {
+	var follow bool
+	var of string
+	c := &cobra.Command{
+		Use: "log [-f] [--call ID]", Short: "What was decided and done; verify it, export it", Args: cobra.NoArgs,
+		Example: "  waldo log\n  waldo log -f\n  waldo log --call c_…\n  waldo log verify",
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			dir := audit.Dir(state)
+			var records []audit.Record
+			if of != "" {
+				records, err = audit.Find(c.Context(), dir, of)
+			} else {
+				records, err = audit.Tail(c.Context(), dir, 20)
+			}
+			if err != nil {
+				return err
+			}
+			last := uint64(0)
+			for _, r := range records {
+				tellRecord(c.OutOrStdout(), g.json, r)
+				last = r.Seq
+			}
+			if !follow {
+				return nil
+			}
+			return audit.Follow(c.Context(), dir, last, func(r audit.Record) error { tellRecord(c.OutOrStdout(), g.json, r); return nil })
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as records are written")
+	c.Flags().StringVar(&of, "call", "", "only the records about this `ID`: of a call, a decision or an approval")
+	c.AddCommand(newVerify(g), newExport(g), newShow(g), newSetAside(g))
+	return c
+}
+
+// line is what the fields of every kind of record have to say in one line.
+type line struct {
+	CallID     string        `json:"call_id"`
+	DecisionID string        `json:"decision_id"`
+	ApprovalID string        `json:"approval_id"`
+	Capability string        `json:"capability"`
+	Effect     string        `json:"effect"`
+	Status     string        `json:"status"`
+	Yes        *bool         `json:"yes"`
+	By         string        `json:"by"`
+	Door       string        `json:"door"`
+	Principal  string        `json:"principal"`
+	Reasons    []call.Reason `json:"reasons"`
+	Why        []call.Reason `json:"why"`
+	Facts      struct {
+		SideEffect string `json:"side_effect"`
+		Usage      struct {
+			WallMS float64 `json:"wall_ms"`
+		} `json:"usage"`
+		Sandbox struct {
+			Driver string `json:"driver"`
+			ID     string `json:"id"`
+		} `json:"sandbox"`
+	} `json:"facts"`
+}
+
+func tellRecord(w io.Writer, asJSON bool, r audit.Record) {
+	if asJSON {
+		b, err := json.Marshal(r)
+		if err == nil {
+			fmt.Fprintf(w, "%s\n", b)
+		}
+		return
+	}
+	var l line
+	_ = json.Unmarshal(r.Body, &l) // a record of another kind has none of these
+	p := painter(w)
+	what := ""
+	switch r.Kind {
+	case audit.KindDecision:
+		what = fmt.Sprintf("%s %s by %s at the %s door", effect(p, l.Effect), l.Capability, l.Principal, l.Door)
+		if len(l.Reasons) > 0 {
+			what += p.dim("  " + place(l.Reasons[0]))
+		}
+	case audit.KindAnswer:
+		word := p.bad("no")
+		if l.Yes != nil && *l.Yes {
+			word = p.good("yes")
+		}
+		what = fmt.Sprintf("%s to %s by %s", word, l.Capability, l.By)
+	case audit.KindOutcome:
+		what = fmt.Sprintf("%s %s, side effect %s, %.1f ms", l.Status, l.Capability, l.Facts.SideEffect, l.Facts.Usage.WallMS)
+		if l.Facts.Sandbox.Driver != "" {
+			what += ", in " + l.Facts.Sandbox.Driver + " " + l.Facts.Sandbox.ID
+		}
+	}
+	fmt.Fprintf(w, "%6d %s %-8s %s %s\n", r.Seq, p.dim(r.At), r.Kind, what, p.dim(l.CallID))
+}
+
+func effect(p paint, e string) string {
+	switch e {
+	case "allow":
+		return p.good(e)
+	case "deny":
+		return p.bad(e)
+	}
+	return p.warn(e)
+}
+
+// place says a reason in a few words: its code and where it stands.
+func place(r call.Reason) string {
+	if r.File == "" {
+		return r.Code
+	}
+	if r.Line == 0 {
+		return r.Code + " (" + r.File + ")"
+	}
+	return fmt.Sprintf("%s (%s:%d)", r.Code, r.File, r.Line)
+}
+
+func newVerify(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "verify", Short: "Hold every line of the log against its hash, its place and the head", Args: cobra.NoArgs,
+		Long:    "Reads the whole log and changes nothing. Exit status 0: sound; 1: problems found; 2: it cannot be read.",
+		Example: "  waldo log verify",
+		RunE: func(c *cobra.Command, _ []string) error {
+			r, err := verify(c.Context(), g)
+			if err != nil {
+				return &exit{code: exitUsage, err: err}
+			}
+			if g.json {
+				if err := printJSON(c.OutOrStdout(), r); err != nil {
+					return err
+				}
+			} else {
+				tellVerified(c.OutOrStdout(), r)
+			}
+			if !r.OK {
+				return &exit{code: exitProblems, text: "the log is not sound", hint: "keep a copy of it; waldo log set-aside starts a new one that says so"}
+			}
+			return nil
+		},
+	}
+}
+
+func verify(ctx context.Context, g *global) (audit.Report, error) {
+	state, err := openState(g)
+	if err != nil {
+		return audit.Report{}, err
+	}
+	s, err := store.Open(state)
+	if err != nil {
+		return audit.Report{}, err
+	}
+	defer s.Close()
+	anchors, err := audit.Anchors(ctx, audit.Options{Heads: s})
+	if err != nil {
+		return audit.Report{}, err
+	}
+	return audit.Verify(ctx, audit.Dir(state), anchors, time.Now())
+}
+
+func tellVerified(w io.Writer, r audit.Report) {
+	p := painter(w)
+	for _, f := range r.Findings {
+		mark := p.warn("note:")
+		if f.Problem {
+			mark = p.bad("problem:")
+		}
+		where := ""
+		if f.Segment != "" {
+			where = fmt.Sprintf(" %s:%d", f.Segment, f.Line)
+		}
+		fmt.Fprintf(w, "%s%s %s (%s)\n", mark, where, f.Text, f.Code)
+	}
+	word := p.good("sound")
+	if !r.OK {
+		word = p.bad("NOT sound")
+	}
+	fmt.Fprintf(w, "%s: %s in %s\n%s\n", word, count(int(r.Records), "record"), count(r.Segments, "segment"), p.dim(r.Claim))
+}
+
+func newExport(g *global) *cobra.Command {
+	var format string
+	c := &cobra.Command{
+		Use: "export", Short: "Write the whole log to standard output", Args: cobra.NoArgs, Example: "  waldo log export --format csv > log.csv",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if format != "jsonl" && format != "csv" {
+				return usage("jsonl or csv", "--format %s", format)
+			}
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			_, err = audit.Export(c.Context(), c.OutOrStdout(), audit.Dir(state), format)
+			return err
+		},
+	}
+	c.Flags().StringVar(&format, "format", "jsonl", "jsonl, the lines as they stand, or csv")
+	return c
+}
+
+func newShow(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Show the whole records about a call, decision, approval or record", Args: cobra.ExactArgs(1),
+		Example: "  waldo log show c_…",
+		RunE: func(c *cobra.Command, args []string) error {
+			records, err := find(c.Context(), g, args[0])
+			if err != nil {
+				return err
+			}
+			return printJSON(c.OutOrStdout(), records)
+		},
+	}
+}
+
+func newSetAside(g *global) *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "set-aside", Short: "Put a log that is not sound aside and start a new one that says so", Args: cobra.NoArgs,
+		Example: "  waldo log set-aside --reason 'disk failed on Friday'",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if reason == "" {
+				return usage("--reason '…' stands in the new log for ever", "say why")
+			}
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			s, err := store.Open(state)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			folder, err := audit.SetAside(c.Context(), audit.Dir(state), audit.Options{Heads: s}, string(principal()), reason)
+			if err != nil {
+				return &exit{code: exitProblems, err: err}
+			}
+			fmt.Fprintf(c.OutOrStdout(), "the old log is in %s; a new one was begun\n", folder)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "`WHY`, recorded in the new log")
+	return c
+}
+
+// find returns the records about an id, which must have the form of one.
+func find(ctx context.Context, g *global, ident string) ([]audit.Record, error) {
+	if !anyID(ident) {
+		return nil, usage("ids look like c_… or d_…; waldo log lists them", "%q is not an id", ident)
+	}
+	state, err := openState(g)
+	if err != nil {
+		return nil, err
+	}
+	records, err := audit.Find(ctx, audit.Dir(state), ident)
+	if err != nil {
+		return nil, err
+	}
+	if len(records) == 0 {
+		return nil, &exit{code: exitProblems, text: "the log has nothing about " + ident, hint: "waldo log shows the last records"}
+	}
+	return records, nil
+}
+
+func anyID(s string) bool {
+	for _, k := range []id.Kind{id.Call, id.Decision, id.Approval, id.Record, id.Session, id.Sandbox} {
+		if id.Is(k, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func newExplain(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "explain ID | CAPABILITY [k=v..]", Short: "Say why: of a call that was made, or as a dry run of the same code",
+		Long:    "With the id of a call or decision, says from the log why it was allowed, asked or denied, who answered and what\ncame of it. With a capability and arguments, decides without acting: the exit status is that of the call.",
+		Example: "  waldo explain d_…\n  waldo explain helpdesk.create_ticket priority=high\n  waldo explain run_shell --json", Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if anyID(args[0]) {
+				return explainRecords(c, g, args[0])
+			}
+			a, err := arguments(c.InOrStdin(), args[1:])
+			if err != nil {
+				return err
+			}
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			cfg, err := loadConfig(g, state)
+			if err != nil {
+				return err
+			}
+			h := &house{cfg: cfg, drivers: drivers()}
+			if h.policy, err = policy.New(cfg, h.machine()); err != nil {
+				return &exit{code: exitUsage, err: err}
+			}
+			return tellDecision(c, g, dryRun(h, args[0], a))
+		},
+	}
+}
+
+// told is a decision as --json prints it.
+type told struct {
+	DecisionID string        `json:"decision_id"`
+	Effect     policy.Effect `json:"effect"`
+	Capability string        `json:"capability"`
+	Danger     int           `json:"danger"`
+	Contract   string        `json:"contract,omitempty"`
+	Policy     string        `json:"policy"`
+	DryRun     bool          `json:"dry_run"`
+	Reasons    []call.Reason `json:"reasons"`
+}
+
+func tellDecision(c *cobra.Command, g *global, d policy.Decision) error {
+	w := c.OutOrStdout()
+	if g.json {
+		if d.ID == "" {
+			d.ID = id.New(id.Decision) // a dry run is decided afresh each time, and recorded nowhere
+		}
+		if err := printJSON(w, told{d.ID, d.Effect, string(d.Call.Capability), d.Danger, d.Contract.Pattern, d.Policy, d.DryRun, d.Reasons}); err != nil {
+			return err
+		}
+	} else {
+		p := painter(w)
+		fmt.Fprintf(w, "%s %s\n", effect(p, d.Effect.String()), d.Call.Capability)
+		tellReasons(w, p, d.Reasons)
+		if k := d.Contract; k.Pattern != "" {
+			fmt.Fprintf(w, "  contract %q: %s, mode %s, danger %d, isolation %s, network %s, timeout %s\n", k.Pattern, k.Transport, k.Mode, d.Danger,
+				orWord(k.Isolation, "by class"), networkWord(k.Network.Internal, k.Network.Allow), k.Timeout)
+		}
+	}
+	switch d.Effect {
+	case policy.Deny:
+		return &exit{code: exitDenied, hint: denyHint(d)}
+	case policy.Ask:
+		return &exit{code: exitWaiting}
+	}
+	return nil
+}
+
+func denyHint(d policy.Decision) string {
+	for _, r := range d.Reasons {
+		if r.Code == "contract.absent" {
+			return "write a contract for " + string(d.Call.Capability) + " in waldo.yaml"
+		}
+	}
+	return ""
+}
+
+func orWord(s, word string) string {
+	if s == "" {
+		return word
+	}
+	return s
+}
+
+func networkWord(internal bool, allow []string) string {
+	if internal {
+		allow = append([]string{"internal_only"}, allow...)
+	}
+	if len(allow) == 0 {
+		return "denied"
+	}
+	return strings.Join(allow, ",")
+}
+
+func tellReasons(w io.Writer, p paint, all []call.Reason) {
+	for _, r := range all {
+		fmt.Fprintf(w, "  because %s %s", r.Code, r.Text)
+		if r.File != "" && r.Line > 0 {
+			fmt.Fprint(w, p.dim(fmt.Sprintf("  %s:%d:%d", r.File, r.Line, r.Column)))
+		} else if r.File != "" {
+			fmt.Fprint(w, p.dim("  "+r.File))
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// explainRecords tells the story of one call from its records.
+func explainRecords(c *cobra.Command, g *global, ident string) error {
+	records, err := find(c.Context(), g, ident)
+	if err != nil {
+		return err
+	}
+	if g.json {
+		return printJSON(c.OutOrStdout(), records)
+	}
+	w, p := c.OutOrStdout(), painter(c.OutOrStdout())
+	for _, r := range records {
+		switch r.Kind {
+		case audit.KindDecision:
+			var d audit.Decided
+			if err := json.Unmarshal(r.Body, &d); err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s %s  %s\n", effect(p, d.Effect.String()), d.Capability, p.dim(d.DecisionID+" at "+r.At))
+			tellReasons(w, p, d.Reasons)
+			if d.Contract != nil {
+				fmt.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
+			}
+			fmt.Fprintf(w, "  asked by %s at the %s door; arguments %s\n", d.Principal, d.Door, compact(d.Args))
+			if len(d.Secrets) > 0 {
+				fmt.Fprintf(w, "  secrets by name: %s\n", strings.Join(d.Secrets, ", "))
+			}
+		case audit.KindAnswer:
+			var a audit.Answered
+			if err := json.Unmarshal(r.Body, &a); err != nil {
+				return err
+			}
+			word := "no"
+			if a.Yes {
+				word = "yes"
+			}
+			fmt.Fprintf(w, "  answered %s by %s %s %s\n", word, orWord(a.By, "waldo"), a.Refusal+a.Reason, p.dim(a.ApprovalID))
+		case audit.KindOutcome:
+			var l line
+			if err := json.Unmarshal(r.Body, &l); err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "  ended %s, side effect %s, %.1f ms", l.Status, l.Facts.SideEffect, l.Facts.Usage.WallMS)
+			if l.Facts.Sandbox.Driver != "" {
+				fmt.Fprintf(w, ", in a %s box %s", l.Facts.Sandbox.Driver, p.dim(l.Facts.Sandbox.ID))
+			}
+			fmt.Fprintln(w)
+			tellReasons(w, p, l.Why)
+		}
+	}
+	return nil
+}
+
+// compact shows redacted arguments on one line of at most 200 characters.
+func compact(raw json.RawMessage) string {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "not kept"
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return "not kept"
+	}
+	if r := []rune(b.String()); len(r) > 200 {
+		return string(r[:199]) + "…"
+	}
+	return b.String()
+}

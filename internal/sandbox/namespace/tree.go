@@ -189,7 +189,7 @@ func (c *copier) file(parent int, e entry) error {
 	sink := os.NewFile(uintptr(fd), e.path)
 	n, err := io.Copy(sink, io.LimitReader(source, c.left))
 	if err = errors.Join(err, sink.Close()); err == nil {
-		err = unix.Renameat(parent, temp, parent, e.name())
+		err = c.create(func() error { return unix.Renameat(parent, temp, parent, e.name()) })
 	}
 	if err != nil {
 		_ = unix.Unlinkat(parent, temp, 0)

@@ -24,7 +24,6 @@ type Options struct {
 	Sources  map[string]Source              // by server
 	Visible  func(cap call.Capability) bool // whether a contract line speaks of it; nil: none does
 	Clean    func(text string) string       // makes untrusted text safe to show; nil: it is not shown
-	Changed  func()                         // told, from any goroutine, that the list is another now
 	Load     time.Duration                  // how long one source may take; 0: 60 s
 	Wait     time.Duration                  // how long a reader waits for slow sources; 0: 10 s
 	Retry    time.Duration                  // before a source that failed is asked again; 0: 15 s
@@ -53,6 +52,9 @@ type Catalogue struct {
 	cancel  context.CancelFunc
 	sources map[string]*source
 
+	watching map[int]func() // under mu
+	watches  int
+
 	mu       sync.RWMutex
 	entries  []*Entry // sorted by wire name
 	byName   map[string]*Entry
@@ -80,7 +82,7 @@ func New(o Options) *Catalogue {
 			*d = otherwise
 		}
 	}
-	c := &Catalogue{o: o, sources: map[string]*source{}}
+	c := &Catalogue{o: o, sources: map[string]*source{}, watching: map[int]func(){}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for name, list := range o.Sources {
 		c.sources[name] = &source{list: list}
@@ -210,9 +212,7 @@ func (c *Catalogue) begin(name string, s *source) chan struct{} {
 		s.loading = nil
 		stale := !s.fresh && s.failed.IsZero()
 		s.mu.Unlock()
-		if c.Rebuild() && c.o.Changed != nil {
-			c.o.Changed()
-		}
+		c.Rebuild()
 		close(done)
 		if stale && c.ctx.Err() == nil {
 			c.begin(name, s)
@@ -221,9 +221,22 @@ func (c *Catalogue) begin(name string, s *source) chan struct{} {
 	return done
 }
 
-// Rebuild makes the list anew from what is known, as when the contracts are others now. It reports
-// whether the list has changed.
-func (c *Catalogue) Rebuild() bool {
+// Watch has f called, from any goroutine, whenever the list has become another, until stop.
+func (c *Catalogue) Watch(f func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.watches
+	c.watches++
+	c.watching[n] = f
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watching, n)
+	}
+}
+
+// Rebuild makes the list anew from what is known, as when the contracts are others now.
+func (c *Catalogue) Rebuild() {
 	b := builder{o: &c.o, byWire: map[string][]*Entry{}}
 	b.add(SearchTool(), "")
 	for _, t := range c.o.Builtins {
@@ -242,14 +255,20 @@ func (c *Catalogue) Rebuild() bool {
 		}
 	}
 	entries, byName := b.finish()
+	ix := newIndex(entries)
+	var tell []func()
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	changed := !same(c.entries, entries)
-	if changed {
+	if !same(c.entries, entries) {
 		c.version++
+		for _, f := range c.watching {
+			tell = append(tell, f)
+		}
 	}
-	c.entries, c.byName, c.problems, c.index = entries, byName, b.problems, newIndex(entries)
-	return changed
+	c.entries, c.byName, c.problems, c.index = entries, byName, b.problems, ix
+	c.mu.Unlock()
+	for _, f := range tell {
+		f()
+	}
 }
 
 func same(a, b []*Entry) bool {

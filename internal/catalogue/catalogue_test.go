@@ -193,7 +193,7 @@ func TestSlowAndFailingSources(t *testing.T) {
 	release := make(chan struct{})
 	var asked, changed atomic.Int64
 	o := `{"type":"object"}`
-	c := New(Options{Visible: all, Clean: plain, Wait: 50 * time.Millisecond, Retry: time.Hour, Changed: func() { changed.Add(1) }, Sources: map[string]Source{
+	c := New(Options{Visible: all, Clean: plain, Wait: 50 * time.Millisecond, Retry: time.Hour, Sources: map[string]Source{
 		"good": fixed(tool(t, "good.x", "", o)),
 		"bad":  func(context.Context) ([]call.Tool, error) { asked.Add(1); return nil, errors.New("no such program") },
 		"slow": func(ctx context.Context) ([]call.Tool, error) {
@@ -206,6 +206,8 @@ func TestSlowAndFailingSources(t *testing.T) {
 		},
 	}})
 	defer c.Close()
+	stop := c.Watch(func() { changed.Add(1) })
+	defer stop()
 	for range 3 {
 		if got := names(c.List(context.Background())); got != "good__x search_tools" {
 			t.Fatalf("listed: %s", got)

@@ -300,6 +300,11 @@ func (c *Conn) answered(m Message) {
 // send queues a frame. It waits while the other side does not read.
 func (c *Conn) send(ctx context.Context, b []byte) error {
 	select {
+	case <-c.done:
+		return ErrClosed // even if there is room in the queue
+	default:
+	}
+	select {
 	case c.out <- b:
 		return nil
 	case <-c.done:
@@ -307,6 +312,15 @@ func (c *Conn) send(ctx context.Context, b []byte) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Tell sends a notification. It waits while the other side does not read.
+func (c *Conn) Tell(ctx context.Context, method string, params any) error {
+	b, err := Request(wire.Value{}, method, params)
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, b)
 }
 
 // Notify sends a notification, or drops it when the other side does not read.

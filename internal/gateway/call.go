@@ -1,0 +1,264 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/catalogue"
+	"waldo/internal/facts"
+	"waldo/internal/id"
+	"waldo/internal/jsonrpc"
+	"waldo/internal/wire"
+)
+
+// call answers tools/call. What is no call of a tool is a protocol error; what is one and cannot be
+// done is a result with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
+func (d *door) call(ctx context.Context, m jsonrpc.Message) (map[string]any, error) {
+	name, ok := m.Param("name").Text()
+	if !ok || !catalogue.Named(name) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "a tool is named by letters, digits, '_', '-' and '.'")
+	}
+	args, err := call.ParseArgs(m.Param("arguments").Raw())
+	if err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes", call.MaxArgs)
+	}
+	c := call.Call{ID: id.New(id.Call), Args: args, Session: d.o.Session, Principal: d.o.Principal, Door: "mcp", At: d.o.Now()}
+	e, found := d.o.Catalogue.Lookup(ctx, name)
+	if !found {
+		return d.unlisted(ctx, name, c)
+	}
+	if faults := e.Check(args); len(faults) > 0 { // schema
+		var say []string
+		for _, f := range faults {
+			say = append(say, f.String())
+		}
+		return toolError("the arguments do not fit the tool: " + strings.Join(say, "; ")), nil
+	}
+	if e.Capability == catalogue.SearchTools {
+		return d.search(ctx, args), nil
+	}
+	c.Capability, c.ToolDigest = e.Capability, e.Digest
+	d.mu.Lock()
+	if seen := d.shown[e.Wire]; seen != "" {
+		c.ToolDigest = seen
+	}
+	d.mu.Unlock()
+	return d.corridor(ctx, m, c, e.Server == ""), nil
+}
+
+// unlisted answers a call of what the list does not show. Where no contract speaks of it the corridor
+// denies it, and so it is on record; otherwise there is no such tool now.
+func (d *door) unlisted(ctx context.Context, name string, c call.Call) (map[string]any, error) {
+	c.Capability = call.Capability(strings.ReplaceAll(name, "__", "."))
+	if d.o.Catalogue.Visible(c.Capability) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q", name)
+	}
+	return d.corridor(ctx, jsonrpc.Message{}, c, true), nil
+}
+
+// corridor sends a call through and puts its result into MCP's form.
+func (d *door) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, own bool) map[string]any {
+	key := string(c.Capability) + "\n" + c.Args.Digest()
+	c.ApprovalID = d.quoted(m, key)
+	if token := meta(m, "progressToken"); !token.IsZero() && (token.Kind() == '"' || token.Kind() == '0') {
+		ctx = call.WithProgress(ctx, d.progress(token))
+	}
+	r, err := d.o.Call(ctx, c)
+	if err != nil {
+		d.o.Log.Error("a call failed in waldo itself", "call", c.ID, "capability", c.Capability, "error", err)
+		return broken(c, r)
+	}
+	d.remember(key, r.ApprovalID)
+	return result(r, own)
+}
+
+func meta(m jsonrpc.Message, name string) wire.Value {
+	members, _ := m.Param("_meta").Members()
+	return members[name]
+}
+
+// quoted returns the approval that a call quotes: in _meta, or because the same call was told to
+// wait before. It is a pointer to look at, no more: the corridor checks it.
+func (d *door) quoted(m jsonrpc.Message, key string) string {
+	if text, ok := meta(m, "waldo/approval_id").Text(); ok && id.Is(id.Approval, text) {
+		return text
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiting[key]
+}
+
+// maxWaiting is how many calls that wait for a human are remembered.
+const maxWaiting = 1000
+
+func (d *door) remember(key, approval string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if approval == "" {
+		delete(d.waiting, key)
+		return
+	}
+	if len(d.waiting) >= maxWaiting {
+		clear(d.waiting) // each is still found when the agent quotes it
+	}
+	d.waiting[key] = approval
+}
+
+// progress tells the client how far a call is: growing numbers, at most ten a second.
+func (d *door) progress(token wire.Value) func(done, total float64) {
+	var mu sync.Mutex
+	var last float64
+	var at time.Time
+	first := true
+	return func(done, total float64) {
+		mu.Lock()
+		tell := first || done > last && time.Since(at) >= 100*time.Millisecond
+		if tell {
+			first, last, at = false, done, time.Now()
+		}
+		mu.Unlock()
+		if !tell {
+			return
+		}
+		params := map[string]any{"progressToken": token, "progress": done}
+		if total > 0 {
+			params["total"] = total
+		}
+		d.conn.Notify("notifications/progress", params)
+	}
+}
+
+// search answers search_tools.
+func (d *door) search(ctx context.Context, args call.Args) map[string]any {
+	var a struct {
+		Query  string           `json:"query"`
+		Detail catalogue.Detail `json:"detail"`
+		Limit  int              `json:"limit"`
+	}
+	a.Detail = catalogue.Basic
+	if err := args.Value().Decode(&a); err != nil {
+		return toolError("the arguments do not fit the tool")
+	}
+	found := d.o.Catalogue.Search(ctx, a.Query, a.Limit)
+	told := make([]catalogue.Told, len(found))
+	for i, e := range found {
+		told[i] = e.Tell(a.Detail)
+	}
+	d.mu.Lock()
+	d.show(found)
+	d.mu.Unlock()
+	b, err := json.Marshal(map[string]any{"tools": told})
+	if err != nil {
+		return toolError("the tools could not be listed")
+	}
+	return map[string]any{"content": []any{text(string(b))}, "structuredContent": json.RawMessage(b)}
+}
+
+func text(s string) map[string]any { return map[string]any{"type": "text", "text": s} }
+
+func toolError(s string) map[string]any {
+	return map[string]any{"content": []any{text(s)}, "isError": true}
+}
+
+// result puts a result into MCP's form. structuredContent is the tool's own where an upstream gave
+// any, and the facts otherwise; waldo/structured says which, so that no tool passes its word off as
+// facts. The facts are in _meta where structuredContent is the tool's.
+func result(r call.Result, own bool) map[string]any {
+	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": r.Status,
+		"waldo/trust": r.Trust, "waldo/structured": "facts"}
+	if len(r.Why) > 0 {
+		meta["waldo/reasons"] = r.Why
+	}
+	if r.ApprovalID != "" {
+		meta["waldo/approval_id"] = r.ApprovalID
+	}
+	out := map[string]any{"content": content(r), "_meta": meta, "structuredContent": r.Facts}
+	if !own && !r.Structured.IsZero() {
+		out["structuredContent"] = r.Structured
+		meta["waldo/structured"], meta["waldo/facts"] = "tool", r.Facts
+	}
+	if r.IsError {
+		out["isError"] = true
+	}
+	return out
+}
+
+// content returns the blocks of a result and, where it is no plain success, a line that says what
+// became of the call.
+func content(r call.Result) []any {
+	out := []any{}
+	for _, c := range r.Content {
+		switch {
+		case c.Type == "text":
+			out = append(out, text(c.Text))
+		case !c.Raw.IsZero():
+			out = append(out, c.Raw)
+		}
+	}
+	if say := epilogue(r); say != "" {
+		out = append(out, text(say))
+	}
+	return out
+}
+
+// epilogue tells the model what became of a call that is no plain success, and what to do.
+func epilogue(r call.Result) string {
+	switch r.Status {
+	case facts.OK:
+		return ""
+	case facts.Waiting:
+		return fmt.Sprintf("waldo: a human has to agree first (approval %s). Nothing was done yet. Ask the person you work for to answer it, for example with: waldo approve %s. "+
+			"Then make the same call again with the same arguments.", r.ApprovalID, r.ApprovalID)
+	case facts.Denied:
+		if len(r.Why) > 0 {
+			return fmt.Sprintf("waldo: refused. %s. Nothing was done. Decision %s; the same call will be refused again, so try another way or ask the person you work for.", reasons(r.Why), r.DecisionID)
+		}
+	}
+	say := "waldo: the call ended as " + string(r.Status)
+	if r.Facts.Limit != nil {
+		say += " at the limit on " + string(*r.Facts.Limit)
+	}
+	return fmt.Sprintf("%s after %.1f s; side effect: %s. Decision %s.", say, r.Facts.Usage.WallMS/1000, r.Facts.SideEffect, r.DecisionID)
+}
+
+func reasons(why []call.Reason) string {
+	var out []string
+	for _, w := range why {
+		s := w.Code
+		if w.Text != "" {
+			s += ": " + w.Text
+		}
+		if w.Line > 0 {
+			s += fmt.Sprintf(" (%s:%d)", w.File, w.Line)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, "; ")
+}
+
+// broken is the answer when waldo itself failed. The error is the operator's and stays here.
+func broken(c call.Call, r call.Result) map[string]any {
+	f := r.Facts
+	if f.Status == "" {
+		f = facts.New()
+		f.Status = facts.Failed
+	}
+	f.CallID = c.ID
+	out := toolError("waldo: waldo itself failed over this call; whether it took effect is " + knowledge(f.SideEffect) +
+		". The operator's log says more under " + c.ID + ".")
+	out["structuredContent"] = f
+	out["_meta"] = map[string]any{"waldo/call_id": c.ID, "waldo/status": f.Status, "waldo/structured": "facts"}
+	return out
+}
+
+func knowledge(s facts.SideEffect) string {
+	if s == facts.None {
+		return "known: it did not"
+	}
+	return "not known"
+}

@@ -265,6 +265,7 @@ func TestRenderShowsNoSecret(t *testing.T) {
 		"servers:\n  s: {command: [a], secrets: {T: " + token + "}}\n",
 		"servers:\n  s:\n    command: [a]\n    env:\n      T: " + token + "\n",
 		"servers:\n  s: {url: 'https://u:" + token + "@example.com/'}\n",
+		"servers: {s: {url: 'https://u:hunter2@example.com/', bogus: 1}}\n",
 		box("secrets: " + token),
 		box("tokne: " + token),
 		"servers: {s: {command: [a], env: {A: hunter2, T: sk-ant-hunter2hunter2}, bogus: hunter2}}\n# " + token + "\n",
@@ -274,7 +275,7 @@ func TestRenderShowsNoSecret(t *testing.T) {
 			t.Fatalf("sound: %s", text)
 		}
 		for _, p := range problems {
-			if strings.Contains(p.Render(text), token) || strings.Contains(p.Render(text), token[:20]) {
+			if strings.Contains(p.Render(text), token) || strings.Contains(p.Render(text), token[:20]) || strings.Contains(p.Render(text), "hunter2@") {
 				t.Errorf("shown: %s", p.Render(text))
 			}
 		}

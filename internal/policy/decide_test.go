@@ -209,6 +209,7 @@ func TestAsks(t *testing.T) {
 		{"a rule that raises to 2 is noted", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 2}]", `{"n":1}`, Allow, "rule.danger", 2},
 		{"a rule that cannot be told raises", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}]", `{}`, Ask, "rule.danger", 3},
 		{"the highest rule counts", "mode: read, approval: none, rules: [{when: 'true', danger: 2}, {when: 'args.n == 1', danger: 3}]", `{"n":1}`, Ask, "rule.danger", 3},
+		{"a lower rule after a higher one lowers nothing", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}, {when: 'true', danger: 2}]", `{"n":1}`, Ask, "rule.danger", 3},
 		{"who calls counts", "mode: read, approval: {when: \"principal != 'os:1000'\"}", `{}`, Allow, "mode.read", 1},
 		{"by which door counts", "mode: read, approval: {when: \"door == 'mcp'\"}", `{}`, Ask, "approval.condition", 1},
 		{"how deep counts", "mode: read, approval: {when: 'depth > 0'}", `{}`, Allow, "mode.read", 1},

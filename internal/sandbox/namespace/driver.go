@@ -156,9 +156,12 @@ func (b *box) prepare(machine *os.File) error {
 		mounts: mounts, firstTree: landlockFD + 1, free: landlockFD + len(files)}
 	s.build()
 	l := b.profile.Limits
-	b.group, err = b.host.New(groupID(b.profile.ID), cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU})
+	b.group, err = b.host.New(groupID(), cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU})
 	if err != nil {
 		return err
+	}
+	if !b.host.Memory() {
+		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")
 	}
 	if b.stage, err = start(machine, b.uid, b.gid, files, &s.list); err != nil {
 		return err

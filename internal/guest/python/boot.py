@@ -82,6 +82,10 @@ def _main():
     runtime = _take(runtime)
     script = _take(script)
     _site()
+    try:
+        os.set_inheritable(3, False)  # the bridge is the script's, not that of programs it starts
+    except OSError:
+        pass
     main = sys.modules["__main__"] = type(sys)("__main__")
     main.__file__ = file
     sys.argv = [file] + args

@@ -164,7 +164,7 @@ class _Bus:
         self.dead = None
         _wrap_json()
         try:
-            os.set_inheritable(_FD, False)
+            os.fstat(_FD)
         except OSError:
             self.dead = "this run has no tools"
 

@@ -130,7 +130,7 @@ func (p *parser) top(n *yaml.Node) {
 
 func (p *parser) label(f field) string {
 	s := p.text(f)
-	if s != "" && !label.MatchString(s) {
+	if s != "" && !label(s) {
 		p.fail(f.val, "value.name", "letters, digits, - and _, beginning with a letter", "%q cannot be %q", f.name, cut(s, 40))
 	}
 	return s
@@ -138,7 +138,7 @@ func (p *parser) label(f field) string {
 
 func (p *parser) server(e field) {
 	s := Server{Name: e.name, At: p.at(e.key), IdleTimeout: 10 * time.Minute}
-	if !label.MatchString(e.name) || strings.Contains(e.name, "__") {
+	if !label(e.name) || strings.Contains(e.name, "__") {
 		p.fail(e.key, "value.name", "letters, digits, - and _, beginning with a letter, without \"__\"", "a server cannot be named %q", cut(e.name, 40))
 	}
 	at := map[string]*yaml.Node{}
@@ -233,7 +233,7 @@ func loopback(host string) bool {
 func (p *parser) pairs(f field) map[string]string {
 	out := map[string]string{}
 	for _, e := range p.entries(f) {
-		if !variable.MatchString(e.name) {
+		if !variable(e.name) {
 			p.fail(e.key, "value.name", "", "%q is not the name of a variable", cut(e.name, 40))
 		}
 		if out[e.name] = p.text(e); looksSecret(out[e.name]) {
@@ -271,7 +271,7 @@ func (p *parser) approvals(f field) {
 			p.cfg.Approval.Carriers = p.words(g, inAsk)
 		case "by":
 			for _, e := range p.entries(g) {
-				if !label.MatchString(e.name) {
+				if !label(e.name) {
 					p.fail(e.key, "value.name", "", "a role cannot be named %q", cut(e.name, 40))
 				}
 				p.cfg.Approval.Roles[e.name] = p.texts(e)

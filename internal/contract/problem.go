@@ -62,7 +62,7 @@ func (p Problem) Render(source string) string {
 		if p.upTo > 0 { // the value is what must not be shown
 			shown = firstRunes(shown, p.upTo-1) + "…"
 		}
-		shown = token.ReplaceAllStringFunc(shown, masked)
+		shown = regexp.MustCompile(`[A-Za-z0-9_+/=-]{8,}`).ReplaceAllStringFunc(shown, masked)
 		fmt.Fprintf(&b, "%5d | %s\n", p.At.Line, cut(shown, 200))
 		if c := p.At.Column; c > 0 && c <= 200 {
 			fmt.Fprintf(&b, "      | %s^\n", strings.Repeat(" ", c-1))
@@ -74,9 +74,7 @@ func (p Problem) Render(source string) string {
 	return b.String()
 }
 
-// token is what may be a secret pasted where none belongs.
-var token = regexp.MustCompile(`[A-Za-z0-9_+/=-]{8,}`)
-
+// masked hides a word that may be a secret pasted where none belongs.
 func masked(s string) string {
 	if looksSecret(s) {
 		return strings.Repeat("·", len(s))

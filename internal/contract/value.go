@@ -2,7 +2,6 @@ package contract
 
 import (
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +57,10 @@ func (r *reader) later(n *yaml.Node, what string) {
 	r.fail(n, "key.not_enforced", "remove it: this build would not hold to it", "%s: not enforced by this build", what)
 }
 
-var decimal = regexp.MustCompile(`^(0|[1-9][0-9]{0,15})$`)
+// decimal reports whether s is a number as everybody writes it: digits, and no 0 in front.
+func decimal(s string) bool {
+	return s != "" && len(s) <= 16 && strings.Trim(s, "0123456789") == "" && (s == "0" || s[0] != '0')
+}
 
 // integer reads a whole number in plain decimal between low and high, both included.
 func (r *reader) integer(f field, low, high int) int {
@@ -66,7 +68,7 @@ func (r *reader) integer(f field, low, high int) int {
 		r.fail(f.val, "value.type", "", "%q wants a whole number, not %s", f.name, kind(f.val))
 		return 0
 	}
-	if !decimal.MatchString(f.val.Value) && !strings.HasPrefix(f.val.Value, "-") {
+	if !decimal(f.val.Value) && !strings.HasPrefix(f.val.Value, "-") {
 		r.fail(f.val, "value.ambiguous", "write it in plain decimal", "%q: YAML readers disagree about %s", f.name, f.val.Value)
 		return 0
 	}
@@ -150,11 +152,26 @@ func (r *reader) command(f field) []string {
 	return out
 }
 
-var (
-	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-	label    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,62}$`)
-	named    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,62}$`)
-)
+// The spellings of names: letters and digits, beginning with a letter, and what else they may hold.
+func variable(s string) bool {
+	return spelled(s, 128, "_") || len(s) > 1 && s[0] == '_' && spelled("v"+s, 129, "_")
+}
+func label(s string) bool { return spelled(s, 63, "_-") }
+func named(s string) bool { return spelled(s, 63, "_.-") }
+
+func spelled(s string, most int, others string) bool {
+	if s == "" || len(s) > most || !letter(s[0]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !letter(c) && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // ref reads where a secret comes from: env:VARIABLE, or the name of a stored one. What it finds
 // is never part of a message: it may be the secret itself.
@@ -163,7 +180,7 @@ func (r *reader) ref(f field) secret.Ref {
 		r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, not a secret", f.name)
 		return ""
 	}
-	if v, ok := strings.CutPrefix(f.val.Value, "env:"); ok && variable.MatchString(v) || !ok && named.MatchString(f.val.Value) && !looksSecret(f.val.Value) {
+	if v, ok := strings.CutPrefix(f.val.Value, "env:"); ok && variable(v) || !ok && named(f.val.Value) && !looksSecret(f.val.Value) {
 		return secret.Ref(f.val.Value)
 	}
 	r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, as in env:GITHUB_TOKEN, never the secret itself", f.name)
@@ -185,7 +202,7 @@ func looksSecret(s string) bool {
 func (r *reader) refs(f field) map[string]secret.Ref {
 	out := map[string]secret.Ref{}
 	for _, e := range r.entries(f) {
-		if !variable.MatchString(e.name) {
+		if !variable(e.name) {
 			r.fail(e.key, "value.name", "", "%q is not the name of a variable", cut(e.name, 40))
 		}
 		out[e.name] = r.ref(e)
@@ -218,7 +235,7 @@ func (r *reader) plain(n *yaml.Node) any {
 		return strings.EqualFold(n.Value, "true")
 	case n.Tag == "!!int" || n.Tag == "!!float":
 		x, err := strconv.ParseFloat(n.Value, 64)
-		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) || n.Tag == "!!int" && !decimal.MatchString(strings.TrimPrefix(n.Value, "-")) {
+		if err != nil || math.IsInf(x, 0) || math.IsNaN(x) || n.Tag == "!!int" && !decimal(strings.TrimPrefix(n.Value, "-")) {
 			r.fail(n, "value.ambiguous", "write it in plain decimal, or in quotes", "YAML readers disagree about %s", cut(n.Value, 40))
 			return nil
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -42,8 +41,6 @@ func (r *reader) fail(n *yaml.Node, code, hint, format string, args ...any) {
 func (r *reader) warn(at Position, code, hint, format string, args ...any) {
 	r.warnings = append(r.warnings, Problem{At: at, Code: code, Text: fmt.Sprintf(format, args...), Hint: hint})
 }
-
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
 // document reads the one YAML document in text. It returns nil where there is nothing to go on
 // with: not UTF-8, too large, not YAML, empty, or more than one document.
@@ -99,9 +96,11 @@ func (r *reader) document(text []byte) *yaml.Node {
 func (r *reader) syntax(err error) {
 	n := &yaml.Node{Line: 1, Column: 1}
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		n.Line, _ = strconv.Atoi(m[1])
-		text = strings.TrimPrefix(err.Error(), m[0])
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		number, said, _ := strings.Cut(rest, ": ")
+		if line, err := strconv.Atoi(number); err == nil {
+			n.Line, text = line, said
+		}
 	}
 	hint := ""
 	if strings.Contains(text, "found character that cannot start any token") || strings.Contains(text, "tab") {

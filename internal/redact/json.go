@@ -40,7 +40,10 @@ func leaves(raw []byte) ([]leaf, error) {
 	stack, objects := []level{{}}, 0
 	src := string(raw)
 	d := jsontext.NewDecoder(bytes.NewReader(raw))
-	for {
+	for values := 0; ; {
+		if d.StackDepth() == 0 && d.InputOffset() > 0 {
+			values++
+		}
 		top := &stack[len(stack)-1]
 		switch k := d.PeekKind(); k {
 		case '"', '0':
@@ -58,7 +61,7 @@ func leaves(raw []byte) ([]leaf, error) {
 			out = append(out, l)
 		default:
 			t, err := d.ReadToken()
-			if err == io.EOF {
+			if err == io.EOF && values == 1 {
 				return out, nil
 			}
 			if err != nil {

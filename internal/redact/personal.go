@@ -20,7 +20,7 @@ func (d *detector) national(i int, n []byte, gs []group) bool {
 	case d.v[i] == '(':
 		return gs[0].end < len(d.v) && d.v[gs[0].end] == ')' && len(gs) > 1
 	case slices.Equal(size, []int{3, 3, 4}):
-		return same && (sep == "-" || sep == "." || sep == " ") || d.v[gs[0].end] == ')'
+		return same && (sep == "-" || sep == "." || sep == " ")
 	case slices.Equal(size, []int{1, 3, 3, 4}):
 		return n[0] == '1'
 	case string(n[:2]) == "00" && n[2] != '0' && len(n) >= 11:
@@ -94,7 +94,7 @@ func (d *detector) ibanAt(i int) int {
 	}
 	body := d.digit[:0]
 	best := i
-	for j := i; j < len(v) && len(body) < 34; j++ {
+	for j := i; j < min(len(v), i+80) && len(body) < 34; j++ {
 		if !isAlnum(v[j]) {
 			if strings.IndexByte(" -.\t\n+", v[j]) < 0 {
 				break

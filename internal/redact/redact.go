@@ -290,13 +290,23 @@ func (p *pass) byForm(t []byte) []edit {
 		}
 		v, pos = view(v, pos)
 	}
-	var edits []edit
+	var finds []find
 	for _, f := range p.detect(v) {
-		at := f.span
 		if pos != nil {
-			at = original(f.span, pos)
+			f.span = original(f.span, pos)
 		}
-		edits = append(edits, edit{at, p.mask(f.class, string(v[f.start:f.end]))})
+		for n := len(finds) - 1; n >= 0 && f.start < finds[n].end; n-- { // one value, so that it is restored whole
+			f.start, f.end = min(finds[n].start, f.start), max(finds[n].end, f.end)
+			if finds[n].class == "secrets" || f.class != "secrets" {
+				f.class = finds[n].class
+			}
+			finds = finds[:n]
+		}
+		finds = append(finds, f)
+	}
+	edits := make([]edit, 0, len(finds))
+	for _, f := range finds {
+		edits = append(edits, edit{f.span, p.mask(f.class, string(t[f.start:f.end]))})
 	}
 	return edits
 }

@@ -15,6 +15,10 @@ import (
 // DefaultBudget is how many bytes of a result are shown where the contract names no number.
 const DefaultBudget = 32 << 10
 
+// BridgeBudget is how many bytes of a result code in a box gets: with its text and its structured
+// content it stays below the largest frame of the bridge.
+const BridgeBudget = 4 << 20
+
 // maxBlock is how many bytes an image, audio or resource may have where the budget is smaller:
 // its bytes are no text that a model reads.
 const maxBlock = 1 << 20
@@ -25,6 +29,9 @@ const maxBlock = 1 << 20
 func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	p := r.show(d)
 	b := budget{r: r, d: d, max: d.Contract.ResponseBudget}
+	if d.Call.Door == "bridge" {
+		b.max = BridgeBudget // the model never reads this: code in a box does, and shows what it makes of it
+	}
 	if b.max <= 0 {
 		b.max = DefaultBudget
 	}

@@ -6,7 +6,11 @@ import (
 	"sync"
 )
 
-// make is one vendor's form of a secret: a prefix, then at least min characters of the alphabet.
+// maxToken is how many bytes of a value are looked at to tell whether it is a secret. The rest of a
+// longer one, up to the next blank or quote, is hidden with it.
+const maxToken = 256
+
+// form is one vendor's form of a secret: a prefix, then at least min characters of the alphabet.
 type form struct {
 	prefix string
 	more   string // characters of the rest besides letters and digits
@@ -78,7 +82,7 @@ func (d *detector) vendor(i int) int {
 		return i
 	}
 	if end := d.jwt(i); end > i {
-		return d.add(i, end, "secrets")
+		return d.add(i, d.rest(end, end-i), "secrets")
 	}
 	return d.made(i)
 }
@@ -103,14 +107,22 @@ func (d *detector) made(i int) int {
 		}
 		body := i + len(f.prefix)
 		end := body
-		for end < len(d.v) && (isAlnum(d.v[end]) || strings.IndexByte(f.more, d.v[end]) >= 0) {
+		for end < min(len(d.v), body+maxToken) && (isAlnum(d.v[end]) || strings.IndexByte(f.more, d.v[end]) >= 0) {
 			end++
 		}
 		if end-body >= f.min && varied(d.v[body:end], f.prefix) {
-			return d.add(i, end, "secrets")
+			return d.add(i, d.rest(end, end-i), "secrets")
 		}
 	}
 	return i
+}
+
+// rest returns the end of the run of visible characters that a long value goes on with.
+func (d *detector) rest(end, seen int) int {
+	for seen >= maxToken-1 && end < len(d.v) && d.v[end] > ' ' && d.v[end] != '"' && d.v[end] != '\'' {
+		end++
+	}
+	return end
 }
 
 // jwt returns the end of three base64url parts of which the first two are JSON objects.
@@ -119,7 +131,7 @@ func (d *detector) jwt(i int) int {
 	if !bytes.HasPrefix(d.v[i:], []byte("ey")) {
 		return i
 	}
-	for end < len(d.v) && (isAlnum(d.v[end]) || strings.IndexByte("-_./\\=", d.v[end]) >= 0) {
+	for end < min(len(d.v), i+maxToken) && dots < 5 && (isAlnum(d.v[end]) || strings.IndexByte("-_./\\=", d.v[end]) >= 0) {
 		if d.v[end] == '.' {
 			if dots++; dots == 1 && !bytes.HasPrefix(d.v[end+1:], []byte("ey")) {
 				return i
@@ -144,11 +156,19 @@ func varied(body []byte, prefix string) bool {
 	if bytes.HasSuffix(body, []byte("EXAMPLE")) && len(body) < 20 || filler(body) {
 		return false
 	}
-	kinds := map[byte]bool{}
-	for _, c := range body {
-		kinds[c] = true
+	return kinds(body) >= 4 && (len(prefix) > 2 || bytes.ContainsAny(body, "0123456789")) || len(prefix) >= 8
+}
+
+// kinds counts the different bytes in b.
+func kinds(b []byte) (n int) {
+	var seen [256]bool
+	for _, c := range b {
+		if !seen[c] {
+			seen[c] = true
+			n++
+		}
 	}
-	return len(kinds) >= 4 && (len(prefix) > 2 || bytes.ContainsAny(body, "0123456789")) || len(prefix) >= 8
+	return n
 }
 
 // filler reports whether a text is mostly x or asterisks.
@@ -271,7 +291,7 @@ func (d *detector) assigned(i, end int) int {
 	if s := d.authScheme(start, stop); s > start {
 		start = s
 	}
-	return d.add(start, stop, "secrets")
+	return d.add(start, d.rest(stop, stop-start), "secrets")
 }
 
 // types are words that stand between a variable and its value in source code.
@@ -321,13 +341,13 @@ func (d *detector) value(j int) (start, stop int) {
 	v := d.v
 	if q := v[j]; q == '"' || q == '\'' || q == '`' {
 		end := j + 1
-		for end < len(v) && v[end] != q && v[end] != '\n' {
+		for end < min(len(v), j+maxToken) && v[end] != q && v[end] != '\n' {
 			end++
 		}
 		return j + 1, end
 	}
 	end := j
-	for end < len(v) && v[end] > ' ' && strings.IndexByte(`"'<>,;&)]}`, v[end]) < 0 {
+	for end < min(len(v), j+maxToken) && v[end] > ' ' && strings.IndexByte(`"'<>,;&)]}`, v[end]) < 0 {
 		end++
 	}
 	return j, end
@@ -369,16 +389,14 @@ func random(val []byte) bool {
 		return false
 	}
 	digits, letters := 0, 0
-	kinds := map[byte]bool{}
 	for _, c := range val {
-		kinds[c] = true
 		if isDigit(c) {
 			digits++
 		} else if isAlpha(c) {
 			letters++
 		}
 	}
-	if len(kinds) < 6 || digits == 0 || bytes.HasPrefix(val, []byte("http")) || bytes.HasPrefix(val, []byte("/")) {
+	if kinds(val) < 6 || digits == 0 || bytes.HasPrefix(val, []byte("http")) || bytes.HasPrefix(val, []byte("/")) {
 		return false
 	}
 	return letters > 0 || len(val) >= 16
@@ -433,7 +451,7 @@ func (d *detector) user(i int) int {
 // azure finds a client secret of Entra ID around the "8Q~" that ends at i.
 func (d *detector) azure(i int) int {
 	end := i + 1
-	for end < len(d.v) && (isAlnum(d.v[end]) || strings.IndexByte("_~.-", d.v[end]) >= 0) {
+	for end < min(len(d.v), i+50) && (isAlnum(d.v[end]) || strings.IndexByte("_~.-", d.v[end]) >= 0) {
 		end++
 	}
 	if end-i < 31 || end-i > 40 {
@@ -449,7 +467,7 @@ func (d *detector) numbered(i int, g group) int {
 		return i
 	}
 	end := g.end + 1
-	for end < len(d.v) && (isAlnum(d.v[end]) || d.v[end] == '_' || d.v[end] == '-') {
+	for end < min(len(d.v), i+100) && (isAlnum(d.v[end]) || d.v[end] == '_' || d.v[end] == '-') {
 		end++
 	}
 	size := end - g.end - 1

@@ -59,8 +59,9 @@ func boxMain(args []string) int {
 	memory := fs.Int64("memory-mb", p.Limits.Memory>>20, "memory")
 	fs.Int64Var(&p.Limits.Pids, "pids", p.Limits.Pids, "processes")
 	fs.Int64Var(&p.Limits.Files, "files", p.Limits.Files, "open files")
+	output := fs.Int64("output-kb", p.Limits.Output>>10, "output kept of each stream")
 	fs.Parse(args)
-	p.Limits.Wall, p.Limits.Memory = *wall, *memory<<20
+	p.Limits.Wall, p.Limits.Memory, p.Limits.Output = *wall, *memory<<20, *output<<10
 	ctx := context.Background()
 	p.ID = id.New(id.Sandbox)
 	b, err := driver().Start(ctx, p)

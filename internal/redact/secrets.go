@@ -183,7 +183,7 @@ var (
 	strong = split("password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring")
 	weak   = split("token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "login", "nonce", "otp", "pin")
 	// about end a name that tells of a secret without holding it.
-	about = split("count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "words", "budget", "chars", "characters", "signatures", "board")
+	about = split("count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "words", "budget", "chars", "characters", "signatures", "board", "helper")
 )
 
 // folders are names that a shell gives to folders.
@@ -285,7 +285,7 @@ func (d *detector) assigned(i, end int) int {
 	if bytes.HasPrefix(val, []byte("/")) && (hasWord(d.v[i:end], folders)) {
 		return i // the working directory of a shell
 	}
-	if len(val) < 3 || placeholder(val) || level == 1 && !random(val) {
+	if len(val) < 3 || placeholder(val) || (level == 1 || d.v[d.blanks(end+1)] == ',') && !random(val) {
 		return i
 	}
 	if s := d.authScheme(start, stop); s > start {
@@ -318,6 +318,8 @@ func (d *detector) operator(j int, flag bool) (int, bool) {
 	sign := string(v[signs:j])
 	switch {
 	case sign == "" && !(flag && j > start), sign == "." || sign == "?" || sign == "+" || sign == "..", sign == "," && !quoted:
+		return 0, false
+	case sign == ">" && signs != start:
 		return 0, false
 	case sign == ">":
 		for j < len(v) && v[j] <= ' ' {
@@ -396,7 +398,7 @@ func random(val []byte) bool {
 			letters++
 		}
 	}
-	if kinds(val) < 6 || digits == 0 || bytes.HasPrefix(val, []byte("http")) || bytes.HasPrefix(val, []byte("/")) {
+	if kinds(val) < 6 || digits == 0 || bytes.Contains(val, []byte("://")) || bytes.HasPrefix(val, []byte("/")) {
 		return false
 	}
 	return letters > 0 || len(val) >= 16

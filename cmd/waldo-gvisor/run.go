@@ -42,6 +42,7 @@ func flags() map[string]string {
 		"directfs":                "false",     // no more powers for the kernel in the box than it needs; it costs nothing here
 		"file-access-mounts":      "exclusive", // nobody else writes there
 		"host-uds":                "none",
+		"in-sandbox-cgroup":       "v2", // which counts the guest's processes
 		"host-settings":           "ignore",
 		"app-huge-pages":          "false",
 		"gofer-network-namespace": "new",
@@ -60,6 +61,7 @@ func settings() (*config.Config, error) {
 	if d := os.Getenv("WALDO_GVISOR_DEBUG"); d != "" {
 		_ = set.Set("debug", "true")
 		_ = set.Set("debug-log", d)
+		_ = set.Set("panic-log", d)
 	}
 	return config.NewFromFlags(set)
 }
@@ -86,11 +88,11 @@ func (r *run) spec() *specs.Spec {
 		},
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
-				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace}},
+				{Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace}},
 			UIDMappings: []specs.LinuxIDMapping{{ContainerID: job.UID, HostID: uint32(os.Getuid()), Size: 1}},
 			GIDMappings: []specs.LinuxIDMapping{{ContainerID: job.UID, HostID: uint32(os.Getgid()), Size: 1}},
 		},
-		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
+		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}, {Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro"}}},
 	}
 	for i, t := range r.box.Tmpfs {
 		s.Mounts = append(s.Mounts, specs.Mount{Destination: t.Target, Type: "bind", Source: tmpfsPlace(i), Options: []string{"rw", "nosuid", "nodev"}})
@@ -159,14 +161,16 @@ func (r *run) start(c *container.Container, conf *config.Config) (job.End, error
 		}
 		return job.End{}, fmt.Errorf("starting: %w", err)
 	}
-	pids := limitPids(c, r.ask.Pids) == nil
-	if err := r.conn.Send(job.Answer{Started: &job.Started{Pids: pids}}); err != nil {
+	limitErr := limitPids(c, r.ask.Pids)
+	if limitErr != nil {
+		return job.End{}, limitErr // unlimited is not to be had; a command that is over already is another matter
+	}
+	if err := r.conn.Send(job.Answer{Started: &job.Started{}}); err != nil {
 		return job.End{}, err
 	}
 	w := watch(c, r.ask, r.kill)
 	ws, err := c.Wait()
 	end := w.stop()
-	end.PidsDenied = pidsDenied(c)
 	end.Status = uint32(ws)
 	r.mu.Lock()
 	killed := r.killed
@@ -181,8 +185,10 @@ func (r *run) start(c *container.Container, conf *config.Config) (job.End, error
 // notExecuted returns the error number with which a command could not be executed, 0 when that is
 // not what went wrong. gVisor tells it as text.
 func notExecuted(err error) unix.Errno {
+	text := err.Error()
+	told := strings.Contains(text, "error finding executable") || strings.Contains(text, "failed to load") || strings.Contains(text, "working directory")
 	for _, e := range []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.ENOEXEC, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.EPERM, unix.E2BIG, unix.EINVAL} {
-		if strings.Contains(err.Error(), "StartRoot") && strings.HasSuffix(err.Error(), e.Error()) {
+		if told && strings.HasSuffix(text, e.Error()) {
 			return e
 		}
 	}

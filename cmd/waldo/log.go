@@ -407,7 +407,11 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 	if g.json {
 		return printJSON(c.OutOrStdout(), records)
 	}
-	w, p := c.OutOrStdout(), painter(c.OutOrStdout())
+	return tellStory(c.OutOrStdout(), painter(c.OutOrStdout()), records)
+}
+
+// tellStory says what the records of one call add up to.
+func tellStory(w io.Writer, p paint, records []audit.Record) error {
 	for _, r := range records {
 		switch r.Kind {
 		case audit.KindDecision:

@@ -42,6 +42,12 @@ func (m Mode) String() string { return [...]string{"high_risk", "write", "read"}
 // MarshalText makes the JSON form the word of String.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
+// UnmarshalText reads the word of String; any other word is HighRisk.
+func (m *Mode) UnmarshalText(b []byte) error {
+	*m = map[string]Mode{"write": Write, "read": Read}[string(b)]
+	return nil
+}
+
 // Network says what a capability may reach. The zero value reaches nothing.
 type Network struct {
 	Internal bool     `json:"internal,omitempty"` // internal_only: the operator's named set

@@ -23,6 +23,12 @@ func (e Effect) String() string { return [...]string{"deny", "ask", "allow"}[e%3
 // MarshalText makes the JSON form the word of String.
 func (e Effect) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
+// UnmarshalText reads the word of String; any other word is Deny.
+func (e *Effect) UnmarshalText(b []byte) error {
+	*e = map[string]Effect{"ask": Ask, "allow": Allow}[string(b)]
+	return nil
+}
+
 // Decision is deny, ask or allow for one call, with its reasons. Decision{} denies.
 type Decision struct {
 	ID       string // "d_…", stamped by the broker

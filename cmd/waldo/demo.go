@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/approval"
+	"waldo/internal/audit"
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+	"waldo/internal/runner"
+)
+
+//go:embed demo/waldo.yaml
+var demoConfig string
+
+//go:embed demo/agent.py
+var demoScript string
+
+func newDemo(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "demo", Short: "The main job, end to end, with everything built in", Args: cobra.NoArgs,
+		Long: "Starts an example help desk with 5,000 customers as an MCP server in a box of its own, runs an agent's script in\n" +
+			"another box, answers its two questions through the approval path, once yes and once no, and shows what each guard did.\n" +
+			"It works in a temporary state directory and leaves nothing behind.",
+		Example: "  waldo demo\n  waldo demo --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := os.MkdirTemp("", "waldo-demo-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+			out := c.OutOrStdout()
+			if g.json {
+				out = io.Discard
+			}
+			d := &demo{g: &global{state: filepath.Join(dir, "state"), json: g.json}, out: out, p: painter(out)}
+			err = d.run(c.Context())
+			if g.json && d.result.CallID != "" {
+				err = errors.Join(err, printJSON(c.OutOrStdout(), d.result.Facts))
+			}
+			return err
+		},
+	}
+}
+
+// demoPatience is how long the demo waits for its own answers.
+const demoPatience = 30 * time.Second
+
+// demo tells the story; it adds nothing to what the rooms do.
+type demo struct {
+	g      *global
+	out    io.Writer
+	p      paint
+	mu     sync.Mutex // the script and the approvals speak at the same time
+	desk   *approval.Desk
+	signer approval.Signer
+	asked  []approval.Question
+	result call.Result
+}
+
+func (d *demo) say(format string, a ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintf(d.out, format+"\n", a...)
+}
+
+func (d *demo) run(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cfg, problems := contract.Parse("demo.yaml", []byte(strings.Replace(demoConfig, "[WALDO,", "["+quoteYAML(self)+",", 1)))
+	if len(problems) > 0 {
+		return problems
+	}
+	h, err := openHouse(ctx, d.g, settings{cfg: cfg, patience: demoPatience, carriers: []approval.Carrier{d}})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := d.enrol(ctx, h); err != nil {
+		return err
+	}
+	d.say("%s", d.p.head("An agent's script, in a sealed box. It has tools, and nothing else:"))
+	d.say("%s\n", d.p.dim(indent(strings.TrimSpace(demoScript), "    ")))
+	d.say("%s", d.p.head("It runs."))
+	lines := &prefixed{d: d, prefix: "    " + d.p.dim("script│") + " "}
+	d.result, err = h.once(ctx, "run_python", map[string]any{"code": demoScript}, &runner.Options{Name: "agent.py", Stdout: lines, Stderr: lines})
+	lines.flush()
+	if err != nil {
+		return err
+	}
+	if d.result.Status != facts.OK {
+		return &exit{code: exitFailed, text: "the demo's script did not succeed: " + runner.Sentence(d.result.Facts), hint: "waldo doctor says what is missing on this machine"}
+	}
+	d.account()
+	if err := d.explain(ctx, h); err != nil {
+		return err
+	}
+	if err := h.Close(); err != nil { // the log's head is written at close
+		return err
+	}
+	return d.verify(ctx)
+}
+
+// enrol makes the demo's own approver. A real one is enrolled at a terminal.
+func (d *demo) enrol(ctx context.Context, h *house) error {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	d.desk, d.signer = h.approvals, approval.NewSigner("demo", private)
+	_, err = h.approvals.EnrollKey(ctx, "demo", []string{"manager"}, public, d.signer)
+	return err
+}
+
+// Name and Notify make the demo the one who is told of questions. It answers the write with yes
+// and the deletion with no, as a person with a key would.
+func (d *demo) Name() string { return "demo" }
+
+func (d *demo) Notify(ctx context.Context, q approval.Question) {
+	yes := q.Capability == "helpdesk.create_ticket"
+	word, reason := d.p.good("yes"), ""
+	if !yes {
+		word, reason = d.p.bad("no"), "customers are not deleted by scripts"
+	}
+	var args []string
+	for _, f := range q.Fields() {
+		args = append(args, f.Path+"="+f.Value)
+	}
+	d.say("    %s %s(%s), danger %d: %s", d.p.warn("asked │"), q.Capability, strings.Join(args, ", "), q.Danger, d.p.dim(q.ID))
+	d.say("    %s %s, signed for exactly these arguments %s", d.p.warn("human │"), word, d.p.dim(q.ArgsDigest[:19]+"…"))
+	d.mu.Lock()
+	d.asked = append(d.asked, q)
+	d.mu.Unlock()
+	if err := d.desk.Answer(ctx, d.signer, q.ID, yes, reason); err != nil {
+		d.say("    the answer was not taken: %v", err)
+	}
+}
+
+// account says what the facts say.
+func (d *demo) account() {
+	f := d.result.Facts
+	d.say("\n%s", d.p.head("What is known of the run, measured from outside:"))
+	d.say("%s", indent(strings.TrimSpace(runner.Report(f)), "    "))
+	d.say("    Sandbox: %s %s, network %s, side effect %s", f.Sandbox.Driver, d.p.dim(f.Sandbox.ID), f.Network.Policy, f.SideEffect)
+	if len(f.Files.Artifacts) > 0 {
+		d.say("    Kept in the workspace: %s", strings.Join(f.Files.Artifacts, ", "))
+	}
+}
+
+// explain tells why the write was allowed, from the log.
+func (d *demo) explain(ctx context.Context, h *house) error {
+	for _, q := range d.asked {
+		if q.Capability != "helpdesk.create_ticket" {
+			continue
+		}
+		records, err := audit.Find(ctx, audit.Dir(h.state), q.DecisionID)
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		if err := tellStory(&b, d.p, records); err != nil {
+			return err
+		}
+		d.say("\n%s\n%s", d.p.head("waldo explain "+q.DecisionID), indent(strings.TrimSpace(b.String()), "    "))
+		return nil
+	}
+	return errors.New("the demo's script asked for no ticket")
+}
+
+func (d *demo) verify(ctx context.Context) error {
+	r, err := verify(ctx, d.g)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	tellVerified(&b, r)
+	d.say("\n%s\n%s", d.p.head("waldo log verify"), indent(strings.TrimSpace(b.String()), "    "))
+	if !r.OK {
+		return &exit{code: exitProblems, text: "the demo's log is not sound"}
+	}
+	return nil
+}
+
+// prefixed writes whole lines, each behind a prefix.
+type prefixed struct {
+	d      *demo
+	prefix string
+	rest   []byte
+}
+
+func (w *prefixed) Write(b []byte) (int, error) {
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	w.rest = append(w.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(w.rest, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		fmt.Fprintf(w.d.out, "%s%s\n", w.prefix, line)
+		w.rest = rest
+	}
+}
+
+func (w *prefixed) flush() {
+	if len(w.rest) > 0 {
+		_, _ = w.Write([]byte("\n"))
+	}
+}
+
+func indent(s, by string) string { return by + strings.ReplaceAll(s, "\n", "\n"+by) }
+
+// quoteYAML quotes a string as YAML and JSON both read it.
+func quoteYAML(s string) string {
+	b, _ := json.Marshal(s) // a string always encodes
+	return string(b)
+}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/cgroup"
 )
 
 // rlimit is one limit that the kernel keeps for each process of a command.
@@ -24,11 +25,15 @@ type rlimit struct {
 
 // rlimits returns what each process is held to. They catch what no cgroup counts, and are all
 // there is where there is no cgroup.
-func rlimits(l sandbox.Limits, memoryCounted bool) []rlimit {
+func rlimits(l sandbox.Limits, host *cgroup.Host) []rlimit {
 	same := func(name string, resource int, n int64) rlimit { return rlimit{name, resource, uint64(n), uint64(n)} }
+	own := int64(1) // PID 1 counts too
+	if host.Pids() {
+		own = 16 // so that the cgroup is the one that refuses: it counts refusals
+	}
 	cpu := int64((l.CPU + time.Second - 1) / time.Second)
 	out := []rlimit{
-		same("processes", unix.RLIMIT_NPROC, l.Pids+1), // PID 1 counts too
+		same("processes", unix.RLIMIT_NPROC, l.Pids+own),
 		same("open files", unix.RLIMIT_NOFILE, l.Files),
 		same("file size", unix.RLIMIT_FSIZE, l.Disk),
 		same("core", unix.RLIMIT_CORE, 0),
@@ -38,7 +43,7 @@ func rlimits(l sandbox.Limits, memoryCounted bool) []rlimit {
 		same("pending signals", unix.RLIMIT_SIGPENDING, 256),
 		{"processor time", unix.RLIMIT_CPU, uint64(cpu + 1), uint64(cpu + 1)},
 	}
-	if !memoryCounted {
+	if !host.Memory() {
 		out = append(out, same("data", unix.RLIMIT_DATA, l.Memory))
 	}
 	return out
@@ -97,14 +102,11 @@ func pick(idMap string, n int) (int, error) {
 	return int(last + size/2 + int64(n)%(size/2)), nil
 }
 
-// groupID makes the name of a cgroup from a box's id.
-func groupID(id string) string {
-	if id == "" {
-		var b [8]byte
-		_, _ = rand.Read(b[:])
-		return fmt.Sprintf("s_%x", b)
-	}
-	return id
+// groupID makes the name of a box's cgroup, which must be new even where the box's id is not.
+func groupID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("s_%x", b)
 }
 
 func writeFD(fd int, b []byte) (int, error) { return unix.Write(fd, b) }

@@ -41,6 +41,7 @@ const (
 	recPlaces            // with it come descriptors of the writable places
 	recReady             // the box is prepared
 	recNotRun            // the command could not be executed, for the failures reported before
+	recNote              // a check of Probe succeeded: 0, its result
 	recExit              // the command ended: 0, status, usage of all that ended
 )
 

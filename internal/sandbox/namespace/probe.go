@@ -4,11 +4,231 @@ package namespace
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/landlock"
 )
 
-// Probe makes a box, looks at it from inside, and says what holds on this machine.
-func (d *Driver) Probe(ctx context.Context) sandbox.Report {
-	return sandbox.Report{Driver: d.Name()}
+// Probe makes each kind of namespace, then a whole box, and makes system calls in it that the
+// box must refuse, each with the error that it must be refused with.
+func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
+	r = sandbox.Report{Driver: d.Name(), OK: true}
+	defer func() {
+		for _, a := range r.Abilities {
+			r.OK = r.OK && (a.OK || !a.Need)
+		}
+	}()
+	machine, err := d.machine()
+	if err != nil {
+		r.Abilities = append(r.Abilities, ability("program in memory", true, "", err))
+		return r
+	}
+	for _, n := range namespaces {
+		err := makeNamespace(machine, n.flag)
+		r.Abilities = append(r.Abilities, ability(n.name+" namespace", n.need, "made one", err))
+	}
+	r.Abilities = append(r.Abilities, landlockAbility())
+	if host, err := d.cgroups(); err != nil {
+		r.Abilities = append(r.Abilities, ability("cgroups", false, "", err))
+	} else {
+		r.Abilities = append(r.Abilities, host.Report()...)
+	}
+	r.Abilities = append(r.Abilities, d.probeBox(ctx)...)
+	return r
+}
+
+// ability says how one attempt went. A hint is in the error behind "; ".
+func ability(name string, need bool, done string, err error) sandbox.Ability {
+	a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
+	if err != nil {
+		a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "namespace: "), "; ")
+	}
+	return a
+}
+
+var namespaces = []struct {
+	name string
+	flag int
+	need bool
+}{
+	{"user", 0, true}, {"pid", unix.CLONE_NEWPID, true}, {"mount", unix.CLONE_NEWNS, true}, {"network", unix.CLONE_NEWNET, true},
+	{"ipc", unix.CLONE_NEWIPC, true}, {"host name", unix.CLONE_NEWUTS, true}, {"cgroup", unix.CLONE_NEWCGROUP, false},
+}
+
+// makeNamespace makes a user namespace and in it one of another kind, as boxes do.
+func makeNamespace(machine *os.File, flag int) error {
+	uid, gid, err := outsideIDs()
+	if err != nil {
+		return err
+	}
+	var l list
+	l.call("user namespace", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
+	l.hint(userNSHint)
+	l.call("namespace", unix.SYS_UNSHARE, flag)
+	l.hint(userNSHint)
+	l.call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
+	l.call("end", unix.SYS_EXIT_GROUP, 0)
+	s, err := spawn(machine, uid, gid, nil)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.send(l.link(programBase)); err != nil {
+		return err
+	}
+	return s.ready(&l, nil, nil)
+}
+
+func landlockAbility() sandbox.Ability {
+	rules, err := landlock.Open(landlock.Rules{AnyFile: true, AnyTCP: true})
+	if err == nil && rules.FD < 0 {
+		err = errors.New("this kernel has none; Linux 6.12 and later can keep a box from the abstract sockets and processes of others")
+	}
+	if rules.FD >= 0 {
+		unix.Close(rules.FD)
+	}
+	a := ability("landlock", false, fmt.Sprintf("ABI %d: abstract sockets and signals stay in the box", rules.ABI), err)
+	if err == nil && len(rules.Lost) > 0 {
+		a.OK, a.What = false, strings.Join(rules.Lost, "; ")
+	}
+	return a
+}
+
+// check is one system call made inside a box, and what must come of it.
+type check struct {
+	name  string
+	nr    uintptr
+	args  []any
+	errno unix.Errno // 0: it must succeed
+	want  uint64     // with this result, where it succeeds
+	need  bool
+	hint  string
+}
+
+// checks are made by the process of a command: behind everything that holds a command. The
+// number of a process that is outside is given.
+func checks(outside int) []check {
+	address := binary.LittleEndian.AppendUint16(nil, unix.AF_INET)
+	address = append(address, 0, 80, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0) // 192.0.2.1:80, RFC 5737
+	return []check{
+		{name: "not root", nr: unix.SYS_GETUID, want: insideUID, need: true},
+		{name: "no new privileges", nr: unix.SYS_PRCTL, args: []any{unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0}, want: 1, need: true},
+		{name: "no capability to regain", nr: unix.SYS_PRCTL, args: []any{unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0}, want: 0, need: true},
+		{name: "seccomp", nr: unix.SYS_UNSHARE, args: []any{0}, errno: unix.EPERM, need: true},
+		{name: "no clone3", nr: unix.SYS_CLONE3, args: []any{0, 0}, errno: unix.ENOSYS, need: true},
+		{name: "read-only root", nr: unix.SYS_OPENAT, args: []any{atCWD, "/x", unix.O_CREAT | unix.O_WRONLY, 0o600}, errno: unix.EROFS, need: true},
+		{name: "read-only /usr", nr: unix.SYS_OPENAT, args: []any{atCWD, "/usr/x", unix.O_CREAT | unix.O_WRONLY, 0o600}, errno: unix.EROFS, need: true},
+		{name: "host's files are absent", nr: unix.SYS_OPENAT, args: []any{atCWD, "/etc/shadow", unix.O_RDONLY, 0}, errno: unix.ENOENT, need: true},
+		{name: "host's processes are absent", nr: unix.SYS_KILL, args: []any{outside, 0}, errno: unix.ESRCH, need: true},
+		{name: "fresh /proc", nr: unix.SYS_OPENAT, args: []any{atCWD, "/proc/self/status", unix.O_RDONLY, 0}, want: anything,
+			hint: "programs that read /proc/self will not work; run the container with systempaths=unconfined or procMount: Unmasked"},
+		{name: "bounded bytes", nr: unix.SYS_FALLOCATE, args: []any{probeFD, 0, 0, 2 * probeBytes}, errno: unix.ENOSPC, need: true},
+		{name: "bounded inodes", nr: unix.SYS_MKDIRAT, args: []any{atCWD, "/tmp/d", 0o700}, errno: unix.ENOSPC, need: true},
+		{name: "network is unreachable", nr: unix.SYS_CONNECT, args: []any{probeFD + 1, address, 16}, errno: unix.ENETUNREACH, need: true},
+	}
+}
+
+const (
+	anything   = ^uint64(0)
+	probeFD    = 30
+	probeBytes = 1 << 20
+)
+
+// probeBox makes a box and the checks in it.
+func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
+	p := sandbox.Profile{ID: "s_probe", Template: sandbox.Template{Name: "host"},
+		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp", Bytes: probeBytes, Inodes: 2}}, // the root, and the file
+		Limits: sandbox.Limits{Wall: patience, CPU: patience, Memory: 64 << 20, Pids: 8, Files: 64,
+			Disk: 4 * probeBytes, Inodes: 64, Output: 1 << 10}}
+	started := time.Now()
+	made, err := d.Start(ctx, p)
+	if err != nil {
+		return []sandbox.Ability{ability("box", true, "", err)}
+	}
+	defer made.Close()
+	b := made.(*box)
+	out := []sandbox.Ability{ability("box", true, fmt.Sprintf("made one in %.1f ms", ms(time.Since(started))), nil)}
+	for _, w := range b.warnings {
+		out = append(out, ability("all of the box", false, "", errors.New(w)))
+	}
+	all := checks(b.init.Pid)
+	list := checkList(all)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return append(out, ability("checks", true, "", err))
+	}
+	defer null.Close()
+	fd := int(null.Fd())
+	if err := b.stage.sendJob([]int{fd, fd, fd}, list.link(jobBase)); err != nil {
+		return append(out, ability("checks", true, "", err))
+	}
+	for _, c := range all {
+		rec, err := b.stage.receive()
+		if err == nil {
+			err = c.judge(rec)
+		}
+		a := ability(c.name, c.need, c.expected(), err)
+		if err != nil && a.Hint == "" {
+			a.Hint = c.hint
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// checkList is the job that makes the checks and reports each.
+func checkList(all []check) *list {
+	l := &list{}
+	open := l.call("file", unix.SYS_OPENAT, atCWD, "/tmp/f", unix.O_CREAT|unix.O_RDWR, 0o600)
+	l.result(open, l.call("keep it", unix.SYS_DUP3, 0, probeFD, 0), 0)
+	socket := l.call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0)
+	l.result(socket, l.call("keep it", unix.SYS_DUP3, 0, probeFD+1, 0), 0)
+	for _, c := range all {
+		rec := l.record(recNote)
+		i := l.call(c.name, c.nr, c.args...)
+		l.steps[i].store = value{kind: inData, n: rec.n + 16}
+		l.steps[i].fail = to(i + 2)
+		after := l.call("report", unix.SYS_WRITE, ctlFD, rec, recordSize)
+		l.steps[after].next = to(i + 3)
+		l.call("report", unix.SYS_WRITE, ctlFD, uint64(failureAddr), recordSize)
+	}
+	l.call("end", unix.SYS_EXIT_GROUP, 0)
+	return l
+}
+
+func (c check) expected() string {
+	switch {
+	case c.errno != 0:
+		return "refused with " + unix.ErrnoName(c.errno)
+	case c.want == anything:
+		return "works"
+	}
+	return fmt.Sprintf("found %d", c.want)
+}
+
+// judge compares what came of the check with what must.
+func (c check) judge(rec record) error {
+	got := unix.Errno(0)
+	if rec.kind == recFailed {
+		got = unix.Errno(rec.b)
+	}
+	switch {
+	case got != c.errno && got == 0:
+		return fmt.Errorf("not refused: want %s", unix.ErrnoName(c.errno))
+	case got != c.errno && c.errno == 0:
+		return fmt.Errorf("refused with %s", unix.ErrnoName(got))
+	case got != c.errno:
+		return fmt.Errorf("refused with %s, not %s", unix.ErrnoName(got), unix.ErrnoName(c.errno))
+	case got == 0 && c.want != anything && rec.b != c.want:
+		return fmt.Errorf("found %d, not %d", rec.b, c.want)
+	}
+	return nil
 }

@@ -67,7 +67,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 
 func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	b := r.box
-	r.job = job(r.command, rlimits(b.profile.Limits, b.host.Memory()))
+	r.job = job(r.command, rlimits(b.profile.Limits, b.host))
 	finish, err := r.begin()
 	if err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())

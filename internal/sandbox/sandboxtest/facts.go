@@ -1,0 +1,172 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+)
+
+//go:embed testdata/exec_facts.jsonl
+var factRows []byte
+
+// factRow is one row of the corpus: a program, its limits, and what must be known of its end.
+type factRow struct {
+	ID    string
+	Why   string
+	Input struct {
+		Lang, Code string
+		Limits     struct {
+			Wall   int64 `json:"wall_s"`
+			Memory int64 `json:"mem_mb"`
+			Pids   int64 `json:"pids"`
+			Output int64 `json:"out_kb"`
+		}
+	}
+	Expect map[string]any
+}
+
+var interpreters = map[string][]string{"py": {"python3", "-c"}, "js": {"node", "-e"}, "sh": {"sh", "-c"}}
+
+// testFacts runs every row in a box of its own.
+func (s *suite) testFacts(t *testing.T) {
+	lines := bufio.NewScanner(bytes.NewReader(factRows))
+	n := 0
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	room := make(chan struct{}, 6) // most rows wait for a clock, not for a processor
+	for lines.Scan() {
+		var row factRow
+		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+			t.Fatal(err)
+		}
+		n++
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			t.Run(row.Why, func(t *testing.T) { s.factRow(t, row) })
+		})
+	}
+	if n < 30 {
+		t.Fatalf("only %d rows", n)
+	}
+}
+
+func (s *suite) factRow(t *testing.T, row factRow) {
+	argv := interpreters[row.Input.Lang]
+	if !s.has[argv[0]] {
+		t.Skipf("this machine has no %s in /usr/bin", argv[0])
+	}
+	p := Profile()
+	p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/work", Bytes: 1 << 20, Inodes: 100, Export: true})
+	l := row.Input.Limits
+	p.Limits.Wall = time.Duration(l.Wall) * time.Second
+	p.Limits.Memory, p.Limits.Pids, p.Limits.Output = l.Memory<<20, l.Pids, l.Output<<10
+	b := s.start(t, p)
+	f := run(t, b, sandbox.Command{Argv: append(slices.Clone(argv), row.Input.Code), Env: env})
+	for key, want := range row.Expect {
+		if !s.holds(key, want, row, f) {
+			t.Errorf("%s: want %v\ncode  %s\nfacts %+v\nexit %v signal %v limit %v", key, want, row.Input.Code, brief(f), deref(f.ExitCode), deref(f.Signal), deref(f.Limit))
+		}
+	}
+	if row.Expect["leftover_killed"] == true {
+		s.alone(t, b)
+	}
+}
+
+// holds compares one expectation with the facts.
+func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
+	number, _ := want.(float64)
+	text, _ := want.(string)
+	wall := time.Duration(f.Usage.WallMS * float64(time.Millisecond)).Seconds()
+	switch key {
+	case "exit":
+		return f.ExitCode != nil && *f.ExitCode == int(number) && f.Signal == nil && (f.Status == facts.OK) == (number == 0)
+	case "exit_in":
+		return f.ExitCode != nil && slices.Contains(want.([]any), any(float64(*f.ExitCode)))
+	case "signal":
+		return f.Signal != nil && *f.Signal == map[float64]string{9: "SIGKILL", 11: "SIGSEGV"}[number] && f.ExitCode == nil && f.Status == facts.Failed
+	case "killed":
+		return (f.Signal != nil) == want.(bool)
+	case "timed_out":
+		return f.TimedOut == want.(bool) && (f.Status == facts.Timeout) == want.(bool)
+	case "oom":
+		if want == true && !s.ability["cgroup memory"] { // then each process has its limit, and is told no
+			return f.Status != facts.OK
+		}
+		return f.OOMKilled == want.(bool) && (f.Status == facts.OOM) == want.(bool)
+	case "limit_hit":
+		if !s.ability["cgroup pids"] {
+			return f.Status == facts.Failed
+		}
+		return f.Limit != nil && string(*f.Limit) == text
+	case "stdout_truncated":
+		return f.Truncated.Stdout == want.(bool) && len(f.Stdout) == int(row.Input.Limits.Output<<10)
+	case "stderr_truncated":
+		return f.Truncated.Stderr == want.(bool) && len(f.Stderr) == int(row.Input.Limits.Output<<10)
+	case "stdout_bytes_total":
+		return f.Usage.OutputBytes == int64(number)
+	case "stdout":
+		return f.Stdout == text
+	case "stderr_has":
+		return strings.Contains(f.Stderr, text)
+	case "facts_not_forged":
+		return f.Status == facts.OK && *f.ExitCode == 0 && f.Stdout != "" && !f.TimedOut
+	case "files_changed":
+		return slices.Equal(f.Files.Written, []string{"/work/" + want.([]any)[0].(string)})
+	case "filesystem":
+		return strings.Contains(f.Stderr, "OSError") || strings.Contains(f.Stderr, "PermissionError")
+	case "leftover_killed":
+		return true // looked at in the box, afterwards
+	case "max_rss_reported":
+		return f.Usage.MemoryPeak > 1<<20
+	case "wall_s_below":
+		return wall < number
+	case "wall_s_about":
+		return wall > number-0.5 && wall < number+5
+	case "cpu_s_below":
+		return f.Usage.CPUMS < number*1000
+	}
+	return false // an expectation that nobody has taught this function
+}
+
+// alone fails when anything but the looking process is left in the box.
+func (s *suite) alone(t *testing.T, b sandbox.Box) {
+	t.Helper()
+	f := run(t, b, python(`print(sorted(open("/proc/%s/comm" % p).read().strip() for p in os.listdir("/proc") if p.isdigit() and int(p) > 1))`))
+	if !strings.HasPrefix(f.Stdout, "['python3") || strings.Contains(f.Stdout, ",") {
+		t.Errorf("left in the box: %s%s", f.Stdout, f.Stderr)
+	}
+}
+
+func brief(f facts.Facts) facts.Facts {
+	f.Stdout, f.Stderr = f.Stdout[:min(len(f.Stdout), 300)], f.Stderr[:min(len(f.Stderr), 1000)]
+	return f
+}
+
+func deref[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+func run(t *testing.T, b sandbox.Box, c sandbox.Command) facts.Facts {
+	t.Helper()
+	f, err := b.Run(context.Background(), c)
+	if err != nil {
+		t.Fatalf("run %q: %v", c.Argv, err)
+	}
+	return f
+}

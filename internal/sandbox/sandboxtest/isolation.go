@@ -1,0 +1,197 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"waldo/internal/sandbox"
+)
+
+// testRefused: a profile that forgets something closes a door.
+func (s *suite) testRefused(t *testing.T) {
+	rows := []struct {
+		why  string
+		harm func(p *sandbox.Profile)
+	}{
+		{"no wall-clock limit", func(p *sandbox.Profile) { p.Limits.Wall = 0 }},
+		{"no limit of processor time", func(p *sandbox.Profile) { p.Limits.CPU = 0 }},
+		{"no limit of memory", func(p *sandbox.Profile) { p.Limits.Memory = 0 }},
+		{"no limit of processes", func(p *sandbox.Profile) { p.Limits.Pids = 0 }},
+		{"no limit of open files", func(p *sandbox.Profile) { p.Limits.Files = 0 }},
+		{"no limit of disk", func(p *sandbox.Profile) { p.Limits.Disk = 0 }},
+		{"no limit of inodes", func(p *sandbox.Profile) { p.Limits.Inodes = 0 }},
+		{"no limit of output", func(p *sandbox.Profile) { p.Limits.Output = 0 }},
+		{"a limit below zero", func(p *sandbox.Profile) { p.Limits.Memory = -1 }},
+		{"a tmpfs without a size", func(p *sandbox.Profile) { p.Tmpfs[0].Bytes = 0 }},
+		{"a tmpfs without a limit of inodes", func(p *sandbox.Profile) { p.Tmpfs[0].Inodes = 0 }},
+		{"a writable mount has no bound", func(p *sandbox.Profile) {
+			p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/mnt", Writable: true}}
+		}},
+		{"a mount over what the box is made of", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/etc/x"}} }},
+		{"a mount over the root", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/"}} }},
+		{"a target with .. in it", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/mnt/../etc"}} }},
+		{"a relative target", func(p *sandbox.Profile) { p.Tmpfs[0].Target = "tmp" }},
+		{"a source that is not there", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/nonexistent", Target: "/mnt"}} }},
+		{"a device as a source", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/dev/zero", Target: "/mnt"}} }},
+		{"hosts, before there is egress", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
+		{"a template that is not there", func(p *sandbox.Profile) { p.Template.Name = "" }},
+		{"an empty profile", func(p *sandbox.Profile) { *p = sandbox.Profile{} }},
+	}
+	control := s.start(t, Profile())
+	_ = control
+	for _, r := range rows {
+		p := Profile()
+		r.harm(&p)
+		if b, err := s.driver.Start(context.Background(), p); err == nil {
+			b.Close()
+			t.Errorf("%s: started", r.why)
+		}
+	}
+}
+
+// testIsolation asks from inside. Each answer is exact: a refusal for another reason is no proof.
+func (s *suite) testIsolation(t *testing.T) {
+	leaked, err := os.Open("/etc/passwd") // not closed on exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leaked.Close()
+	const number = 77
+	if err := syscall.Dup3(int(leaked.Fd()), number, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(number)
+	t.Setenv("WALDO_CANARY", "1")
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	port := listener.Addr().(*net.TCPAddr).Port
+
+	b := s.start(t, Profile())
+	for _, r := range []struct{ why, code, want string }{
+		{"the user is not root", `print(os.getuid() > 0, os.getgid() > 0)`, "True True"},
+		{"no group of the launcher's", `print(os.getgroups() in ([], [os.getgid()]) or os.getgroups())`, "True"},
+		{"no capability in any set", `print([l.split()[1] for l in open("/proc/self/status") if l.startswith("Cap")])`,
+			"['0000000000000000', '0000000000000000', '0000000000000000', '0000000000000000', '0000000000000000']"},
+		{"no new privileges", `print([l.split()[1] for l in open("/proc/self/status") if l.startswith("NoNewPrivs")])`, "['1']"},
+		{"a filter of system calls", `print([l.split()[1] for l in open("/proc/self/status") if l.startswith("Seccomp:")])`, "['2']"},
+		{"no descriptor above 2", `print([f for f in range(3, 1000) if os.path.exists("/proc/self/fd/%d" % f)])`, "[]"},
+		{"no environment but what was given", `print(sorted(k for k in os.environ if k != "LC_CTYPE"))`, "['HOME', 'LANG', 'PATH']"},
+		{"a session of its own", `print(os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid())`, "True True"},
+		{"no terminal", `attempt(lambda: os.open("/dev/tty", os.O_RDWR))`, "refused ENOENT|refused ENXIO"},
+		{"the default umask", `print(oct(os.umask(0)))`, "0o22"},
+		{"every signal has its default action", `print([s for s in range(1, 32) if signal.getsignal(s) == signal.SIG_IGN and s not in (signal.SIGPIPE, signal.SIGXFSZ)])`, "[]"},
+		{"no signal is blocked", `print(signal.pthread_sigmask(signal.SIG_BLOCK, []))`, "set()"},
+		{"only loopback", `print(socket.if_nameindex())`, "[(1, 'lo')]"},
+		{"no way to the internet", `s = socket.socket(); attempt(lambda: s.connect(("192.0.2.1", 80)))`, "refused ENETUNREACH"},
+		{"no way to the metadata service", `s = socket.socket(); attempt(lambda: s.connect(("169.254.169.254", 80)))`, "refused ENETUNREACH"},
+		{"the host's loopback is another", `s = socket.socket(); attempt(lambda: s.connect(("127.0.0.1", ` + itoa(port) + `)))`, "refused ECONNREFUSED"},
+		{"its own loopback works", `a = socket.create_server(("127.0.0.1", 0)); print(bool(socket.create_connection(a.getsockname())))`, "True"},
+		{"the root is read-only", `attempt(lambda: open("/x", "w"))`, "refused EROFS|refused EACCES"},
+		{"/usr is read-only", `attempt(lambda: open("/usr/x", "w"))`, "refused EROFS|refused EACCES"},
+		{"/etc is read-only", `attempt(lambda: open("/etc/passwd", "a"))`, "refused EROFS|refused EACCES"},
+		{"/dev is read-only", `attempt(lambda: open("/dev/x", "w"))`, "refused EROFS|refused EACCES"},
+		{"/dev has no disk", `print(sorted(os.listdir("/dev")))`, "['fd', 'full', 'null', 'random', 'shm', 'stderr', 'stdin', 'stdout', 'urandom', 'zero']"},
+		{"/dev/null works", `print(open("/dev/null", "w").write("x"), open("/dev/zero", "rb").read(1), len(open("/dev/urandom", "rb").read(4)))`, "1 b'\\x00' 4"},
+		{"no shadow file", `attempt(lambda: open("/etc/shadow"))`, "refused ENOENT"},
+		{"no machine id", `attempt(lambda: open("/etc/machine-id"))`, "refused ENOENT"},
+		{"no home folders", `print([d for d in ("/root", "/home", "/var", "/opt", "/srv", "/mnt", "/run") if os.path.isdir(d) and os.listdir(d)])`, "[]"},
+		{"no sysfs", `print(os.path.isdir("/sys") and os.listdir("/sys"))`, "False"},
+		{"another host name", `print(os.uname().nodename)`, "waldo"},
+		{"no kernel settings", `attempt(lambda: open("/proc/sys/kernel/core_pattern", "w"))`, "refused ENOENT|refused EROFS|refused EACCES"},
+		{"no word of the host's mounts", `print([l for l in open("/proc/self/mountinfo") if "/dev/" in l.split(" - ")[-1] or "dir=" in l])`, "[]"},
+		{"no word of the host's cgroups", `print(set(l.strip().split(":")[2] for l in open("/proc/self/cgroup")) <= {"/"})`, "True"},
+		{"few processes in sight", `print(len([p for p in os.listdir("/proc") if p.isdigit()]) <= 2)`, "True"},
+		{"process 1 cannot be looked into", `attempt(lambda: os.readlink("/proc/1/exe"))`, "refused EACCES|refused ENOENT|refused EPERM"},
+		{"process 1 cannot be killed", `os.kill(1, 9); print("alive")`, "alive|"},
+		{"no core files", `print(resource.getrlimit(resource.RLIMIT_CORE))`, "(0, 0)"},
+		{"a limit of processes", `print(resource.getrlimit(resource.RLIMIT_NPROC)[1] <= 100)`, "True"},
+		{"a limit of open files", `print(resource.getrlimit(resource.RLIMIT_NOFILE))`, "(256, 256)"},
+		{"a limit of file size", `print(resource.getrlimit(resource.RLIMIT_FSIZE))`, "(16777216, 16777216)"},
+		{"no setuid", `open("/tmp/s", "w"); os.chmod("/tmp/s", 0o4755); print(bool(os.statvfs("/tmp").f_flag & os.ST_NOSUID))`, "True"},
+		{"no devices", `attempt(lambda: os.mknod("/tmp/d", 0o20600, os.makedev(1, 3)))`, "refused EPERM"},
+		{"no becoming another user", `attempt(lambda: os.setresuid(0, 0, 0))`, "refused EINVAL|refused EPERM"},
+		{"no new user namespace", `attempt(lambda: call(272 if os.uname().machine == "x86_64" else 97, 0x10000000))`, "refused EPERM"},
+		{"the working folder", `print(os.getcwd())`, "/workspace"},
+	} {
+		f := run(t, b, python(r.code))
+		got := strings.TrimSpace(f.Stdout)
+		ok := false
+		for _, w := range strings.Split(r.want, "|") {
+			ok = ok || got == w
+		}
+		if !ok {
+			t.Errorf("%s: got %q, want %q %s", r.why, got, r.want, f.Stderr)
+		}
+	}
+}
+
+// testStreams: standard streams are pipes of the box's own, and end.
+func (s *suite) testStreams(t *testing.T) {
+	b := s.start(t, Profile())
+	c := python(`print(sys.stdin.read().upper()); sys.stderr.write("e")`)
+	c.Stdin = strings.NewReader("hello")
+	var out strings.Builder
+	c.Stdout = &out
+	f := run(t, b, c)
+	if f.Stdout != "HELLO\n" || f.Stderr != "e" || out.String() != f.Stdout {
+		t.Errorf("stdout %q (passed on %q), stderr %q", f.Stdout, out.String(), f.Stderr)
+	}
+	if f := run(t, b, python(`print(repr(sys.stdin.read()), os.isatty(0), os.isatty(1))`)); f.Stdout != "'' False False\n" {
+		t.Errorf("no input: %q %q", f.Stdout, f.Stderr)
+	}
+	c = python(`os.close(0); print("went")`)
+	c.Stdin = endless{}
+	if f := run(t, b, c); f.Stdout != "went\n" {
+		t.Errorf("input that nobody reads: %q", f.Stdout)
+	}
+	bridge, ours, err := socketpair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	c = python(`s = socket.socket(fileno=3); s.sendall(b"through " + s.recv(10)); print([f for f in range(4, 256) if os.path.exists("/proc/self/fd/%d" % f)])`)
+	c.Bridge = bridge
+	if _, err := ours.Write([]byte("bridge")); err != nil {
+		t.Fatal(err)
+	}
+	f = run(t, b, c)
+	bridge.Close()
+	buf := make([]byte, 100)
+	n, _ := ours.Read(buf)
+	if string(buf[:n]) != "through bridge" || f.Stdout != "[]\n" {
+		t.Errorf("bridge: %q; %s%s", buf[:n], f.Stdout, f.Stderr)
+	}
+	c = python(`sys.stdout.write("x" * 30_000_000)`)
+	c.Serve = true
+	var count counter
+	c.Stdout = &count
+	if f := run(t, b, c); int(count) != 30_000_000 || f.Stdout != "" || f.Limit != nil {
+		t.Errorf("a server's output: %d bytes passed on, %d kept, limit %v", count, len(f.Stdout), deref(f.Limit))
+	}
+}
+
+type counter int
+
+func (c *counter) Write(b []byte) (int, error) { *c += counter(len(b)); return len(b), nil }
+
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { time.Sleep(time.Millisecond); return len(b), nil }
+
+func socketpair() (theirs, ours *os.File, err error) {
+	p, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(p[0]), "theirs"), os.NewFile(uintptr(p[1]), "ours"), nil
+}

@@ -1,0 +1,290 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// testLimits: each limit, and the fact that names it.
+func (s *suite) testLimits(t *testing.T) {
+	rows := []struct {
+		why, code string
+		tighten   func(p *sandbox.Profile)
+		limit     facts.Limit
+		status    facts.Status
+		stdout    string
+	}{
+		{"wall clock", `time.sleep(60)`, func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
+		{"wall clock, every signal ignored", `[signal.signal(i, signal.SIG_IGN) for i in range(1, 32) if i not in (9, 19)]; time.sleep(60)`,
+			func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
+		{"wall clock, the process stopped", `os.kill(os.getpid(), 19)`, func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
+		{"processor time of a whole tree", "for i in range(3): os.fork()\nwhile 1: pass", func(p *sandbox.Profile) { p.Limits.CPU = time.Second }, facts.LimitCPU, facts.Timeout, ""},
+		{"output", "while 1: os.write(1, b'x' * 65536)", func(p *sandbox.Profile) { p.Limits.Output = 1 << 10 }, facts.LimitOutput, facts.Failed, strings.Repeat("x", 1<<10)},
+		{"bytes of a writable place", `open("/tmp/f", "wb").write(b"x" * (15 << 20)); open("/tmp/g", "wb").write(b"x" * (15 << 20))`, nil, facts.LimitDisk, facts.Failed, ""},
+		{"inodes of a writable place", "for i in range(2000): open('/tmp/%d' % i, 'w')", nil, facts.LimitDisk, facts.Failed, ""},
+	}
+	if s.ability["cgroup memory"] {
+		rows = append(rows, []struct {
+			why, code string
+			tighten   func(p *sandbox.Profile)
+			limit     facts.Limit
+			status    facts.Status
+			stdout    string
+		}{
+			{"memory of one process", `x = b"x" * (200 << 20)`, func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 }, facts.LimitMemory, facts.OOM, ""},
+			{"memory of many processes together", "for i in range(4):\n  if not os.fork(): x = b'x' * (60 << 20); time.sleep(1); os._exit(0)\n" +
+				"r = [os.wait()[1] for i in range(4)]; sys.exit(int(any(r)))", func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20; p.Limits.Wall = 5 * time.Second }, facts.LimitMemory, facts.OOM, ""},
+		}...)
+	}
+	if s.ability["cgroup pids"] {
+		rows = append(rows, struct {
+			why, code string
+			tighten   func(p *sandbox.Profile)
+			limit     facts.Limit
+			status    facts.Status
+			stdout    string
+		}{"processes", "n = 0\ntry:\n  while n < 500:\n    if not os.fork(): time.sleep(60)\n    n += 1\nexcept OSError as e: print(n, e.errno == errno.EAGAIN); sys.exit(1)",
+			nil, facts.LimitPids, facts.Failed, "63 True\n"})
+	}
+	for _, r := range rows {
+		t.Run(r.why, func(t *testing.T) {
+			p := Profile()
+			if r.tighten != nil {
+				r.tighten(&p)
+			}
+			b := s.start(t, p)
+			began := time.Now()
+			f := run(t, b, python(r.code))
+			if f.Limit == nil || *f.Limit != r.limit || f.Status != r.status || f.Stdout != r.stdout {
+				t.Errorf("limit %v status %s stdout %q, want %s %s %q: %s", deref(f.Limit), f.Status, brief(f).Stdout, r.limit, r.status, r.stdout, f.Stderr)
+			}
+			if time.Since(began) > 10*time.Second {
+				t.Errorf("took %v", time.Since(began))
+			}
+			if r.limit == facts.LimitWall && (f.Signal == nil || *f.Signal != "SIGKILL" || !f.TimedOut || f.ExitCode != nil) {
+				t.Errorf("signal %v timed out %v exit %v", deref(f.Signal), f.TimedOut, deref(f.ExitCode))
+			}
+		})
+	}
+	t.Run("processes, whatever counts them", func(t *testing.T) {
+		b := s.start(t, Profile())
+		f := run(t, b, python("n = 0\ntry:\n  while n < 500:\n    if not os.fork(): time.sleep(60)\n    n += 1\nexcept OSError: pass\nprint(n)"))
+		if f.Stdout != "63\n" {
+			t.Errorf("%s children at a limit of 64 processes: %s", f.Stdout, f.Stderr)
+		}
+	})
+}
+
+// testEnds: how a command ended, as a shell would say it, and what is told of it.
+func (s *suite) testEnds(t *testing.T) {
+	b := s.start(t, Profile())
+	run(t, b, python(`open("/tmp/noloader", "w").write("no interpreter"); os.chmod("/tmp/noloader", 0o755); open("/tmp/plain", "w")`))
+	for _, r := range []struct {
+		why  string
+		argv []string
+		dir  string
+		want int
+	}{
+		{"no such command in PATH", []string{"nosuchcommand"}, "", 127},
+		{"no such file", []string{"/usr/bin/nosuchfile"}, "", 127},
+		{"a file that may not be executed", []string{"/tmp/plain"}, "", 126},
+		{"a folder", []string{"/usr"}, "", 126},
+		{"a file that no loader takes", []string{"/tmp/noloader"}, "", 126},
+		{"the current folder is not in PATH", []string{"noloader"}, "/tmp", 127},
+		{"a working folder that is not there", []string{"true"}, "/nowhere", 127},
+		{"true", []string{"true"}, "", 0},
+		{"false", []string{"false"}, "", 1},
+	} {
+		f := run(t, b, sandbox.Command{Argv: r.argv, Env: env, Dir: r.dir})
+		if f.ExitCode == nil || *f.ExitCode != r.want || f.Signal != nil || (f.Status == facts.OK) != (r.want == 0) {
+			t.Errorf("%s: exit %v signal %v status %s, want %d", r.why, deref(f.ExitCode), deref(f.Signal), f.Status, r.want)
+		}
+		if r.want > 1 && !strings.HasPrefix(f.Stderr, "waldo: ") {
+			t.Errorf("%s: stderr %q", r.why, f.Stderr)
+		}
+	}
+	f := run(t, b, python(`os.kill(os.getpid(), signal.SIGTERM)`))
+	if deref(f.Signal) != "SIGTERM" || f.ExitCode != nil {
+		t.Errorf("signal %v exit %v", deref(f.Signal), deref(f.ExitCode))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	f, err := b.Run(ctx, python(`time.sleep(60)`))
+	if err != nil || f.Status != facts.Cancelled || f.TimedOut || f.Limit != nil {
+		t.Errorf("cancelled: %v %s", err, f.Status)
+	}
+	if _, err := b.Run(context.Background(), python(`pass`)); err == nil {
+		t.Error("a box that was ended by force ran again")
+	}
+	slow := s.start(t, Profile())
+	done := make(chan error)
+	go func() {
+		_, err := slow.Run(context.Background(), python(`time.sleep(60)`))
+		done <- err
+	}()
+	time.Sleep(200 * time.Millisecond)
+	slow.Close()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("Close did not end the run")
+	}
+}
+
+// testFiles: what a box leaves in an exported place comes out, and nothing by way of it.
+func (s *suite) testFiles(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("SECRET"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	seed := t.TempDir()
+	if err := errs(os.MkdirAll(filepath.Join(seed, "sub"), 0o755), os.WriteFile(filepath.Join(seed, "sub", "old"), []byte("old"), 0o600), os.Symlink(secret, filepath.Join(seed, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	input := t.TempDir()
+	if err := os.WriteFile(filepath.Join(input, "data"), []byte("input"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := Profile()
+	p.Tmpfs[1].Seed = seed
+	p.Mounts = []sandbox.Mount{{Source: input, Target: "/workspace/input"}, {Source: secret, Target: "/tmp/shown"}}
+	b := s.start(t, p)
+	f := run(t, b, python(`
+print(open("/workspace/input/data").read(), open("/tmp/shown").read(), open("/workspace/output/sub/old").read(), os.path.lexists("/workspace/output/link"))
+attempt(lambda: open("/workspace/input/data", "w"))
+attempt(lambda: open("/tmp/shown", "w"))
+os.chdir("/workspace/output")
+open("plain", "w").write("plain"); open("sub/old", "a").write(" and new"); os.mkdir("dir"); open("dir/inner", "w").write("inner")
+os.chmod("dir/inner", 0); os.chmod("dir", 0)
+os.symlink("`+secret+`", "absolute"); os.symlink("../../../../`+secret+`", "relative"); os.symlink("/", "folder"); os.symlink("/proc/self/environ", "env")
+os.mkfifo("pipe"); socket.socket(socket.AF_UNIX).bind("socket")
+f = open("sparse", "wb"); f.truncate(10 << 20); g = open("sparse2", "wb"); g.truncate(10 << 20)
+os.mkdir("deep"); os.chdir("deep")
+for i in range(200): os.mkdir("d" * 50); os.chdir("d" * 50)
+open("bottom", "w")
+`))
+	if want := "input SECRET old False\nrefused EROFS\nrefused EROFS\n"; f.Stdout != want || *f.ExitCode != 0 {
+		t.Fatalf("got %q, want %q: %s", f.Stdout, want, f.Stderr)
+	}
+	for _, w := range []string{"/workspace/output/plain", "/workspace/output/sub/old", "/workspace/output/dir/inner"} {
+		if !slices.Contains(f.Files.Written, w) {
+			t.Errorf("%s is not among the written files %q", w, f.Files.Written)
+		}
+	}
+	for _, w := range []string{"absolute", "relative", "folder", "env", "pipe", "socket"} {
+		if !slices.ContainsFunc(f.Warnings, func(s string) bool { return strings.Contains(s, "/workspace/output/"+w+" is") }) {
+			t.Errorf("no warning names %s: %q", w, f.Warnings)
+		}
+	}
+	out := t.TempDir()
+	if err := errs(os.Symlink(secret, filepath.Join(out, "plain")), os.Mkdir(filepath.Join(out, "sub"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	copied, err := b.Export("/workspace/output", out)
+	if err == nil || !strings.Contains(err.Error(), "plain") || !strings.Contains(err.Error(), "deeper") || !strings.Contains(err.Error(), "sparse") {
+		t.Errorf("what could not be copied is not named: %v", err)
+	}
+	slices.Sort(copied)
+	if want := []string{"dir/inner", "sparse", "sub/old"}; !slices.Equal(copied, want) {
+		t.Errorf("copied %q, want %q", copied, want)
+	}
+	if got, _ := os.ReadFile(secret); string(got) != "SECRET" {
+		t.Errorf("wrote through a link: %q", got)
+	}
+	if got, _ := os.ReadFile(filepath.Join(out, "sub", "old")); string(got) != "old and new" {
+		t.Errorf("sub/old is %q", got)
+	}
+	err = filepath.WalkDir(out, func(p string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !d.Type().IsRegular() && d.Name() != "plain" {
+			t.Errorf("%s came out as %v", p, d.Type())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Export("/tmp", out); err == nil {
+		t.Error("/tmp is not exported, and came out")
+	}
+	if f := run(t, s.start(t, Profile()), python(`print(os.listdir("/workspace/output"), os.listdir("/tmp"), os.listdir("/dev/shm"))`)); f.Stdout != "[] [] []\n" {
+		t.Errorf("the next box sees %s", f.Stdout)
+	}
+}
+
+func errs(e ...error) error {
+	for _, err := range e {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// testNothingLeft: many runs of every kind leave no descriptor and no process.
+func (s *suite) testNothingLeft(t *testing.T) {
+	once := func() {
+		p := Profile()
+		p.Limits.Wall = 100 * time.Millisecond
+		b, err := s.driver.Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", "sleep 60 & setsid sleep 60 & exit 3"}, Env: env})
+		_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"nosuchcommand"}, Env: env})
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		p.Mounts = []sandbox.Mount{{Source: "/nonexistent", Target: "/mnt"}}
+		if _, err := s.driver.Start(context.Background(), p); err == nil {
+			t.Error("started with a mount of nothing")
+		}
+	}
+	once()
+	fds, procs := count(t, "/proc/self/fd"), childrenOf(t)
+	for range 50 {
+		once()
+	}
+	time.Sleep(50 * time.Millisecond)
+	if n := count(t, "/proc/self/fd"); n > fds {
+		t.Errorf("%d descriptors, %d before", n, fds)
+	}
+	if n := childrenOf(t); n > procs {
+		t.Errorf("%d child processes, %d before", n, procs)
+	}
+}
+
+func count(t *testing.T, dir string) int {
+	t.Helper()
+	e, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(e)
+}
+
+func childrenOf(t *testing.T) int {
+	t.Helper()
+	n := 0
+	tasks, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(tasks) == 0 {
+		t.Fatalf("no list of child processes: %v", err)
+	}
+	for _, f := range tasks {
+		b, _ := os.ReadFile(f)
+		n += len(strings.Fields(string(b)))
+	}
+	return n
+}

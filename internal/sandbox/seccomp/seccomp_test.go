@@ -136,6 +136,7 @@ func TestVerdicts(t *testing.T) {
 		{"a fifo", "mknodat", [6]uint64{0, 0, 0x11a4}, Profile{}, Allow},
 		{"a character device", "mknodat", [6]uint64{0, 0, 0x21a4}, everything, eperm},
 		{"a block device, dirty upper half", "mknodat", [6]uint64{0, 0, dirty | 0x61a4}, everything, eperm},
+		{"a character device by the old call, which arm64 never had", "mknod", [6]uint64{0, 0x21a4}, everything, eperm},
 		{"a filter of one's own", "seccomp", [6]uint64{1, 0}, Profile{}, Allow},
 		{"a listener of one's own", "seccomp", [6]uint64{1, 8}, everything, eperm},
 		{"kernel TLS", "setsockopt", [6]uint64{3, 6, 31}, everything, enoprotoopt},
@@ -155,7 +156,9 @@ func TestVerdicts(t *testing.T) {
 		for _, r := range rows {
 			nr, ok := a.Number(r.call)
 			if !ok {
-				t.Errorf("%s: no number on arch %d", r.call, a)
+				if a == AMD64 || r.call != "mknod" {
+					t.Errorf("%s: no number on arch %d", r.call, a)
+				}
 				continue
 			}
 			if got := compile(t, a, r.p).Run(a.audit(), nr, r.args); got != r.answer {
@@ -182,6 +185,8 @@ func TestEveryListedCallGetsItsAnswer(t *testing.T) {
 		check(allowed, Allow)
 		check([]group{counted}, Allow)
 		check(refused, eperm)
+		prog = compile(t, a, Profile{})
+		check([]group{counted}, eperm)
 	}
 }
 

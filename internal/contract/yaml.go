@@ -185,7 +185,7 @@ func (r *reader) fields(n *yaml.Node, scope string) []field {
 			r.fail(f.key, "key.unknown", meant(f.name, namesOf(scope)), "unknown key %q in %s", f.name, scopeName(scope))
 			continue
 		case k.By == "":
-			r.fail(f.key, "key.not_enforced", "remove it: this build would not hold to it", "%q is not enforced by this build", f.name)
+			r.fail(f.key, "key.not_enforced", "remove it: this build would not hold to it", "%q in %s is not enforced by this build", f.name, scopeName(scope))
 		}
 		if r.present(f) {
 			out = append(out, f)

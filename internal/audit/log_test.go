@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -488,5 +489,20 @@ func lineOf(t *testing.T, r Record) {
 	}
 	if !json.Valid(b) {
 		t.Fatalf("not JSON: %s", b)
+	}
+}
+
+// TestSyncOfAClosedSegment: a segment that was followed by another is closed, which the syncer
+// must be able to tell from a disk that fails.
+func TestSyncOfAClosedSegment(t *testing.T) {
+	f, err := openSegment(t.TempDir(), segmentName(1), os.O_CREATE|os.O_RDWR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); !errors.Is(err, fs.ErrClosed) {
+		t.Fatalf("got %v", err)
 	}
 }

@@ -24,6 +24,11 @@ type file interface {
 	Close() error
 }
 
+// segment is a file that syncs its data alone.
+type segment struct{ *os.File }
+
+func (s segment) Sync() error { return dataSync(s.File) }
+
 const suffix = ".jsonl"
 
 // segmentName names a segment by the first record in it: 16 digits, so that names sort.
@@ -71,7 +76,7 @@ func openSegment(dir, name string, flags int) (file, error) {
 		_ = f.Close()
 		return nil, err
 	}
-	return f, nil
+	return segment{f}, nil
 }
 
 // lock waits for the lock of the log for at most the given time.

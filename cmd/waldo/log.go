@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"strings"
 	"time"
@@ -412,6 +413,7 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 
 // tellStory says what the records of one call add up to.
 func tellStory(w io.Writer, p paint, records []audit.Record) error {
+	var said []call.Reason // a reason is told once
 	for _, r := range records {
 		switch r.Kind {
 		case audit.KindDecision:
@@ -420,7 +422,8 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 				return err
 			}
 			fmt.Fprintf(w, "%s %s  %s\n", effect(p, d.Effect.String()), d.Capability, p.dim(d.DecisionID+" at "+r.At))
-			tellReasons(w, p, d.Reasons)
+			said = d.Reasons
+			tellReasons(w, p, said)
 			if d.Contract != nil {
 				fmt.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
 			}
@@ -448,7 +451,7 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 				fmt.Fprintf(w, ", in a %s box %s", l.Facts.Sandbox.Driver, p.dim(l.Facts.Sandbox.ID))
 			}
 			fmt.Fprintln(w)
-			tellReasons(w, p, l.Why)
+			tellReasons(w, p, slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(said, r) }))
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"waldo/internal/approval"
 	"waldo/internal/call"
@@ -68,7 +69,7 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	done, against := b.Budget.Take(d)
 	defer done()
 	if against != nil {
-		d.Effect, d.Reasons = policy.Deny, append(d.Reasons, *against)
+		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *against)
 	}
 	if err := b.Record.Decision(ctx, d); err != nil {
 		return call.Result{}, fmt.Errorf("recording the decision: %w", err) // unrecorded is undone
@@ -83,7 +84,7 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	g, why := grant.Issue(d, answer, restored)
 	if why != nil {
-		d.Reasons = append(d.Reasons, *why)
+		d.Reasons = slices.Insert(d.Reasons, 0, *why) // what decided it comes first
 		return b.refuse(ctx, d, "", nil)
 	}
 	out, err := b.execute(ctx, d, g)

@@ -187,6 +187,75 @@ func TestKillReachesWhatRanAway(t *testing.T) {
 	}
 }
 
+// TestKillOutrunsForks lets a chain of processes run, each of which lives only to make the next.
+func TestKillOutrunsForks(t *testing.T) {
+	host := *here(t)
+	host.unified, host.in2 = "", nil // without cgroup.kill
+	if !host.Memory() || !host.Pids() {
+		t.Skip("this machine has only version 2, where cgroup.kill does it")
+	}
+	g := group(t, &host, Limits{Memory: 64 << 20, Pids: 50})
+	cmd := inGroup(g, `exec python3 -c 'import os
+os.write(1, b"up")
+while True:
+    if os.fork(): os._exit(0)'`)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if err := g.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	// Whoever is dead leaves the list at once, reaped or not.
+	time.Sleep(50 * time.Millisecond)
+	if left := read(g.dir(pids), "cgroup.procs"); left != "" {
+		t.Errorf("processes %q are left", left)
+	}
+	gone(t, g)
+}
+
+// gone waits until the machine's reaper has taken the dead.
+func gone(t *testing.T, g *Group) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); read(g.dir(pids), "pids.current") != "0" && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestCloseEndsWhatIsLeft(t *testing.T) {
+	h := here(t)
+	g, err := h.New("left", Limits{Memory: 64 << 20, Pids: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := inGroup(g, "exec sleep 300")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil || err.Error() != "signal: killed" {
+			t.Errorf("the process ended with %v", err)
+		}
+	case <-time.After(time.Second):
+		t.Error("the process still runs")
+		_ = cmd.Process.Kill()
+	}
+}
+
 func TestSweepOnThisMachine(t *testing.T) {
 	h := here(t)
 	dead := *h

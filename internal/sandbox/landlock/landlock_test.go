@@ -63,6 +63,8 @@ func try(what, arg string) string {
 		fd, err = unix.Open(arg, unix.O_WRONLY|unix.O_CREAT, 0o600)
 	case "truncate":
 		err = unix.Truncate(arg, 0)
+	case "device":
+		err = unix.Mknod(arg, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3)))
 	case "mkfifo":
 		err = unix.Mkfifo(arg, 0o600)
 	case "tcp":
@@ -135,6 +137,9 @@ func TestWalls(t *testing.T) {
 		{"TCP left to the network namespace", "t", "tcp", port, "ok"},
 		{"peers left alone", "p", "signal", me, "ok"},
 	}
+	if os.Geteuid() == 0 { // nobody else may make devices in the first place
+		rows = append(rows, struct{ why, rules, what, arg, want string }{"a device where writing is let through", "", "device", rw + "/null", "EACCES"})
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +155,7 @@ func TestWalls(t *testing.T) {
 		if got := ask("bare", r.what, r.arg); got != "ok" {
 			t.Errorf("control: %s: %q", r.why, got)
 		}
-		for _, f := range []string{ro + "/new", rw + "/fifo"} {
+		for _, f := range []string{ro + "/new", rw + "/fifo", rw + "/null"} {
 			_ = os.Remove(f)
 		}
 		if got := ask("r"+r.rules, r.what, r.arg); got != r.want {

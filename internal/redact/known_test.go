@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"html"
 	"net/url"
 	"strconv"
@@ -85,15 +86,56 @@ func TestHidingOneSecretDoesNotSpellAnother(t *testing.T) {
 	g := &Registry{}
 	_ = g.Add("env:A", secret.NewValue("[SECRET] and more"))
 	_ = g.Add("env:B", secret.NewValue("abcdef"))
+	p := New(contract.Redaction{}, g, nil).pass(contract.Contract{})
+	if got := p.text("x abcdef and more y"); got != "x [SECRET] y" {
+		t.Errorf("got %q", got)
+	}
 	_ = g.Add("env:C", secret.NewValue("SECRET"))
+	p = New(contract.Redaction{}, g, nil).pass(contract.Contract{})
+	if got := p.text("x SECRET y"); got != secretMask {
+		t.Errorf("a secret that its own mask spells: %q", got)
+	}
+}
+
+func TestStreamWhereverItIsCut(t *testing.T) {
+	g := &Registry{}
+	_ = g.Add("env:K", secret.NewValue(known))
 	r := New(contract.Redaction{}, g, nil)
-	p := r.pass(contract.Contract{})
-	for _, s := range []string{"abcdef and more", "abcabcdefdef", "abcdefabcdef", "SECRET"} {
-		if got := p.text(s); got != secretMask && strings.Contains(got, "and more") {
-			t.Errorf("%q became %q", s, got)
+	for pad := 0; pad < 2500; pad += 7 {
+		for _, hide := range []string{known, "jane.doe@mail.example.org", "-----BEGIN PRIVATE KEY-----\nMIIB" + strings.Repeat("x", 900) + "\n-----END PRIVATE KEY-----"} {
+			text := strings.Repeat(". ", pad) + hide + strings.Repeat(" .", 2500)
+			var out bytes.Buffer
+			s := r.Stream(&out)
+			for b := []byte(text); len(b) > 0; {
+				n := min(len(b), 601)
+				_, _ = s.Write(b[:n]) // a buffer does not fail
+				b = b[n:]
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Trim(out.String(), ". ")
+			if got != secretMask && got != "[EMAIL]" {
+				t.Fatalf("after %d bytes %.30q became %q", 2*pad, hide, got)
+			}
 		}
 	}
 }
+
+func TestStreamSaysThatTheWriterFailed(t *testing.T) {
+	s := New(contract.Redaction{}, nil, nil).Stream(broken{})
+	_, _ = s.Write([]byte("x")) // is kept back
+	if err := s.Close(); err == nil {
+		t.Error("nothing was said")
+	}
+	if _, err := s.Write([]byte("x")); err == nil {
+		t.Error("a broken stream took more")
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("no space") }
 
 func TestKnownBeforePersonal(t *testing.T) {
 	g := &Registry{}

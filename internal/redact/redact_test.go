@@ -114,6 +114,7 @@ func TestRestoreOnlyWhereTheContractMaySee(t *testing.T) {
 		{"high risk", contract.Contract{Mode: contract.HighRisk, Transport: contract.MCP}, neither},
 		{"the agent's own code", contract.Contract{Mode: contract.Write, Transport: contract.SandboxedExec}, neither},
 		{"no contract", contract.Contract{}, neither},
+		{"a write through no transport", contract.Contract{Mode: contract.Write}, neither},
 		{"a read whose contract hides nothing from it", contract.Contract{Mode: contract.Read, Transport: contract.MCP, Redact: []string{}}, both},
 		{"a redact key that was written and is empty", contract.Contract{Mode: contract.Read, Transport: contract.MCP, Keys: map[string]contract.Position{"redact": {Line: 1}}}, both},
 		{"a write whose contract hides addresses", contract.Contract{Mode: contract.Write, Transport: contract.MCP, Redact: []string{"email"}}, `{"to":"[EMAIL_1] +1 (415) 555-0132"}`},
@@ -395,6 +396,7 @@ func TestFields(t *testing.T) {
 		{"an SSN in its field", `{"ssn":"078051120"}`, `{"ssn":"[SSN]"}`},
 		{"an address as a name of a member", `{"jane@x.example":1}`, `{"[EMAIL]":1}`},
 		{"two names that would become one", `{"a@x.example":1,"b@x.example":2}`, withheld},
+		{"text is not taken for bytes", `{"mimeType":"x","data":"jane@x.example"}`, `{"mimeType":"x","data":"[EMAIL]"}`},
 		{"bytes are kept where nothing is hidden", "{ \"a\" : [ 1.50, \"\\u00e9\" ] }", "{ \"a\" : [ 1.50, \"\\u00e9\" ] }"},
 		{"a commit is no secret", `{"sha":"6dcb09b5b57875f334f61aebed695e2e4193db5e","node_id":"MDY6Q29tbWl0NmRjYjA5YjU="}`, `{"sha":"6dcb09b5b57875f334f61aebed695e2e4193db5e","node_id":"MDY6Q29tbWl0NmRjYjA5YjU="}`},
 		{"an issue's key is no secret", `{"key":"INFRA-12345"}`, `{"key":"INFRA-12345"}`},
@@ -414,5 +416,33 @@ func TestNamesOnlyInFieldsOfPeople(t *testing.T) {
 	want := `[{"name":"octocat/hello"},{"name":"[NAME]","email":"a@x.example","tags":[{"name":"vip"}]},{"last_name":"[NAME]"}]`
 	if got := string(p.json([]byte(in))); got != want {
 		t.Errorf("got %s", got)
+	}
+}
+
+func TestPersonalDataInText(t *testing.T) {
+	for _, row := range []struct{ why, in, want string }{
+		{"an address", "to jane.doe+tag@mail.example.org.", "to [EMAIL]."},
+		{"an address in a URL", "?q=jane%40x.example&a=1", "?q=[EMAIL]&a=1"},
+		{"a place, not a person", "git@github.com:x/y.git", "git@github.com:x/y.git"},
+		{"a host of one word", "user@localhost", "user@localhost"},
+		{"a card", "4111-1111-1111-1111", "[CREDIT_CARD]"},
+		{"a card whose check digit is wrong", "4111 1111 1111 1112 and 4111111111111112", "4111 1111 1111 1112 and 4111111111111112"},
+		{"an SSN", "SSN 078-05-1120", "SSN [SSN]"},
+		{"an SSN that is never given out", "000-12-3456 666-12-3456 900-12-3456", "000-12-3456 666-12-3456 900-12-3456"},
+		{"nine digits", "id 123456789", "id 123456789"},
+		{"an international number", "call +41 (0)71 526 99 04 x12", "call [PHONE] x12"},
+		{"a national number", "(415) 555-0132 or 415-555-0132", "[PHONE] or [PHONE]"},
+		{"an extension", "345-899-3560x4587", "[PHONE]"},
+		{"a number for the telephone by the words around", "Mobile: 723 813 266", "Mobile: [PHONE]"},
+		{"the same digits without them", "723 813 266", "723 813 266"},
+		{"dates and times", "2024-01-15 12:34:56, 2026-11-20T12:00:00Z", "2024-01-15 12:34:56, 2026-11-20T12:00:00Z"},
+		{"ids, versions, amounts", "550e8400-e29b-41d4-a716-446655440000 1.2.3-beta.4 1,234,567.89 v10.0.0.1", "550e8400-e29b-41d4-a716-446655440000 1.2.3-beta.4 1,234,567.89 v10.0.0.1"},
+		{"milliseconds since 1970", "1763640000000", "1763640000000"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			if got := shown(New(contract.Redaction{}, nil, nil), policy.Decision{}, row.in); got != row.want {
+				t.Errorf("got %q, want %q", got, row.want)
+			}
+		})
 	}
 }

@@ -27,11 +27,24 @@ type Driver struct {
 	options Options
 	machine func() (*os.File, error)
 	cgroups func() (*cgroup.Host, error)
+	filter  func() (seccomp.Program, error)
 }
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
-	return &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroup.Detect)}
+	d := &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroup.Detect)}
+	d.filter = sync.OnceValues(d.compile)
+	return d
+}
+
+// compile makes the filter of every box: shared memory and the choice of processors are left to
+// the command only where a cgroup bounds them.
+func (d *Driver) compile() (seccomp.Program, error) {
+	host, err := d.cgroups()
+	if err != nil {
+		return nil, err
+	}
+	return seccomp.Compile(seccomp.Host(), seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs()})
 }
 
 // Name returns "namespace".
@@ -125,7 +138,7 @@ func refuseTarget(target string) error {
 
 // prepare makes the box.
 func (b *box) prepare(machine *os.File) error {
-	filter, err := seccomp.Compile(seccomp.Host(), seccomp.Profile{Inet: true, Shared: b.host.Memory(), Affinity: b.host.CPUs()})
+	filter, err := b.driver.filter()
 	if err != nil {
 		return err
 	}
@@ -154,23 +167,36 @@ func (b *box) prepare(machine *os.File) error {
 	}
 	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter, landlock: rules.FD >= 0,
 		mounts: mounts, firstTree: landlockFD + 1, free: landlockFD + len(files)}
-	s.build()
-	l := b.profile.Limits
-	b.group, err = b.host.New(groupID(), cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU})
-	if err != nil {
-		return err
-	}
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")
 	}
-	if b.stage, err = start(machine, b.uid, b.gid, files, &s.list); err != nil {
+	return b.launch(machine, files, s)
+}
+
+// launch starts the machine and, while that prepares the box, makes the cgroup that it joins
+// before it goes on to give up its powers.
+func (b *box) launch(machine *os.File, files []*os.File, s *setup) error {
+	first, err := spawn(machine, b.uid, b.gid, files)
+	if err != nil {
+		return err
+	}
+	s.build()
+	err = first.send(s.link(programBase))
+	l := b.profile.Limits
+	var gerr error
+	b.group, gerr = b.host.New(groupID(), cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU})
+	if err := errors.Join(err, gerr); err != nil {
+		return errors.Join(err, first.close())
+	}
+	if b.stage, err = first.handOver(&s.list); err != nil {
 		return err
 	}
 	b.init = b.stage.init
 	if err := b.join(); err != nil {
 		return err
 	}
-	return b.stage.ready(&s.list, func(files []*os.File) error { return b.fill(s.writable, files) }, func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
+	return b.stage.ready(&s.list, func(files []*os.File) error { return b.fill(s.writable, files) },
+		func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
 }
 
 // fill takes hold of the writable places and puts into them what they start with.

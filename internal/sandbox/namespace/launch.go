@@ -50,16 +50,13 @@ type stage struct {
 // maxPlaces is how many writable places a box may have.
 const maxPlaces = 32
 
-// start starts a machine as the user, hands it a program and waits until PID 1 of the box is
-// there. Files go to the machine as descriptors from 4 on, in place of a nil /dev/null.
-func start(machine *os.File, uid, gid int, files []*os.File, l *list) (*stage, error) {
-	s, err := spawn(machine, uid, gid, files)
-	if err != nil {
-		return nil, err
-	}
+// handOver waits until the process that was started has made PID 1 of the box, and is gone. What
+// it returns is the same stage with PID 1 for its process.
+func (s *stage) handOver(l *list) (*stage, error) {
 	first := s.init
 	s.init = nil
-	if err = s.begin(l); err != nil { // otherwise the first process ends by itself
+	err := s.begin(l)
+	if err != nil { // otherwise the first process ends by itself
 		_ = first.Kill()
 	}
 	if _, werr := first.Wait(); werr != nil {
@@ -71,7 +68,8 @@ func start(machine *os.File, uid, gid int, files []*os.File, l *list) (*stage, e
 	return s, nil
 }
 
-// spawn starts a machine that waits for a program. Its process stands in for PID 1.
+// spawn starts a machine that waits for a program. Its process stands in for PID 1. Files go to
+// the machine as descriptors from 4 on, in place of a nil /dev/null.
 func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -110,12 +108,9 @@ func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
 	return s, nil
 }
 
-// begin sends the program and takes hold of PID 1.
+// begin takes hold of PID 1.
 func (s *stage) begin(l *list) error {
 	_ = s.ctl.SetDeadline(time.Now().Add(patience))
-	if err := s.send(l.link(programBase)); err != nil {
-		return err
-	}
 	for {
 		r, err := s.receive()
 		switch {

@@ -158,21 +158,29 @@ var notIdentifier = regexp.MustCompile(`[^A-Za-z0-9_.]`)
 // identifier spells a dotted name as code must: what cannot stand in an identifier becomes "_".
 func identifier(name string) string { return notIdentifier.ReplaceAllString(name, "_") }
 
-// resolve finds the tool that code means by a name. Code cannot write create-issue, so create_issue
-// stands for it, provided that it stands for one tool only.
+// spell lists the run's tools by how code has to write their names: what cannot stand in an
+// identifier becomes "_", and import may be written import_.
+func (w *wicket) spell() map[string][]call.Tool {
+	m := map[string][]call.Tool{}
+	for _, t := range w.b.c.Tools(w.run) {
+		s := identifier(string(t.Capability))
+		m[s] = append(m[s], t)
+	}
+	return m
+}
+
+// resolve finds the tool that code means by a name: the one of that name, or else the only one that
+// is spelled so.
 func (w *wicket) resolve(name string) (call.Tool, bool) {
 	if t, ok := w.b.c.Find(w.run, name); ok {
 		return t, true
 	}
-	var found call.Tool
-	n := 0
-	for _, t := range w.b.c.Tools(w.run) {
-		s := identifier(string(t.Capability))
-		if s == name || s == strings.TrimSuffix(name, "_") { // import_ stands for import
-			found, n = t, n+1
+	for _, s := range []string{name, strings.TrimSuffix(name, "_")} {
+		if found := w.spelled()[s]; len(found) == 1 {
+			return found[0], true
 		}
 	}
-	return found, n == 1
+	return call.Tool{}, false
 }
 
 // show makes the result of a call an MCP one.

@@ -19,6 +19,7 @@ import (
 const (
 	MaxFrame    = 16 << 20        // bytes of one frame, either way
 	MaxInFlight = 32              // requests being answered at once
+	MaxHeld     = MaxFrame        // bytes of the requests being answered at once
 	MaxRequests = 100_000         // requests in the life of a box
 	stopWait    = 2 * time.Second // for cancelled calls to return, once the box has ended
 )
@@ -57,7 +58,8 @@ func New(version string, c Corridor) (*Bridge, error) {
 // all calls together: none, confirmed, or unknown if that of any is.
 func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &wicket{b: b, run: run, conn: conn, cancels: map[string]context.CancelFunc{}, effect: facts.None}
+	w := &wicket{b: b, run: run, conn: conn, places: map[string]place{}, effect: facts.None}
+	w.spelled = sync.OnceValue(w.spell)
 	w.all.Add(1)
 	go func() {
 		defer w.all.Done()
@@ -81,9 +83,18 @@ type wicket struct {
 
 	out sync.Mutex // held while a frame is written
 
-	mu      sync.Mutex
-	cancels map[string]context.CancelFunc // by request id, while it is answered
-	effect  facts.SideEffect
+	spelled func() map[string][]call.Tool // tools by how code spells their names; made once, when first asked for
+
+	mu     sync.Mutex
+	places map[string]place // by request id, while it is answered
+	held   int              // bytes of those requests
+	effect facts.SideEffect
+}
+
+// place is what a request takes up while it is answered.
+type place struct {
+	cancel context.CancelFunc
+	bytes  int
 }
 
 // serve reads frames until the box closes its end, breaks the rules or is stopped.
@@ -102,13 +113,13 @@ func (w *wicket) serve(ctx context.Context) {
 			w.fail(nil, bad.code, bad.text)
 			return // whoever writes garbage here is not our runtime
 		}
-		w.take(ctx, req)
+		w.take(ctx, req, len(line))
 	}
 	w.fail(nil, codeBusy, "too many requests from one run")
 }
 
 // take starts the answer to one request, or refuses it.
-func (w *wicket) take(ctx context.Context, req request) {
+func (w *wicket) take(ctx context.Context, req request, bytes int) {
 	if req.notification() {
 		w.notified(req)
 		return
@@ -116,10 +127,11 @@ func (w *wicket) take(ctx context.Context, req request) {
 	key := string(req.ID)
 	ctx, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
-	_, taken := w.cancels[key]
-	full := len(w.cancels) >= MaxInFlight
+	_, taken := w.places[key]
+	full := len(w.places) >= MaxInFlight || w.held > 0 && w.held+bytes > MaxHeld
 	if !taken && !full {
-		w.cancels[key] = cancel
+		w.places[key] = place{cancel, bytes}
+		w.held += bytes
 	}
 	w.mu.Unlock()
 	switch {
@@ -128,7 +140,7 @@ func (w *wicket) take(ctx context.Context, req request) {
 		w.fail(req.ID, codeInvalid, "this id is in use")
 	case full:
 		cancel()
-		w.fail(req.ID, codeBusy, "too many calls at once: 32 may run")
+		w.fail(req.ID, codeBusy, "too many calls at once: 32 of 16 MiB together may run")
 	default:
 		w.all.Add(1)
 		go func() {
@@ -150,8 +162,8 @@ func (w *wicket) notified(req request) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if cancel := w.cancels[id]; cancel != nil {
-		cancel()
+	if p, ok := w.places[id]; ok {
+		p.cancel()
 	}
 }
 

@@ -286,6 +286,33 @@ func TestOnlySoManyCallsAtOnce(t *testing.T) {
 	}
 }
 
+func TestOnlySoManyBytesAtOnce(t *testing.T) {
+	release := make(chan struct{})
+	h := &house{tools: []string{"a.b"}}
+	h.do = func(ctx context.Context, c call.Call) (call.Result, error) {
+		<-release
+		return call.Result{Status: facts.OK}, nil
+	}
+	b := open(t, h)
+	big := strings.Repeat("x", call.MaxArgs-100)
+	for i := range 5 {
+		b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`, i, big))
+	}
+	if m := b.hear(); code(m) != codeBusy || m["id"] != 4.0 {
+		t.Errorf("%v", m)
+	}
+	close(release)
+	for range 4 {
+		if m := b.hear(); code(m) != 0 {
+			t.Errorf("%v", m)
+		}
+	}
+	b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`, big))
+	if m := b.hear(); code(m) != 0 {
+		t.Errorf("the place was not freed: %v", m)
+	}
+}
+
 func TestABoxThatDoesNotReadIsOwedLittle(t *testing.T) {
 	h := &house{tools: []string{"a.b"}}
 	big := strings.Repeat("x", 1<<20)

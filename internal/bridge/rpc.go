@@ -136,7 +136,8 @@ func (w *wicket) reply(key string, r response) {
 	w.out.Lock()
 	defer w.out.Unlock()
 	w.mu.Lock()
-	delete(w.cancels, key)
+	w.held -= w.places[key].bytes
+	delete(w.places, key)
 	w.mu.Unlock()
 	w.send(r)
 }

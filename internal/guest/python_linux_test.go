@@ -99,6 +99,88 @@ func TestPythonCallsRunTogether(t *testing.T) {
 	same(t, run(t, d, py("import asyncio\nr = await asyncio.gather(*[crm.get(n=i) for i in range(200)])\nprint(len(r), r[199].id)"), ""), 0, "200 7")
 }
 
+func TestPythonBigArguments(t *testing.T) {
+	same(t, run(t, &desk{}, py("import asyncio\nr = await asyncio.gather(*[crm.echo(s='x' * 3_000_000) for i in range(12)])\nprint(len(r), len(r[11].s))"), ""), 0, "12 3000000")
+	same(t, run(t, &desk{}, py("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(40) as p: r = list(p.map(lambda i: crm.echo(s='x' * 3_000_000), range(40)))\nprint(len(r))"), ""), 0, "40")
+	same(t, run(t, &desk{}, py("try: crm.echo(s='x' * 5_000_000)\nexcept ToolError as e: print(e)"), ""), 0, "arguments must be one JSON object of at most 4 MiB")
+	same(t, run(t, &desk{}, js("const r = await Promise.all([...Array(12)].map(() => crm.echo({ s: 'x'.repeat(3e6) }))); console.log(r.length, r[11].s.length)"), ""), 0, "12 3000000")
+}
+
+// The two worked scripts of seed 003, with the servers of this test.
+func TestScriptsOfSeed003(t *testing.T) {
+	d := &desk{}
+	same(t, run(t, d, py(`from mcp_codegen.runtime import search_tools, workspace, run_async
+from servers.crm.get import call as create_pr, Params as PRParams
+from servers.crm.echo import call as send_slack, Params as SlackParams
+workspace.root = 'out'
+
+async def workflow():
+    # Create GitHub PR
+    pr = await create_pr(
+        'https://github-mcp.example.com',
+        PRParams(
+            owner='myorg',
+            id=7,
+        )
+    )
+
+    # Notify team on Slack
+    await send_slack(
+        'https://slack-mcp.example.com',
+        SlackParams(
+            channel='#deployments',
+            text=f"Release PR created: {pr.title}"
+        )
+    )
+
+    # Write result
+    workspace.write('pr_created.json', {'url': pr.title, 'number': pr.id})
+
+run_async(workflow())
+print(workspace.read('pr_created.json'))
+`), ""), 0, "{\n  \"url\": \"Ada\",\n  \"number\": 7\n}")
+	if len(d.asked) != 2 || args(t, d.asked[1]) != `crm.echo {"channel":"#deployments","text":"Release PR created: Ada"}` {
+		t.Errorf("%+v", d.asked)
+	}
+	same(t, run(t, &desk{}, py(`from mcp_codegen.runtime import search_tools, workspace
+import json
+workspace.root = 'out'
+
+async def process():
+    # Search for Google Drive tool
+    tools = search_tools("list")
+    gdrive_tool = tools[0]
+
+    # Fetch large spreadsheet
+    sheet_data = await gdrive_tool.load().call(
+        'https://gdrive-mcp.example.com',
+        gdrive_tool.load().Params(sheetId='abc123')
+    )
+
+    # Process in code (not context)
+    records = json.loads(sheet_data)['rows']
+    completed = [r for r in records if r['Status'] == 'pending']
+    workspace.write('customer_totals.json', {r['n']: 1 for r in completed})
+
+    print(f"Processed {len(records)} orders")
+    print(f"Found {len(completed)} completed orders")
+
+run_async(process())
+`), ""), 0, "Processed 3 orders\nFound 2 completed orders")
+	same(t, run(t, &desk{}, py(`all_rows = await crm.list({'sheetId': 'abc123'})
+pending = [row for row in all_rows if row['Status'] == 'pending']
+logger.info(f"Processing {len(all_rows)} customers")
+for row in all_rows.rows:
+    await crm.echo({
+        'objectType': 'Lead',
+        'data': {
+            'Email': row.Status,
+        }
+    })
+print(f"Found {len(pending)} pending orders")
+`), ""), 0, "Found 2 pending orders")
+}
+
 func TestPythonCallThatNobodyAwaitsIsMade(t *testing.T) {
 	d := &desk{}
 	r := run(t, d, py("import asyncio\nawait asyncio.sleep(0)\ncrm.echo(a=1)\ncrm.delete(id=2)\nprint('end')"), "")

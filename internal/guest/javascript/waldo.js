@@ -90,8 +90,10 @@
 
   // ---- the wire ----
 
-  const most = 24; // requests at once, below waldo's own limit
-  const open = new Map(); // request id -> [resolve, reject]
+  const most = 24; // requests at once, and characters of them, below waldo's own limits
+  const mostHeld = 4 << 20;
+  const open = new Map(); // request id -> [resolve, reject, characters]
+  let held = 0;
   const queue = [];
   let socket = null;
   let dead = '';
@@ -136,6 +138,7 @@
       return;
     }
     open.delete(message.id);
+    held -= waiting[2];
     if (message.error) waiting[1](new ToolError(message.error.message, '', message.error.data));
     else waiting[0](message.result);
     pump();
@@ -144,10 +147,14 @@
 
   function pump() {
     while (queue.length && open.size < most && !dead) {
-      const { method, params, resolve, reject } = queue.shift();
-      open.set(++last, [resolve, reject]);
+      const { method, params, resolve, reject } = queue[0];
+      const frame = JSON.stringify({ jsonrpc: '2.0', id: last + 1, method, params }) + '\n';
+      if (open.size && held + frame.length > mostHeld) return;
+      queue.shift();
+      open.set(++last, [resolve, reject, frame.length]);
+      held += frame.length;
       socket.ref();
-      socket.write(JSON.stringify({ jsonrpc: '2.0', id: last, method, params }) + '\n');
+      socket.write(frame);
     }
   }
 

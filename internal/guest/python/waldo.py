@@ -150,7 +150,8 @@ def _result(answer, tool):
 
 # ---- the wire ----
 
-_MOST = 24  # requests at once, below waldo's own limit
+_MOST = 24  # requests at once, and bytes of them, below waldo's own limits
+_HELD = 12 << 20
 _FD = 3
 
 
@@ -172,20 +173,24 @@ class _Bus:
         import json
         if os.getpid() != self.pid:
             raise ToolError("tools are called from the first process of a script, not from its children")
-        while len(self.open) >= _MOST and not self.dead:
-            self.pump()
         with self.writing:
-            if self.dead:
-                raise ToolError(self.dead)
             self.last += 1
             message = {"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}
             frame = memoryview(json.dumps(message, ensure_ascii=False, allow_nan=False, default=_plain).encode() + b"\n")
+            pending.__dict__["_bytes"] = len(frame)
+            while self.open and not self.dead and (len(self.open) >= _MOST or self.held() + len(frame) > _HELD):
+                self.pump()
+            if self.dead:
+                raise ToolError(self.dead)
             self.open[self.last] = pending
             try:
                 while frame:
                     frame = frame[os.write(_FD, frame):]
             except OSError as e:
                 self.end("the bridge to waldo is closed: %s" % e)
+
+    def held(self):
+        return sum(p._bytes for p in list(self.open.values()))
 
     def pump(self):
         # Reads what is there, waiting for it, and hands each answer to whoever asked.

@@ -210,6 +210,23 @@ func (h *house) openCorridor(s settings) error {
 	return nil
 }
 
+// tightened decides by contract, then lets the server's own annotations of the tool make it
+// stricter. The server is asked only about calls that the contract does not deny.
+type tightened struct{ h *house }
+
+// Decide satisfies broker.Decider.
+func (t tightened) Decide(c call.Call) policy.Decision {
+	d := t.h.policy.Decide(c)
+	if d.Effect == policy.Deny || d.Contract.Transport != contract.MCP {
+		return d
+	}
+	e, ok := t.h.catalogue.Lookup(context.Background(), string(c.Capability))
+	if !ok {
+		return d // the worker finds no such tool either
+	}
+	return policy.Tighten(d, e.Annotations)
+}
+
 // Close closes the rooms in the reverse order of their opening.
 func (h *house) Close() error {
 	var errs []error

@@ -139,19 +139,23 @@ type pass struct {
 	clean    bool
 }
 
-// pass prepares the redaction of what a call shows. Nothing configured hides every class that the
-// documentation lists as the default: secrets, email, phone, ssn and credit_card.
+// hiddenByDefault are the classes of personal data that are hidden where nobody says otherwise.
+var hiddenByDefault = []class{email, phone, ssn, card}
+
+// pass prepares the redaction of what a call shows: what its contract hides, or else what the
+// configuration does, or else every class that is hidden by default: secrets, email, phone, ssn
+// and credit_card.
 func (r *Redactor) pass(c contract.Contract) *pass {
 	p := &pass{classes: map[class]bool{}, clean: true, known: newMatcherOf(r.Known)}
 	rules := r.rules.Load()
-	model := []string{email, phone, ssn, card}
+	model := hiddenByDefault
 	if rules != nil && rules.Model != nil {
 		model = rules.Model
 	}
-	for _, w := range model {
-		p.classes[w] = true
+	if c.Redact != nil { // the contract's line, or the configuration's in its place
+		model = c.Redact
 	}
-	for _, w := range c.Redact {
+	for _, w := range model {
 		p.classes[w] = true
 	}
 	return p
@@ -334,12 +338,14 @@ func apply(s string, edits []edit) string {
 }
 
 // Args returns the arguments of a decision as the log may keep them: no secret and no personal
-// data, only masks and the tokens that the model wrote. It is the zero Value where they cannot be
+// data, whatever the contract shows to the model, only masks and the tokens that the model wrote. It is the zero Value where they cannot be
 // shown at all.
 func (r *Redactor) Args(d policy.Decision) wire.Value {
 	p := r.pass(d.Contract)
 	p.clean = false
-	p.classes[name] = true
+	for _, c := range append([]class{name}, hiddenByDefault...) {
+		p.classes[c] = true
+	}
 	v, err := wire.Parse(p.json(d.Call.Args.Raw()))
 	if err != nil {
 		return wire.Value{}

@@ -16,8 +16,8 @@ import (
 // where the contract may see what they stand for. Names of members are left, and so is every
 // token that stands for nothing in this session or is written otherwise than it was given.
 //
-// A contract may see a class of personal data if it has a redact key that does not list it.
-// Without that key only a write does, and never code of the agent's own.
+// A write through MCP, A2A or a direct tool sees every class. Any other contract sees a class only
+// if its redact key is written and does not list it: then its results show that class as well.
 func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 	raw := d.Call.Args.Raw()
 	src := string(raw)
@@ -71,11 +71,11 @@ func (r *Redactor) restored(d policy.Decision, s string) string {
 
 // maySee reports whether a contract's tool is given the values of a class.
 func maySee(c contract.Contract, class string) bool {
-	_, written := c.Keys["redact"]
-	if written || c.Redact != nil {
-		return !slices.Contains(c.Redact, class)
+	if c.Mode == contract.Write && c.Transport != contract.SandboxedExec && c.Transport != "" {
+		return true
 	}
-	return c.Mode == contract.Write && c.Transport != contract.SandboxedExec && c.Transport != ""
+	_, written := c.Keys["redact"]
+	return written && !slices.Contains(c.Redact, class)
 }
 
 // tokens returns where text of the form of a token stands: "[", a class in capitals, "_", a

@@ -7,6 +7,7 @@ package main
 
 import (
 	"os"
+	"sync/atomic"
 
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
@@ -16,7 +17,15 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
+// latest are the notes of the run that was started last.
+var latest atomic.Pointer[notes]
+
 func main() {
+	register(func(n *notes) {
+		if old := latest.Swap(n); old != nil {
+			old.unmap()
+		}
+	})
 	if os.Args[0] == job.Name {
 		os.Exit(serve())
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -35,6 +36,7 @@ type run struct {
 func flags() map[string]string {
 	return map[string]string{
 		"root":                    stateDir,
+		"pod-init-config":         sinkFile,
 		"platform":                "systrap",
 		"network":                 "none",      // a loopback of its own and nothing else
 		"ignore-cgroups":          "true",      // waldo has put us in one
@@ -42,7 +44,6 @@ func flags() map[string]string {
 		"directfs":                "false",     // no more powers for the kernel in the box than it needs; it costs nothing here
 		"file-access-mounts":      "exclusive", // nobody else writes there
 		"host-uds":                "none",
-		"in-sandbox-cgroup":       "v2", // which counts the guest's processes
 		"host-settings":           "ignore",
 		"app-huge-pages":          "false",
 		"gofer-network-namespace": "new",
@@ -82,23 +83,38 @@ func (r *run) spec() *specs.Spec {
 			Capabilities:    &specs.LinuxCapabilities{},
 			NoNewPrivileges: true,
 			Rlimits: []specs.POSIXRlimit{
-				limit("RLIMIT_NOFILE", r.ask.Files), limit("RLIMIT_CORE", 0), limit("RLIMIT_NPROC", r.ask.Pids),
+				limit("RLIMIT_NOFILE", r.ask.Files), limit("RLIMIT_CORE", 0), limit("RLIMIT_NPROC", 4*r.ask.Pids),
 				limit("RLIMIT_FSIZE", r.ask.Disk), limit("RLIMIT_AS", 0xfffffff00000), limit("RLIMIT_MEMLOCK", 64<<10),
 			},
 		},
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
-				{Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace}},
+				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace}},
 			UIDMappings: []specs.LinuxIDMapping{{ContainerID: job.UID, HostID: uint32(os.Getuid()), Size: 1}},
 			GIDMappings: []specs.LinuxIDMapping{{ContainerID: job.UID, HostID: uint32(os.Getgid()), Size: 1}},
 		},
-		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}, {Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro"}}},
+		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
 	}
 	for i, t := range r.box.Tmpfs {
 		s.Mounts = append(s.Mounts, specs.Mount{Destination: t.Target, Type: "bind", Source: tmpfsPlace(i), Options: []string{"rw", "nosuid", "nodev"}})
 	}
 	return s
 }
+
+// arrange writes the files from which gVisor takes what to run and how.
+func (r *run) arrange() error {
+	spec, err := json.Marshal(r.spec())
+	if err != nil {
+		return err
+	}
+	sink, err := sinkSettings(r.ask.Pids)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(bundleDir, "config.json"), spec, 0o600), os.WriteFile(sinkFile, sink, 0o600))
+}
+
+const sinkFile = bundleDir + "/sink.json"
 
 // do runs the command to its end.
 func (r *run) do() (job.End, error) {
@@ -114,19 +130,14 @@ func (r *run) do() (job.End, error) {
 	if len(r.files) != want {
 		return job.End{}, fmt.Errorf("%d descriptors came with a command, not %d", len(r.files), want)
 	}
+	if err := r.arrange(); err != nil {
+		return job.End{}, err
+	}
 	conf, err := settings()
 	if err != nil {
 		return job.End{}, err
 	}
-	s := r.spec()
-	text, err := json.Marshal(s)
-	if err != nil {
-		return job.End{}, err
-	}
-	if err := os.WriteFile(filepath.Join(bundleDir, "config.json"), text, 0o600); err != nil {
-		return job.End{}, err
-	}
-	args := container.Args{ID: containerID, Spec: s, BundleDir: bundleDir, Attached: true}
+	args := container.Args{ID: containerID, Spec: r.spec(), BundleDir: bundleDir, Attached: true}
 	if r.ask.Bridge {
 		args.PassFiles = map[int]*os.File{3: r.files[3]}
 	}
@@ -161,16 +172,15 @@ func (r *run) start(c *container.Container, conf *config.Config) (job.End, error
 		}
 		return job.End{}, fmt.Errorf("starting: %w", err)
 	}
-	limitErr := limitPids(c, r.ask.Pids)
-	if limitErr != nil {
-		return job.End{}, limitErr // unlimited is not to be had; a command that is over already is another matter
-	}
 	if err := r.conn.Send(job.Answer{Started: &job.Started{}}); err != nil {
 		return job.End{}, err
 	}
 	w := watch(c, r.ask, r.kill)
 	ws, err := c.Wait()
 	end := w.stop()
+	if n := latest.Load(); n != nil {
+		end.Pids, end.PidsDenied, end.Denials = n.peak.Load(), n.refused.Load() > 0, n.denials()
+	}
 	end.Status = uint32(ws)
 	r.mu.Lock()
 	killed := r.killed

@@ -21,9 +21,6 @@ import (
 // interval is how often a running command is looked at.
 const interval = 10 * time.Millisecond
 
-// pidsEvery says in how many looks gVisor is asked about processes once.
-const pidsEvery = 5
-
 // watcher looks at what a running command uses, and ends it at a limit. It sees every process of
 // the box, because this process is PID 1 of its namespace.
 type watcher struct {
@@ -32,8 +29,6 @@ type watcher struct {
 	before time.Duration // of processor time, when the command started
 	memory *os.File      // gVisor's memory: all that the guest holds
 	places []string
-	c      *container.Container
-	looks  int
 
 	done chan struct{}
 	wg   sync.WaitGroup
@@ -41,7 +36,7 @@ type watcher struct {
 }
 
 func watch(c *container.Container, ask job.Run, kill func()) *watcher {
-	w := &watcher{c: c, ask: ask, kill: kill, before: processorTime(), memory: guestMemory(c.SandboxPid()), done: make(chan struct{})}
+	w := &watcher{ask: ask, kill: kill, before: processorTime(), memory: guestMemory(c.SandboxPid()), done: make(chan struct{})}
 	w.places, _ = filepath.Glob(tmpfsDir + "/*")
 	w.wg.Go(func() {
 		tick := time.NewTicker(interval)
@@ -72,11 +67,6 @@ func (w *watcher) stop() job.End {
 func (w *watcher) look() bool {
 	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
 	w.end.Memory = max(w.end.Memory, w.held())
-	if w.looks%pidsEvery == 0 {
-		peak, denied := countPids(w.c)
-		w.end.Pids, w.end.PidsDenied = max(w.end.Pids, peak, 1), w.end.PidsDenied || denied
-	}
-	w.looks++
 	switch {
 	case w.end.Memory > w.ask.Memory:
 		w.end.Over = "memory"

@@ -37,6 +37,15 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 		f.Usage.DiskBytes += used
 		full = full || noMore
 	}
+	if !r.gone {
+		f.Seen = slices.Clone(job.Seen)
+	}
+	for _, d := range end.Denials {
+		f.Denials = append(f.Denials, facts.Denial{Kind: d.Kind, What: d.What, Errno: d.Errno})
+		if d.Kind == "network" {
+			f.Network.Denied = append(f.Network.Denied, d.What)
+		}
+	}
 	r.exit(&f, end)
 	r.limit(&f, end, full)
 	f.Status = status(&f, ctx.Err() != nil && r.killed.Load())
@@ -54,7 +63,7 @@ func (r *run) exit(f *facts.Facts, end job.End) {
 			f.ExitCode = ptr(127)
 		}
 		f.Stderr += "waldo: execute " + r.command.Argv[0] + ": " + e.Error() + "\n"
-	case r.killed.Load() || end == (job.End{}) && r.group().OOMKills > r.before.OOMKills || end.Over != "":
+	case r.killed.Load() || r.gone || end.Over != "":
 		f.Signal = ptr("SIGKILL")
 	case ws.Signaled():
 		f.Signal = ptr(unix.SignalName(ws.Signal()))

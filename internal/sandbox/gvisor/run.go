@@ -28,7 +28,7 @@ type run struct {
 	state    common.State
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
-	started  job.Started
+	gone     bool // the box ended without a word
 	out, err *common.Stream
 	once     sync.Once
 }
@@ -62,8 +62,10 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	stop()
 	wall := time.Since(r.began)
 	if err != nil {
+		r.gone = true
 		r.box.end() // so that the streams end
 	}
+	r.box.conn.SetReadDeadline(time.Time{})
 	finish()
 	if err != nil && !r.killed.Load() && r.group().OOMKills == r.before.OOMKills {
 		return facts.Facts{}, err
@@ -136,7 +138,6 @@ func (r *run) wait() (job.End, error) {
 		case a.End != nil:
 			return *a.End, nil
 		case a.Started != nil:
-			r.started = *a.Started
 		}
 	}
 }

@@ -95,18 +95,27 @@ type Answer struct {
 type Ready struct{}
 
 // Started says that the first instruction of the command is about to run.
-type Started struct {
-	Pids bool `json:"pids"` // the limit of processes holds
+type Started struct{}
+
+// Denial is one thing that the kernel in the box refused (facts.Denial).
+type Denial struct {
+	Kind  string `json:"kind"`
+	What  string `json:"what"`
+	Errno string `json:"errno"`
 }
+
+// Seen are the kinds of Denial that End tells of.
+var Seen = []string{"filesystem", "network", "syscall"}
 
 // End says how the command ended.
 type End struct {
-	Status     uint32        `json:"status"`      // as wait(2) tells it
-	NoStart    int           `json:"no_start"`    // an errno: the command could not be executed
-	Over       string        `json:"over"`        // cpu or memory: the limit that our own watch saw exceeded
-	CPU        time.Duration `json:"cpu"`         // of every process of the box since it started
-	Memory     int64         `json:"memory"`      // bytes, the most that the guest was seen to hold
-	Pids       int64         `json:"pids"`        // the most that were seen at once
+	Status     uint32        `json:"status"`   // as wait(2) tells it
+	NoStart    int           `json:"no_start"` // an errno: the command could not be executed
+	Over       string        `json:"over"`     // cpu or memory: the limit that our own watch saw exceeded
+	CPU        time.Duration `json:"cpu"`      // of every process of the box since it started
+	Memory     int64         `json:"memory"`   // bytes, the most that the guest was seen to hold
+	Pids       int64         `json:"pids"`     // the most that were seen at once
+	Denials    []Denial      `json:"denials"`
 	PidsDenied bool          `json:"pids_denied"` // a process was refused at the limit
 }
 

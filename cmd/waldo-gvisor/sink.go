@@ -1,0 +1,185 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/context"
+	"gvisor.dev/gvisor/pkg/fd"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/seccheck"
+	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
+
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// The sink is our part of gVisor's kernel: it is called at every clone, which it refuses beyond
+// the limit of processes, and at the end of the system calls in table, whose refusals it notes.
+// What it sees it leaves in a page that PID 1 of the box shares, so that nothing is lost when
+// gVisor is killed. The guest has no way to that page.
+const sinkName = "waldo"
+
+// notes is the page. PID 1 reads it after the kernel in the box is gone, and trusts none of it
+// further than that kernel.
+type notes struct {
+	peak    atomic.Int64  // tasks, the most there were at once
+	refused atomic.Int64  // clones
+	used    atomic.Uint32 // bytes of text
+	text    [notesSize - 24]byte
+}
+
+// notesSize bounds the page, in bytes; maxDenials bounds the denials noted in it.
+const (
+	notesSize  = 32 << 10
+	maxDenials = 64
+)
+
+func mapNotes(f *os.File) (*notes, error) {
+	b, err := unix.Mmap(int(f.Fd()), 0, notesSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping the notes: %w", err)
+	}
+	return (*notes)(unsafe.Pointer(&b[0])), nil
+}
+
+func (n *notes) unmap() {
+	_ = unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(n)), notesSize))
+}
+
+// denials returns what was noted. A line that is not in our form is left out.
+func (n *notes) denials() []job.Denial {
+	out := []job.Denial{}
+	used := min(int(n.used.Load()), len(n.text))
+	for line := range bytes.Lines(n.text[:used]) {
+		var d job.Denial
+		if json.Unmarshal(line, &d) == nil && len(out) < maxDenials {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// register makes the sink known to gVisor. made is called in PID 1 with the notes of each run.
+func register(made func(*notes)) {
+	seccheck.RegisterSink(seccheck.SinkDesc{
+		Name: sinkName,
+		Setup: func(map[string]any) (*os.File, error) {
+			id, err := unix.MemfdCreate("waldo-notes", unix.MFD_CLOEXEC)
+			if err != nil {
+				return nil, fmt.Errorf("making the notes: %w", err)
+			}
+			f := os.NewFile(uintptr(id), "notes")
+			if err := f.Truncate(notesSize); err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+			n, err := mapNotes(f)
+			if err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+			made(n)
+			return f, nil
+		},
+		New: func(config map[string]any, end *fd.FD) (seccheck.Sink, error) {
+			limit, ok := config["pids"].(float64)
+			if !ok || limit < 1 || end == nil {
+				return nil, errors.New("the sink has no limit of processes, or no notes")
+			}
+			f := end.ReleaseToFile("notes")
+			defer f.Close()
+			n, err := mapNotes(f)
+			if err != nil {
+				return nil, err
+			}
+			n.peak.Store(1)
+			return &sink{notes: n, limit: int64(limit)}, nil
+		},
+	})
+}
+
+// sinkSettings is the file that has gVisor load the sink.
+func sinkSettings(pids int64) ([]byte, error) {
+	points := []map[string]string{{"name": "sentry/clone"}}
+	for sysno := range table {
+		points = append(points, map[string]string{"name": fmt.Sprintf("syscall/sysno/%d/exit", sysno)})
+	}
+	return json.Marshal(map[string]any{"trace_session": map[string]any{
+		"name": seccheck.DefaultSessionName, "points": points, "ignore_missing": true,
+		"sinks": []any{map[string]any{"name": sinkName, "config": map[string]any{"pids": pids}}},
+	}})
+}
+
+type sink struct {
+	seccheck.SinkDefaults
+	notes *notes
+	limit int64
+
+	mu    sync.Mutex
+	noted map[job.Denial]bool
+}
+
+// Name returns the sink's name.
+func (*sink) Name() string { return sinkName }
+
+// Clone refuses a process or thread beyond the limit. The new one is counted already; zombies
+// are too.
+func (s *sink) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) error {
+	t := kernel.TaskFromContext(ctx)
+	if t == nil {
+		return nil
+	}
+	n := int64(t.Kernel().RootPIDNamespace().NumTasks())
+	if n > s.limit {
+		s.notes.refused.Add(1)
+		return unix.EAGAIN
+	}
+	for old := s.notes.peak.Load(); n > old && !s.notes.peak.CompareAndSwap(old, n); old = s.notes.peak.Load() {
+	}
+	return nil
+}
+
+// RawSyscall notes a system call that was refused.
+func (s *sink) RawSyscall(ctx context.Context, _ seccheck.FieldSet, info *pb.Syscall) error {
+	if info.Exit == nil || info.Exit.Errorno == 0 {
+		return nil
+	}
+	c, ok := table[uintptr(info.Sysno)]
+	e := unix.Errno(info.Exit.Errorno)
+	if !ok || !c.refusal(e) {
+		return nil
+	}
+	t := kernel.TaskFromContext(ctx)
+	if t == nil {
+		return nil
+	}
+	s.note(job.Denial{Kind: c.kind, What: c.describe(t, info), Errno: unix.ErrnoName(e)})
+	return nil
+}
+
+// note adds a denial, once.
+func (s *sink) note(d job.Denial) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.noted[d] || len(s.noted) >= maxDenials {
+		return
+	}
+	if s.noted == nil {
+		s.noted = map[job.Denial]bool{}
+	}
+	s.noted[d] = true
+	line, err := json.Marshal(d)
+	used := int(s.notes.used.Load())
+	if err != nil || used+len(line)+1 > len(s.notes.text) {
+		return
+	}
+	copy(s.notes.text[used:], append(line, '\n'))
+	s.notes.used.Store(uint32(used + len(line) + 1))
+}

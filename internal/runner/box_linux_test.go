@@ -23,7 +23,7 @@ import (
 
 // real is a runner with real boxes and a bridge that answers crm.get, or skips the test where the
 // machine gives no boxes.
-func real(t *testing.T) (*Runner, string) {
+func real(t testing.TB) (*Runner, string) {
 	t.Helper()
 	d := namespace.New(namespace.Options{})
 	if rep := d.Probe(context.Background()); !rep.OK {
@@ -117,5 +117,30 @@ func TestATimeoutInARealBox(t *testing.T) {
 	out := do(t, r, "run_python", "code", "import time\nprint('begun', flush=True)\ntime.sleep(60)")
 	if f := out.Facts; f.Status != facts.Timeout || !f.TimedOut || !strings.HasPrefix(f.Stdout, "begun") || !strings.Contains(out.Content[0].Text, "Terminated by timeout after 0.5") {
 		t.Errorf("%+v\n%s", f, out.Content[0].Text)
+	}
+}
+
+func BenchmarkRun(b *testing.B) {
+	for _, row := range []struct {
+		name       string
+		capability call.Capability
+		args       string
+	}{
+		{"shell", "run_shell", `{"command":"true"}`},
+		{"python", "run_python", `{"code":"print(1)"}`},
+		{"python and a tool", "run_python", `{"code":"crm.get()"}`},
+		{"python and 1000 calls", "run_python", `{"code":"for i in range(1000): crm.get()"}`},
+		{"javascript", "run_javascript", `{"code":"console.log(1)"}`},
+		{"typescript", "run_typescript", `{"code":"console.log(1 as number)"}`},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			r, _ := real(b)
+			for b.Loop() {
+				g, _ := allowed(b, row.capability, row.args)
+				if out, err := r.Execute(context.Background(), g); err != nil || out.IsError {
+					b.Fatal(err, out)
+				}
+			}
+		})
 	}
 }

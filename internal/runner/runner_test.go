@@ -93,7 +93,7 @@ func worker(d *fake) *Runner {
 }
 
 // allowed makes a grant for a call that is allowed.
-func allowed(t *testing.T, capability call.Capability, args string, change ...func(*contract.Contract)) (*grant.Grant, policy.Decision) {
+func allowed(t testing.TB, capability call.Capability, args string, change ...func(*contract.Contract)) (*grant.Grant, policy.Decision) {
 	t.Helper()
 	a, err := call.ParseArgs([]byte(args))
 	if err != nil {

@@ -32,7 +32,7 @@ type Driver struct {
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
-	d := &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroup.Detect)}
+	d := &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroups)}
 	d.filter = sync.OnceValues(d.compile)
 	return d
 }
@@ -45,6 +45,15 @@ func (d *Driver) compile() (seccomp.Program, error) {
 		return nil, err
 	}
 	return seccomp.Compile(seccomp.Host(), seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs()})
+}
+
+// cgroups finds out what may be used of the machine's, and removes what ended waldos left behind.
+func cgroups() (*cgroup.Host, error) {
+	host, err := cgroup.Detect()
+	if err == nil {
+		_, _ = host.Sweep() // what cannot be removed now is tried again by the next waldo
+	}
+	return host, err
 }
 
 // Name returns "namespace".
@@ -181,7 +190,11 @@ func (b *box) launch(machine *os.File, files []*os.File, s *setup) error {
 		return err
 	}
 	s.build()
-	err = first.send(s.link(programBase))
+	program := s.link(programBase)
+	if len(program) > programMax {
+		return errors.Join(fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(program), programMax), first.close())
+	}
+	err = first.send(program)
 	l := b.profile.Limits
 	var gerr error
 	b.group, gerr = b.host.New(groupID(), cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU})

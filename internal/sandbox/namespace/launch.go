@@ -235,8 +235,11 @@ func (s *stage) close() error {
 
 // index returns the step that a record of failure is about.
 func (l *list) index(r record, base uint64) (int, bool) {
-	i := int(r.a-base) / stepSize
-	return i, r.kind == recFailed && r.a >= base && i < len(l.steps)
+	i := (r.a - base) / stepSize
+	if r.kind != recFailed || r.a < base || i >= uint64(len(l.steps)) {
+		return 0, false
+	}
+	return int(i), true
 }
 
 // failure says in words what a record of failure says.

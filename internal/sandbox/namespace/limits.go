@@ -46,6 +46,12 @@ func rlimits(l sandbox.Limits, host *cgroup.Host) []rlimit {
 	if !host.Memory() {
 		out = append(out, same("data", unix.RLIMIT_DATA, l.Memory))
 	}
+	for i := range out {
+		var have unix.Rlimit // waldo's own; nobody may have more
+		if unix.Getrlimit(out[i].resource, &have) == nil {
+			out[i].soft, out[i].hard = min(out[i].soft, have.Max), min(out[i].hard, have.Max)
+		}
+	}
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,14 +56,30 @@ type run struct {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if len(c.Argv) == 0 {
-		return facts.Facts{}, fmt.Errorf("namespace: no command to run")
+	if err := refuseCommand(c); err != nil {
+		return facts.Facts{}, err
 	}
 	if b.stage == nil {
 		return facts.Facts{}, errGone
 	}
 	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage(), state: b.look()}
 	return r.run(ctx)
+}
+
+// refuseCommand says what the kernel could not be told as it stands.
+func refuseCommand(c sandbox.Command) error {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return fmt.Errorf("namespace: no command to run")
+	}
+	if c.Dir != "" && !strings.HasPrefix(c.Dir, "/") {
+		return fmt.Errorf("namespace: the working folder %q is not absolute", c.Dir)
+	}
+	for _, s := range slices.Concat(c.Argv, c.Env, []string{c.Dir}) {
+		if strings.ContainsRune(s, 0) {
+			return fmt.Errorf("namespace: %.40q: arguments, environment and folders hold no NUL", s)
+		}
+	}
+	return nil
 }
 
 func (r *run) run(ctx context.Context) (facts.Facts, error) {
@@ -129,6 +146,9 @@ func (r *run) begin() (finish func(), err error) {
 
 // sendJob hands over the descriptors, then the program.
 func (s *stage) sendJob(fds []int, program []byte) error {
+	if len(program) > jobMax {
+		return fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), jobMax)
+	}
 	conn, err := s.ctl.SyscallConn()
 	if err != nil {
 		return err

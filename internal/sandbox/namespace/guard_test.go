@@ -1,0 +1,268 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+var env = []string{"PATH=/usr/bin:/bin"}
+
+func start(t *testing.T, p sandbox.Profile) sandbox.Box {
+	t.Helper()
+	b, err := namespace.New(namespace.Options{}).Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func run(t *testing.T, b sandbox.Box, argv ...string) facts.Facts {
+	t.Helper()
+	f, err := b.Run(context.Background(), sandbox.Command{Argv: argv, Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// find returns the status file of the process whose command line holds the mark.
+func find(mark string) (pid, status string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range all {
+		b, _ := os.ReadFile(f)
+		if strings.HasPrefix(string(b), "sleep\x00") && strings.Contains(string(b), mark) {
+			dir := filepath.Dir(f)
+			s, _ := os.ReadFile(dir + "/status")
+			return filepath.Base(dir), string(s)
+		}
+	}
+	return "", ""
+}
+
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if cond() {
+			return
+		}
+	}
+	t.Errorf("%s: not within ten seconds", what)
+}
+
+func field(status, name string) []string {
+	for line := range strings.Lines(status) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.Fields(rest)
+		}
+	}
+	return nil
+}
+
+// TestHostUser: outside, a box belongs to a user of its own. As root's it would be bound by no
+// limit of processes, and root's files would be its.
+func TestHostUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("not root: a box belongs to the user who starts it")
+		return
+	}
+	groups, err := syscall.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setgroups([]int{7}); err != nil { // the launcher's; the box must not have it
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Setgroups(groups) }()
+	seen := map[string]bool{}
+	for i := range 3 {
+		mark := fmt.Sprintf("%d.%d", 1000+i, os.Getpid())
+		b := start(t, sandboxtest.Profile())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sleep", mark}, Env: env})
+		}()
+		var status string
+		await(t, "the command", func() bool { _, status = find(mark); return status != "" })
+		uid, gid := field(status, "Uid"), field(status, "Gid")
+		if len(uid) != 4 || uid[0] != uid[1] || uid[0] != uid[2] || uid[0] != uid[3] || len(uid[0]) != 10 || seen[uid[0]] {
+			t.Errorf("host user %q: want one of its own from 0x70000000 on", uid)
+		}
+		if len(gid) != 4 || len(gid[0]) != 10 || len(field(status, "Groups")) != 0 {
+			t.Errorf("host group %q, groups %q", gid, field(status, "Groups"))
+		}
+		seen[uid[0]] = true
+		b.Close()
+		<-done
+		if pid, _ := find(mark); pid != "" {
+			t.Errorf("process %s outlived its box", pid)
+		}
+	}
+}
+
+// TestDiesWithWaldo: a waldo that is killed leaves no process of its boxes.
+func TestDiesWithWaldo(t *testing.T) {
+	const key = "WALDO_TEST_MARK"
+	if mark := os.Getenv(key); mark != "" {
+		b := start(t, sandboxtest.Profile())
+		go func() { // on whatever thread: that one may end before waldo does
+			_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", "setsid sleep " + mark + " & sleep " + mark}, Env: env})
+		}()
+		time.Sleep(time.Minute)
+		return
+	}
+	mark := fmt.Sprintf("777.%d", os.Getpid())
+	c := exec.Command("/proc/self/exe", "-test.run", "^TestDiesWithWaldo$")
+	c.Env = append(os.Environ(), key+"="+mark)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the command (control)", func() bool { pid, _ := find(mark); return pid != "" })
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	await(t, "the end of the command", func() bool { pid, _ := find(mark); return pid == "" })
+}
+
+// TestMounts: the box's own list of mounts is empty; it would name the host's disks and folders.
+func TestMounts(t *testing.T) {
+	control, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || len(control) == 0 {
+		t.Fatalf("control: %v, %d bytes", err, len(control))
+	}
+	b := start(t, sandboxtest.Profile())
+	f := run(t, b, "sh", "-c", "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats; ls -d /proc/self/mountinfo; ls /proc | grep -v '^[0-9]'")
+	if want := "/proc/self/mountinfo\nself\nthread-self\n"; f.Stdout != want {
+		t.Errorf("got %q, want %q", f.Stdout, want)
+	}
+}
+
+// TestLandlock: a domain holds every process of the box. The kernel stacks at most 16, so one
+// that is already held can add 15.
+func TestLandlock(t *testing.T) {
+	const code = `
+import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+n = 0
+attr = ctypes.create_string_buffer(struct.pack("QQQ", 0, 0, 3))
+while n < 20:
+    fd = libc.syscall(444, attr, 24, 0)
+    if fd < 0: print("no landlock"); break
+    if libc.syscall(446, fd, 0) != 0: break
+    os.close(fd)
+    n += 1
+print(n)`
+	control, err := exec.Command("python3", "-c", "import ctypes; ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)\n"+code).Output()
+	if err != nil || string(control) != "16\n" {
+		t.Logf("this kernel has no Landlock of ABI 6: %q %v", control, err)
+		return
+	}
+	if f := run(t, start(t, sandboxtest.Profile()), "python3", "-c", code); f.Stdout != "15\n" {
+		t.Errorf("%s%s more domains: want 15", f.Stdout, f.Stderr)
+	}
+}
+
+// TestCommandsRefused: what the kernel could not be told as it stands is an error of waldo's.
+func TestCommandsRefused(t *testing.T) {
+	b := start(t, sandboxtest.Profile())
+	for _, r := range []struct {
+		why string
+		c   sandbox.Command
+	}{
+		{"no command", sandbox.Command{}},
+		{"an empty command", sandbox.Command{Argv: []string{""}}},
+		{"a NUL would cut the argument short", sandbox.Command{Argv: []string{"true", "a\x00b"}}},
+		{"a NUL in the environment", sandbox.Command{Argv: []string{"true"}, Env: []string{"A=\x00"}}},
+		{"a NUL in the folder", sandbox.Command{Argv: []string{"true"}, Dir: "/tmp\x00"}},
+		{"a relative folder", sandbox.Command{Argv: []string{"true"}, Dir: "tmp"}},
+	} {
+		if f, err := b.Run(context.Background(), r.c); err == nil {
+			t.Errorf("%s: ran: %+v", r.why, f)
+		}
+	}
+	if f := run(t, b, "sh", "-c", "exit 5"); *f.ExitCode != 5 { // the box is none the worse
+		t.Errorf("exit %d", *f.ExitCode)
+	}
+	long := strings.Repeat("x", 100<<10)
+	if f := run(t, b, "sh", "-c", "echo ${#1}", "sh", long); f.Stdout != fmt.Sprintln(len(long)) {
+		t.Errorf("a long argument: %q %q", f.Stdout, f.Stderr)
+	}
+	var many []string
+	for range 40 {
+		many = append(many, long)
+	}
+	if f := run(t, b, append([]string{"true"}, many...)...); *f.ExitCode != 126 || !strings.Contains(f.Stderr, "argument list too long") {
+		t.Errorf("too long a list: %v %q", *f.ExitCode, f.Stderr)
+	}
+	if _, err := b.Run(context.Background(), sandbox.Command{Argv: append(many, many...)}); err == nil {
+		t.Error("more than fits into the machine ran")
+	}
+}
+
+// TestManyAtOnce: boxes do not hold each other up or mix up what they report.
+func TestManyAtOnce(t *testing.T) {
+	d := namespace.New(namespace.Options{})
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			b, err := d.Start(context.Background(), sandboxtest.Profile())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer b.Close()
+			for j := range 3 {
+				f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", fmt.Sprintf("echo %d-%d; exit %d", i, j, i+j)}, Env: env})
+				if err != nil || f.Stdout != fmt.Sprintf("%d-%d\n", i, j) || *f.ExitCode != i+j {
+					t.Errorf("%d-%d: %v %q", i, j, err, f.Stdout)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestCgroupsRemoved: no box leaves a cgroup, and an ended waldo's are swept by the next.
+func TestCgroupsRemoved(t *testing.T) {
+	mine := func() (n int) {
+		for _, pattern := range []string{"/sys/fs/cgroup/waldo-*", "/sys/fs/cgroup/*/waldo-*", "/sys/fs/cgroup/*/*/waldo-*"} {
+			all, _ := filepath.Glob(pattern)
+			for _, g := range all {
+				if strings.Contains(g, fmt.Sprintf("-%d-", os.Getpid())) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	d := namespace.New(namespace.Options{})
+	b, err := d.Start(context.Background(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mine() == 0 {
+		t.Log("this user has no cgroups")
+	}
+	run(t, b, "sh", "-c", "sleep 60 &")
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := mine(); n != 0 {
+		t.Errorf("%d cgroups left", n)
+	}
+}

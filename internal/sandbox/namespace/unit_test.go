@@ -1,0 +1,157 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestImage: the executable is one that the kernel takes, and no page of it is both writable and
+// executable.
+func TestImage(t *testing.T) {
+	f, err := elf.NewFile(bytes.NewReader(image()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Entry != codeBase+0x1000 || f.Type != elf.ET_EXEC || len(f.Progs) != 3 {
+		t.Errorf("entry %#x type %v programs %d", f.Entry, f.Type, len(f.Progs))
+	}
+	for _, p := range f.Progs {
+		if p.Flags&elf.PF_W != 0 && p.Flags&elf.PF_X != 0 {
+			t.Errorf("segment at %#x is writable and executable", p.Vaddr)
+		}
+		if p.Type == elf.PT_LOAD && p.Off%p.Align != p.Vaddr%p.Align {
+			t.Errorf("segment at %#x is not congruent to its offset %#x", p.Vaddr, p.Off)
+		}
+	}
+	if n := len(code()); n < 50 || n > 300 {
+		t.Errorf("the machine has %d bytes", n)
+	}
+}
+
+// word reads 8 bytes of a linked list at an address.
+func wordAt(b []byte, base, addr uint64) uint64 { return binary.LittleEndian.Uint64(b[addr-base:]) }
+
+func TestLink(t *testing.T) {
+	var l list
+	first := l.call("first", 1, "text", 7)
+	l.hint("what to do")
+	second := l.call("second", 2, 0)
+	l.result(first, second, 0)
+	l.steps[second].equal, l.steps[second].same = l.structure(num(5)), to(first)
+	l.call("may fail", 3)
+	l.optional()
+	const base = 0x1000
+	b := l.link(base)
+	if got := wordAt(b, base, base+8); string(b[got-base:got-base+5]) != "text\x00" {
+		t.Errorf("the text is not at %#x", got)
+	}
+	if got := wordAt(b, base, base+56); got != base+stepSize+8 {
+		t.Errorf("the result goes to %#x", got)
+	}
+	if got := wordAt(b, base, base+stepSize+72); got != base {
+		t.Errorf("same goes to %#x", got)
+	}
+	if got := wordAt(b, base, base+80); got != base+stepSize {
+		t.Errorf("next goes to %#x", got)
+	}
+	if got := wordAt(b, base, base+88); got != dieAddr {
+		t.Errorf("fail goes to %#x", got)
+	}
+	if next, fail := wordAt(b, base, base+2*stepSize+80), wordAt(b, base, base+2*stepSize+88); next != base+4*stepSize || fail != base+3*stepSize {
+		t.Errorf("the optional step goes to %#x and %#x", next, fail)
+	}
+	err := l.failure(record{kind: recFailed, a: base, b: uint64(unix.EPERM)}, base)
+	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "first") || !strings.Contains(err.Error(), "; what to do") {
+		t.Errorf("the failure says %q", err)
+	}
+	if err := l.failure(record{kind: recFailed, a: 5, b: 1}, base); !strings.Contains(err.Error(), "0x5") {
+		t.Errorf("a failure from nowhere says %q", err)
+	}
+}
+
+// FuzzRecord: whatever comes from a box, a record names a step of the list or none.
+func FuzzRecord(f *testing.F) {
+	f.Add(make([]byte, recordSize))
+	f.Add([]byte{1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parseRecord(b)
+		if (err == nil) != (len(b) == recordSize) {
+			t.Fatalf("%d bytes: %v", len(b), err)
+		}
+		var l list
+		l.call("only", 1)
+		if i, ok := l.index(r, programBase); ok && (i != 0 || r.kind != recFailed) {
+			t.Errorf("step %d of 1", i)
+		}
+		if l.failure(r, programBase) == nil {
+			t.Error("a failure is no error")
+		}
+	})
+}
+
+// FuzzParseStat: a program chooses its name, which must not pass for times.
+func FuzzParseStat(f *testing.F) {
+	f.Add("1 (a) b) S 1 1 1 0 -1 4194560 1 1 1 1 ", uint32(3), uint32(4))
+	f.Add("1 (sh) 9 9 9) S 1 1 1 0 -1 4194560 1 1 1 1 ", uint32(0), uint32(1))
+	f.Fuzz(func(t *testing.T, name string, ticks, threads uint32) {
+		line := fmt.Sprintf("1 (%s) S 1 1 1 0 -1 4194560 1 1 1 1 %d 0 0 0 20 0 %d 0 5\n", strings.ReplaceAll(name, "\n", ""), ticks, threads)
+		s, err := parseStat(line)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if s.pids != int64(threads) || s.cpu.Milliseconds() != int64(ticks)*10 {
+			t.Errorf("%q: %+v", line, s)
+		}
+		_, _ = parseStat(name)
+	})
+}
+
+// FuzzPick: a user that is picked is one of the map's, and never root.
+func FuzzPick(f *testing.F) {
+	f.Add("         0          0 4294967295\n", uint32(5))
+	f.Add("0 1000 1\n1 100000 65536\n", uint32(1<<27-1))
+	f.Add("0 0 1\n", uint32(0))
+	f.Add("x\n", uint32(0))
+	f.Add("0 0 -5\n", uint32(0))
+	f.Fuzz(func(t *testing.T, idMap string, n uint32) {
+		id, err := pick(idMap, int(n&uidBits))
+		if err != nil {
+			return
+		}
+		if id <= 0 {
+			t.Fatalf("picked %d", id)
+		}
+		for line := range strings.Lines(idMap) {
+			var inside, outside, count int64
+			if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && inside <= int64(id) && int64(id)-inside < count {
+				return
+			}
+		}
+		t.Errorf("picked %d, which %q does not map", id, idMap)
+	})
+}
+
+func TestWorse(t *testing.T) {
+	for _, r := range []struct {
+		why        string
+		a, b, want error
+	}{
+		{"the first is taken", nil, unix.ENOENT, unix.ENOENT},
+		{"that it may not be executed says more than that it is not there", unix.EACCES, unix.ENOENT, unix.EACCES},
+		{"and does so later", unix.ENOENT, unix.EACCES, unix.EACCES},
+		{"a folder in PATH that is a file says nothing", unix.ENOTDIR, unix.ENOEXEC, unix.ENOEXEC},
+	} {
+		if got := worse(r.a, r.b); got != r.want {
+			t.Errorf("%s: %v", r.why, got)
+		}
+	}
+}

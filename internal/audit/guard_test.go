@@ -86,8 +86,12 @@ func TestDamageInAFullSegment(t *testing.T) {
 	b := build(t, 50, []int{25}, clock())
 	mutations["restore_checkpoint_at"](b, []any{"", float64(10)})
 	b.sub(20, `"deny"`, `"allow"`)
+	before := stored(b)
 	if _, err := Open(ctx, b.dir, Options{Heads: b.m}); !errors.Is(err, ErrTampered) {
 		t.Fatalf("got %v", err)
+	}
+	if stored(b) != before {
+		t.Error("the evidence was changed")
 	}
 }
 

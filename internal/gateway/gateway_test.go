@@ -17,8 +17,12 @@ import (
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
 	"waldo/internal/contract"
+	"waldo/internal/demo/helpdesk"
 	"waldo/internal/facts"
+	"waldo/internal/grant"
 	"waldo/internal/id"
+	"waldo/internal/policy"
+	"waldo/internal/upstream"
 	"waldo/internal/wire"
 )
 
@@ -425,6 +429,60 @@ func TestPagesOfTheList(t *testing.T) {
 	if len(seen) != 1201 || pages != 3 {
 		t.Errorf("%d tools on %d pages", len(seen), pages)
 	}
+}
+
+// From the client of the official SDK, through the door and the list, with a grant, to the example
+// server and back.
+func TestThroughToAServer(t *testing.T) {
+	m := upstream.New(map[string]contract.Server{"helpdesk": {}}, upstream.Options{Launcher: inside{}})
+	defer m.Close()
+	o := options(t, newDesk(t))
+	o.Catalogue = catalogue.New(catalogue.Options{Visible: func(call.Capability) bool { return true }, Clean: func(s string) string { return s },
+		Sources: map[string]catalogue.Source{"helpdesk": func(ctx context.Context) ([]call.Tool, error) { return m.Tools(ctx, "helpdesk") }}})
+	defer o.Catalogue.Close()
+	o.Call = func(ctx context.Context, c call.Call) (call.Result, error) {
+		d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow, Call: c, Contract: contract.Contract{Mode: contract.Read, Timeout: 5 * time.Second}}
+		g, why := grant.Issue(d, nil, c.Args)
+		if why != nil {
+			return call.Result{}, errors.New(why.Code)
+		}
+		out, err := m.Execute(ctx, g)
+		return call.Result{CallID: c.ID, DecisionID: d.ID, Status: out.Facts.Status, Content: out.Content, Structured: out.Structured, IsError: out.IsError, Facts: out.Facts}, err
+	}
+	for _, revision := range allRevisions {
+		s := client(t, o, revision, nil)
+		list, err := s.ListTools(context.Background(), nil)
+		if err != nil || len(list.Tools) != 8 {
+			t.Fatalf("%d tools: %v", len(list.Tools), err)
+		}
+		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "helpdesk__list_customers", Arguments: map[string]any{"limit": 500}})
+		if err != nil || r.IsError {
+			t.Fatalf("%v %s", err, say(r))
+		}
+		page, _ := r.StructuredContent.(map[string]any)
+		if customers, _ := page["customers"].([]any); len(customers) != 500 || page["total"] != 5000.0 {
+			t.Errorf("%d customers of %v", len(customers), page["total"])
+		}
+		if r, err = s.CallTool(context.Background(), &mcp.CallToolParams{Name: "helpdesk__list_customers", Arguments: map[string]any{"limit": 501}}); err != nil || !r.IsError || !strings.Contains(say(r), "/limit: is too large") {
+			t.Errorf("a page too long: %v %s", err, say(r))
+		}
+		_ = s.Close()
+	}
+}
+
+// inside runs the example server in this process.
+type inside struct{}
+
+func (inside) Launch(context.Context, contract.Server) (upstream.Process, error) {
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	gone := make(chan struct{})
+	go func() {
+		_ = helpdesk.Serve(inR, outW)
+		_ = outW.Close()
+		close(gone)
+	}()
+	return upstream.Process{Stdin: inW, Stdout: outR, Wait: func() error { <-gone; return nil }, Kill: func() { _, _ = inR.Close(), outR.Close() }}, nil
 }
 
 func BenchmarkCall(b *testing.B) {

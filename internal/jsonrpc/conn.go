@@ -53,7 +53,8 @@ type Conn struct {
 	next     int64
 	pending  map[string]*pending           // our requests, by id
 	inFlight map[string]context.CancelFunc // their requests, by id
-	bytes    int                           // of their requests in flight
+	held     int                           // their requests whose answer is not on its way yet
+	bytes    int                           // of those
 	reads    int64                         // messages read
 	working  sync.WaitGroup
 }
@@ -195,9 +196,9 @@ func (c *Conn) request(ctx context.Context, m Message) {
 	key := string(m.ID.Canonical())
 	c.mu.Lock()
 	_, twice := c.inFlight[key]
-	busy := len(c.inFlight) >= c.o.MaxInFlight || c.bytes > 0 && c.bytes+m.Size > c.o.MaxBytes
+	busy := c.held >= c.o.MaxInFlight || c.bytes > 0 && c.bytes+m.Size > c.o.MaxBytes
 	if !twice && !busy {
-		c.inFlight[key], c.bytes = cancel, c.bytes+m.Size
+		c.inFlight[key], c.held, c.bytes = cancel, c.held+1, c.bytes+m.Size
 		c.working.Add(1)
 	}
 	c.mu.Unlock()
@@ -220,14 +221,18 @@ func (c *Conn) request(ctx context.Context, m Message) {
 func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string, m Message) {
 	defer c.working.Done()
 	defer cancel()
+	defer func() { // only now, so that answers nobody reads do not pile up
+		c.mu.Lock()
+		c.held, c.bytes = c.held-1, c.bytes-m.Size
+		c.mu.Unlock()
+	}()
 	var result any
 	var err error = Errorf(CodeNoMethod, "no such method")
 	if c.o.Request != nil {
 		result, err = c.o.Request(ctx, m)
 	}
 	c.mu.Lock()
-	delete(c.inFlight, key)
-	c.bytes -= m.Size
+	delete(c.inFlight, key) // the id is free again as soon as the other side can see the answer
 	c.mu.Unlock()
 	if ctx.Err() != nil {
 		return

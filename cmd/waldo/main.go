@@ -102,12 +102,13 @@ type global struct {
 func newRoot() *cobra.Command {
 	g := &global{}
 	root := &cobra.Command{
-		Use:           "waldo",
-		Short:         "The sealed box between an AI agent and the outside world",
-		Long:          "waldo runs agent-written code in a sealed box, decides every tool call by contract,\nasks a human where the contract says so, and writes a log that a stranger can verify.",
-		Example:       "  waldo demo                       the whole thing in ten seconds\n  waldo run -c 'print(6*7)'        Python in a fresh sandbox\n  waldo serve --stdio              the gateway for an agent host",
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:                        "waldo",
+		Short:                      "The sealed box between an AI agent and the outside world",
+		Long:                       "waldo runs agent-written code in a sealed box, decides every tool call by contract,\nasks a human where the contract says so, and writes a log that a stranger can verify.",
+		Example:                    "  waldo demo                       the whole thing in ten seconds\n  waldo run -c 'print(6*7)'        Python in a fresh sandbox\n  waldo serve --stdio              the gateway for an agent host",
+		SuggestionsMinimumDistance: 2,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
 	}
 	root.PersistentFlags().StringVar(&g.config, "config", "", "configuration `FILE` (default: $WALDO_CONFIG, ./waldo.yaml once trusted, ~/.config/waldo/waldo.yaml)")
 	root.PersistentFlags().StringVar(&g.state, "state", "", "state `DIR` (default: $WALDO_STATE, $XDG_STATE_HOME/waldo)")

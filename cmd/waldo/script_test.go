@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -17,7 +20,8 @@ func TestMain(m *testing.M) {
 // TestScripts tests the command line as it is typed: one story a file, its files beneath it.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir:  "testdata/script",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 		Setup: func(e *testscript.Env) error {
 			state := filepath.Join(e.WorkDir, ".state")
 			e.Setenv("WALDO_STATE", state)
@@ -27,4 +31,17 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// exits runs a command that must end with the exit code named first: exits 3 waldo explain x.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	if err != nil || neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND [ARG..]")
+	}
+	err = ts.Exec(args[1], args[2:]...)
+	var e *exec.ExitError
+	if !errors.As(err, &e) || e.ExitCode() != want {
+		ts.Fatalf("wanted exit code %d, got: %v", want, err)
+	}
 }

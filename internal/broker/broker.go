@@ -84,7 +84,9 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	g, why := grant.Issue(d, answer, restored)
 	if why != nil {
-		d.Reasons = slices.Insert(d.Reasons, 0, *why) // what decided it comes first
+		if d.Effect != policy.Deny { // a denial has its reasons already
+			d.Reasons = slices.Insert(d.Reasons, 0, *why)
+		}
 		return b.refuse(ctx, d, "", nil)
 	}
 	out, err := b.execute(ctx, d, g)

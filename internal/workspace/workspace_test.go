@@ -115,8 +115,8 @@ func TestNothingIsWrittenOrReadThroughALink(t *testing.T) {
 		if b, _ := os.ReadFile(canary); string(b) != "untouched" {
 			t.Errorf("%s: the canary is %q", name, b)
 		}
-		if strings.Contains(name, "/") && werr == nil {
-			t.Errorf("%s: written", name)
+		if below := !strings.Contains(name, "/"); below != (werr == nil) {
+			t.Errorf("%s: %v", name, werr) // a link is replaced by a file; a folder that is a link is not entered
 		}
 		for _, at := range []string{filepath.Join(filepath.Dir(canary), "new"), filepath.Join(w.dir, "new"), filepath.Join(w.dir, "canary")} {
 			if _, err := os.Lstat(at); err == nil {

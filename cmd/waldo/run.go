@@ -346,12 +346,10 @@ func outcome(r call.Result) error {
 	return &exit{code: exitFailed, text: "the run failed: " + strings.Join(append(f.Warnings, reasons(r.Why)), "; ")}
 }
 
-// deniedCode tells a human's no from a contract's.
+// deniedCode tells a human's no from a contract's, by the reason that decided it: the first.
 func deniedCode(why []call.Reason) int {
-	for _, r := range why {
-		if strings.HasPrefix(r.Code, "approval.") && r.Code != "approval.always" && r.Code != "approval.condition" {
-			return exitWaiting
-		}
+	if len(why) > 0 && strings.HasPrefix(why[0].Code, "approval.") {
+		return exitWaiting
 	}
 	return exitDenied
 }

@@ -199,7 +199,7 @@ func FuzzStream(f *testing.F) {
 		if strings.Contains(out.String(), value) {
 			t.Errorf("%q is shown", value)
 		}
-		if plainText := strings.Repeat("nothing here\n", int(pad)%500); plainText != "" && !strings.Contains(plainText, value) {
+		if plainText := strings.Repeat("nichts für 日本\n", int(pad)%500); plainText != "" && !strings.Contains(plainText, value) {
 			var same bytes.Buffer
 			q := New(contract.Redaction{Model: []string{}}, nil, nil).Stream(&same)
 			for b := []byte(plainText); len(b) > 0; {

@@ -3,7 +3,6 @@ package redact
 import (
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"waldo/internal/contract"
 )
@@ -60,9 +59,6 @@ func (s *Stream) safe(cut int) int {
 				cut, moved = e.start, true
 			}
 		}
-	}
-	for cut > 0 && cut < len(s.buf) && !utf8.RuneStart(s.buf[cut]) {
-		cut--
 	}
 	return cut
 }

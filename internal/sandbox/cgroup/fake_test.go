@@ -192,6 +192,9 @@ func TestVersion1CPUMountedTwice(t *testing.T) {
 	if got := read(g.v1[memory], "memory.memsw.limit_in_bytes"); got != "4096" {
 		t.Errorf("with swap %q", got)
 	}
+	if err := g.Kill(); err != nil || read(g.v1[pids], "pids.max") != "0" {
+		t.Errorf("kill without cgroup.kill: %v, pids.max %q: forks outrun it", err, read(g.v1[pids], "pids.max"))
+	}
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}

@@ -177,8 +177,10 @@ func (l *Log) setAside(seg file, at place, size int64) (Recovery, error) {
 // settle makes what was found durable, moves the heads to it and records what was recovered. A
 // log that another process is writing is always a little past its head; that is not recorded.
 func (l *Log) settle(ctx context.Context, heads []store.Head) error {
-	if err := l.file.Sync(); err != nil {
-		return fmt.Errorf("audit: %w", err)
+	if l.at.seq > newest(heads) { // up to the newest head it is synced: that is what a head says
+		if err := l.file.Sync(); err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
 	}
 	if len(heads) > 0 {
 		l.recovery.Past = l.at.seq - heads[len(heads)-1].Seq

@@ -97,7 +97,7 @@ func outside(t *testing.T) (w *Workspace, canary string) {
 	if err := os.WriteFile(canary, []byte("untouched"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, target := range map[string]string{"file": canary, "dir": filepath.Dir(canary), "up": ".."} {
+	for name, target := range map[string]string{"file": canary, "dir": filepath.Dir(canary), "up": "..", "in": "hard"} {
 		if err := os.Symlink(target, filepath.Join(w.Path(Output), name)); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestNothingIsWrittenOrReadThroughALink(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"file", "dir/canary", "up/output/x"} {
+	for _, name := range []string{"file", "in", "dir/canary", "up/output/x"} {
 		w, _ := outside(t)
 		if f, err := w.Get(Output, name); err == nil {
 			_ = f.Close()

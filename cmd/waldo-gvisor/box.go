@@ -23,6 +23,7 @@ type box struct {
 
 	mu      sync.Mutex
 	current *run
+	next    *guest // a kernel that waits for its command; nil: none
 }
 
 // serve makes the box that waldo asks for and runs what it is told, until waldo is gone.
@@ -67,6 +68,8 @@ func (b *box) serve() error {
 			return err
 		}
 		switch {
+		case ask.Boot != nil:
+			b.boot()
 		case ask.Run != nil:
 			b.start(*ask.Run, files)
 		case ask.Kill != nil:
@@ -79,11 +82,12 @@ func (b *box) serve() error {
 
 // start runs one command beside the loop that hears waldo, so that a kill can be heard.
 func (b *box) start(ask job.Run, files []*os.File) {
-	r := &run{box: b.made, ask: ask, files: files, conn: b.conn}
+	b.boot()
 	b.mu.Lock()
+	r := &run{guest: b.next, limits: b.made.Limits, ask: ask, files: files, conn: b.conn}
 	busy := b.current != nil
 	if !busy {
-		b.current = r
+		b.current, b.next = r, nil
 	}
 	b.mu.Unlock()
 	if busy {
@@ -105,11 +109,20 @@ func (b *box) start(ask job.Run, files []*os.File) {
 	}()
 }
 
+// boot starts a kernel in the background unless one waits already.
+func (b *box) boot() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next == nil {
+		b.next = boot(b.made)
+	}
+}
+
 func (b *box) kill() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.current != nil {
-		b.current.kill()
+		b.current.guest.kill()
 	}
 }
 

@@ -17,15 +17,11 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// latest are the notes of the run that was started last.
+// latest are the notes that gVisor asked for and no guest has taken yet.
 var latest atomic.Pointer[notes]
 
 func main() {
-	register(func(n *notes) {
-		if old := latest.Swap(n); old != nil {
-			old.unmap()
-		}
-	})
+	register(func(n *notes) { latest.Store(n) })
 	if os.Args[0] == job.Name {
 		os.Exit(serve())
 	}

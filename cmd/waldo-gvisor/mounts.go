@@ -22,6 +22,10 @@ func makeRoot(b job.Box) ([]*os.File, error) {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return nil, fmt.Errorf("mounting /proc of our own: %w", err)
 	}
+	// gVisor would tell its guest the name of this machine's hardware.
+	if err := unix.Mount("waldo", "/sys", "tmpfs", unix.MS_RDONLY, "size=0,nr_inodes=1"); err != nil {
+		return nil, fmt.Errorf("covering /sys: %w", err)
+	}
 	sources, err := openSources(b.Tree)
 	if err != nil {
 		return nil, err

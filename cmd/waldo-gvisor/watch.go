@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/runsc/container"
 
 	"waldo/internal/sandbox/gvisor/job"
 )
@@ -24,7 +23,7 @@ const interval = 10 * time.Millisecond
 // watcher looks at what a running command uses, and ends it at a limit. It sees every process of
 // the box, because this process is PID 1 of its namespace.
 type watcher struct {
-	ask    job.Run
+	limits job.Limits
 	kill   func()
 	before time.Duration // of processor time, when the command started
 	memory *os.File      // gVisor's memory: all that the guest holds
@@ -35,8 +34,8 @@ type watcher struct {
 	end  job.End
 }
 
-func watch(c *container.Container, ask job.Run, kill func()) *watcher {
-	w := &watcher{ask: ask, kill: kill, before: processorTime(), memory: guestMemory(c.SandboxPid()), done: make(chan struct{})}
+func watch(g *guest, l job.Limits) *watcher {
+	w := &watcher{limits: l, kill: g.kill, before: processorTime(), memory: guestMemory(g.c.SandboxPid()), done: make(chan struct{})}
 	w.places, _ = filepath.Glob(tmpfsDir + "/*")
 	w.wg.Go(func() {
 		tick := time.NewTicker(interval)
@@ -68,9 +67,9 @@ func (w *watcher) look() bool {
 	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
 	w.end.Memory = max(w.end.Memory, w.held())
 	switch {
-	case w.end.Memory > w.ask.Memory:
+	case w.end.Memory > w.limits.Memory:
 		w.end.Over = "memory"
-	case w.end.CPU > w.ask.CPU:
+	case w.end.CPU > w.limits.CPU:
 		w.end.Over = "cpu"
 	default:
 		return true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/sandbox"
+	"waldo/internal/secret"
 	"waldo/internal/upstream"
 )
 
@@ -75,7 +77,7 @@ func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process
 	if err != nil {
 		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
 	}
-	env, err := serverEnv(s)
+	env, err := h.serverEnv(s)
 	if err != nil {
 		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
 	}
@@ -89,8 +91,9 @@ func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process
 }
 
 // serverEnv is the whole environment of an upstream: a path, what the operator wrote, and the
-// secrets that were named. A secret that is missing is told by its name.
-func serverEnv(s contract.Server) ([]string, error) {
+// secrets that were named, which are known from here on and hidden wherever they surface. A secret
+// that is missing is told by its name.
+func (h *house) serverEnv(s contract.Server) ([]string, error) {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
 	for _, k := range slices.Sorted(maps.Keys(s.Env)) {
 		env = append(env, k+"="+s.Env[k])
@@ -103,6 +106,9 @@ func serverEnv(s contract.Server) ([]string, error) {
 		v, ok := os.LookupEnv(name)
 		if !ok {
 			return nil, fmt.Errorf("secret %s is missing: %s is not in waldo's environment", k, name)
+		}
+		if err := h.redact.Known.Add(s.Secrets[k], secret.NewValue(v)); err != nil {
+			slog.Warn("a secret is short", "secret", name, "why", err)
 		}
 		env = append(env, k+"="+v)
 	}

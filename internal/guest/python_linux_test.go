@@ -65,6 +65,7 @@ func TestPython(t *testing.T) {
 func TestPythonTracebacksShowTheScriptAlone(t *testing.T) {
 	for _, row := range []struct{ why, code, want string }{
 		{"a plain error", "def f():\n  return 1/0\nf()", "Traceback (most recent call last):\n  File \"agent.py\", line 3, in <module>\n    f()\n  File \"agent.py\", line 2, in f\n    return 1/0\n           ~^~\nZeroDivisionError: division by zero"},
+		{"an error on a last line without newline", "print(nothing())", "Traceback (most recent call last):\n  File \"agent.py\", line 1, in <module>\n    print(nothing())\n          ^^^^^^^\nNameError: name 'nothing' is not defined"},
 		{"a syntax error", "x = = 1", "  File \"agent.py\", line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax"},
 		{"an error after await", "import asyncio\nasync def f():\n  raise ValueError('x')\nawait f()", "Traceback (most recent call last):\n  File \"agent.py\", line 4, in <module>\n    await f()\n  File \"agent.py\", line 3, in f\n    raise ValueError('x')\nValueError: x"},
 	} {

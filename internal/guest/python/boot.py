@@ -40,7 +40,7 @@ def _clean(shown, file):
 def _report(file, source):
     # Prints the exception being handled, with the script's own lines.
     import linecache, traceback
-    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    linecache.cache[file] = (len(source), None, [line + "\n" for line in source.splitlines()], file)
     shown = traceback.TracebackException(*sys.exc_info())
     _clean(shown, file)
     print("".join(shown.format()), end="", file=sys.stderr)

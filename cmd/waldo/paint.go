@@ -36,6 +36,7 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 			verdict = p.bad("does not work here")
 		}
 		fmt.Fprintf(w, "%s: %s\n", p.head(r.Driver), verdict)
+		told := ""
 		for _, a := range r.Abilities {
 			mark := p.good("ok  ")
 			switch {
@@ -45,7 +46,8 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 				mark = p.warn("lost")
 			}
 			fmt.Fprintf(w, "  %s %-24s %s\n", mark, a.Name, a.What)
-			if !a.OK && a.Hint != "" {
+			if !a.OK && a.Hint != "" && a.Hint != told { // once for abilities that are lost together
+				told = a.Hint
 				fmt.Fprintf(w, "       %s\n", p.dim(strings.ReplaceAll(a.Hint, "\n", "\n       ")))
 			}
 		}

@@ -646,3 +646,39 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 }
+
+// slow is a signer that lets something happen while it signs.
+type slow struct {
+	Signer
+	meanwhile func()
+}
+
+func (s slow) Sign(m []byte) ([]byte, error) {
+	s.meanwhile()
+	return s.Signer.Sign(m)
+}
+
+// TestBetween puts another caller between the look and the act.
+func TestBetween(t *testing.T) {
+	h := newHouse(t)
+	d := decide(t, `{}`)
+	approvalID := h.want(t, d, "waiting")
+	by := slow{h.ann, func() { h.say(t, approvalID, false) }}
+	if err := h.Answer(ctx, by, approvalID, true, ""); code(err) != "approval.answered" {
+		t.Fatalf("a yes went over a no: %v", err)
+	}
+	h.want(t, d, "no")
+
+	d = decide(t, `{"n":1}`)
+	approvalID = h.want(t, d, "waiting")
+	h.say(t, approvalID, true)
+	r, err := h.load(ctx, approvalID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		if won, err := h.consume(ctx, d, r); won != want || err != nil {
+			t.Fatalf("use %d of one yes: %v %v", i+1, won, err)
+		}
+	}
+}

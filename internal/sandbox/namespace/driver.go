@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/landlock"
@@ -27,24 +29,30 @@ type Driver struct {
 	options Options
 	machine func() (*os.File, error)
 	cgroups func() (*cgroup.Host, error)
-	filter  func() (seccomp.Program, error)
+	filters func() ([2]seccomp.Program, error) // without and with a listener
 }
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
 	d := &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroups)}
-	d.filter = sync.OnceValues(d.compile)
+	d.filters = sync.OnceValues(d.compile)
 	return d
 }
 
-// compile makes the filter of every box: shared memory and the choice of processors are left to
+// compile makes the filters of every box: shared memory and the choice of processors are left to
 // the command only where a cgroup bounds them.
-func (d *Driver) compile() (seccomp.Program, error) {
+func (d *Driver) compile() (out [2]seccomp.Program, err error) {
 	host, err := d.cgroups()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	return seccomp.Compile(seccomp.Host(), seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs()})
+	p := seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs()}
+	if out[0], err = seccomp.Compile(seccomp.Host(), p); err != nil {
+		return out, err
+	}
+	p.Notify = append([]string{callOfConnect}, refusedCalls...)
+	out[1], err = seccomp.Compile(seccomp.Host(), p)
+	return out, err
 }
 
 // cgroups finds out what may be used of the machine's, and removes what ended waldos left behind.
@@ -147,7 +155,7 @@ func refuseTarget(target string) error {
 
 // prepare makes the box.
 func (b *box) prepare(machine *os.File) error {
-	filter, err := b.driver.filter()
+	filter, err := b.driver.filters()
 	if err != nil {
 		return err
 	}
@@ -174,7 +182,7 @@ func (b *box) prepare(machine *os.File) error {
 	if err != nil {
 		return err
 	}
-	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter, landlock: rules.FD >= 0,
+	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter[0], noticed: filter[1], landlock: rules.FD >= 0,
 		mounts: mounts, firstTree: landlockFD + 1, free: landlockFD + len(files)}
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")
@@ -208,8 +216,27 @@ func (b *box) launch(machine *os.File, files []*os.File, s *setup) error {
 	if err := b.join(); err != nil {
 		return err
 	}
-	return b.stage.ready(&s.list, func(files []*os.File) error { return b.fill(s.writable, files) },
+	return b.stage.ready(&s.list, func(kind uint64, files []*os.File) error { return b.receive(s, kind, files) },
 		func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
+}
+
+// receive takes what the box sends while it is being prepared.
+func (b *box) receive(s *setup, kind uint64, files []*os.File) error {
+	if kind == recNotice && len(files) == 1 {
+		_ = unix.SetNonblock(int(files[0].Fd()), true) // so that it can be waited for; it cannot fail
+		fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		files[0].Close()
+		if err != nil {
+			return fmt.Errorf("namespace: the listener: %w", err)
+		}
+		b.notice = listen(os.NewFile(uintptr(fd), "seccomp"))
+		return nil
+	}
+	if err := b.fill(s.writable, files); err != nil {
+		return err
+	}
+	_, _ = b.stage.ctl.Write([]byte{1}) // a box that is gone has left its reason behind
+	return nil
 }
 
 // fill takes hold of the writable places and puts into them what they start with.

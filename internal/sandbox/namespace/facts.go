@@ -41,6 +41,7 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 		f.Usage.MemoryPeak = max(r.sampled.memory, e.usage.Maxrss<<10)
 	}
 	r.exit(&f, e)
+	r.denials(&f)
 	full := r.disk(&f)
 	f.OOMKilled = used.OOMKills > r.before.OOMKills
 	f.Limit = r.limit(&f, e, used, full)

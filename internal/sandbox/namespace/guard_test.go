@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,6 +105,17 @@ func TestHostUser(t *testing.T) {
 		if len(uid) != 4 || uid[0] != uid[1] || uid[0] != uid[2] || uid[0] != uid[3] || len(uid[0]) != 10 || seen[uid[0]] {
 			t.Errorf("host user %q: want one of its own from 0x70000000 on", uid)
 		}
+		_, ppid := find(mark)
+		one, err := os.ReadFile("/proc/" + strings.Join(field(ppid, "PPid"), "") + "/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000",
+			"NoNewPrivs": "1", "Seccomp": "2", "Uid": uid[0]} {
+			if got := field(string(one), name); len(got) == 0 || got[0] != want {
+				t.Errorf("PID 1 of the box has %s %q, want %s", name, got, want)
+			}
+		}
 		if len(gid) != 4 || len(gid[0]) != 10 || len(field(status, "Groups")) != 0 {
 			t.Errorf("host group %q, groups %q", gid, field(status, "Groups"))
 		}
@@ -152,6 +164,56 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// TestNamespaces: a box shares no namespace with the host.
+func TestNamespaces(t *testing.T) {
+	b := start(t, sandboxtest.Profile())
+	for _, kind := range []string{"user", "pid", "mnt", "net", "ipc", "uts", "cgroup"} {
+		outside, err := os.Readlink("/proc/self/ns/" + kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := run(t, b, "readlink", "/proc/self/ns/"+kind)
+		if inside := strings.TrimSpace(f.Stdout); !strings.HasPrefix(inside, kind+":[") || inside == outside {
+			t.Errorf("%s namespace: %q inside, %q outside", kind, inside, outside)
+		}
+	}
+}
+
+// TestDenials: what a command tried and was refused is in the facts, and nothing else is.
+func TestDenials(t *testing.T) {
+	const code = `
+import ctypes, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(family, *address):
+    try: socket.socket(family).connect(address)
+    except OSError as e: print(e.errno)
+attempt(socket.AF_INET, "192.0.2.1", 443)
+attempt(socket.AF_INET, "127.0.0.1", 9)
+attempt(socket.AF_INET6, "2001:db8::1", 80)
+for i in range(3): attempt(socket.AF_INET, "192.0.2.1", 443)
+print(libc.unshare(0), ctypes.get_errno())`
+	b := start(t, sandboxtest.Profile())
+	f := run(t, b, "python3", "-c", code)
+	if want := "101\n111\n101\n101\n101\n101\n-1 1\n"; f.Stdout != want { // ENETUNREACH, ECONNREFUSED, EPERM
+		t.Errorf("got %q, want %q %s", f.Stdout, want, f.Stderr)
+	}
+	want := []facts.Denial{{Kind: "network", What: "192.0.2.1:443", Errno: "ENETUNREACH"},
+		{Kind: "network", What: "[2001:db8::1]:80", Errno: "ENETUNREACH"}, {Kind: "syscall", What: "unshare", Errno: "EPERM"}}
+	if !slices.Equal(f.Denials, want) || !slices.Equal(f.Seen, []string{"network", "syscall"}) {
+		t.Errorf("denials %v (seen %v), want %v", f.Denials, f.Seen, want)
+	}
+	if !slices.Equal(f.Network.Denied, []string{"192.0.2.1:443", "[2001:db8::1]:80"}) {
+		t.Errorf("network denied %q", f.Network.Denied)
+	}
+	if f := run(t, b, "true"); len(f.Denials) != 0 {
+		t.Errorf("the next command is told of %v", f.Denials)
+	}
+	flood := "import socket\nfor i in range(300):\n  try: socket.socket().connect(('192.0.2.%d' % (i % 250), 80 + i))\n  except OSError: pass"
+	if f := run(t, b, "python3", "-c", flood); len(f.Denials) != 100 || len(f.Warnings) == 0 {
+		t.Errorf("%d denials, warnings %q", len(f.Denials), f.Warnings)
+	}
+}
+
 // TestLandlock: a domain holds every process of the box. The kernel stacks at most 16, so one
 // that is already held can add 15.
 func TestLandlock(t *testing.T) {
@@ -197,6 +259,13 @@ func TestCommandsRefused(t *testing.T) {
 	}
 	if f := run(t, b, "sh", "-c", "exit 5"); *f.ExitCode != 5 { // the box is none the worse
 		t.Errorf("exit %d", *f.ExitCode)
+	}
+	run(t, b, "sh", "-c", "cp /usr/bin/true /tmp/mine")
+	for path, want := range map[string]int{"/usr/bin:/tmp": 0, ".:": 127} { // the current folder is never looked into
+		f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"mine"}, Env: []string{"PATH=" + path}, Dir: "/tmp"})
+		if err != nil || *f.ExitCode != want {
+			t.Errorf("PATH=%s: %v exit %v, want %d", path, err, *f.ExitCode, want)
+		}
 	}
 	long := strings.Repeat("x", 100<<10)
 	if f := run(t, b, "sh", "-c", "echo ${#1}", "sh", long); f.Stdout != fmt.Sprintln(len(long)) {

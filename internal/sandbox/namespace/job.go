@@ -11,7 +11,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// reportFD is where a command's process keeps the socket until its execve closes it.
+// reportFD is where a command's process keeps the socket until its execve closes it. Nothing is
+// above it: what PID 1 has open is below jobFD+4.
 const reportFD = 20
 
 // job returns the program of one command: what its process does from fork to execve. It runs with
@@ -28,7 +29,6 @@ func job(c sandbox.Command, limits []rlimit) *list {
 		first = 4
 	}
 	l.call("close descriptors", unix.SYS_CLOSE_RANGE, first, reportFD-1, 0)
-	l.call("close descriptors", unix.SYS_CLOSE_RANGE, reportFD+1, 0xffffffff, 0)
 	l.call("new session", unix.SYS_SETSID)
 	dir := c.Dir
 	if dir == "" {

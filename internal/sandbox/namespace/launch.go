@@ -87,7 +87,7 @@ func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
 	attr := &os.ProcAttr{
 		Env:   []string{},
 		Files: []*os.File{null, null, null, theirs},
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+		Sys:   &syscall.SysProcAttr{},
 	}
 	for _, f := range files {
 		if f == nil {
@@ -126,9 +126,9 @@ func (s *stage) begin(l *list) error {
 	}
 }
 
-// ready waits until the box is prepared. The descriptors of its writable places go to places,
-// failures of optional steps to lost.
-func (s *stage) ready(l *list, places func([]*os.File) error, lost func(error)) error {
+// ready waits until the box is prepared. Descriptors that it sends go to take with the kind of
+// their record, failures of optional steps to lost.
+func (s *stage) ready(l *list, take func(kind uint64, files []*os.File) error, lost func(error)) error {
 	_ = s.ctl.SetDeadline(time.Now().Add(patience))
 	defer func() { _ = s.ctl.SetDeadline(time.Time{}) }()
 	for {
@@ -139,13 +139,12 @@ func (s *stage) ready(l *list, places func([]*os.File) error, lost func(error)) 
 		switch r.kind {
 		case recReady:
 			return nil
-		case recPlaces:
+		case recPlaces, recNotice:
 			files := s.files
 			s.files = nil
-			if err := places(files); err != nil {
+			if err := take(r.kind, files); err != nil {
 				return err
 			}
-			_, _ = s.ctl.Write([]byte{1}) // a box that is gone has left its reason behind
 			continue
 		}
 		i, ok := l.index(r, programBase)

@@ -39,6 +39,7 @@ const (
 	recFailed = iota + 1 // a step failed: its address, its errno
 	recPID               // PID 1 of the box was made: its number for waldo
 	recPlaces            // with it come descriptors of the writable places
+	recNotice            // with it comes the listener of the filter
 	recReady             // the box is prepared
 	recNotRun            // the command could not be executed, for the failures reported before
 	recNote              // a check of Probe succeeded: 0, its result

@@ -59,7 +59,7 @@ func (s *setup) makeRoot() {
 	s.hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
 	s.optional()
 	s.places(made)
-	s.sendPlaces(s.writable)
+	s.sendPlaces()
 
 	s.call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
 	s.call("rmdir /old", unix.SYS_UNLINKAT, atCWD, old, unix.AT_REMOVEDIR)

@@ -33,6 +33,7 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []place
+	notice   *notice // nil: the kernel gave no listener
 
 	running sync.Mutex
 	spent   time.Duration // processor time of the commands before, where no cgroup counts it
@@ -290,6 +291,10 @@ func (b *box) Close() error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	err := b.end()
+	if b.notice != nil {
+		b.notice.close()
+		b.notice = nil
+	}
 	for _, p := range b.places {
 		p.dir.Close()
 	}

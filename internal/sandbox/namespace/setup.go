@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/seccomp"
 )
 
 // The one user that a box has. Its id outside is another for each box when waldo runs as root.
@@ -24,9 +25,10 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 type setup struct {
 	list
 	profile   sandbox.Profile
-	uid, gid  int    // outside
-	filter    []byte // seccomp, in the kernel's layout
-	landlock  bool   // a ruleset is at landlockFD
+	uid, gid  int // outside
+	filter    seccomp.Program
+	noticed   seccomp.Program // the same, with a listener for some calls
+	landlock  bool            // a ruleset is at landlockFD
 	mounts    []shown
 	firstTree int      // the descriptor of the first of their copies; the others follow
 	writable  []string // the writable places, in the order in which they are made
@@ -90,18 +92,25 @@ func (s *setup) write(path, content string, flags int) {
 }
 
 // sendPlaces appends the sending of a descriptor of each writable place to waldo.
-func (s *setup) sendPlaces(targets []string) {
-	control := binary.LittleEndian.AppendUint64(nil, uint64(16+4*len(targets))) // struct cmsghdr
+func (s *setup) sendPlaces() {
+	for _, t := range s.writable {
+		s.call("open "+t, unix.SYS_OPENAT, atCWD, t, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	}
+	s.sendFiles("the places", recPlaces, s.free, len(s.writable))
+	s.call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
+}
+
+// sendFiles appends the sending of n descriptors from first on, with a record.
+func (s *setup) sendFiles(what string, kind uint64, first, n int) {
+	control := binary.LittleEndian.AppendUint64(nil, uint64(16+4*n)) // struct cmsghdr
 	control = binary.LittleEndian.AppendUint32(control, unix.SOL_SOCKET)
 	control = binary.LittleEndian.AppendUint32(control, unix.SCM_RIGHTS)
-	for i, t := range targets {
-		s.call("open "+t, unix.SYS_OPENAT, atCWD, t, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
-		control = binary.LittleEndian.AppendUint32(control, uint32(s.free+i))
+	for i := range n {
+		control = binary.LittleEndian.AppendUint32(control, uint32(first+i))
 	}
-	iov := s.structure(s.record(recPlaces), num(recordSize))
+	iov := s.structure(s.record(kind), num(recordSize))
 	head := s.structure(num(0), num(0), iov, num(1), s.bytes(control), num(len(control)), num(0)) // struct msghdr
-	s.call("send the places", unix.SYS_SENDMSG, ctlFD, head, 0)
-	s.call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
+	s.call("send "+what, unix.SYS_SENDMSG, ctlFD, head, 0)
 }
 
 // isolate appends what takes PID 1 from the powers it had over its namespaces to none.
@@ -129,8 +138,7 @@ func (s *setup) isolate() {
 	}
 	s.call("keep the tree", unix.SYS_DUP3, s.free, treeFD, unix.O_CLOEXEC)
 	s.call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, 0xffffffff, 0)
-	fprog := s.structure(num(len(s.filter)/8), s.bytes(s.filter))
-	s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, fprog)
+	s.seccompSteps()
 }
 
 // Descriptors of PID 1: its end of the socket, the box's root, and from jobFD on what comes with

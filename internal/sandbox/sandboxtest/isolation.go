@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,6 +70,8 @@ func (s *suite) testIsolation(t *testing.T) {
 	}
 	defer syscall.Close(number)
 	t.Setenv("WALDO_CANARY", "1")
+	signal.Ignore(syscall.SIGUSR1) // as nohup does with another: it would be inherited
+	defer signal.Reset(syscall.SIGUSR1)
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,225 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox/seccomp"
+)
+
+// refusedCalls are those refused calls that are told of, each answered with EPERM as by the
+// filter itself. A program that makes one means something by it.
+var refusedCalls = []string{"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "bpf", "perf_event_open",
+	"userfaultfd", "add_key", "request_key", "keyctl", "unshare", "setns", "mount", "umount2", "pivot_root", "chroot",
+	"move_mount", "open_tree", "fsopen", "open_by_handle_at", "reboot", "kexec_load", "init_module", "finit_module",
+	"swapon", "settimeofday", "clock_settime", "sethostname", "io_uring_setup"}
+
+// maxDenials is how many denials of one command are told; the rest is counted.
+const maxDenials = 100
+
+// notice hears from the kernel of calls in a box that the filter hands over (seccomp_unotify(2)):
+// refused calls, and connect, which goes on to the kernel. It decides nothing: what a box may do
+// is the namespaces' and the filter's.
+type notice struct {
+	listener *os.File
+	done     chan struct{}
+	names    map[uint32]string
+
+	mu      sync.Mutex
+	denials []facts.Denial
+	more    int
+}
+
+// struct seccomp_notif, struct seccomp_notif_resp (linux/seccomp.h).
+type notification struct {
+	id         uint64
+	pid, flags uint32
+	nr         int32
+	arch       uint32
+	ip         uint64
+	args       [6]uint64
+}
+
+type response struct {
+	id    uint64
+	value int64
+	errno int32
+	flags uint32
+}
+
+const (
+	notifRecv     = 0xc0502100
+	notifSend     = 0xc0182101
+	notifValid    = 0x40082102
+	goOn          = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE
+	maxSockaddr   = 28
+	callOfConnect = "connect"
+)
+
+// listen answers until the last process of the box is gone.
+func listen(listener *os.File) *notice {
+	n := &notice{listener: listener, done: make(chan struct{}), names: map[uint32]string{}}
+	for _, name := range append([]string{callOfConnect}, refusedCalls...) {
+		if nr, ok := seccomp.Host().Number(name); ok {
+			n.names[nr] = name
+		}
+	}
+	go func() {
+		defer close(n.done)
+		n.serve()
+	}()
+	return n
+}
+
+func (n *notice) serve() {
+	conn, err := n.listener.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		var ask notification
+		var e unix.Errno
+		gone := false
+		err := conn.Read(func(fd uintptr) bool {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if k, err := unix.Poll(p, 0); err != nil || k == 0 {
+				return false
+			}
+			if gone = p[0].Revents&unix.POLLIN == 0; gone {
+				return true // POLLHUP: nobody is left to ask
+			}
+			_, _, e = unix.Syscall(unix.SYS_IOCTL, fd, notifRecv, uintptr(unsafe.Pointer(&ask)))
+			return true
+		})
+		if err != nil || gone {
+			return
+		}
+		if e == 0 { // otherwise who asked has died since
+			n.answer(conn.Control, ask)
+		}
+	}
+}
+
+func (n *notice) answer(control func(func(uintptr)) error, ask notification) {
+	reply := response{id: ask.id, errno: -int32(unix.EPERM)}
+	name := n.names[uint32(ask.nr)]
+	if name == callOfConnect {
+		reply.errno, reply.flags = 0, goOn
+		if to, ok := destination(ask); ok {
+			n.add(facts.Denial{Kind: "network", What: to, Errno: unix.ErrnoName(unix.ENETUNREACH)})
+		}
+	} else {
+		n.add(facts.Denial{Kind: "syscall", What: name, Errno: unix.ErrnoName(unix.EPERM)})
+	}
+	_ = control(func(fd uintptr) {
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, fd, notifSend, uintptr(unsafe.Pointer(&reply)))
+	})
+}
+
+// destination reads the address of a connect from the memory of who asks, and reports whether it
+// is outside the box. It may be changed under our eyes: it is for the record only.
+func destination(ask notification) (string, bool) {
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", ask.pid))
+	if err != nil {
+		return "an address that could not be read", true
+	}
+	defer mem.Close()
+	b := make([]byte, min(ask.args[2], maxSockaddr))
+	if _, err := mem.ReadAt(b, int64(ask.args[1])); err != nil {
+		return "", false // the kernel will not read it either: EFAULT
+	}
+	a, ok := parseSockaddr(b)
+	if !ok || a.Addr().Unmap().IsLoopback() || a.Addr().IsUnspecified() {
+		return "", false
+	}
+	return a.String(), true
+}
+
+// parseSockaddr reads a struct sockaddr_in or sockaddr_in6; any other is not of the network.
+func parseSockaddr(b []byte) (netip.AddrPort, bool) {
+	if len(b) < 8 {
+		return netip.AddrPort{}, false
+	}
+	port := binary.BigEndian.Uint16(b[2:])
+	switch binary.NativeEndian.Uint16(b) {
+	case unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port), true
+	case unix.AF_INET6:
+		if len(b) >= 24 {
+			return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])), port), true
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+func (n *notice) add(d facts.Denial) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, old := range n.denials {
+		if old == d {
+			return
+		}
+	}
+	if len(n.denials) >= maxDenials {
+		n.more++
+		return
+	}
+	n.denials = append(n.denials, d)
+}
+
+// take returns the denials since it was last asked, and how many more there were.
+func (n *notice) take() ([]facts.Denial, int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d, more := n.denials, n.more
+	n.denials, n.more = nil, 0
+	return d, more
+}
+
+// close ends the listening. The box must be over.
+func (n *notice) close() {
+	_ = n.listener.Close()
+	<-n.done
+}
+
+// denials fills in what was refused, as far as it was seen.
+func (r *run) denials(f *facts.Facts) {
+	n := r.box.notice
+	if n == nil {
+		return
+	}
+	f.Seen = []string{"network", "syscall"}
+	d, more := n.take()
+	f.Denials = append(f.Denials, d...)
+	for _, one := range d {
+		if one.Kind == "network" {
+			f.Network.Denied = append(f.Network.Denied, one.What)
+		}
+	}
+	if more > 0 {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more denials than the %d that are listed", more, maxDenials))
+	}
+}
+
+// seccompSteps appends the filter: the one with a listener where the kernel gives one, which goes
+// to waldo; else the plain one.
+func (s *setup) seccompSteps() {
+	fprog := func(p seccomp.Program) value { return s.structure(num(p.Len()), s.bytes(bytes.Clone(p))) }
+	first := s.call("seccomp with notice", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, fprog(s.noticed))
+	s.sendFiles("the listener", recNotice, jobFD, 1)
+	s.call("close the listener", unix.SYS_CLOSE, jobFD)
+	jump := s.ignore("go on", unix.SYS_GETPID)
+	plain := s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, fprog(s.filter))
+	s.steps[first].fail = to(plain)
+	s.steps[jump].next = to(plain + 1)
+}

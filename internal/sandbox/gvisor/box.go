@@ -70,7 +70,8 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "memory: no cgroup here; gVisor's memory is looked at every few milliseconds instead")
 	}
-	ask := job.Box{ID: b.profile.ID, Hostname: hostname(b.profile), Tree: nodes}
+	ask := job.Box{ID: b.profile.ID, Hostname: hostname(b.profile), Tree: nodes,
+		Limits: job.Limits{Memory: l.Memory, CPU: l.CPU, Pids: l.Pids, Files: l.Files, Disk: l.Disk}}
 	want := places(b.profile)
 	for _, t := range want {
 		ask.Tmpfs = append(ask.Tmpfs, job.Tmpfs{Target: t.Target, Bytes: t.Bytes, Inodes: t.Inodes})
@@ -106,7 +107,7 @@ func (b *box) make(ask job.Box, want []sandbox.Tmpfs) error {
 			return err
 		}
 	}
-	return nil
+	return b.conn.Send(job.Ask{Boot: &job.Boot{}})
 }
 
 func hostname(p sandbox.Profile) string {

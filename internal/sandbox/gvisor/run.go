@@ -110,8 +110,7 @@ func (r *run) begin() (finish func(), err error) {
 	if dir == "" {
 		dir = "/workspace"
 	}
-	ask := job.Run{Argv: r.command.Argv, Env: r.command.Env, Dir: dir, Memory: l.Memory, CPU: l.CPU, Pids: l.Pids,
-		Files: l.Files, Disk: l.Disk, Bridge: r.command.Bridge != nil}
+	ask := job.Run{Argv: r.command.Argv, Env: r.command.Env, Dir: dir, Bridge: r.command.Bridge != nil}
 	if err := r.box.conn.Send(job.Ask{Run: &ask}, files...); err != nil {
 		return nil, fmt.Errorf("asking for the command: %w", err)
 	}

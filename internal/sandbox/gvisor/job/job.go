@@ -32,6 +32,7 @@ type Box struct {
 	Hostname string  `json:"hostname"`
 	Tree     []Node  `json:"tree"`  // in the order in which it is made
 	Tmpfs    []Tmpfs `json:"tmpfs"` // answered with a descriptor of each folder, in this order
+	Limits   Limits  `json:"limits"`
 }
 
 // Node is one entry of the box's root.
@@ -59,26 +60,34 @@ type Tmpfs struct {
 	Inodes int64  `json:"inodes"`
 }
 
-// Run asks for one command. Its standard streams, and perhaps a bridge, travel with it as
-// descriptors.
-type Run struct {
-	Argv   []string      `json:"argv"`
-	Env    []string      `json:"env"`
-	Dir    string        `json:"dir"`
-	Memory int64         `json:"memory"` // bytes
+// Limits hold for each command.
+type Limits struct {
+	Memory int64         `json:"memory"` // bytes, of all that the guest holds
 	CPU    time.Duration `json:"cpu"`
 	Pids   int64         `json:"pids"`
 	Files  int64         `json:"files"`
-	Disk   int64         `json:"disk"`
-	Bridge bool          `json:"bridge"` // the fourth descriptor becomes number 3 inside
+	Disk   int64         `json:"disk"` // bytes of one file
+}
+
+// Run asks for one command. Its standard streams, and perhaps a bridge, travel with it as
+// descriptors.
+type Run struct {
+	Argv   []string `json:"argv"`
+	Env    []string `json:"env"`
+	Dir    string   `json:"dir"`
+	Bridge bool     `json:"bridge"` // the fourth descriptor becomes number 3 inside
 }
 
 // Ask is one message of waldo: exactly one field is set.
 type Ask struct {
 	Box  *Box  `json:"box,omitempty"`
+	Boot *Boot `json:"boot,omitempty"`
 	Run  *Run  `json:"run,omitempty"`
 	Kill *Kill `json:"kill,omitempty"`
 }
+
+// Boot asks for a kernel ahead of the command that will need it. There is no answer.
+type Boot struct{}
 
 // Kill ends the command that runs; its Answer follows.
 type Kill struct{}

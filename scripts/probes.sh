@@ -14,21 +14,15 @@ chmod -R a+rX "$work"
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
 
-# one NAME UID [--skip RE]: all probes, started by that user; their verdicts go to NAME/verdicts.json
+# one NAME UID: all probes, started by that user; their verdicts go to NAME/verdicts.json
 one() {
 	local home="$work/$1" uid=$2
-	shift 2
 	mkdir -p "$home"
 	if [ "$(id -u)" = 0 ]; then chown "$uid:$uid" "$home"; fi
 	(
 		cd "$home"
 		export HOME="$home" WALDO_STATE="$home/state" PATH=/usr/local/bin:/usr/bin:/bin
-		"$python" -c '
-import os, sys
-uid = int(sys.argv[1])
-if uid != os.getuid():
-    os.setgroups([]); os.setgid(uid); os.setuid(uid)
-os.execv(sys.argv[2], sys.argv[2:])' "$uid" "$python" "$work/probes/runner.py" \
+		as "$uid" "$python" "$work/probes/runner.py" \
 			--lim pids=64 --lim nofile=64 --lim out_kb=1024 --lim inodes=20000 --cwd "$home" \
 			${PROBES:+--only "$PROBES"} --json "$home/verdicts.json" \
 			--collect "find '$home/state' -path '*/workspaces/*' \( -type f -o -type l \) -exec cat {} + 2>/dev/null" \
@@ -37,13 +31,37 @@ os.execv(sys.argv[2], sys.argv[2:])' "$uid" "$python" "$work/probes/runner.py" \
 	[ -s "$home/verdicts.json" ] || { echo "probes: the runner gave no verdicts for $home" >&2; exit 1; }
 }
 
+# as UID COMMAND...: becomes that user, where that is another, and then the command
+as() {
+	"$python" -c '
+import os, sys
+uid = int(sys.argv[1])
+if uid != os.getuid():
+    os.setgroups([]); os.setgid(uid); os.setuid(uid)
+os.execv(sys.argv[2], sys.argv[2:])' "$@"
+}
+
+# control UID: some of the probes without any box. Each must get out, or the table says nothing.
+control() {
+	local want out
+	want='102_ 110_ 112_ 207_ 302_ 309_ 311_'
+	out=$(cd /tmp && as "$1" "$python" "$work/probes/runner.py" --bare --cwd /tmp --only "^(${want// /|})" -- env </dev/null || true)
+	for p in $want; do
+		grep -q "^$p.* ESCAPED " <<<"$out" || { echo "probes: control: $p does not get out without a box, so its verdict means nothing" >&2; exit 1; }
+	done
+	echo "control: $(wc -w <<<"$want") probes without a box all get out"
+}
+
 if [ "$(id -u)" = 0 ]; then
 	echo "== started as root"
+	control 0
 	one root 0
 	echo "== started as an ordinary user"
+	control 12345
 	one user 12345
 else
 	echo "== started as an ordinary user"
+	control "$(id -u)"
 	one user "$(id -u)"
 fi
 

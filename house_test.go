@@ -59,6 +59,7 @@ var plan = map[string][]string{
 	"internal/jsonrpc":           {"internal/wire"}, // newline-delimited JSON-RPC, for whoever speaks it
 	"internal/schema":            {"internal/wire"}, // JSON Schema within a budget
 	"internal/store":             nil,
+	"internal/template":          nil, // root filesystems, unpacked once and kept by digest
 	"internal/workspace":         {"internal/id"},
 	"internal/guest":             nil,
 	"internal/sandbox":           {"internal/facts"},
@@ -95,6 +96,8 @@ var only = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"internal/gateway", "internal/upstream", "internal/demo/helpdesk"},
 	"modernc.org/sqlite":                     {"internal/store"},
 	"github.com/spf13/cobra":                 {"cmd/waldo"},
+	"github.com/google/go-containerregistry": {"internal/template"},
+	"github.com/klauspost/compress":          {"internal/template"},
 	"github.com/google/cel-go":               {"internal/contract", "internal/policy"},
 	"gvisor.dev/gvisor":                      {"cmd/waldo-gvisor"},
 	"github.com/opencontainers/runtime-spec": {"cmd/waldo-gvisor"},

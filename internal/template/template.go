@@ -1,0 +1,283 @@
+// Package template finds the root filesystem that a box starts from: this machine's own, a folder, a
+// tar archive, or an OCI image from a registry, a layout or an archive. What is unpacked is kept by
+// digest in waldo's state and checked against that digest first; nothing in it is executed here.
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Bounds hold for one template. Zero bounds let nothing out.
+type Bounds struct {
+	Bytes   int64 // of all files together, as unpacked
+	Entries int   // files, folders and links of all layers together
+	Layers  int
+}
+
+// Defaults returns bounds for one machine.
+func Defaults() Bounds { return Bounds{Bytes: 16 << 30, Entries: 1_000_000, Layers: 128} }
+
+// Template is a root filesystem that is there.
+type Template struct {
+	Name    string    `json:"name"`             // as facts show it: "host", "dir:/srv/root", "python:3.12@sha256:…"
+	Dir     string    `json:"-"`                // the root as a folder of this machine; empty: the machine's own
+	Digest  string    `json:"digest,omitempty"` // "sha256:…" of the image's manifest or of the archive; empty: not kept by digest
+	Bytes   int64     `json:"bytes,omitempty"`
+	Entries int       `json:"entries,omitempty"`
+	Skipped int       `json:"skipped,omitempty"` // devices, pipes and the like, which are left out
+	At      time.Time `json:"at,omitzero"`       // when it was unpacked
+}
+
+// Host is the root that is always there: the machine's own /usr and little else.
+func Host() Template { return Template{Name: "host"} }
+
+// Store keeps unpacked templates in a folder of its own.
+type Store struct {
+	dir    string
+	bounds Bounds
+}
+
+// stale is how old a half-unpacked template must be to be taken for one that a crash left.
+const stale = 24 * time.Hour
+
+// Open makes the folder, mode 0700, where it is absent, and removes what a crash left in it.
+func Open(dir string, b Bounds) (*Store, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "refs"), 0o700); err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), ".new-") && time.Since(info.ModTime()) > stale {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // tried again by the next waldo
+		}
+	}
+	return &Store{dir: dir, bounds: b}, nil
+}
+
+// Find returns the template that a person named: host, a folder or archive by a path that begins
+// with / or ., or an image reference such as python:3.12-slim. A tag that was pulled before stays
+// what it was until fresh asks the registry again.
+func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, error) {
+	if name == "host" || name == "" {
+		return Host(), nil
+	}
+	if !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, ".") {
+		return s.pull(ctx, name, fresh)
+	}
+	at, err := filepath.Abs(name)
+	if err != nil {
+		return Template{}, err
+	}
+	if at, err = filepath.EvalSymlinks(at); err != nil {
+		return Template{}, fmt.Errorf("template %s: %w", name, err)
+	}
+	info, err := os.Stat(at)
+	if err != nil {
+		return Template{}, fmt.Errorf("template %s: %w", name, err)
+	}
+	switch {
+	case info.Mode().IsRegular():
+		return s.archive(at)
+	case !info.IsDir():
+		return Template{}, fmt.Errorf("template %s: it is neither a folder nor an archive", name)
+	}
+	if _, err := os.Lstat(filepath.Join(at, "oci-layout")); err == nil {
+		return s.layout(at)
+	}
+	return s.folder(at)
+}
+
+// folder takes a folder of this machine as it is. It refuses the machine's own root, and one that
+// would show a box what waldo keeps.
+func (s *Store) folder(at string) (Template, error) {
+	if at == "/" {
+		return Template{}, fmt.Errorf("template /: it would show the box every file of this machine; host shows /usr and little else")
+	}
+	own, err := filepath.EvalSymlinks(s.dir)
+	if err != nil {
+		return Template{}, err
+	}
+	if rel, err := filepath.Rel(at, own); err == nil && filepath.IsLocal(rel) {
+		return Template{}, fmt.Errorf("template %s: waldo's own state is below it", at)
+	}
+	if st, err := os.Stat(filepath.Join(at, "usr")); err != nil || !st.IsDir() {
+		if st, err := os.Stat(filepath.Join(at, "bin")); err != nil || !st.IsDir() {
+			return Template{}, fmt.Errorf("template %s: it is no root filesystem: it has neither usr nor bin", at)
+		}
+	}
+	return Template{Name: "dir:" + at, Dir: at}, nil
+}
+
+// place is where the template of a digest is kept.
+func (s *Store) place(digest string) string {
+	return filepath.Join(s.dir, strings.Replace(digest, ":", "-", 1))
+}
+
+// isDigest reports whether d is "sha256:" and 64 lower-case hexadecimal digits.
+func isDigest(d string) bool {
+	hexa, ok := strings.CutPrefix(d, "sha256:")
+	return ok && len(hexa) == 64 && strings.Trim(hexa, "0123456789abcdef") == ""
+}
+
+// kept returns the template of a digest under a name, where it is unpacked already.
+func (s *Store) kept(name, digest string) (Template, bool) {
+	if !isDigest(digest) {
+		return Template{}, false
+	}
+	b, err := os.ReadFile(filepath.Join(s.place(digest), "about.json"))
+	if err != nil {
+		return Template{}, false
+	}
+	var t Template
+	if json.Unmarshal(b, &t) != nil || t.Digest != digest {
+		return Template{}, false
+	}
+	t.Name, t.Dir = name, filepath.Join(s.place(digest), "root")
+	return t, true
+}
+
+// List returns the templates that are kept, oldest first.
+func (s *Store) List() ([]Template, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	out := []Template{}
+	for _, e := range entries {
+		digest := strings.Replace(e.Name(), "-", ":", 1)
+		b, err := os.ReadFile(filepath.Join(s.dir, e.Name(), "about.json"))
+		if err != nil || !isDigest(digest) {
+			continue
+		}
+		var t Template
+		if json.Unmarshal(b, &t) == nil && t.Digest == digest {
+			t.Dir = filepath.Join(s.place(digest), "root")
+			out = append(out, t)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].At.Before(out[j].At) })
+	return out, nil
+}
+
+// Remove deletes the template of a digest. One that is not there is an error.
+func (s *Store) Remove(digest string) error {
+	if !isDigest(digest) {
+		return fmt.Errorf("template %q: want sha256: and 64 hexadecimal digits", digest)
+	}
+	gone := filepath.Join(s.dir, ".new-gone-"+strings.TrimPrefix(digest, "sha256:"))
+	if err := os.Rename(s.place(digest), gone); err != nil {
+		return fmt.Errorf("template %s: %w", digest, err)
+	}
+	return os.RemoveAll(gone)
+}
+
+// keep makes a template in a folder beside its place, and moves it there when fill has unpacked and
+// checked all of it. What fails leaves nothing.
+func (s *Store) keep(name, digest string, fill func(t *tree) error) (out Template, err error) {
+	if !isDigest(digest) {
+		return Template{}, fmt.Errorf("template %s: digest %q: only sha256 is taken", name, digest)
+	}
+	at, err := os.MkdirTemp(s.dir, ".new-")
+	if err != nil {
+		return Template{}, err
+	}
+	defer func() { _ = os.RemoveAll(at) }()
+	t, err := newTree(filepath.Join(at, "root"), s.bounds)
+	if err != nil {
+		return Template{}, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	if err := fill(t); err != nil {
+		return Template{}, fmt.Errorf("template %s: %w", name, err)
+	}
+	if err := t.finish(); err != nil {
+		return Template{}, fmt.Errorf("template %s: %w", name, err)
+	}
+	out = Template{Name: name, Digest: digest, Bytes: s.bounds.Bytes - t.left.Bytes, Entries: s.bounds.Entries - t.left.Entries,
+		Skipped: t.skipped, At: time.Now().UTC().Truncate(time.Millisecond)}
+	about, err := json.Marshal(out)
+	if err != nil {
+		return Template{}, err
+	}
+	if err := os.WriteFile(filepath.Join(at, "about.json"), about, 0o600); err != nil {
+		return Template{}, err
+	}
+	if err := os.Rename(at, s.place(digest)); err != nil {
+		if again, ok := s.kept(name, digest); ok {
+			return again, nil // another process was faster
+		}
+		return Template{}, fmt.Errorf("template %s: %w", name, err)
+	}
+	out.Dir = filepath.Join(s.place(digest), "root")
+	return out, nil
+}
+
+// fileDigest returns the SHA-256 of a file, as "sha256:…".
+func fileDigest(at string) (string, error) {
+	f, err := os.Open(at)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// refFile is where the digest behind an image reference is noted.
+func (s *Store) refFile(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return filepath.Join(s.dir, "refs", hex.EncodeToString(sum[:]))
+}
+
+// noted returns the digest that a reference had when it was pulled; empty: it was not.
+func (s *Store) noted(name string) string {
+	b, err := os.ReadFile(s.refFile(name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// note remembers the digest behind a reference.
+func (s *Store) note(name, digest string) error {
+	temp := s.refFile(name) + ".new"
+	if err := os.WriteFile(temp, []byte(digest+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, s.refFile(name))
+}
+
+// Look follows the links of a path as a box with root dir would, and returns what is there. A link
+// never leads out of dir. It is for finding out what a template holds.
+func Look(dir, name string) (fs.FileInfo, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	t := &tree{root: root}
+	at, err := t.follow(name)
+	if err != nil {
+		return nil, err
+	}
+	return root.Lstat(at)
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/approval"
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
 	"waldo/internal/facts"
@@ -32,7 +33,11 @@ func newCall(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h, err := openHouse(c.Context(), g, settings{patience: wait})
+			s := settings{patience: wait}
+			if wait > 0 && terminal(c.ErrOrStderr()) {
+				s.carriers = []approval.Carrier{teller{c.ErrOrStderr()}}
+			}
+			h, err := openHouse(c.Context(), g, s)
 			if err != nil {
 				return err
 			}

@@ -192,7 +192,7 @@ func (h *house) openCorridor(s settings) error {
 	})
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{
-		Policy:    h.policy,
+		Policy:    tightened{h},
 		Record:    &audit.Recorder{Log: h.log, Args: func(d policy.Decision) ([]byte, error) { return h.redact.Args(d).MarshalJSON() }},
 		Approvals: h.approvals, Budget: h.sessions, Redact: h.redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.runner, contract.MCP: h.upstreams},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/approval"
 	"waldo/internal/call"
 	"waldo/internal/contract"
 	"waldo/internal/facts"
@@ -246,6 +247,9 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		}
 	}
 	s := settings{limits: mostLimits, keep: b.workspace, patience: time.Minute}
+	if terminal(c.ErrOrStderr()) {
+		s.carriers = []approval.Carrier{teller{c.ErrOrStderr()}}
+	}
 	if path, _ := configFile(g.config); path == "" {
 		s.cfg = contract.Default()
 		b.widen(s.cfg, limits)
@@ -341,7 +345,7 @@ func outcome(r call.Result) error {
 		return &exit{code: *f.ExitCode}
 	}
 	if f.Signal != nil {
-		return &exit{code: 128 + signalNumber(*f.Signal), text: "killed by " + *f.Signal}
+		return &exit{code: 128 + signals[*f.Signal], text: "killed by " + *f.Signal}
 	}
 	return &exit{code: exitFailed, text: "the run failed: " + strings.Join(append(f.Warnings, reasons(r.Why)), "; ")}
 }

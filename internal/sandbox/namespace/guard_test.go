@@ -179,6 +179,27 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// TestFine looks at guards of this driver that no attack has to get past, as others stand before
+// them: each is to hold on its own.
+func TestFine(t *testing.T) {
+	b := start(t, sandboxtest.Profile())
+	for _, r := range []struct{ why, code, want string }{
+		{"every secure bit is set and locked", `print(hex(libc.prctl(27, 0, 0, 0, 0)))`, "0xef"},
+		{"the stack", `print(resource.getrlimit(resource.RLIMIT_STACK))`, "(8388608, 8388608)"},
+		{"locked memory", `print(resource.getrlimit(resource.RLIMIT_MEMLOCK))`, "(65536, 65536)"},
+		{"message queues", `print(resource.getrlimit(12))`, "(65536, 65536)"},
+		{"pending signals", `print(resource.getrlimit(11))`, "(256, 256)"},
+		{"processor time of one process", `print(resource.getrlimit(resource.RLIMIT_CPU))`, "(61, 61)"},
+		{"read-only, no setuid, no devices", `print([d for d in ("/", "/usr", "/etc/alternatives") if os.path.isdir(d) and os.statvfs(d).f_flag & 7 != 7])`, "[]"},
+		{"no setuid, no devices", `print([d for d in ("/tmp", "/dev/shm", "/workspace/output", "/proc") if os.statvfs(d).f_flag & 6 != 6])`, "[]"},
+	} {
+		f := run(t, b, "python3", "-c", "import ctypes, os, resource\nlibc = ctypes.CDLL(None)\n"+r.code)
+		if got := strings.TrimSpace(f.Stdout); got != r.want {
+			t.Errorf("%s: got %q, want %q %s", r.why, got, r.want, f.Stderr)
+		}
+	}
+}
+
 // TestDenials: what a command tried and was refused is in the facts, and nothing else is.
 func TestDenials(t *testing.T) {
 	const code = `

@@ -38,6 +38,8 @@ type setup struct {
 // build returns the program: a process that makes PID 1 of the box in namespaces of its own, and
 // what PID 1 does until it waits for commands.
 func (s *setup) build() {
+	// What waldo itself was started with is not closed on exec.
+	s.call("close what waldo inherited", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 	s.resetSignals()
 	s.makeInit()
 	s.mapIDs()

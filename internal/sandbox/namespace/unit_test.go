@@ -37,7 +37,22 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// word reads 8 bytes of a linked list at an address.
+// TestSealed: nobody can change the program that every box starts from.
+func TestSealed(t *testing.T) {
+	f, err := machineFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte{0}, 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("write: %v, want EPERM", err)
+	}
+	if err := f.Truncate(1); !errors.Is(err, unix.EPERM) {
+		t.Errorf("truncate: %v, want EPERM", err)
+	}
+}
+
+// wordAt reads 8 bytes of a linked list at an address.
 func wordAt(b []byte, base, addr uint64) uint64 { return binary.LittleEndian.Uint64(b[addr-base:]) }
 
 func TestLink(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,11 +65,12 @@ func (s *suite) testIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer leaked.Close()
-	const number = 77
-	if err := syscall.Dup3(int(leaked.Fd()), number, 0); err != nil {
-		t.Fatal(err)
+	for number := 6; number < 80; number++ { // wherever there is room
+		var st syscall.Stat_t
+		if syscall.Fstat(number, &st) == syscall.EBADF && syscall.Dup3(int(leaked.Fd()), number, 0) == nil {
+			defer syscall.Close(number)
+		}
 	}
-	defer syscall.Close(number)
 	t.Setenv("WALDO_CANARY", "1")
 	signal.Ignore(syscall.SIGUSR1) // as nohup does with another: it would be inherited
 	defer signal.Reset(syscall.SIGUSR1)
@@ -135,6 +137,16 @@ func (s *suite) testIsolation(t *testing.T) {
 		if !ok {
 			t.Errorf("%s: got %q, want %q %s", r.why, got, r.want, f.Stderr)
 		}
+	}
+	s.written(t, b)
+}
+
+// written fails when a file is not seen where it was written: descriptors got mixed up.
+func (s *suite) written(t *testing.T, b sandbox.Box) {
+	t.Helper()
+	f := run(t, b, python(`open("/workspace/output/x", "w").write("x")`))
+	if !slices.Equal(f.Files.Written, []string{"/workspace/output/x"}) {
+		t.Errorf("written: %q", f.Files.Written)
 	}
 }
 

@@ -160,7 +160,7 @@ func (s *suite) testFiles(t *testing.T) {
 	}
 	p := Profile()
 	p.Tmpfs[1].Seed = seed
-	p.Mounts = []sandbox.Mount{{Source: input, Target: "/workspace/input"}, {Source: secret, Target: "/tmp/shown"}}
+	p.Mounts = []sandbox.Mount{{Source: input, Target: "/workspace/input"}, {Source: secret, Target: "/tmp/shown"}, {Source: secret, Target: "/workspace/output/mounted"}}
 	b := s.start(t, p)
 	f := run(t, b, python(`
 print(open("/workspace/input/data").read(), open("/tmp/shown").read(), open("/workspace/output/sub/old").read(), os.path.lexists("/workspace/output/link"))
@@ -216,11 +216,15 @@ open("bottom", "w")
 	if err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Export("/tmp", out); err == nil {
-		t.Error("/tmp is not exported, and came out")
-	}
-	if f := run(t, s.start(t, Profile()), python(`print(os.listdir("/workspace/output"), os.listdir("/tmp"), os.listdir("/dev/shm"))`)); f.Stdout != "[] [] []\n" {
+	next := s.start(t, Profile())
+	if f := run(t, next, python(`print(os.listdir("/workspace/output"), os.listdir("/tmp"), os.listdir("/dev/shm"))`)); f.Stdout != "[] [] []\n" {
 		t.Errorf("the next box sees %s", f.Stdout)
+	}
+	run(t, next, python(`open("/tmp/private", "w")`))
+	for _, target := range []string{"/tmp", "/dev/shm", "/usr", ""} {
+		if _, err := next.Export(target, t.TempDir()); err == nil {
+			t.Errorf("%q is not to be exported, and came out", target)
+		}
 	}
 }
 

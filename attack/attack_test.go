@@ -209,6 +209,40 @@ except MemoryError: print("refused MemoryError")`
 	}
 }
 
+// TestSharedMemory fills memory that is in no process's own count: shared maps of nothing and of
+// /dev/zero, and memfds. Where no cgroup counts them they are refused.
+func TestSharedMemory(t *testing.T) {
+	const fill = `
+import mmap
+n, keep = 0, []
+try:
+    for i in range(12):
+        if sys.argv[1] == "anonymous": m = mmap.mmap(-1, 16 << 20)
+        elif sys.argv[1] == "zero": m = mmap.mmap(os.open("/dev/zero", os.O_RDWR), 16 << 20)
+        else:
+            f = os.memfd_create("x"); os.ftruncate(f, 16 << 20); m = mmap.mmap(f, 16 << 20)
+        for j in range(0, 16 << 20, 4096): m[j] = 1
+        keep.append(m)
+        n += 16
+    print("ok", n)
+except OSError as e: print("refused", errno.errorcode[e.errno], n)`
+	refusals := map[string]string{"anonymous": "refused EPERM 0", "zero": "refused ENODEV 0", "memfd": "refused EPERM 0"}
+	for kind, refusal := range refusals {
+		if got := outside(t, fill, kind); got != "ok 192" {
+			t.Fatalf("control: %s: %q", kind, got)
+		}
+		p := profile()
+		p.Limits.Memory = 96 << 20
+		f := inside(t, p, fill, kind)
+		if got := strings.TrimSpace(f.Stdout); got != refusal && f.Status != facts.OOM {
+			t.Errorf("%s: %q, %s; want %q or an end for memory", kind, got, f.Status, refusal)
+		}
+	}
+	if got := strings.TrimSpace(inside(t, profile(), `print(open("/dev/zero", "rb").read(4))`).Stdout); got != `b'\x00\x00\x00\x00'` {
+		t.Errorf("/dev/zero reads as %s", got)
+	}
+}
+
 func TestDiskFill(t *testing.T) {
 	const fill = `
 b = b"x" * (1 << 20); n = 0
@@ -512,5 +546,5 @@ func (s *signalled) Write(b []byte) (int, error) {
 
 // TestAsAnOrdinaryUser runs all of the above without root.
 func TestAsAnOrdinaryUser(t *testing.T) {
-	ordinary(t, "^(TestAttacks|TestNoRoute|TestForkBomb|TestMemoryBomb|TestDiskFill|TestTimeWithoutEnd|TestProcessors|TestOrphansEnd|TestFlood|TestExportFollowsNothing|TestBoxesAreApart)$")
+	ordinary(t, "^(TestAttacks|TestNoRoute|TestForkBomb|TestMemoryBomb|TestSharedMemory|TestDiskFill|TestTimeWithoutEnd|TestProcessors|TestOrphansEnd|TestFlood|TestExportFollowsNothing|TestBoxesAreApart)$")
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -109,11 +110,11 @@ func refuse(p sandbox.Profile) error {
 	if len(p.Network.Hosts) > 0 {
 		return fmt.Errorf("namespace: hosts %q: no box can reach hosts until there is egress", p.Network.Hosts)
 	}
-	if p.Template.Name != "host" || p.Template.Dir != "" {
-		return fmt.Errorf("namespace: template %q: only \"host\" is there", p.Template.Name)
+	if err := refuseTemplate(p.Template); err != nil {
+		return err
 	}
-	if len(p.Mounts) > maxFiles/2 {
-		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), maxFiles/2)
+	if len(p.Mounts) > maxFiles/2-maxTop/2 {
+		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), maxFiles/2-maxTop/2)
 	}
 	for _, m := range p.Mounts {
 		if m.Writable {
@@ -175,15 +176,19 @@ func (b *box) prepare(machine *os.File) error {
 			_ = f.Close() // nil: an error and no more
 		}
 	}()
-	mounts, err := b.take(machine)
+	folders, links, err := top(b.profile.Template)
+	if err != nil {
+		return err
+	}
+	mounts, err := b.take(machine, slices.Concat(folders, b.profile.Mounts))
 	for _, m := range mounts {
 		files = append(files, m.tree)
 	}
 	if err != nil {
 		return err
 	}
-	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter[0], noticed: filter[1], landlock: rules.FD >= 0,
-		mounts: mounts, firstTree: landlockFD + 1, free: landlockFD + len(files)}
+	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter[0], noticed: filter[1], counted: b.host.Memory(), landlock: rules.FD >= 0,
+		mounts: mounts, links: links, firstTree: landlockFD + 1, free: landlockFD + len(files)}
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")
 	}

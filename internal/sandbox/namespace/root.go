@@ -81,22 +81,28 @@ func hostname(p sandbox.Profile) string {
 	return p.Hostname
 }
 
-// template appends what comes from the host or from another root, all of it read-only.
+// template appends what comes from the host, all of it read-only. Of another root the folders are
+// among the mounts, and here are its links.
 func (s *setup) template(made map[string]bool) {
-	from := s.profile.Template.Dir
+	if s.profile.Template.Dir != "" {
+		for _, l := range s.links {
+			s.call("link "+l.name, unix.SYS_SYMLINKAT, l.target, atCWD, l.name)
+		}
+		return
+	}
 	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
-		info, err := os.Lstat(from + dir)
+		info, err := os.Lstat(dir)
 		if err != nil {
 			continue
 		}
 		if info.Mode().Type() == os.ModeSymlink {
-			if link, err := os.Readlink(from + dir); err == nil {
+			if link, err := os.Readlink(dir); err == nil {
 				s.call("link "+dir, unix.SYS_SYMLINKAT, link, atCWD, dir)
 			}
 			continue
 		}
 		s.mkdir(made, dir)
-		s.bind(from+dir, dir)
+		s.bind(dir, dir)
 	}
 	s.mkdir(made, "/etc")
 	for _, f := range etc {
@@ -104,7 +110,7 @@ func (s *setup) template(made map[string]bool) {
 	}
 	s.call("link /etc/localtime", unix.SYS_SYMLINKAT, "/usr/share/zoneinfo/UTC", atCWD, "/etc/localtime")
 	for _, p := range shared {
-		source, err := filepath.EvalSymlinks(from + p)
+		source, err := filepath.EvalSymlinks(p)
 		if err != nil {
 			continue
 		}
@@ -142,8 +148,12 @@ func (s *setup) attributes(target string, set uint64, recursive bool) {
 func (s *setup) dev(made map[string]bool) {
 	s.mkdir(made, "/dev")
 	for _, d := range devices {
+		source := d
+		if d == "zero" && !s.counted {
+			source = "full" // reads as zeros too, and cannot be mapped: shared maps of zero are memory that no rlimit bounds
+		}
 		s.write("/dev/"+d, "", unix.O_CREAT)
-		s.call("show /dev/"+d, unix.SYS_MOUNT, old+"/dev/"+d, "/dev/"+d, 0, unix.MS_BIND, 0)
+		s.call("show /dev/"+d, unix.SYS_MOUNT, old+"/dev/"+source, "/dev/"+d, 0, unix.MS_BIND, 0)
 		s.attributes("/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
 	}
 	for _, l := range [][2]string{{"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"}, {"fd/2", "stderr"}} {

@@ -28,8 +28,10 @@ type setup struct {
 	uid, gid  int // outside
 	filter    seccomp.Program
 	noticed   seccomp.Program // the same, with a listener for some calls
+	counted   bool            // a cgroup counts the box's memory
 	landlock  bool            // a ruleset is at landlockFD
 	mounts    []shown
+	links     []link   // at the top of another root
 	firstTree int      // the descriptor of the first of their copies; the others follow
 	writable  []string // the writable places, in the order in which they are made
 	free      int      // the lowest free descriptor while the box is being prepared

@@ -46,7 +46,7 @@ func (a Arch) Number(name string) (uint32, bool) {
 // may do.
 type Profile struct {
 	Inet     bool     // TCP, UDP and route questions: only where a network namespace is the wall
-	Shared   bool     // memfd and System V IPC: only where a cgroup counts their memory
+	Shared   bool     // memfd, shared anonymous memory, System V IPC: only where a cgroup counts their memory
 	Affinity bool     // sched_setaffinity: only where a cgroup bounds the processors
 	Notify   []string // calls answered by a listener (SECCOMP_RET_USER_NOTIF) in place of Allow or an errno
 }

@@ -49,6 +49,7 @@ const (
 	newNamespaces = 0x7e020000 // CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; NEWTIME is not clone's
 	deviceBit     = 0x2000     // set in S_IFCHR and S_IFBLK, in no other type that mknod makes
 	mapHuge       = 0x40000    // MAP_HUGETLB
+	mapSharedAnon = 0x21       // MAP_ANONYMOUS with MAP_SHARED or MAP_SHARED_VALIDATE
 	shmHuge       = 0x800      // SHM_HUGETLB
 	mfdHuge       = 0x4        // MFD_HUGETLB
 	newListener   = 0x8        // SECCOMP_FILTER_FLAG_NEW_LISTENER
@@ -67,8 +68,6 @@ func filtered(p Profile) map[string]rule {
 		"ioctl":       first(enotty, when(Allow, is(1, ioctls...)), when(eperm, is(1, badIoctls...))),
 		"mknod":       first(eperm, when(Allow, bits(1, deviceBit, 0))),
 		"mknodat":     first(eperm, when(Allow, bits(2, deviceBit, 0))),
-		// Huge pages are in no memory cgroup; a runtime that asks for them does without.
-		"mmap": first(enomem, when(Allow, bits(3, mapHuge, 0))),
 		// A filter of one's own only restricts further; a listener could answer for this one.
 		"seccomp": first(eperm, when(Allow, is(0, 0, 2)), when(Allow, is(0, 1), bits(1, newListener, 0))),
 		"socket":  socketRule(p),
@@ -82,8 +81,11 @@ func filtered(p Profile) map[string]rule {
 	if p.Affinity {
 		r["sched_setaffinity"] = first(Allow)
 	}
+	// Huge pages are in no memory cgroup; a runtime that asks for them does without.
 	r["memfd_create"], r["shmget"] = first(eperm), first(eperm)
+	r["mmap"] = first(enomem, when(eperm, bits(3, mapSharedAnon, mapSharedAnon)), when(Allow, bits(3, mapHuge, 0)))
 	if p.Shared {
+		r["mmap"] = first(enomem, when(Allow, bits(3, mapHuge, 0)))
 		r["memfd_create"] = first(eperm, when(Allow, bits(1, mfdHuge, 0)))
 		r["shmget"] = first(eperm, when(Allow, bits(2, shmHuge, 0)))
 	}

@@ -44,14 +44,15 @@ func serve() int {
 
 func (b *box) serve() error {
 	var ask job.Ask
-	if _, err := b.conn.Receive(&ask); err != nil {
+	held, err := b.conn.Receive(&ask)
+	if err != nil {
 		return err
 	}
 	if ask.Box == nil {
 		return errors.New("the first message must say what the box is made of")
 	}
 	b.made = *ask.Box
-	folders, err := makeRoot(b.made)
+	folders, err := makeRoot(b.made, held)
 	if err != nil {
 		return err
 	}

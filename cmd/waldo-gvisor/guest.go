@@ -61,7 +61,7 @@ func (g *guest) boot(b job.Box) (err error) {
 	if g.conf, err = settings(); err != nil {
 		return err
 	}
-	first, err := initFile()
+	first, err := job.Sleeper()
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 // makeRoot makes the box's root and its writable folders in our own mount namespace, which ends
 // with us: nothing of it is ever on the host. It returns a descriptor of each writable folder.
-func makeRoot(b job.Box) ([]*os.File, error) {
+func makeRoot(b job.Box, held []*os.File) ([]*os.File, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("making mounts private: %w", err)
 	}
@@ -26,7 +26,7 @@ func makeRoot(b job.Box) ([]*os.File, error) {
 	if err := unix.Mount("waldo", "/sys", "tmpfs", unix.MS_RDONLY, "size=0,nr_inodes=1"); err != nil {
 		return nil, fmt.Errorf("covering /sys: %w", err)
 	}
-	sources, err := openSources(b.Tree)
+	sources, err := openSources(b.Tree, held)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +48,17 @@ func makeRoot(b job.Box) ([]*os.File, error) {
 
 // openSources opens what is bound into the box before anything of ours covers it. A link at the
 // end of a source is not followed: the caller has resolved it.
-func openSources(tree []job.Node) ([]*os.File, error) {
+func openSources(tree []job.Node, held []*os.File) ([]*os.File, error) {
 	sources := make([]*os.File, len(tree))
 	for i, n := range tree {
 		if n.Kind != job.Bind {
+			continue
+		}
+		if n.Held {
+			if len(held) == 0 {
+				return nil, fmt.Errorf("%s is said to be held and did not come", n.Path)
+			}
+			sources[i], held = held[0], held[1:]
 			continue
 		}
 		fd, err := unix.Open(n.From, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -106,13 +113,13 @@ func makeNode(n job.Node, source *os.File) error {
 	case job.Link:
 		return os.Symlink(n.From, at)
 	case job.Bind:
-		return bind(source, at)
+		return bind(source, at, n.Held)
 	}
 	return fmt.Errorf("unknown kind %q", n.Kind)
 }
 
 // bind shows a folder or file of the host, and what is mounted below it, read-only.
-func bind(source *os.File, at string) error {
+func bind(source *os.File, at string, held bool) error {
 	defer source.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(source.Fd()), &st); err != nil {
@@ -131,6 +138,12 @@ func bind(source *os.File, at string) error {
 		_ = f.Close()
 	default:
 		return fmt.Errorf("%s is neither a folder nor a regular file", source.Name())
+	}
+	if held {
+		if err := unix.MoveMount(int(source.Fd()), "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("putting a held mount at %s: %w", at, err)
+		}
+		return readOnly(at)
 	}
 	from := fmt.Sprintf("/proc/self/fd/%d", source.Fd())
 	if err := unix.Mount(from, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {

@@ -129,9 +129,13 @@ type sink struct {
 // Name returns the sink's name.
 func (*sink) Name() string { return sinkName }
 
-// Clone refuses a process or thread beyond the limit. The new one is counted already; zombies
-// are too.
-func (s *sink) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) error {
+// Clone refuses a process in new namespaces, and a process or thread beyond the limit. The new
+// one is counted already; zombies are too.
+func (s *sink) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInfo) error {
+	if info.Flags&newNamespaces != 0 {
+		s.note(job.Denial{Kind: syscalls, What: "clone", Errno: "EPERM"})
+		return unix.EPERM
+	}
 	t := kernel.TaskFromContext(ctx)
 	if t == nil {
 		return nil
@@ -145,6 +149,9 @@ func (s *sink) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) 
 	}
 	return nil
 }
+
+const newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // RawSyscall notes a system call that was refused.
 func (s *sink) RawSyscall(ctx context.Context, _ seccheck.FieldSet, info *pb.Syscall) error {

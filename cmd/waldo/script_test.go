@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -13,6 +14,14 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
+		// approve answers the question whose id is in the file id, as alice.
+		"approve": func() {
+			b, err := os.ReadFile("id")
+			if err != nil {
+				os.Exit(99)
+			}
+			os.Exit(run([]string{"--config", "desk.yaml", "approve", strings.TrimSpace(string(b))}, os.Stdin, os.Stdout, os.Stderr))
+		},
 		"waldo": func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 	})
 }

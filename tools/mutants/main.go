@@ -1,5 +1,6 @@
 // Command mutants switches each guard off in turn and fails unless the suite notices. A guard is
-// a line of code named in guards.txt; a mutant is the tree with that line changed.
+// a line of code named in guards.txt; a mutant is the tree with that line changed. With an
+// argument it tries the guards whose name or file holds it.
 package main
 
 import (
@@ -48,7 +49,7 @@ func run(only []string) error {
 	defer os.RemoveAll(dir)
 	var survived, killed int
 	for i, g := range guards {
-		if len(only) > 0 && !strings.Contains(g.name, strings.Join(only, " ")) {
+		if len(only) > 0 && !strings.Contains(g.file, only[0]) && !strings.Contains(g.name, only[0]) {
 			continue
 		}
 		start := time.Now()

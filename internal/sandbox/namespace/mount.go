@@ -24,9 +24,9 @@ type shown struct {
 
 // take looks at the sources of the mounts. As root it also takes hold of them, because the box's
 // user cannot go where only root can.
-func (b *box) take(machine *os.File) ([]shown, error) {
+func (b *box) take(machine *os.File, mounts []sandbox.Mount) ([]shown, error) {
 	var out []shown
-	for _, m := range b.profile.Mounts {
+	for _, m := range mounts {
 		source, err := filepath.EvalSymlinks(m.Source)
 		if err != nil {
 			return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)

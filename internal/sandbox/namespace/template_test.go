@@ -1,0 +1,151 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+// anotherRoot makes a small root filesystem of its own out of a few programs of this machine.
+func anotherRoot(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	needed := map[string]bool{}
+	library := regexp.MustCompile(`(/\S+\.so\S*) \(0x`)
+	for _, program := range []string{"/bin/sh", "/bin/cat", "/bin/ls"} {
+		needed[program] = true
+		out, err := exec.Command("ldd", program).Output()
+		if err != nil {
+			t.Fatalf("ldd %s: %v", program, err)
+		}
+		for _, m := range library.FindAllStringSubmatch(string(out), -1) {
+			needed[m[1]] = true
+		}
+	}
+	put := func(at string, b []byte, mode os.FileMode) {
+		at = filepath.Join(root, at)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, b, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range needed {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, top := range []string{"/bin/", "/lib/", "/lib64/", "/lib32/", "/libx32/"} {
+			if strings.HasPrefix(name, top) {
+				name = "/usr" + name
+			}
+		}
+		put(name, b, 0o755)
+	}
+	for _, top := range []string{"bin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+top, filepath.Join(root, top)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("etc/motd", []byte("another root\n"), 0o644)
+	put("etc/private", []byte("its owner's\n"), 0o600)
+	put("top", []byte("a file at the top"), 0o644)
+	put("proc/fake", []byte("no"), 0o644)
+	return root
+}
+
+func TestAnotherRoot(t *testing.T) {
+	root := anotherRoot(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("of this machine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for at, target := range map[string]string{"evil": "/old", "out": filepath.Dir(secret), "usr/up": "../../../../../../../.." + secret} {
+		if err := os.Symlink(target, filepath.Join(root, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, _ := os.ReadFile(filepath.Join(root, "usr/up")); string(b) != "of this machine" {
+		t.Fatalf("control: the link leads to %q on this machine; the rest proves nothing", b)
+	}
+	p := sandboxtest.Profile()
+	p.Template = sandbox.Template{Name: "dir:" + root, Dir: root}
+	box, err := New(Options{}).Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	for _, row := range []struct{ why, command, want string }{
+		{"its own /etc", "cat /etc/motd", "another root\n"},
+		{"what only its owner may read", "cat /etc/private", "its owner's\n"},
+		{"none of this machine's programs", "ls /usr/bin/python3", "cannot access '/usr/bin/python3': No such file or directory"},
+		{"nothing behind a link to this machine", "cat /usr/up", "No such file or directory"},
+		{"nothing behind a link at the top", "cat /out/secret", "No such file or directory"},
+		{"not the host's root", "ls /evil/etc", "No such file or directory"},
+		{"read-only", "echo x > /etc/motd", "Read-only file system"},
+		{"no file at the top", "cat /top", "No such file or directory"},
+		{"our /proc", "cat /proc/fake", "No such file or directory"},
+		{"a /proc that works", "cat /proc/self/comm", "cat\n"},
+		{"our writable places", "echo x > /workspace/output/a && cat /workspace/output/a", "x\n"},
+	} {
+		f, err := box.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"}, Env: []string{"PATH=/usr/bin:/bin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(f.Stdout+f.Stderr, row.want) {
+			t.Errorf("%s: %s gave %q, want %q", row.why, row.command, f.Stdout+f.Stderr, row.want)
+		}
+		if f.Sandbox.Template != p.Template.Name {
+			t.Errorf("the facts name the template %q", f.Sandbox.Template)
+		}
+	}
+}
+
+func TestRefusedRoots(t *testing.T) {
+	root := t.TempDir()
+	many := t.TempDir()
+	for i := range maxTop + 1 {
+		if err := os.Mkdir(filepath.Join(many, strings.Repeat("x", i+1)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		why      string
+		template sandbox.Template
+		ok       bool
+	}{
+		{"this machine's own", sandbox.Template{Name: "host"}, true},
+		{"a folder", sandbox.Template{Name: "dir:x", Dir: root}, true},
+		{"no name", sandbox.Template{}, false},
+		{"no name, and a folder", sandbox.Template{Dir: root}, false},
+		{"a name, and no folder", sandbox.Template{Name: "python:3.12"}, false},
+		{"the name of this machine's own, and another folder", sandbox.Template{Name: "host", Dir: root}, false},
+		{"the whole machine", sandbox.Template{Name: "dir:/", Dir: "/"}, false},
+		{"a relative folder", sandbox.Template{Name: "dir:x", Dir: "x"}, false},
+		{"a folder that climbs", sandbox.Template{Name: "dir:x", Dir: root + "/../../../.."}, false},
+		{"a folder that is not there", sandbox.Template{Name: "dir:x", Dir: root + "/none"}, false},
+		{"a folder with too much at its top", sandbox.Template{Name: "dir:x", Dir: many}, false},
+	} {
+		p := sandboxtest.Profile()
+		p.Template = row.template
+		box, err := New(Options{}).Start(context.Background(), p)
+		if err == nil {
+			err = box.Close()
+			if !row.ok {
+				t.Errorf("%s: started", row.why)
+			}
+		} else if row.ok {
+			t.Errorf("%s: %v", row.why, err)
+		}
+	}
+}

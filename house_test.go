@@ -50,7 +50,7 @@ var plan = map[string][]string{
 	// the workers redeem a grant and act
 	"internal/tool":     with(values, "internal/grant", "internal/policy"),
 	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/jsonrpc"),
-	"internal/runner":   with(values, "internal/grant", "internal/policy", "internal/sandbox", "internal/workspace", "internal/guest"),
+	"internal/runner":   with(values, "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
 	"internal/jsonrpc":           {"internal/wire"}, // newline-delimited JSON-RPC, for whoever speaks it

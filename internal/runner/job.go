@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"waldo/internal/id"
 	"waldo/internal/policy"
 	"waldo/internal/sandbox"
+	"waldo/internal/template"
 	"waldo/internal/workspace"
 )
 
@@ -35,11 +35,11 @@ type job struct {
 
 type file struct{ name, text string }
 
-// template is the root that runs start from.
-var template = sandbox.Template{Name: "host"}
+// host is the root that runs start from which ask for no other.
+var host = sandbox.Template{Name: "host"}
 
-// interpreters says where the host keeps an interpreter, most wanted first. Only /usr is shown in a
-// box, so shims in home folders are of no use there.
+// interpreters says where a root keeps an interpreter, most wanted first. Of the host only /usr is
+// shown in a box, so shims in home folders are of no use there.
 var interpreters = map[guest.Lang][]string{
 	guest.Python:     {"/usr/bin/python3", "/usr/local/bin/python3"},
 	guest.JavaScript: {"/usr/bin/node", "/usr/local/bin/node", "/usr/bin/nodejs"},
@@ -67,7 +67,7 @@ func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
 	case ok:
 		return r.script(d, o, lang)
 	case d.Call.Capability == "run_shell":
-		return shell(d)
+		return shell(d, o)
 	}
 	return program(d)
 }
@@ -82,7 +82,7 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 	if decode(d.Call.Args, &a) != nil || a.Code == nil {
 		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes code (text), args (a list of texts) and files (texts by name)"}
 	}
-	exe, why := interpreter(lang)
+	exe, why := interpreter(lang, o.template())
 	if why != nil {
 		return job{}, why
 	}
@@ -121,7 +121,7 @@ func (j *job) bring(d policy.Decision, r *Runner, given map[string]string) *call
 }
 
 // shell makes a job of {command}.
-func shell(d policy.Decision) (job, *call.Reason) {
+func shell(d policy.Decision, o Options) (job, *call.Reason) {
 	var a struct {
 		Command *string `json:"command"`
 	}
@@ -131,7 +131,7 @@ func shell(d policy.Decision) (job, *call.Reason) {
 	if len(*a.Command) > MaxCommand {
 		return job{}, &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("the command has %d bytes: at most %d run", len(*a.Command), MaxCommand)}
 	}
-	exe, why := interpreter("shell")
+	exe, why := interpreter("shell", o.template())
 	if why != nil {
 		return job{}, why
 	}
@@ -163,14 +163,29 @@ func decode(a call.Args, out any) error {
 	return a.Value().Decode(out)
 }
 
-// interpreter finds the interpreter of a language as the box will see it.
-func interpreter(lang guest.Lang) (string, *call.Reason) {
-	for _, p := range interpreters[lang] {
-		if st, err := os.Stat(filepath.Join("/", template.Dir, p)); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+// interpreter finds the interpreter of a language as the box will see it. An image keeps its own
+// under /usr/local, and what its distribution brought elsewhere.
+func interpreter(lang guest.Lang, root sandbox.Template) (string, *call.Reason) {
+	places, look, where := interpreters[lang], os.Stat, "under /usr"
+	if root.Dir != "" {
+		places = slices.Clone(places)
+		slices.SortStableFunc(places, func(a, b string) int { return local(a) - local(b) })
+		look = func(p string) (os.FileInfo, error) { return template.Look(root.Dir, p) }
+		where = "in the template " + root.Name
+	}
+	for _, p := range places {
+		if st, err := look(p); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			return p, nil
 		}
 	}
-	return "", &call.Reason{Code: "interpreter.absent", Text: fmt.Sprintf("no interpreter for %s under /usr; hint: %s", lang, hints[lang])}
+	return "", &call.Reason{Code: "interpreter.absent", Text: fmt.Sprintf("no interpreter for %s %s; hint: %s", lang, where, hints[lang])}
+}
+
+func local(p string) int {
+	if strings.HasPrefix(p, "/usr/local/") {
+		return 0
+	}
+	return 1
 }
 
 // files reports whether the contract shows the code the session's workspace.
@@ -194,7 +209,7 @@ func environment(asked []string) []string {
 func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) sandbox.Profile {
 	l := narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout)
 	p := sandbox.Profile{
-		ID: id.New(id.Sandbox), Template: template, Limits: l,
+		ID: id.New(id.Sandbox), Template: o.template(), Limits: l,
 		Network: sandbox.Network{Hosts: slices.Clone(d.Contract.Network.Allow)},
 	}
 	for _, f := range []workspace.Folder{workspace.Input, workspace.Output, workspace.Tmp} {

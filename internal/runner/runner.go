@@ -57,6 +57,18 @@ type Options struct {
 	Stdout    io.Writer      // a copy as it comes; may be nil
 	Stderr    io.Writer
 	NoTools   bool // no bridge even where there could be one
+	// Template is the root that the box starts from; zero: the host.
+	Template sandbox.Template
+	// Started is told of the box before the code runs in it, and its answer is called when the code
+	// is over; nil: nobody asks.
+	Started func(sandbox.Box) (over func())
+}
+
+func (o Options) template() sandbox.Template {
+	if o.Template == (sandbox.Template{}) {
+		return host
+	}
+	return o.Template
 }
 
 // Prepare sets the options of a call that is about to be made. The returned function forgets them.
@@ -172,7 +184,12 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 		defer func() { _ = theirs.Close() }()
 		stop = r.Doorbell(ctx, d.Call, ours)
 	}
+	over := func() {}
+	if o.Started != nil {
+		over = o.Started(box)
+	}
 	f, err := box.Run(ctx, c)
+	over()
 	f.SideEffect = stop()
 	if err != nil || len(d.Contract.Network.Allow) > 0 {
 		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive

@@ -183,9 +183,16 @@ func TestNamespaces(t *testing.T) {
 // them: each is to hold on its own.
 func TestFine(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
+	data := "(536870912, 536870912)" // where no cgroup bounds memory
+	for _, a := range namespace.New(namespace.Options{}).Probe(context.Background()).Abilities {
+		if a.Name == "cgroup memory" && a.OK {
+			data = "(-1, -1)"
+		}
+	}
 	for _, r := range []struct{ why, code, want string }{
 		{"every secure bit is set and locked", `print(hex(libc.prctl(27, 0, 0, 0, 0)))`, "0xef"},
 		{"the stack", `print(resource.getrlimit(resource.RLIMIT_STACK))`, "(8388608, 8388608)"},
+		{"memory of one process", `print(resource.getrlimit(resource.RLIMIT_DATA))`, data},
 		{"locked memory", `print(resource.getrlimit(resource.RLIMIT_MEMLOCK))`, "(65536, 65536)"},
 		{"message queues", `print(resource.getrlimit(12))`, "(65536, 65536)"},
 		{"pending signals", `print(resource.getrlimit(11))`, "(256, 256)"},
@@ -301,6 +308,9 @@ func TestCommandsRefused(t *testing.T) {
 	}
 	if _, err := b.Run(context.Background(), sandbox.Command{Argv: append(many, many...)}); err == nil {
 		t.Error("more than fits into the machine ran")
+	}
+	if f := run(t, b, "true"); *f.ExitCode != 0 {
+		t.Errorf("after what was refused: exit %d", *f.ExitCode)
 	}
 }
 

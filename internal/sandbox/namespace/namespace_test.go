@@ -28,7 +28,7 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Log("not root: TestConformance has run as an ordinary user already")
 		return
 	}
-	asNobody(t, "^TestConformance$")
+	asNobody(t, "^Test(Conformance|DiesWithWaldo|Mounts|Namespaces|Fine|Denials|Landlock|CommandsRefused)$")
 }
 
 // asNobody runs tests of this binary as an ordinary user.

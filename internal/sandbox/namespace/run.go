@@ -67,6 +67,9 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	return r.run(ctx)
 }
 
+// maxText is how much of arguments and environment is passed on to the kernel, which takes 2 MiB.
+const maxText = 4 << 20
+
 // refuseCommand says what the kernel could not be told as it stands.
 func refuseCommand(c sandbox.Command) error {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
@@ -75,7 +78,11 @@ func refuseCommand(c sandbox.Command) error {
 	if c.Dir != "" && !strings.HasPrefix(c.Dir, "/") {
 		return fmt.Errorf("namespace: the working folder %q is not absolute", c.Dir)
 	}
+	total := 0
 	for _, s := range slices.Concat(c.Argv, c.Env, []string{c.Dir}) {
+		if total += len(s); total > maxText {
+			return fmt.Errorf("namespace: more than %d bytes of arguments and environment", maxText)
+		}
 		if strings.ContainsRune(s, 0) {
 			return fmt.Errorf("namespace: %.40q: arguments, environment and folders hold no NUL", s)
 		}

@@ -34,6 +34,8 @@ func (s *suite) testLimits(t *testing.T) {
 		{"processor time of a whole tree", "for i in range(3): os.fork()\nwhile 1: pass", func(p *sandbox.Profile) { p.Limits.CPU = time.Second }, facts.LimitCPU, facts.Timeout, ""},
 		{"output", "while 1: os.write(1, b'x' * 65536)", func(p *sandbox.Profile) { p.Limits.Output = 1 << 10 }, facts.LimitOutput, facts.Failed, strings.Repeat("x", 1<<10)},
 		{"bytes of a writable place", `open("/tmp/f", "wb").write(b"x" * (15 << 20)); open("/tmp/g", "wb").write(b"x" * (15 << 20))`, nil, facts.LimitDisk, facts.Failed, ""},
+		{"memory of many processes together", "for i in range(4):\n  if not os.fork(): x = b'x' * (60 << 20); time.sleep(1); os._exit(0)\n" +
+			"r = [os.wait()[1] for i in range(4)]; sys.exit(int(any(r)))", func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20; p.Limits.Wall = 5 * time.Second }, facts.LimitMemory, facts.OOM, ""},
 		{"inodes of a writable place", "for i in range(2000): open('/tmp/%d' % i, 'w')", nil, facts.LimitDisk, facts.Failed, ""},
 	}
 	if s.ability["cgroup memory"] {
@@ -45,8 +47,6 @@ func (s *suite) testLimits(t *testing.T) {
 			stdout    string
 		}{
 			{"memory of one process", `x = b"x" * (200 << 20)`, func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 }, facts.LimitMemory, facts.OOM, ""},
-			{"memory of many processes together", "for i in range(4):\n  if not os.fork(): x = b'x' * (60 << 20); time.sleep(1); os._exit(0)\n" +
-				"r = [os.wait()[1] for i in range(4)]; sys.exit(int(any(r)))", func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20; p.Limits.Wall = 5 * time.Second }, facts.LimitMemory, facts.OOM, ""},
 		}...)
 	}
 	if s.ability["cgroup pids"] {

@@ -283,3 +283,11 @@ func FuzzNoDoorOpens(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkCompile(b *testing.B) {
+	for b.Loop() {
+		if _, err := Compile(AMD64, everything); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

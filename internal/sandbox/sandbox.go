@@ -21,6 +21,16 @@ type Profile struct {
 	Hostname string // empty: "waldo"
 	Limits   Limits
 	Network  Network
+	Ahead    *Ahead // the first command, as far as it is known; a driver may have started it already; nil: nothing is
+}
+
+// Ahead is what is known of a command before its job is there: an interpreter that reads the job
+// from its standard input. No agent has a say in any of it.
+type Ahead struct {
+	Argv, Env []string
+	Dir       string // empty: /workspace
+	Head      string // what its standard input begins with, whatever the job is
+	Bridge    bool   // descriptor 3 is a bridge
 }
 
 // Template is the root filesystem that a box starts from, always read-only.
@@ -108,4 +118,21 @@ type Box interface {
 	Export(target, dir string) ([]string, error)
 	// Close ends everything in the box and removes what it was made of.
 	Close() error
+}
+
+// Warmer is a box that starts its first command before the job of it is there.
+type Warmer interface {
+	Box
+	// Warm starts the command of the profile's Ahead, feeds it the head, and returns when it waits
+	// for more.
+	Warm(ctx context.Context) error
+	// Adopt gives a box with a waiting command to one job: the id, the wall clock, the limit of
+	// output and the seeds of p. The rest of p must be what the box was started with.
+	Adopt(p Profile) error
+}
+
+// Bridged is a box that may hold a bridge already, which its waiting command has as descriptor 3.
+type Bridged interface {
+	// Bridge returns waldo's end, which is then the caller's; nil: there is none, or it is taken.
+	Bridge() *os.File
 }

@@ -31,7 +31,7 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	b, l := r.box, r.box.profile.Limits
 	used := b.group.Usage()
 	f := facts.New()
-	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name}
+	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
 	f.Stdout, f.Stderr = text(r.out.kept), text(r.err.kept)
 	f.Truncated = facts.Truncated{Stdout: r.out.truncated(), Stderr: r.err.truncated()}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -33,7 +32,8 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []place
-	notice   *notice // nil: the kernel gave no listener
+	notice   *notice  // nil: the kernel gave no listener
+	waiting  *waiting // a command that waits for its job; nil: none
 
 	running sync.Mutex
 	spent   time.Duration // processor time of the commands before, where no cgroup counts it
@@ -41,9 +41,10 @@ type box struct {
 
 // run is one command on its way.
 type run struct {
-	box      *box
-	command  sandbox.Command
-	job      *list
+	box     *box
+	command sandbox.Command
+	job     *list
+	wires
 	began    time.Time
 	before   cgroup.Usage
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
@@ -51,6 +52,7 @@ type run struct {
 	out, err *stream
 	state    state // of the exported places before
 	sampled  sample
+	warm     bool // the command was waiting for this job
 }
 
 // Run runs one command. After a run that was ended by force the box is over.
@@ -64,6 +66,9 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		return facts.Facts{}, errGone
 	}
 	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage(), state: b.look()}
+	if err := r.take(); err != nil {
+		return facts.Facts{}, errors.Join(err, b.end())
+	}
 	return r.run(ctx)
 }
 
@@ -92,11 +97,17 @@ func refuseCommand(c sandbox.Command) error {
 
 func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	b := r.box
-	r.job = job(r.command, rlimits(b.profile.Limits, b.host))
-	finish, err := r.begin()
-	if err != nil {
-		return facts.Facts{}, errors.Join(err, b.end())
+	if !r.warm {
+		job, program, err := b.program(r.command)
+		if err != nil {
+			return facts.Facts{}, err // nothing has happened: the box is as it was
+		}
+		if r.wires, err = b.connect(r.command, program); err != nil {
+			return facts.Facts{}, errors.Join(err, b.end())
+		}
+		r.job = job
 	}
+	finish := r.stream()
 	stop := r.watch(ctx)
 	e, err := r.wait()
 	stop()
@@ -111,52 +122,83 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	return r.facts(ctx, e, wall), nil
 }
 
-// begin connects the streams and sends the job. What it returns waits for the streams' ends; by
-// then nothing in the box holds them any more.
-func (r *run) begin() (finish func(), err error) {
+// wires are waldo's ends of what a command is connected to.
+type wires struct {
+	stdin            *os.File // nil: there is nothing to read
+	fromOut, fromErr *os.File
+}
+
+// program makes the program of a command, as steps and as bytes.
+func (b *box) program(c sandbox.Command) (*list, []byte, error) {
+	l := job(c, rlimits(b.profile.Limits, b.host))
+	program := l.link(jobBase)
+	if len(program) > jobMax {
+		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), jobMax)
+	}
+	return l, program, nil
+}
+
+// connect makes the streams of a command and sends its program, which starts it.
+func (b *box) connect(c sandbox.Command, program []byte) (w wires, err error) {
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
 			f.Close()
 		}
-	}()
-	stdin, feed, err := input(r.command.Stdin)
-	if err != nil {
-		return nil, err
-	}
-	theirs = append(theirs, stdin)
-	limit := r.box.profile.Limits.Output
-	for _, s := range []struct {
-		to   **stream
-		copy io.Writer
-		all  bool
-	}{{&r.out, r.command.Stdout, r.command.Serve}, {&r.err, r.command.Stderr, false}} {
-		mine, their, err := os.Pipe()
 		if err != nil {
-			return nil, err
+			w.close()
 		}
-		theirs = append(theirs, their)
-		*s.to = &stream{from: mine, limit: limit, copy: s.copy, whole: s.all, flood: r.flood}
+	}()
+	if c.Stdin == nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return w, err
+		}
+		theirs = append(theirs, null)
+	} else {
+		their, mine, err := os.Pipe()
+		if err != nil {
+			return w, err
+		}
+		w.stdin, theirs = mine, append(theirs, their)
+	}
+	for _, mine := range []**os.File{&w.fromOut, &w.fromErr} {
+		from, their, err := os.Pipe()
+		if err != nil {
+			return w, err
+		}
+		*mine, theirs = from, append(theirs, their)
 	}
 	fds := []int{int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
-	if r.command.Bridge != nil {
-		fds = append(fds, int(r.command.Bridge.Fd()))
+	if c.Bridge != nil {
+		fds = append(fds, int(c.Bridge.Fd()))
 	}
-	if err := r.box.stage.sendJob(fds, r.job.link(jobBase)); err != nil {
-		return nil, err
+	return w, b.stage.sendJob(fds, program)
+}
+
+func (w wires) close() {
+	for _, f := range []*os.File{w.stdin, w.fromOut, w.fromErr} {
+		if f != nil {
+			f.Close()
+		}
 	}
+}
+
+// stream reads what the command writes and feeds it what it reads. What it returns waits for the
+// streams' ends; by then nothing in the box holds them any more.
+func (r *run) stream() (finish func()) {
+	limit := r.box.profile.Limits.Output
+	r.out = &stream{from: r.fromOut, limit: limit, copy: r.command.Stdout, whole: r.command.Serve, flood: r.flood}
+	r.err = &stream{from: r.fromErr, limit: limit, copy: r.command.Stderr, flood: r.flood}
 	var wg sync.WaitGroup
 	wg.Go(r.out.drain)
 	wg.Go(r.err.drain)
-	done := feed()
-	return func() { done(); wg.Wait() }, nil
+	stop := feed(r.stdin, r.command.Stdin)
+	return func() { stop(); wg.Wait() }
 }
 
 // sendJob hands over the descriptors, then the program.
 func (s *stage) sendJob(fds []int, program []byte) error {
-	if len(program) > jobMax {
-		return fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), jobMax)
-	}
 	conn, err := s.ctl.SyscallConn()
 	if err != nil {
 		return err
@@ -287,6 +329,8 @@ func (b *box) end() error {
 	}
 	err := b.stage.close()
 	b.stage = nil
+	b.waiting.close()
+	b.waiting = nil
 	return err
 }
 

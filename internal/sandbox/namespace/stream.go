@@ -51,26 +51,24 @@ func (s *stream) take(b []byte) {
 
 func (s *stream) truncated() bool { return !s.whole && s.total > s.limit }
 
-// input returns what a command reads as its standard input. It is never a file of the host's:
-// a pipe, or /dev/null where there is nothing to read. What feed returns stops the feeding.
-func input(from io.Reader) (theirs *os.File, feed func() (stop func()), err error) {
+// feed writes to the command's standard input what there is to read, and closes it. It is never a
+// file of the host's: a pipe, or /dev/null (to is nil) where there is nothing to read. What feed
+// returns stops the feeding.
+func feed(to *os.File, from io.Reader) (stop func()) {
+	if to == nil {
+		return func() {}
+	}
+	var once sync.Once
+	stop = func() { once.Do(func() { _ = to.Close() }) }
 	if from == nil {
-		theirs, err = os.Open(os.DevNull)
-		return theirs, func() func() { return func() {} }, err
-	}
-	theirs, mine, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	return theirs, func() func() {
-		var once sync.Once
-		stop := func() { once.Do(func() { _ = mine.Close() }) }
-		go func() {
-			_, err := io.Copy(mine, from)
-			if err == nil || !errors.Is(err, os.ErrClosed) {
-				stop()
-			}
-		}()
+		stop()
 		return stop
-	}, nil
+	}
+	go func() {
+		_, err := io.Copy(to, from)
+		if err == nil || !errors.Is(err, os.ErrClosed) {
+			stop()
+		}
+	}()
+	return stop
 }

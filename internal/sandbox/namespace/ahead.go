@@ -1,0 +1,220 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+)
+
+// waiting is a command that was started before its job was there.
+type waiting struct {
+	sandbox.Ahead
+	wires
+	job    *list
+	bridge *os.File // waldo's end, until it is taken
+}
+
+func (w *waiting) close() {
+	if w == nil {
+		return
+	}
+	w.wires.close()
+	if w.bridge != nil {
+		w.bridge.Close()
+	}
+}
+
+// Warm starts the command of the profile's Ahead and returns when it has read the whole head.
+func (b *box) Warm(ctx context.Context) error {
+	b.running.Lock()
+	defer b.running.Unlock()
+	if b.stage == nil {
+		return errGone
+	}
+	if b.profile.Ahead == nil || b.waiting != nil {
+		return fmt.Errorf("namespace: no command to start ahead")
+	}
+	w := &waiting{Ahead: *b.profile.Ahead}
+	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: eof{}}
+	if err := refuseCommand(c); err != nil {
+		return err
+	}
+	if w.Bridge {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("namespace: socketpair: %w", err)
+		}
+		w.bridge, c.Bridge = os.NewFile(uintptr(pair[0]), "bridge"), os.NewFile(uintptr(pair[1]), "bridge")
+		defer c.Bridge.Close()
+	}
+	var program []byte
+	var err error
+	if w.job, program, err = b.program(c); err == nil {
+		w.wires, err = b.connect(c, program)
+	}
+	if err != nil {
+		w.close()
+		return err
+	}
+	b.waiting = w
+	return w.feed(ctx)
+}
+
+// eof stands for a standard input that will be there.
+type eof struct{}
+
+func (eof) Read([]byte) (int, error) { return 0, io.EOF }
+
+// feed writes the head and waits until all of it is read.
+func (w *waiting) feed(ctx context.Context) error {
+	end := time.Now().Add(patience)
+	_ = w.stdin.SetWriteDeadline(end)
+	defer func() { _ = w.stdin.SetWriteDeadline(time.Time{}) }()
+	if _, err := io.WriteString(w.stdin, w.Head); err != nil {
+		return fmt.Errorf("namespace: a command started ahead: %w", err)
+	}
+	for time.Now().Before(end) && ctx.Err() == nil {
+		n, err := unread(w.stdin)
+		if err != nil {
+			return fmt.Errorf("namespace: a command started ahead: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("namespace: a command started ahead did not read what it was told")
+}
+
+// unread returns how many bytes stand in a pipe.
+func unread(pipe *os.File) (n int, err error) {
+	conn, err := pipe.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	cerr := conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return n, errors.Join(cerr, err)
+}
+
+// Adopt gives a box with a waiting command to one job.
+func (b *box) Adopt(p sandbox.Profile) error {
+	b.running.Lock()
+	defer b.running.Unlock()
+	if b.stage == nil || b.waiting == nil {
+		return errGone
+	}
+	if err := refuse(p); err != nil {
+		return err
+	}
+	if len(p.Tmpfs) != len(b.profile.Tmpfs) {
+		return fmt.Errorf("namespace: %d writable places, and the box has %d", len(p.Tmpfs), len(b.profile.Tmpfs))
+	}
+	if err := b.stage.silent(); err != nil {
+		return err
+	}
+	b.profile.ID, b.profile.Limits.Wall, b.profile.Limits.Output = p.ID, p.Limits.Wall, p.Limits.Output
+	for _, t := range p.Tmpfs {
+		i := slices.IndexFunc(b.places, func(own place) bool { return own.Target == t.Target })
+		if i < 0 {
+			return fmt.Errorf("namespace: %s is no place of the box", t.Target)
+		}
+		b.places[i].Seed = t.Seed
+		if err := b.places[i].seed(b.uid, b.gid); err != nil {
+			return err
+		}
+	}
+	if !b.host.Times() {
+		b.spent = treeOf(b.init.Pid).cpu // what it took to get this far is nobody's
+	}
+	return nil
+}
+
+// silent returns an error where PID 1 has said something, which is that its command has ended.
+func (s *stage) silent() error {
+	conn, err := s.ctl.SyscallConn()
+	if err != nil {
+		return err
+	}
+	said := true
+	err = conn.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, perr := unix.Poll(p, 0)
+		said = n != 0 || perr != nil
+	})
+	if err == nil && said {
+		err = errGone
+	}
+	return err
+}
+
+// Bridge returns waldo's end of the waiting command's bridge, once.
+func (b *box) Bridge() *os.File {
+	b.running.Lock()
+	defer b.running.Unlock()
+	if b.waiting == nil {
+		return nil
+	}
+	f := b.waiting.bridge
+	b.waiting.bridge = nil
+	return f
+}
+
+// take gives the run the command that waits in its box, if that is the command that it wants; any
+// other ends the waiting one.
+func (r *run) take() error {
+	w := r.box.waiting
+	if w == nil {
+		return nil
+	}
+	r.box.waiting = nil
+	if r.wants(w) {
+		w.bridge = nil // whoever asked for the command asked for its bridge
+		r.wires, r.job, r.warm = w.wires, w.job, true
+		return nil
+	}
+	w.stdin.Close()
+	first := &run{box: r.box, job: w.job}
+	_ = r.box.stage.ctl.SetReadDeadline(time.Now().Add(patience))
+	_, err := first.wait()
+	_ = r.box.stage.ctl.SetReadDeadline(time.Time{})
+	w.close()
+	if first.killed.Load() {
+		return errGone
+	}
+	return err
+}
+
+// wants reports whether the waiting command is the one that was asked for, head and all. The head
+// is read off the standard input.
+func (r *run) wants(w *waiting) bool {
+	c := r.command
+	if !slices.Equal(c.Argv, w.Argv) || !slices.Equal(c.Env, w.Env) || c.Dir != w.Dir || c.Serve || c.Stdin == nil {
+		return false
+	}
+	if c.Bridge != nil || w.Ahead.Bridge && w.bridge != nil { // one would be without the other
+		return false
+	}
+	head := make([]byte, len(w.Head))
+	n, err := io.ReadFull(c.Stdin, head)
+	if err != nil || string(head) != w.Head {
+		r.command.Stdin = io.MultiReader(bytes.NewReader(head[:n]), c.Stdin)
+		return false
+	}
+	return true
+}
+
+var (
+	_ sandbox.Warmer  = (*box)(nil)
+	_ sandbox.Bridged = (*box)(nil)
+)

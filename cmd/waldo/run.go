@@ -35,6 +35,7 @@ type boxFlags struct {
 	workspace, input, servers string
 	hosts, env, secrets       []string
 	template                  string
+	pull                      bool
 	file, code                string
 	seccomp, firejail         bool
 	allowNetwork, denyNetwork bool
@@ -57,7 +58,8 @@ func (b *boxFlags) add(c *cobra.Command) {
 	f.StringVar(&b.servers, "servers-dir", "", "`DIR` of generated tools, as waldo gen writes them; shown read-only")
 	f.StringArrayVar(&b.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
 	f.StringSliceVar(&b.secrets, "secret", nil, "`NAME` of a secret for the box; refused until secrets are brokered")
-	f.StringVar(&b.template, "template", "host", "root filesystem `T`: host is this machine's /usr, read-only")
+	f.StringVar(&b.template, "template", "host", "root filesystem `T`: host (this machine's /usr, read-only), a folder, a tar or OCI archive by ./path or /path, or an image such as python:3.12-slim")
+	f.BoolVar(&b.pull, "pull", false, "ask the registry again for a --template that is here already")
 	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls; always on, and cannot be switched off")
 	f.BoolVar(&b.firejail, "firejail", false, "accepted for old scripts; waldo's own box is stronger and always used")
 	f.BoolVar(&b.allowNetwork, "allow-network", false, "refused: name the hosts with --allow-host instead")
@@ -94,8 +96,6 @@ func (b *boxFlags) refused() error {
 		return usage("name the hosts with --allow-host", "--allow-network would open every host; waldo has no such box")
 	case len(b.secrets) > 0:
 		return usage("keep the secret outside and reach its service through a tool", "--secret is not enforced by this build, so it is refused")
-	case b.template != "host":
-		return usage("leave --template out", "--template %s is not supported by this build", b.template)
 	case !b.seccomp:
 		return usage("leave --seccomp out", "system calls are always filtered")
 	case !b.denyNetwork:
@@ -260,6 +260,9 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	}
 	defer h.Close()
 	o.Limits, o.Input, o.Env, o.Isolation = limits, b.input, b.env, b.isolation
+	if o.Template, err = h.template(c.Context(), b.template, b.pull); err != nil {
+		return err
+	}
 	var flush func()
 	if !g.json {
 		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr())

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path"
@@ -59,6 +60,8 @@ type Options struct {
 	NoTools   bool // no bridge even where there could be one
 	// Template is the root that the box starts from; zero: the host.
 	Template sandbox.Template
+	// Mirror also removes from the workspace what the code removed of output; otherwise files only come.
+	Mirror bool
 	// Started is told of the box before the code runs in it, and its answer is called when the code
 	// is over; nil: nobody asks.
 	Started func(sandbox.Box) (over func())
@@ -130,6 +133,12 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	if ws != nil {
 		defer func() { err = errors.Join(err, ws.Close()) }()
 	}
+	var before []workspace.File
+	if ws != nil && o.Mirror {
+		if before, err = ws.List(workspace.Output, math.MaxInt); err != nil {
+			return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
+		}
+	}
 	box, err := driver.Start(ctx, r.profile(d, o, ws))
 	if err != nil {
 		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
@@ -141,7 +150,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	f.Files.Artifacts = []string{}
 	if ws != nil {
-		keep(box, ws, &f)
+		keep(box, ws, before, &f)
 	}
 	return outcome(d, f), nil
 }
@@ -198,12 +207,23 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 }
 
 // keep copies what the run left to the workspace. Its artifacts are the files that it wrote, as
-// "output/name". What cannot be kept is a warning.
-func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) {
+// "output/name". What cannot be kept is a warning. Of the files before, those that the run left
+// nothing of are removed, unless it is not sure what it left.
+func keep(box sandbox.Box, ws *workspace.Workspace, before []workspace.File, f *facts.Facts) {
 	output := path.Join("/workspace", string(workspace.Output))
 	names, err := box.Export(output, ws.Path(workspace.Output))
 	if err != nil {
 		f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept")
+		before = nil
+	}
+	left := map[string]bool{}
+	for _, n := range names {
+		left[n] = true
+	}
+	for _, b := range before {
+		if !left[b.Name] && ws.Remove(workspace.Output, b.Name) != nil {
+			f.Warnings = append(f.Warnings, "a file that was deleted in /workspace/output is still in the workspace")
+		}
 	}
 	for _, n := range names {
 		if slices.Contains(f.Files.Written, path.Join(output, n)) {

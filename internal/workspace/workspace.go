@@ -98,8 +98,8 @@ func (w *Workspace) Close() error {
 	return errors.Join(errs...)
 }
 
-// Remove closes the workspace and deletes its files.
-func (w *Workspace) Remove() error { return errors.Join(w.Close(), os.RemoveAll(w.dir)) }
+// Destroy closes the workspace and deletes its files.
+func (w *Workspace) Destroy() error { return errors.Join(w.Close(), os.RemoveAll(w.dir)) }
 
 // Clean returns name as it is kept: slashes between, no dots, relative. It refuses absolute names,
 // names that climb above the folder, NUL, backslashes, what is not UTF-8, and what is too long.
@@ -179,10 +179,36 @@ func (w *Workspace) Get(f Folder, name string) (*os.File, error) {
 	return r.Open(name)
 }
 
+// Remove deletes one file, or a folder with what is in it. What is not there is no error.
+func (w *Workspace) Remove(f Folder, name string) error {
+	r, err := w.folder(f)
+	if err != nil {
+		return err
+	}
+	if name, err = Clean(name); err != nil {
+		return err
+	}
+	return r.RemoveAll(name)
+}
+
+// Clear deletes everything in a folder, and keeps the folder.
+func (w *Workspace) Clear(f Folder) error {
+	r, err := w.folder(f)
+	if err != nil {
+		return err
+	}
+	names, err := fs.ReadDir(r.FS(), ".")
+	for _, n := range names {
+		err = errors.Join(err, r.RemoveAll(n.Name()))
+	}
+	return err
+}
+
 // File is one file of a workspace.
 type File struct {
 	Name string // below its folder, with slashes
 	Size int64  // bytes
+	Exec bool   // its owner may execute it
 }
 
 // List returns the regular files of a folder by name, at most limit of them.
@@ -203,7 +229,7 @@ func (w *Workspace) List(f Folder, limit int) ([]File, error) {
 		if len(out) >= limit {
 			return fs.SkipAll
 		}
-		out = append(out, File{Name: name, Size: st.Size()})
+		out = append(out, File{Name: name, Size: st.Size(), Exec: st.Mode()&0o100 != 0})
 		return nil
 	})
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })

@@ -335,7 +335,7 @@ func TestArchivesStayInside(t *testing.T) {
 				t.Errorf("%s %s: %v, want too much", r.ID, format, err)
 			}
 			judge(t, w, r.ID+" ("+r.Name+") "+format)
-			if err := w.Remove(); err != nil {
+			if err := w.Destroy(); err != nil {
 				t.Errorf("%s %s: %v", r.ID, format, err)
 			}
 		}

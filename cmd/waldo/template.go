@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/template"
+)
+
+// openTemplates opens the root filesystems that are kept in a state directory.
+func openTemplates(state string) (*template.Store, error) {
+	return template.Open(filepath.Join(state, "templates"), template.Defaults())
+}
+
+// template finds the root filesystem that a person named. host needs nothing to be found.
+func (h *house) template(ctx context.Context, name string, fresh bool) (sandbox.Template, error) {
+	if name == "host" || name == "" {
+		return sandbox.Template{Name: "host"}, nil
+	}
+	s, err := openTemplates(h.state)
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	t, err := s.Find(ctx, name, fresh)
+	if err != nil {
+		return sandbox.Template{}, &exit{code: exitFailed, err: err, hint: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
+	}
+	return sandbox.Template{Name: t.Name, Dir: t.Dir}, nil
+}
+
+func newTemplate(g *global) *cobra.Command {
+	c := &cobra.Command{
+		Use: "template list|pull|rm", Short: "Root filesystems that boxes start from, kept by digest", Args: cobra.NoArgs,
+		Example: "  waldo template pull python:3.12-slim\n  waldo template list\n  waldo run --template python:3.12-slim -c 'print(1)'",
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	with := func(f func(c *cobra.Command, s *template.Store, args []string) error) func(*cobra.Command, []string) error {
+		return func(c *cobra.Command, args []string) error {
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			s, err := openTemplates(state)
+			if err != nil {
+				return err
+			}
+			return f(c, s, args)
+		}
+	}
+	c.AddCommand(&cobra.Command{
+		Use: "list", Short: "What is kept", Args: cobra.NoArgs, Example: "  waldo template list --json",
+		RunE: with(func(c *cobra.Command, s *template.Store, _ []string) error {
+			all, err := s.List()
+			if err != nil || g.json {
+				return orJSON(c, err, all)
+			}
+			for _, t := range all {
+				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", t.Name, megabytes(t.Bytes), t.At.Format(time.RFC3339))
+			}
+			return nil
+		}),
+	}, &cobra.Command{
+		Use: "pull T", Short: "Fetch and unpack a template, also where its tag is here already", Args: cobra.ExactArgs(1), Example: "  waldo template pull python:3.12-slim",
+		RunE: with(func(c *cobra.Command, s *template.Store, args []string) error {
+			t, err := s.Find(c.Context(), args[0], true)
+			if err != nil || g.json {
+				return orJSON(c, err, t)
+			}
+			fmt.Fprintln(c.OutOrStdout(), t.Name)
+			if t.Skipped > 0 {
+				fmt.Fprintf(c.ErrOrStderr(), "waldo: left out: %s\n", count(t.Skipped, "special file"))
+			}
+			return nil
+		}),
+	}, &cobra.Command{
+		Use: "rm DIGEST", Short: "Delete a template that is kept", Args: cobra.ExactArgs(1), Example: "  waldo template rm sha256:…",
+		RunE: with(func(_ *cobra.Command, s *template.Store, args []string) error { return s.Remove(args[0]) }),
+	})
+	return c
+}
+
+// orJSON prints v unless there is an error.
+func orJSON(c *cobra.Command, err error, v any) error {
+	if err != nil {
+		return err
+	}
+	return printJSON(c.OutOrStdout(), v)
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

@@ -615,7 +615,7 @@ func TestPages(t *testing.T) {
 		"circle":  serve(func(request) string { return `{"tools":[],"nextCursor":"again"}` }),
 		"endless": serve(func(r request) string { return `{"tools":[],"nextCursor":"` + r.Params.Cursor + `x"}` }),
 		"none":    serve(func(request) string { return `{}` }),
-	}), Options{})
+	}), Options{Start: 5 * time.Second})
 	tools, err := m.Tools(context.Background(), "pages")
 	if err != nil || len(tools) != 4 || tools[3].Capability != "pages.t3" {
 		t.Errorf("%v %v", tools, err)

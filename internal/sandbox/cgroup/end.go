@@ -15,7 +15,7 @@ import (
 )
 
 // Kill ends every process of the group. Without cgroup.kill it first forbids new processes, so
-// that no chain of forks outruns it. It returns when all are told, not when all are gone.
+// that no chain of forks outruns it, and returns when all are gone; with it, when all are told.
 func (g *Group) Kill() error {
 	dirs := make([]string, 0, 4)
 	if g.unified != "" {
@@ -29,12 +29,13 @@ func (g *Group) Kill() error {
 	return g.h.kill(dirs)
 }
 
-// kill ends what is in the folders of one group; the first that has anyone left gives the list.
+// kill ends what is in the folders of one group. The kernel does it at once where it can; else the
+// list is walked until nobody is on it, for a fork that was under way is not on it yet.
 func (h *Host) kill(dirs []string) error {
 	for _, d := range dirs {
 		err := h.sys.write(filepath.Join(d, "cgroup.kill"), "1")
 		if err == nil {
-			break
+			return nil
 		}
 		if !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("cgroup: %w", err)
@@ -45,12 +46,21 @@ func (h *Host) kill(dirs []string) error {
 			break
 		}
 	}
-	for _, d := range dirs {
-		for _, pid := range strings.Fields(read(d, "cgroup.procs")) {
-			endOne(d, pid)
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		left := 0
+		for _, d := range dirs {
+			for _, pid := range strings.Fields(read(d, "cgroup.procs")) {
+				left++
+				endOne(d, pid)
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("cgroup: %d processes do not end", left)
 		}
 	}
-	return nil
 }
 
 // endOne kills one process of the group. The list is read again once the process is held by a
@@ -72,7 +82,7 @@ func endOne(dir, pid string) {
 	}
 }
 
-// patience is how long Close waits for ended processes to leave.
+// patience is how long Kill and Close wait for ended processes to leave.
 const patience = 2 * time.Second
 
 // Close ends what is left in the group and removes it. It may be called again.

@@ -49,22 +49,16 @@ type Script struct {
 	Servers []string // whose names are globals: what the catalogue calls them
 }
 
-// Command returns the arguments of the interpreter for s, without the interpreter itself, and what
-// its stdin must begin with. The input of the script follows. It refuses a script of more than
-// MaxScript bytes, and words that no program can be given.
-func (s Script) Command() (argv []string, head io.Reader, err error) {
-	if len(s.Code) > MaxScript {
-		return nil, nil, fmt.Errorf("the script has %d bytes: at most %d run", len(s.Code), MaxScript)
-	}
-	if s.Name == "" {
-		s.Name = map[Lang]string{Python: "script.py", JavaScript: "script.js", TypeScript: "script.ts"}[s.Lang]
-	}
-	words := append([]string{s.Name, strings.Join(identifiers(s.Servers), ",")}, s.Args...)
-	for _, w := range words {
-		if strings.ContainsRune(w, 0) || !utf8.ValidString(w) {
-			return nil, nil, fmt.Errorf("the argument %q holds a NUL or is not UTF-8", w)
-		}
-	}
+// Start is an interpreter of a language before it knows its script. Warm makes it ready for one: it
+// does before the script is there what it would do once.
+type Start struct {
+	Lang Lang
+	Warm bool
+}
+
+// Command returns the arguments of the interpreter, without the interpreter itself, and what its
+// stdin must begin with. A Script's Job follows.
+func (s Start) Command() (argv []string, head string, err error) {
 	runtime := nodeRuntime
 	switch s.Lang {
 	case Python:
@@ -75,11 +69,48 @@ func (s Script) Command() (argv []string, head io.Reader, err error) {
 		argv = []string{"--no-warnings", "--experimental-vm-modules", "-e", nodeBoot, "typescript"}
 		runtime += "\x00" + nodeStrip
 	default:
-		return nil, nil, fmt.Errorf("language %q: there are python, javascript and typescript", s.Lang)
+		return nil, "", fmt.Errorf("language %q: there are python, javascript and typescript", s.Lang)
+	}
+	warm := 0
+	if s.Warm {
+		warm = 1
+	}
+	// The last byte is read when the interpreter is ready, so that waldo sees when that is.
+	return argv, fmt.Sprintf("%d %11d\n", warm, len(runtime)) + runtime + "\n", nil
+}
+
+// Job returns what follows the head on the interpreter's stdin; the input of the script follows it.
+// It refuses a script of more than MaxScript bytes, and words that no program can be given.
+func (s Script) Job() (io.Reader, error) {
+	if len(s.Code) > MaxScript {
+		return nil, fmt.Errorf("the script has %d bytes: at most %d run", len(s.Code), MaxScript)
+	}
+	if s.Name == "" {
+		s.Name = map[Lang]string{Python: "script.py", JavaScript: "script.js", TypeScript: "script.ts"}[s.Lang]
+	}
+	words := append([]string{s.Name, strings.Join(identifiers(s.Servers), ",")}, s.Args...)
+	for _, w := range words {
+		if strings.ContainsRune(w, 0) || !utf8.ValidString(w) {
+			return nil, fmt.Errorf("the argument %q holds a NUL or is not UTF-8", w)
+		}
 	}
 	all := strings.Join(words, "\x00")
-	lengths := fmt.Sprintf("%11d %11d %11d\n", len(all), len(runtime), len(s.Code))
-	return argv, io.MultiReader(strings.NewReader(lengths+all+runtime), bytes.NewReader(s.Code)), nil
+	lengths := fmt.Sprintf("%11d %11d\n", len(all), len(s.Code))
+	return io.MultiReader(strings.NewReader(lengths+all), bytes.NewReader(s.Code)), nil
+}
+
+// Command returns the arguments of the interpreter for s, without the interpreter itself, and what
+// its stdin must begin with: the head of a Start that is not warm, and the Job.
+func (s Script) Command() (argv []string, head io.Reader, err error) {
+	argv, first, err := Start{Lang: s.Lang}.Command()
+	if err != nil {
+		return nil, nil, err
+	}
+	job, err := s.Job()
+	if err != nil {
+		return nil, nil, err
+	}
+	return argv, io.MultiReader(strings.NewReader(first), job), nil
 }
 
 // identifiers keeps the names that can be globals: letters, digits and _, with - and . spelled _.

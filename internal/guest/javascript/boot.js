@@ -1,6 +1,6 @@
-// Runs one script inside a box. Started as `node -e <this> [typescript]`; the script arrives on
-// stdin as for boot.py: a line of three lengths, words, runtime (waldo.js, and for TypeScript a NUL
-// and strip.min.js), script. What follows on stdin is the script's own.
+// Runs one script inside a box. Started as `node -e <this> [typescript]`. On stdin arrives what
+// boot.py describes: a flag and a length, the runtime (waldo.js, and for TypeScript a NUL and
+// strip.min.js), a byte; two lengths, words, script. What follows on stdin is the script's own.
 'use strict';
 (() => {
   const fs = require('fs');
@@ -19,14 +19,37 @@
     return b;
   }
 
-  const [words, runtime, size] = take(36).toString().trim().split(/ +/).map(Number);
-  const [file, servers, ...args] = take(words).toString().split('\0');
-  const [own, types] = take(runtime).toString().split('\0');
+  const [warm, length] = take(14).toString().trim().split(/ +/).map(Number);
+  const [own, types] = take(length).toString().split('\0');
   const make = new vm.Script(own, { filename: 'waldo' }).runInThisContext();
-  let source = take(size).toString().replace(/^\uFEFF/, '');
-  const typescript = process.argv[1] === 'typescript';
   // TypeScript loses its types here, in the box: waldo itself parses no code of an agent.
-  const strip = (text) => vm.runInThisContext(`(() => { ${types}\nreturn strip; })()`, { filename: 'waldo', displayErrors: false })(text, file);
+  const typescript = process.argv[1] === 'typescript';
+  let stripper = null;
+  const strip = (text) => {
+    stripper = stripper || vm.runInThisContext(`(() => { ${types}\nreturn strip; })()`, { filename: 'waldo', displayErrors: false });
+    return stripper(text, file);
+  };
+  let file = 'waldo';
+
+  // What most scripts do, done often enough with nobody listening that V8 has made it quick.
+  if (warm === 1) {
+    const { Console } = require('console');
+    const { Writable } = require('stream');
+    const quiet = new Console(new Writable({ write(chunk, encoding, done) { done(); } }));
+    for (let i = 0; i < 50; i++) {
+      process.stdout.write('');
+      process.stderr.write('');
+      quiet.log('%s', i, { i, list: [i] });
+      new vm.Script(`(async function () { const a = [${i}]; return a.map((x) => x + 1); })`, { filename: 'waldo' }).runInThisContext()();
+    }
+    if (typescript) strip('const a: number = 1; interface B { c: string }');
+    make(require('module').createRequire('/workspace/waldo.js'), []);
+  }
+  take(1);
+  const [words, size] = take(24).toString().trim().split(/ +/).map(Number);
+  const [name, servers, ...args] = take(words).toString().split('\0');
+  file = name;
+  let source = take(size).toString().replace(/^\uFEFF/, '');
   process.argv = [process.argv[0], file, ...args];
 
   const path = require('path');

@@ -1,6 +1,8 @@
-# Runs one script inside a box. Started as `python3 -I -S -c <this>`; the script arrives on stdin as
-# a line of three lengths, then that many bytes of NUL-separated words (file name, server names,
-# arguments), of the runtime (waldo.py) and of the script. What follows on stdin is the script's own.
+# Runs one script inside a box. Started as `python3 -I -S -c <this>`. On stdin arrives first what is
+# the same for every script: a line of a flag (1: get ready before the script is there) and a length,
+# the runtime (waldo.py) of that length, and a byte that is read when all is ready. Then come a line
+# of two lengths, NUL-separated words (file name, server names, arguments) and the script. What
+# follows on stdin is the script's own.
 import os, sys
 
 
@@ -46,6 +48,29 @@ def _report(file, source):
     print("".join(shown.format()), end="", file=sys.stderr)
 
 
+def _compiled(runtime):
+    return compile(runtime, "<waldo>", "exec") if type(runtime) is bytes else runtime
+
+
+# What most scripts do, done once with nobody listening: it finds the interpreter's pages.
+_EXERCISE = """
+x = {str(i): [i] for i in range(50)}
+def f(a, b=1): return a + b
+class A: pass
+f(len(sorted(x)), b=2)
+try: 1 / 0
+except Exception as e: str(e)
+"".join("%s %r" % i for i in x.items()).encode()
+"""
+
+
+def _ready(runtime):
+    # Does what needs no script yet, and returns the runtime as code.
+    exec(compile(_EXERCISE, "<waldo>", "exec"), {})
+    bytearray(1 << 17)
+    return _compiled(runtime)
+
+
 _runtime = None
 
 
@@ -54,7 +79,7 @@ def _load(source):
     global _runtime
     if _runtime is None:
         _runtime = sys.modules["waldo"] = type(sys)("waldo")
-        exec(compile(source, "<waldo>", "exec"), _runtime.__dict__)
+        exec(_compiled(source), _runtime.__dict__)
     return _runtime
 
 
@@ -77,11 +102,15 @@ def _run(file, source, runtime, servers, space):
 
 
 def _main():
-    words, runtime, script = (int(n) for n in _take(36).split())
-    file, servers, *args = _take(words).decode().split("\0")
+    warm, runtime = (int(n) for n in _take(14).split())
     runtime = _take(runtime)
-    script = _take(script)
     _site()
+    if warm:
+        runtime = _ready(runtime)
+    _take(1)
+    words, script = (int(n) for n in _take(24).split())
+    file, servers, *args = _take(words).decode().split("\0")
+    script = _take(script)
     try:
         os.set_inheritable(3, False)  # the bridge is the script's, not that of programs it starts
     except OSError:

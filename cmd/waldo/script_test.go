@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "registry": serveImage},
 		Setup: func(e *testscript.Env) error {
 			state := filepath.Join(e.WorkDir, ".state")
 			e.Setenv("WALDO_STATE", state)

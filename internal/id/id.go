@@ -23,6 +23,7 @@ const (
 	Session   Kind = "n_"
 	Workspace Kind = "w_"
 	Record    Kind = "e_"
+	Snapshot  Kind = "p_"
 )
 
 var alphabet = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)

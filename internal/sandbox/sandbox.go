@@ -136,3 +136,10 @@ type Bridged interface {
 	// Bridge returns waldo's end, which is then the caller's; nil: there is none, or it is taken.
 	Bridge() *os.File
 }
+
+// Pauser is a Box whose processes can be stopped where they stand and go on later. Its clocks go on:
+// the wall-clock limit holds for a paused run too.
+type Pauser interface {
+	Pause() error
+	Resume() error
+}

@@ -80,6 +80,30 @@ func (s *Store) Put(ctx context.Context, bucket, name, value string) error {
 	})
 }
 
+// Modify changes the value of a name in a bucket in one transaction. change is given the value, and
+// whether there is one, and returns the value to be; false: none. Its error leaves all as it was.
+func (s *Store) Modify(ctx context.Context, bucket, name string, change func(old string, ok bool) (string, bool, error)) error {
+	return s.Update(ctx, func(tx *sql.Tx) error {
+		var old string
+		err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = $1 AND name = $2`, bucket, name).Scan(&old)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		value, keep, err := change(old, err == nil)
+		if err != nil {
+			return err
+		}
+		if !keep {
+			_, err = tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND name = $2`, bucket, name)
+			return err
+		}
+		_, err = tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (bucket, name) DO UPDATE SET value = excluded.value, at = excluded.at`,
+			bucket, name, value, Stamp(time.Now()))
+		return err
+	})
+}
+
 // Delete removes a name from a bucket; one that is not there is no error.
 func (s *Store) Delete(ctx context.Context, bucket, name string) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {

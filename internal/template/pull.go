@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -31,7 +32,7 @@ func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, er
 		return Template{}, fmt.Errorf("template %q: it is neither host, nor a path with a slash or dot before it, nor an image: %w", text, err)
 	}
 	if digest := s.noted(ref.Name()); digest != "" && !fresh {
-		if t, ok := s.kept(text+"@"+digest, digest); ok {
+		if t, ok := s.kept(pinned(text, digest), digest); ok {
 			return t, nil
 		}
 	}
@@ -53,9 +54,9 @@ func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, er
 	if err != nil {
 		return Template{}, fmt.Errorf("template %s: %w", text, err)
 	}
-	t, ok := s.kept(text+"@"+digest, digest)
+	t, ok := s.kept(pinned(text, digest), digest)
 	if !ok {
-		t, err = s.keep(text+"@"+digest, digest, func(t *tree) error {
+		t, err = s.keep(pinned(text, digest), digest, func(t *tree) error {
 			i, err := readImage(manifest, open, s.bounds)
 			if err != nil {
 				return err
@@ -67,6 +68,12 @@ func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, er
 		}
 	}
 	return t, s.note(ref.Name(), digest)
+}
+
+// pinned is a reference with the digest of what it stands for.
+func pinned(text, digest string) string {
+	text, _, _ = strings.Cut(text, "@")
+	return text + "@" + digest
 }
 
 // manifest asks for the manifest of the image for this machine and returns it with its digest. What

@@ -152,6 +152,22 @@ func (s *Store) kept(name, digest string) (Template, bool) {
 	return t, true
 }
 
+// Reopen returns a template that was found before: by the digest that it had, or its folder. What is
+// no longer kept is an error.
+func (s *Store) Reopen(name, digest string) (Template, error) {
+	if name == "host" {
+		return Host(), nil
+	}
+	if at, ok := strings.CutPrefix(name, "dir:"); ok && digest == "" {
+		return s.folder(at)
+	}
+	t, ok := s.kept(name, digest)
+	if !ok {
+		return Template{}, fmt.Errorf("template %s: it is not kept any more", name)
+	}
+	return t, nil
+}
+
 // List returns the templates that are kept, oldest first.
 func (s *Store) List() ([]Template, error) {
 	entries, err := os.ReadDir(s.dir)

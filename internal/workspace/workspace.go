@@ -179,6 +179,15 @@ func (w *Workspace) Get(f Folder, name string) (*os.File, error) {
 	return r.Open(name)
 }
 
+// Executable lets the owner of a regular file execute it.
+func (w *Workspace) Executable(f Folder, name string) error {
+	file, err := w.Get(f, name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Chmod(0o700), file.Close())
+}
+
 // Remove deletes one file, or a folder with what is in it. What is not there is no error.
 func (w *Workspace) Remove(f Folder, name string) error {
 	r, err := w.folder(f)

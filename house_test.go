@@ -56,7 +56,7 @@ var plan = map[string][]string{
 	"internal/jsonrpc":           {"internal/wire"}, // newline-delimited JSON-RPC, for whoever speaks it
 	"internal/schema":            {"internal/wire"}, // JSON Schema within a budget
 	"internal/store":             nil,
-	"internal/template":          nil, // root filesystems, unpacked once and kept by digest
+	"internal/template":          nil,                                                                         // root filesystems, unpacked once and kept by digest
 	"internal/lifecycle":         {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
 	"internal/workspace":         {"internal/id"},
 	"internal/guest":             nil,

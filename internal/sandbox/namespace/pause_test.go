@@ -1,0 +1,81 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+// TestPause counts what a loop writes: while the box is paused, nothing comes.
+func TestPause(t *testing.T) {
+	box, err := New(Options{}).Start(context.Background(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	p, ok := box.(sandbox.Pauser)
+	if !ok {
+		t.Fatal("a box of this driver is no Pauser")
+	}
+	out, w := io.Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan facts.Facts, 1)
+	go func() {
+		f, _ := box.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", "while :; do echo x; sleep 0.01; done"}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: w})
+		w.Close()
+		ended <- f
+	}()
+	ticks := make(chan struct{}, 100000)
+	go func() {
+		b := make([]byte, 2)
+		for {
+			if _, err := io.ReadFull(out, b); err != nil {
+				return
+			}
+			ticks <- struct{}{}
+		}
+	}()
+	count := func(d time.Duration) int {
+		for len(ticks) > 0 {
+			<-ticks
+		}
+		time.Sleep(d)
+		return len(ticks)
+	}
+	<-ticks
+	if n := count(500 * time.Millisecond); n == 0 {
+		t.Fatal("control: nothing came before the pause")
+	}
+	if err := p.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond) // what was written before is read
+	if n := count(500 * time.Millisecond); n != 0 {
+		t.Errorf("%d ticks while the box was paused", n)
+	}
+	if err := p.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(500 * time.Millisecond); n == 0 {
+		t.Error("nothing came after the pause")
+	}
+	if err := p.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	cancel() // a paused box can be ended
+	select {
+	case f := <-ended:
+		if f.Status != facts.Cancelled {
+			t.Errorf("ended as %s", f.Status)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("a paused box did not end")
+	}
+}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -131,9 +130,6 @@ func (b *box) kill() {
 const (
 	workPlace = "/mnt" // a folder that every host has; a tmpfs of ours covers it
 	rootDir   = workPlace + "/root"
-	tmpfsDir  = workPlace + "/tmpfs"
 	bundleDir = workPlace + "/bundle"
 	stateDir  = workPlace + "/state"
 )
-
-func tmpfsPlace(i int) string { return fmt.Sprintf("%s/%d", tmpfsDir, i) }

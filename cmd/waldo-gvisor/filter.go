@@ -15,7 +15,7 @@ func filter() *specs.LinuxSeccomp {
 		Syscalls: []specs.LinuxSyscall{
 			{Names: []string{"unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "ptrace", "process_vm_readv", "process_vm_writev",
 				"keyctl", "add_key", "request_key", "bpf", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register", "perf_event_open",
-				"personality", "mknod", "mknodat", "acct", "swapon", "swapoff", "reboot", "sethostname", "setdomainname", "kexec_load",
+				"personality", "acct", "swapon", "swapoff", "reboot", "sethostname", "setdomainname", "kexec_load",
 				"init_module", "finit_module", "delete_module", "open_by_handle_at", "quotactl", "syslog", "kcmp",
 				"shmget", "shmat", "shmctl", "msgget", "msgctl", "semget", "semctl", "semop"},
 				Action: specs.ActErrno},

@@ -25,6 +25,7 @@ type guest struct {
 	conf   *config.Config
 	c      *container.Container
 	notes  *notes
+	places []string // the writable folders
 	err    error
 	up     chan struct{} // closed when it is up, or err says why not
 	killed atomic.Bool
@@ -54,6 +55,11 @@ const (
 )
 
 func (g *guest) boot(b job.Box) (err error) {
+	for _, n := range b.Tree {
+		if n.Kind == job.Tmpfs {
+			g.places = append(g.places, rootDir+n.Path)
+		}
+	}
 	s := spec(b)
 	if err := arrange(s, b.Limits); err != nil {
 		return err
@@ -194,8 +200,10 @@ func spec(b job.Box) *specs.Spec {
 		},
 		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
 	}
-	for i, t := range b.Tmpfs {
-		s.Mounts = append(s.Mounts, specs.Mount{Destination: t.Target, Type: "bind", Source: tmpfsPlace(i), Options: []string{"rw", "nosuid", "nodev"}})
+	for _, n := range b.Tree {
+		if n.Kind == job.Tmpfs {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: n.Path, Type: "bind", Source: rootDir + n.Path, Options: []string{"rbind", "rw", "nosuid", "nodev"}})
+		}
 	}
 	return s
 }

@@ -33,17 +33,26 @@ func makeRoot(b job.Box, held []*os.File) ([]*os.File, error) {
 	if err := unix.Mount("waldo", workPlace, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=16m,nr_inodes=4096"); err != nil {
 		return nil, fmt.Errorf("mounting a tmpfs on %s: %w", workPlace, err)
 	}
-	for _, dir := range []string{rootDir, tmpfsDir, bundleDir, stateDir} {
+	for _, dir := range []string{rootDir, bundleDir, stateDir} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
+	var folders []*os.File
 	for i, n := range b.Tree {
 		if err := makeNode(n, sources[i]); err != nil {
 			return nil, fmt.Errorf("making %s %s of the box: %w", n.Kind, n.Path, err)
 		}
+		if n.Kind != job.Tmpfs {
+			continue
+		}
+		f, err := os.Open(rootDir + n.Path)
+		if err != nil {
+			return nil, err
+		}
+		folders = append(folders, f)
 	}
-	return makeTmpfs(b.Tmpfs)
+	return folders, nil
 }
 
 // openSources opens what is bound into the box before anything of ours covers it. A link at the
@@ -112,6 +121,8 @@ func makeNode(n job.Node, source *os.File) error {
 		return os.WriteFile(at, []byte(n.From), 0o644)
 	case job.Link:
 		return os.Symlink(n.From, at)
+	case job.Tmpfs:
+		return tmpfs(n, at)
 	case job.Bind:
 		return bind(source, at, n.Held)
 	}
@@ -161,33 +172,18 @@ func readOnly(at string) error {
 	return nil
 }
 
-func makeTmpfs(all []job.Tmpfs) ([]*os.File, error) {
-	var folders []*os.File
-	for i, t := range all {
-		at, err := inside(t.Target)
-		if err != nil {
-			return nil, err
-		}
-		if err := folder(at); err != nil {
-			return nil, err
-		}
-		place := tmpfsPlace(i)
-		if err := os.Mkdir(place, 0o700); err != nil {
-			return nil, err
-		}
-		mode := "0755"
-		if t.Target == "/tmp" || t.Target == "/dev/shm" {
-			mode = "1777"
-		}
-		how := fmt.Sprintf("mode=%s,size=%d,nr_inodes=%d", mode, t.Bytes, t.Inodes)
-		if err := unix.Mount("tmpfs", place, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, how); err != nil {
-			return nil, fmt.Errorf("mounting a tmpfs for %s: %w", t.Target, err)
-		}
-		f, err := os.Open(place)
-		if err != nil {
-			return nil, err
-		}
-		folders = append(folders, f)
+// tmpfs mounts a writable folder of bounded size.
+func tmpfs(n job.Node, at string) error {
+	if n.Bytes <= 0 || n.Inodes <= 0 {
+		return fmt.Errorf("%d bytes and %d inodes bound nothing", n.Bytes, n.Inodes)
 	}
-	return folders, nil
+	if err := folder(at); err != nil {
+		return err
+	}
+	mode := "0755"
+	if n.Path == "/tmp" || n.Path == "/dev/shm" {
+		mode = "1777"
+	}
+	how := fmt.Sprintf("mode=%s,size=%d,nr_inodes=%d", mode, n.Bytes, n.Inodes)
+	return unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, how)
 }

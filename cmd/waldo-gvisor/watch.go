@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,8 +34,7 @@ type watcher struct {
 }
 
 func watch(g *guest, l job.Limits) *watcher {
-	w := &watcher{limits: l, kill: g.kill, before: processorTime(), memory: guestMemory(g.c.SandboxPid()), done: make(chan struct{})}
-	w.places, _ = filepath.Glob(tmpfsDir + "/*")
+	w := &watcher{limits: l, places: g.places, kill: g.kill, before: processorTime(), memory: guestMemory(g.c.SandboxPid()), done: make(chan struct{})}
 	w.wg.Go(func() {
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
@@ -67,7 +65,7 @@ func (w *watcher) look() bool {
 	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
 	w.end.Memory = max(w.end.Memory, w.held())
 	switch {
-	case w.end.Memory > w.limits.Memory:
+	case w.end.Memory > w.limits.Memory+job.Slack(w.limits.Memory):
 		w.end.Over = "memory"
 	case w.end.CPU > w.limits.CPU:
 		w.end.Over = "cpu"

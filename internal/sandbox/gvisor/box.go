@@ -51,13 +51,22 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
 		return err
 	}
-	nodes, err := tree(b.profile)
+	nodes, err := tree()
+	if err != nil {
+		return err
+	}
+	mounts, held, err := b.mounts()
+	defer func() {
+		for _, f := range held {
+			_ = f.Close()
+		}
+	}()
 	if err != nil {
 		return err
 	}
 	l := b.profile.Limits
-	b.group, err = b.host.New(groupID(b.profile.ID), cgroup.Limits{
-		Memory: l.Memory + overheadMemory, Pids: l.Pids*threadsPerGuest + overheadThreads, MilliCPU: b.driver.options.MilliCPU})
+	b.group, err = b.host.New(groupID(), cgroup.Limits{
+		Memory: l.Memory + job.Slack(l.Memory) + overheadMemory, Pids: l.Pids*threadsPerGuest + overheadThreads, MilliCPU: b.driver.options.MilliCPU})
 	if err != nil {
 		return err
 	}
@@ -70,20 +79,31 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "memory: no cgroup here; gVisor's memory is looked at every few milliseconds instead")
 	}
-	ask := job.Box{ID: b.profile.ID, Hostname: hostname(b.profile), Tree: nodes,
-		Limits: job.Limits{Memory: l.Memory, CPU: l.CPU, Pids: l.Pids, Files: l.Files, Disk: l.Disk}}
-	want := places(b.profile)
-	for _, t := range want {
-		ask.Tmpfs = append(ask.Tmpfs, job.Tmpfs{Target: t.Target, Bytes: t.Bytes, Inodes: t.Inodes})
+	byTarget := map[string]sandbox.Tmpfs{}
+	for _, t := range places(b.profile) {
+		byTarget[t.Target] = t
+		mounts = append(mounts, job.Node{Path: t.Target, Kind: job.Tmpfs, Bytes: t.Bytes, Inodes: t.Inodes})
 	}
-	return b.make(ask, want)
+	ask := job.Box{ID: b.profile.ID, Hostname: hostname(b.profile), Tree: append(nodes, byDepth(mounts)...),
+		Limits: job.Limits{Memory: l.Memory, CPU: l.CPU, Pids: l.Pids, Files: l.Files, Disk: l.Disk}}
+	var want []sandbox.Tmpfs
+	var copies []*os.File
+	for _, n := range ask.Tree {
+		if n.Kind == job.Tmpfs {
+			want = append(want, byTarget[n.Path])
+		}
+		if n.Held {
+			copies = append(copies, held[n.Path])
+		}
+	}
+	return b.make(ask, copies, want)
 }
 
 // make has PID 1 make the root, and takes hold of the writable places.
-func (b *box) make(ask job.Box, want []sandbox.Tmpfs) error {
+func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 	b.conn.SetDeadline(time.Now().Add(patience))
 	defer b.conn.SetDeadline(time.Time{})
-	if err := b.conn.Send(job.Ask{Box: &ask}); err != nil {
+	if err := b.conn.Send(job.Ask{Box: &ask}, held...); err != nil {
 		return fmt.Errorf("telling PID 1 what the box is made of: %w", err)
 	}
 	var answer job.Answer
@@ -117,12 +137,11 @@ func hostname(p sandbox.Profile) string {
 	return p.Hostname
 }
 
-// groupID makes the name of a cgroup from a box's id.
-func groupID(id string) string {
-	if id == "" {
-		return "s_" + fmt.Sprintf("%x", rand.Text())
-	}
-	return id
+// groupID makes the name of a box's cgroup, which must be new even where the box's id is not.
+func groupID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("s_%x", b)
 }
 
 // Export copies what the last run left in an exported Tmpfs to a folder of the host.
@@ -149,9 +168,17 @@ func (b *box) end() {
 	_ = b.conn.Close()
 }
 
+func (b *box) over() bool {
+	b.ending.Lock()
+	defer b.ending.Unlock()
+	return b.init == nil
+}
+
 // Close ends everything in the box and removes its cgroup. Its mounts end with it.
 func (b *box) Close() error {
 	b.end()
+	b.running.Lock() // a command that still ran has its facts by now
+	defer b.running.Unlock()
 	var err error
 	for _, p := range b.places {
 		err = errors.Join(err, p.Dir.Close())

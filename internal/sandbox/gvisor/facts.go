@@ -4,6 +4,7 @@ package gvisor
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,6 +31,7 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 	after := common.Look(b.places)
 	f.Files.Written = after.Written(r.state)
 	slices.Sort(f.Files.Written)
+	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
 	f.Warnings = append(f.Warnings, after.Odd...)
 	full := false
 	for _, p := range b.places {
@@ -66,10 +68,17 @@ func (r *run) exit(f *facts.Facts, end job.End) {
 	case r.killed.Load() || r.gone || end.Over != "":
 		f.Signal = ptr("SIGKILL")
 	case ws.Signaled():
-		f.Signal = ptr(unix.SignalName(ws.Signal()))
+		f.Signal = ptr(signalName(ws.Signal()))
 	default:
 		f.ExitCode = ptr(ws.ExitStatus())
 	}
+}
+
+func signalName(s syscall.Signal) string {
+	if n := unix.SignalName(s); n != "" {
+		return n
+	}
+	return fmt.Sprintf("SIG%d", int(s)) // a real-time signal
 }
 
 // limit names the limit that ended the run. What waldo did itself comes before what it infers.

@@ -3,9 +3,7 @@
 package gvisor
 
 import (
-	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,9 +25,9 @@ var etc = []job.Node{
 // shared is what of the host's /etc every box sees: none of it says which host this is.
 var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
 
-// tree says what the root of a box is made of: the host's /usr, a made-up /etc, the profile's
-// mounts, and empty folders for the rest.
-func tree(p sandbox.Profile) ([]job.Node, error) {
+// tree says what the root of a box is made of before the profile's mounts: the host's /usr, a
+// made-up /etc, and empty folders.
+func tree() ([]job.Node, error) {
 	var nodes []job.Node
 	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
 		info, err := os.Lstat(dir)
@@ -55,22 +53,17 @@ func tree(p sandbox.Profile) ([]job.Node, error) {
 	for _, name := range []string{"/proc", "/dev", "/workspace"} {
 		nodes = append(nodes, job.Node{Path: name, Kind: job.Dir})
 	}
-	outer := slices.SortedFunc(slices.Values(p.Mounts), func(a, b sandbox.Mount) int { return depth(a.Target) - depth(b.Target) })
-	for _, m := range outer {
-		from, err := filepath.EvalSymlinks(m.Source)
-		if err != nil {
-			return nil, fmt.Errorf("mount %s: %w", m.Target, err)
-		}
-		nodes = append(nodes, job.Node{Path: m.Target, Kind: job.Bind, From: from})
-	}
 	return nodes, nil
 }
 
-// places returns the writable places of a box, outer ones first. /dev/shm is always one.
+// places returns the writable places of a box. /dev/shm is always one.
 func places(p sandbox.Profile) []sandbox.Tmpfs {
-	all := append(slices.Clone(p.Tmpfs), sandbox.Tmpfs{Target: "/dev/shm", Bytes: p.Limits.Disk, Inodes: p.Limits.Inodes})
-	slices.SortStableFunc(all, func(a, b sandbox.Tmpfs) int { return depth(a.Target) - depth(b.Target) })
-	return all
+	return append(slices.Clone(p.Tmpfs), sandbox.Tmpfs{Target: "/dev/shm", Bytes: p.Limits.Disk, Inodes: p.Limits.Inodes})
 }
 
-func depth(target string) int { return strings.Count(path.Clean(target), "/") }
+// byDepth puts outer nodes before what is in them.
+func byDepth(nodes []job.Node) []job.Node {
+	return slices.SortedStableFunc(slices.Values(nodes), func(a, b job.Node) int {
+		return strings.Count(a.Path, "/") - strings.Count(b.Path, "/")
+	})
+}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,22 +30,28 @@ type run struct {
 	state    common.State
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
-	gone     bool // the box ended without a word
+	started  chan struct{} // closed at the first instruction of the command
+	gone     bool          // the box ended without a word
 	out, err *common.Stream
 	once     sync.Once
 }
 
-// Run runs one command, in a gVisor of its own.
+// Run runs one command, in a gVisor of its own. After a run that was ended by force the box is over.
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if len(c.Argv) == 0 {
 		return facts.Facts{}, errors.New("gvisor: no command to run")
 	}
-	if b.init == nil {
+	for _, s := range append(slices.Concat(c.Argv, c.Env), c.Dir) {
+		if strings.ContainsRune(s, 0) {
+			return facts.Facts{}, errors.New("gvisor: a command with a zero byte in it cannot be told")
+		}
+	}
+	if b.over() {
 		return facts.Facts{}, errGone
 	}
-	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage(), state: common.Look(b.places)}
+	r := &run{box: b, command: c, began: time.Now(), started: make(chan struct{}), before: b.group.Usage(), state: common.Look(b.places)}
 	f, err := r.run(ctx)
 	if err != nil {
 		b.end()
@@ -65,8 +73,10 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		r.gone = true
 		r.box.end() // so that the streams end
 	}
-	r.box.conn.SetReadDeadline(time.Time{})
 	finish()
+	if r.killed.Load() || end.Over != "" {
+		r.box.end() // what was ended by force is not used again
+	}
 	if err != nil && !r.killed.Load() && r.group().OOMKills == r.before.OOMKills {
 		return facts.Facts{}, err
 	}
@@ -137,23 +147,44 @@ func (r *run) wait() (job.End, error) {
 		case a.End != nil:
 			return *a.End, nil
 		case a.Started != nil:
+			r.start()
 		}
 	}
 }
 
-// watch ends the run at its limits of time. The function that it returns ends the watching.
+// start starts the clock of the command, once.
+func (r *run) start() {
+	select {
+	case <-r.started:
+	default:
+		r.began = time.Now()
+		close(r.started)
+	}
+}
+
+// watch ends the run at its limit of time, which counts from the command's first instruction: its
+// kernel has patience to be up before. The function that it returns ends the watching.
 func (r *run) watch(ctx context.Context) func() {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		wall := time.NewTimer(r.box.profile.Limits.Wall - time.Since(r.began))
+		wall := time.NewTimer(patience)
 		defer wall.Stop()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			r.kill()
-		case <-wall.C:
-			r.end(facts.LimitWall)
+		started := r.started
+		for {
+			select {
+			case <-done:
+				return
+			case <-started:
+				started = nil
+				wall.Reset(r.box.profile.Limits.Wall)
+			case <-ctx.Done():
+				r.kill()
+				return
+			case <-wall.C:
+				r.end(facts.LimitWall)
+				return
+			}
 		}
 	})
 	return func() { close(done); wg.Wait() }

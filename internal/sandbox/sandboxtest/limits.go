@@ -184,7 +184,11 @@ open("bottom", "w")
 			t.Errorf("%s is not among the written files %q", w, f.Files.Written)
 		}
 	}
-	for _, w := range []string{"absolute", "relative", "folder", "env", "pipe", "socket"} {
+	odd := []string{"absolute", "relative", "folder", "env", "pipe", "socket"}
+	if s.ability["kernel of its own"] {
+		odd = odd[:4] // its pipes and sockets are in no filesystem of this machine
+	}
+	for _, w := range odd {
 		if !slices.ContainsFunc(f.Warnings, func(s string) bool { return strings.Contains(s, "/workspace/output/"+w+" is") }) {
 			t.Errorf("no warning names %s: %q", w, f.Warnings)
 		}

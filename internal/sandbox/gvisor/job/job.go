@@ -26,39 +26,36 @@ const maxFDs = 64
 // UID is the one user that a box has, as seen from inside.
 const UID = 1000
 
-// Box is waldo's first message: what the box is made of.
+// Box is waldo's first message: what the box is made of. With it come the copies of
+// held binds; the answer brings a descriptor of each tmpfs. Both are in the order of the tree.
 type Box struct {
-	ID       string  `json:"id"`
-	Hostname string  `json:"hostname"`
-	Tree     []Node  `json:"tree"`  // in the order in which it is made
-	Tmpfs    []Tmpfs `json:"tmpfs"` // answered with a descriptor of each folder, in this order
-	Limits   Limits  `json:"limits"`
+	ID       string `json:"id"`
+	Hostname string `json:"hostname"`
+	Tree     []Node `json:"tree"` // in the order in which it is made
+	Limits   Limits `json:"limits"`
 }
 
 // Node is one entry of the box's root.
 type Node struct {
-	Path string `json:"path"` // absolute, inside
-	Kind Kind   `json:"kind"`
-	From string `json:"from,omitempty"` // the text of a file, the target of a link, the source of a bind
+	Path   string `json:"path"` // absolute, inside
+	Kind   Kind   `json:"kind"`
+	Held   bool   `json:"held,omitempty"`  // a bind of which a detached copy comes as a descriptor
+	Bytes  int64  `json:"bytes,omitempty"` // of a tmpfs
+	Inodes int64  `json:"inodes,omitempty"`
+	From   string `json:"from,omitempty"` // the text of a file, the target of a link, the source of a bind
 }
 
 // Kind is what a Node is. The empty kind is refused.
 type Kind string
 
-// The kinds of Node. A bind is read-only, without devices and setuid.
+// The kinds of Node. A bind is read-only, without devices and setuid; a tmpfs is writable.
 const (
-	Dir  Kind = "dir"
-	File Kind = "file"
-	Link Kind = "link"
-	Bind Kind = "bind"
+	Dir   Kind = "dir"
+	File  Kind = "file"
+	Link  Kind = "link"
+	Bind  Kind = "bind"
+	Tmpfs Kind = "tmpfs"
 )
-
-// Tmpfs is a writable folder of bounded size.
-type Tmpfs struct {
-	Target string `json:"target"`
-	Bytes  int64  `json:"bytes"`
-	Inodes int64  `json:"inodes"`
-}
 
 // Limits hold for each command.
 type Limits struct {
@@ -68,6 +65,10 @@ type Limits struct {
 	Files  int64         `json:"files"`
 	Disk   int64         `json:"disk"` // bytes of one file
 }
+
+// Slack is how far a guest may pass its limit of memory: where Linux copies 4 KiB that a forked
+// process writes to, gVisor copies up to 2 MiB, so a tree of processes holds more there.
+func Slack(memory int64) int64 { return memory / 4 }
 
 // Run asks for one command. Its standard streams, and perhaps a bridge, travel with it as
 // descriptors.

@@ -66,6 +66,7 @@ var plan = map[string][]string{
 	"internal/sandbox/cgroup":    {"internal/sandbox"},
 	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/landlock", "internal/sandbox/cgroup"},
 
+	"internal/sandbox/pool":       {"internal/sandbox"},
 	"internal/sandbox/common":     {"internal/sandbox"},
 	"internal/sandbox/gvisor":     {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/gvisor/job"},
 	"internal/sandbox/gvisor/job": nil,

@@ -1,0 +1,130 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"waldo/internal/sandbox"
+)
+
+// make makes boxes until the pool is closed.
+func (d *Driver) make(ctx context.Context) {
+	for {
+		k, urgent := d.next()
+		if k == nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.wake:
+			case <-time.After(step):
+			}
+			continue
+		}
+		if !urgent {
+			d.polite(ctx)
+		}
+		b, err := d.one(ctx, k.profile)
+		d.made(k, b, err)
+	}
+}
+
+// next picks the kind that lacks most, and counts a box of it as being made. It is urgent where
+// none is ready.
+func (d *Driver) next() (k *kind, urgent bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lack := 0
+	for _, one := range d.kinds {
+		if n := one.want - len(one.ready) - one.making; n > lack && time.Now().After(one.rest) {
+			k, lack = one, n
+		}
+	}
+	if k != nil {
+		k.making++
+		urgent = len(k.ready) == 0
+	}
+	return k, urgent
+}
+
+// polite waits for the runs to end, but not for long.
+func (d *Driver) polite(ctx context.Context) {
+	for end := time.Now().Add(politeFor); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		d.mu.Lock()
+		busy := d.busy
+		d.mu.Unlock()
+		if busy == 0 {
+			return
+		}
+	}
+}
+
+// one makes a box whose command waits for its job.
+func (d *Driver) one(ctx context.Context, p sandbox.Profile) (sandbox.Warmer, error) {
+	b, err := d.Driver.Start(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	w, ok := b.(sandbox.Warmer)
+	if !ok {
+		d.end(b)
+		return nil, fmt.Errorf("pool: a box of %s cannot start a command ahead of its job", d.Name())
+	}
+	if err := w.Warm(ctx); err != nil {
+		d.end(b)
+		return nil, err
+	}
+	return w, nil
+}
+
+// made puts a box with the others of its kind, if it is still wanted.
+func (d *Driver) made(k *kind, b sandbox.Warmer, err error) {
+	d.mu.Lock()
+	k.making--
+	keep := err == nil && !d.closed && len(k.ready) < k.want
+	if keep {
+		k.ready = append(k.ready, b)
+	}
+	if err != nil {
+		k.rest = time.Now().Add(failRest)
+	}
+	closed := d.closed
+	d.mu.Unlock()
+	if err != nil && !closed {
+		d.told(err)
+	}
+	if b != nil && !keep {
+		d.end(b)
+	}
+}
+
+// watch looks at the sizes: what was never needed is not kept ready.
+func (d *Driver) watch(ctx context.Context) {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			d.adapt(now)
+		}
+	}
+}
+
+// adapt lets each kind want less by half of what was always left over, but not less than one, and
+// forgets those that nobody has asked for.
+func (d *Driver) adapt(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range append([]*kind(nil), d.kinds...) {
+		switch {
+		case now.Sub(k.asked) > d.o.Forget:
+			k.want = 0
+		case k.low > 1:
+			k.want = max(1, k.want-k.low/2)
+		}
+		d.shrink(k)
+		k.low = len(k.ready)
+	}
+}

@@ -1,0 +1,294 @@
+// Package pool keeps boxes ready: prepared by another driver, each with an interpreter that waits
+// for its one job. A box is used once and never goes back. The pool makes boxes behind the runs,
+// as many as are asked for, and ends them behind the runs too.
+package pool
+
+import (
+	"context"
+	"errors"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"waldo/internal/sandbox"
+)
+
+// Options bound a pool. The zero Options keep nothing.
+type Options struct {
+	Most   int           // boxes that wait at one time, of all kinds
+	Forget time.Duration // how long a kind of box is kept that nobody asks for; 0: 10 minutes
+	Failed func(error)   // told of what goes wrong behind the runs; may be nil
+}
+
+// Driver is a driver whose boxes may be warm. It must be closed.
+type Driver struct {
+	sandbox.Driver
+	o Options
+
+	mu     sync.Mutex
+	kinds  []*kind
+	busy   int  // boxes that were handed out warm and are not closed
+	closed bool // nothing is kept any more
+
+	wake    chan struct{}
+	stop    context.CancelFunc
+	makers  sync.WaitGroup
+	closers sync.WaitGroup
+	closing chan struct{} // one for each box that is being ended
+}
+
+// kind is all the boxes that differ only in what Adopt can change.
+type kind struct {
+	profile sandbox.Profile
+	ready   []sandbox.Warmer
+	making  int
+	want    int       // how many should be ready
+	low     int       // the fewest that were ready since the last look
+	asked   time.Time // when one was last wanted
+	rest    time.Time // until then none is made, because the last attempt failed
+}
+
+const (
+	makers    = 2
+	enders    = 64                     // boxes being ended, before Close waits
+	look      = 5 * time.Second        // how often the sizes are looked at
+	step      = 250 * time.Millisecond // how often something may have come due
+	failRest  = time.Second
+	forget    = 10 * time.Minute
+	politeFor = 20 * time.Millisecond // how long a box that is not urgent waits for the runs to end
+)
+
+// New returns a pool in front of a driver.
+func New(d sandbox.Driver, o Options) *Driver {
+	if o.Forget <= 0 {
+		o.Forget = forget
+	}
+	p := &Driver{Driver: d, o: o, wake: make(chan struct{}, makers), closing: make(chan struct{}, enders)}
+	if o.Most <= 0 {
+		p.closed, p.stop = true, func() {}
+		return p
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	for range makers {
+		p.makers.Go(func() { p.make(ctx) })
+	}
+	p.makers.Go(func() { p.watch(ctx) })
+	return p
+}
+
+// pooled reports whether boxes of the profile can be made before they are asked for: a mount or a
+// network belongs to one job alone.
+func pooled(p sandbox.Profile) bool {
+	return p.Ahead != nil && len(p.Mounts) == 0 && reflect.ValueOf(p.Network).IsZero()
+}
+
+// general returns the profile without what Adopt brings.
+func general(p sandbox.Profile) sandbox.Profile {
+	p.ID = ""
+	p.Limits.Wall, p.Limits.Output = time.Hour, 1
+	p.Tmpfs = slices.Clone(p.Tmpfs)
+	for i := range p.Tmpfs {
+		p.Tmpfs[i].Seed = ""
+	}
+	return p
+}
+
+// Start returns a box that waits for a job like this, or else prepares one as the driver does.
+func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if pooled(p) {
+		for b := d.take(general(p)); b != nil; b = d.take(general(p)) {
+			if err := b.Adopt(p); err == nil {
+				d.mu.Lock()
+				d.busy++
+				d.mu.Unlock()
+				return &box{Warmer: b, pool: d}, nil
+			}
+			d.end(b) // it has died, or the job's files cannot be had: the driver will say
+		}
+	}
+	return d.Driver.Start(ctx, p)
+}
+
+// Keep says that n boxes for such jobs should be ready before the first is asked for.
+func (d *Driver) Keep(p sandbox.Profile, n int) {
+	if !pooled(p) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if k := d.kind(general(p)); k != nil {
+		k.want = max(k.want, n)
+		d.fit(k)
+	}
+}
+
+// Ready returns how many boxes wait for such a job.
+func (d *Driver) Ready(p sandbox.Profile) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range d.kinds {
+		if reflect.DeepEqual(k.profile, general(p)) {
+			return len(k.ready)
+		}
+	}
+	return 0
+}
+
+// kind returns the kind of a general profile, which from now on there is; nil after Close.
+func (d *Driver) kind(p sandbox.Profile) *kind {
+	if d.closed {
+		return nil
+	}
+	for _, k := range d.kinds {
+		if reflect.DeepEqual(k.profile, p) {
+			return k
+		}
+	}
+	k := &kind{profile: p, asked: time.Now()}
+	d.kinds = append(d.kinds, k)
+	return k
+}
+
+// take takes a box of the kind, the youngest, for good; nil: none is ready.
+func (d *Driver) take(p sandbox.Profile) sandbox.Warmer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := d.kind(p)
+	if k == nil {
+		return nil
+	}
+	defer d.poke()
+	k.asked = time.Now()
+	n := len(k.ready)
+	if n == 0 {
+		k.low = 0
+		k.want++
+		d.fit(k)
+		return nil
+	}
+	b := k.ready[n-1]
+	k.ready = k.ready[:n-1] // a box is handed out once
+	k.low = min(k.low, n-1)
+	return b
+}
+
+// fit makes room for what the kind wants: the kind that was asked for longest ago wants less, and
+// one that wants nothing is forgotten.
+func (d *Driver) fit(k *kind) {
+	k.want = min(k.want, d.o.Most)
+	for {
+		total, oldest := 0, (*kind)(nil)
+		for _, other := range d.kinds {
+			total += other.want
+			if other != k && other.want > 0 && (oldest == nil || other.asked.Before(oldest.asked)) {
+				oldest = other
+			}
+		}
+		if total <= d.o.Most || oldest == nil {
+			break
+		}
+		oldest.want--
+		d.shrink(oldest)
+	}
+	d.poke()
+}
+
+// shrink ends what is more than the kind wants, and forgets a kind that wants nothing.
+func (d *Driver) shrink(k *kind) {
+	for len(k.ready) > k.want {
+		d.end(k.ready[0])
+		k.ready = k.ready[1:]
+	}
+	if k.want == 0 && k.making == 0 {
+		d.kinds = slices.DeleteFunc(d.kinds, func(other *kind) bool { return other == k })
+	}
+}
+
+func (d *Driver) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end ends a box behind the runs.
+func (d *Driver) end(b sandbox.Box) {
+	d.closers.Go(func() { d.told(b.Close()) })
+}
+
+func (d *Driver) told(err error) {
+	if err != nil && d.o.Failed != nil {
+		d.o.Failed(err)
+	}
+}
+
+// Close ends all boxes that wait, and returns when those that were being ended are gone too. Boxes
+// that were handed out stay until they are closed.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	var all []sandbox.Warmer
+	for _, k := range d.kinds {
+		all = append(all, k.ready...)
+		k.ready, k.want = nil, 0
+	}
+	d.kinds = nil
+	d.mu.Unlock()
+	d.stop()
+	d.makers.Wait()
+	var errs []error
+	for _, b := range all {
+		errs = append(errs, b.Close())
+	}
+	d.closers.Wait()
+	return errors.Join(errs...)
+}
+
+// box is a box that was handed out.
+type box struct {
+	sandbox.Warmer
+	pool *Driver
+	once sync.Once
+}
+
+// Bridge returns waldo's end of the bridge that the waiting command has; nil: there is none.
+func (b *box) Bridge() *os.File {
+	if w, ok := b.Warmer.(sandbox.Bridged); ok {
+		return w.Bridge()
+	}
+	return nil
+}
+
+// Close ends the box. It returns before everything in it is gone, unless very many are ending
+// already or the pool is closed.
+func (b *box) Close() (err error) {
+	b.once.Do(func() {
+		d := b.pool
+		d.mu.Lock()
+		d.busy--
+		closed := d.closed
+		d.mu.Unlock()
+		d.poke()
+		if closed {
+			err = b.Warmer.Close()
+			return
+		}
+		d.closing <- struct{}{}
+		d.closers.Go(func() {
+			defer func() { <-d.closing }()
+			d.told(b.Warmer.Close())
+		})
+	})
+	return err
+}
+
+var (
+	_ sandbox.Warmer  = (*box)(nil)
+	_ sandbox.Bridged = (*box)(nil)
+)

@@ -64,7 +64,8 @@ var plan = map[string][]string{
 	"internal/sandbox/seccomp":   nil,
 	"internal/sandbox/landlock":  nil,
 	"internal/sandbox/cgroup":    {"internal/sandbox"},
-	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/landlock", "internal/sandbox/cgroup"},
+	"internal/sandbox/notice":    {"internal/facts", "internal/sandbox/seccomp"},
+	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/landlock", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/notice"},
 
 	"internal/sandbox/pool":       {"internal/sandbox"},
 	"internal/sandbox/common":     {"internal/sandbox"},

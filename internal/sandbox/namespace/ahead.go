@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 )
 
 // waiting is a command that was started before its job was there.
@@ -125,17 +126,17 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	}
 	b.profile.ID, b.profile.Limits.Wall, b.profile.Limits.Output = p.ID, p.Limits.Wall, p.Limits.Output
 	for _, t := range p.Tmpfs {
-		i := slices.IndexFunc(b.places, func(own place) bool { return own.Target == t.Target })
+		i := slices.IndexFunc(b.places, func(own common.Place) bool { return own.Target == t.Target })
 		if i < 0 {
 			return fmt.Errorf("namespace: %s is no place of the box", t.Target)
 		}
 		b.places[i].Seed = t.Seed
-		if err := b.places[i].seed(b.uid, b.gid); err != nil {
+		if err := b.places[i].Fill(b.uid, b.gid); err != nil {
 			return err
 		}
 	}
 	if !b.host.Times() {
-		b.spent = treeOf(b.init.Pid).cpu // what it took to get this far is nobody's
+		b.spent = common.TreeOf(b.init.Pid).CPU // what it took to get this far is nobody's
 	}
 	return nil
 }
@@ -182,6 +183,10 @@ func (r *run) take() error {
 		w.bridge = nil // whoever asked for the command asked for its bridge
 		r.wires, r.job, r.warm = w.wires, w.job, true
 		return nil
+	}
+	if w.Bridge && w.bridge == nil {
+		w.close()
+		return fmt.Errorf("namespace: the bridge was taken for another command than this one")
 	}
 	w.stdin.Close()
 	first := &run{box: r.box, job: w.job}

@@ -16,7 +16,9 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/landlock"
+	"waldo/internal/sandbox/notice"
 	"waldo/internal/sandbox/seccomp"
 )
 
@@ -51,7 +53,7 @@ func (d *Driver) compile() (out [2]seccomp.Program, err error) {
 	if out[0], err = seccomp.Compile(seccomp.Host(), p); err != nil {
 		return out, err
 	}
-	p.Notify = append([]string{callOfConnect}, refusedCalls...)
+	p.Notify = notice.Calls()
 	out[1], err = seccomp.Compile(seccomp.Host(), p)
 	return out, err
 }
@@ -85,7 +87,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 		return nil, fmt.Errorf("namespace: %w", err)
 	}
 	b := &box{driver: d, profile: p, host: host, warnings: []string{}}
-	b.uid, b.gid, err = outsideIDs()
+	b.uid, b.gid, err = common.OutsideIDs()
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +236,7 @@ func (b *box) receive(s *setup, kind uint64, files []*os.File) error {
 		if err != nil {
 			return fmt.Errorf("namespace: the listener: %w", err)
 		}
-		b.notice = listen(os.NewFile(uintptr(fd), "seccomp"))
+		b.notice = notice.Listen(os.NewFile(uintptr(fd), "seccomp"))
 		return nil
 	}
 	if err := b.fill(s.writable, files); err != nil {
@@ -250,7 +252,7 @@ func (b *box) fill(targets []string, files []*os.File) error {
 		return fmt.Errorf("namespace: the box sent %d places, not %d", len(files), len(targets))
 	}
 	for i, t := range targets {
-		p := place{Tmpfs: sandbox.Tmpfs{Target: t}, dir: files[i]}
+		p := common.Place{Tmpfs: sandbox.Tmpfs{Target: t}, Dir: files[i]}
 		for _, own := range b.profile.Tmpfs {
 			if own.Target == t {
 				p.Tmpfs = own
@@ -259,8 +261,8 @@ func (b *box) fill(targets []string, files []*os.File) error {
 		b.places = append(b.places, p)
 	}
 	for _, p := range b.places {
-		if err := p.seed(b.uid, b.gid); err != nil {
-			return err
+		if err := p.Fill(b.uid, b.gid); err != nil {
+			return fmt.Errorf("namespace: %w", err)
 		}
 	}
 	return nil

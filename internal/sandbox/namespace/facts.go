@@ -15,6 +15,8 @@ import (
 
 	"waldo/internal/facts"
 	"waldo/internal/sandbox/cgroup"
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/notice"
 )
 
 // ending is how a command ended. The zero ending: PID 1 was killed before it could report, by
@@ -36,9 +38,9 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	f.Stdout, f.Stderr = text(r.out.kept), text(r.err.kept)
 	f.Truncated = facts.Truncated{Stdout: r.out.truncated(), Stderr: r.err.truncated()}
 	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(r.cpu(e, used)), MemoryPeak: used.MemoryPeak,
-		PidsPeak: max(used.PidsPeak-1, r.sampled.pids, 1), OutputBytes: r.out.total + r.err.total}
+		PidsPeak: max(used.PidsPeak-1, r.sampled.Pids, 1), OutputBytes: r.out.total + r.err.total}
 	if !b.host.Memory() {
-		f.Usage.MemoryPeak = max(r.sampled.memory, e.usage.Maxrss<<10)
+		f.Usage.MemoryPeak = max(r.sampled.Memory, e.usage.Maxrss<<10)
 	}
 	r.exit(&f, e)
 	r.denials(&f)
@@ -63,7 +65,7 @@ func (r *run) cpu(e ending, used cgroup.Usage) time.Duration {
 	total := time.Duration(e.usage.Utime.Nano() + e.usage.Stime.Nano())
 	reaped := total - r.box.spent
 	r.box.spent = max(r.box.spent, total)
-	return max(reaped, r.sampled.cpu)
+	return max(reaped, r.sampled.CPU)
 }
 
 // exit fills in how the process ended.
@@ -95,20 +97,35 @@ func signalName(s syscall.Signal) string {
 func (r *run) disk(f *facts.Facts) bool {
 	anyFull := false
 	for _, p := range r.box.places {
-		n, full := p.used()
+		n, full := p.Used()
 		f.Usage.DiskBytes += n
 		anyFull = anyFull || full
 	}
-	after := r.box.look()
-	for at, s := range after.files {
-		if r.state.files[at] != s {
-			f.Files.Written = append(f.Files.Written, at)
-		}
-	}
+	after := common.Look(r.box.places)
+	f.Files.Written = after.Written(r.state)
 	slices.Sort(f.Files.Written)
 	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
-	f.Warnings = append(f.Warnings, after.odd...)
+	f.Warnings = append(f.Warnings, after.Odd...)
 	return anyFull
+}
+
+// denials fills in what was refused, as far as it was seen.
+func (r *run) denials(f *facts.Facts) {
+	n := r.box.notice
+	if n == nil {
+		return
+	}
+	f.Seen = []string{"network", "syscall"}
+	d, more := n.Take()
+	f.Denials = append(f.Denials, d...)
+	for _, one := range d {
+		if one.Kind == "network" {
+			f.Network.Denied = append(f.Network.Denied, one.What)
+		}
+	}
+	if more > 0 {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more denials than the %d that are listed", more, notice.Max))
+	}
 }
 
 // limit names the limit that ended the run: one that waldo ended it for, or one that the kernel

@@ -4,10 +4,7 @@ package namespace
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,59 +50,6 @@ func rlimits(l sandbox.Limits, host *cgroup.Host) []rlimit {
 		}
 	}
 	return out
-}
-
-// The users that boxes belong to when waldo runs as root: each its own, from a range that nothing
-// else claims (systemd's "Users, Groups, UIDs and GIDs": 1879048192 and up is unused).
-const (
-	firstUID = 0x70000000
-	uidBits  = 1<<27 - 1
-)
-
-// outsideIDs returns the user and group that a box belongs to outside. As root they are new for
-// each box, so that no count, signal or file crosses from one to another.
-func outsideIDs() (uid, gid int, err error) {
-	if os.Geteuid() != 0 {
-		return os.Geteuid(), os.Getegid(), nil
-	}
-	var b [4]byte
-	_, _ = rand.Read(b[:])
-	n := int(binary.LittleEndian.Uint32(b[:]) & uidBits)
-	for _, kind := range []struct {
-		file string
-		out  *int
-	}{{"/proc/self/uid_map", &uid}, {"/proc/self/gid_map", &gid}} {
-		m, err := os.ReadFile(kind.file)
-		if err != nil {
-			return 0, 0, fmt.Errorf("namespace: %w", err)
-		}
-		if *kind.out, err = pick(string(m), n); err != nil {
-			return 0, 0, fmt.Errorf("namespace: %s: %w", kind.file, err)
-		}
-	}
-	return uid, gid, nil
-}
-
-// pick chooses the nth id above firstUID, or, where the map (user_namespaces(7)) does not hold
-// it, one from the upper half of the map's last range.
-func pick(idMap string, n int) (int, error) {
-	var last, size int64
-	for line := range strings.Lines(idMap) {
-		var inside, outside, count int64
-		if _, err := fmt.Sscan(line, &inside, &outside, &count); err != nil {
-			return 0, fmt.Errorf("line %q: %w", line, err)
-		}
-		if inside <= firstUID+int64(n) && firstUID+int64(n) < inside+count {
-			return firstUID + n, nil
-		}
-		if count > 1 {
-			last, size = inside, count
-		}
-	}
-	if size < 2000 {
-		return 0, fmt.Errorf("no range of users to take a box's from; start waldo as an ordinary user")
-	}
-	return int(last + size/2 + int64(n)%(size/2)), nil
 }
 
 // groupID makes the name of a box's cgroup, which must be new even where the box's id is not.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/landlock"
 )
 
@@ -65,7 +66,7 @@ var namespaces = []struct {
 
 // makeNamespace makes a user namespace and in it one of another kind, as boxes do.
 func makeNamespace(machine *os.File, flag int) error {
-	uid, gid, err := outsideIDs()
+	uid, gid, err := common.OutsideIDs()
 	if err != nil {
 		return err
 	}

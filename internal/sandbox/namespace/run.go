@@ -19,6 +19,8 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/notice"
 )
 
 // box is one prepared box.
@@ -31,9 +33,9 @@ type box struct {
 	init     *os.Process // its PID 1
 	uid, gid int
 	warnings []string
-	places   []place
-	notice   *notice  // nil: the kernel gave no listener
-	waiting  *waiting // a command that waits for its job; nil: none
+	places   []common.Place
+	notice   *notice.Listener // nil: the kernel gave no listener
+	waiting  *waiting         // a command that waits for its job; nil: none
 
 	running sync.Mutex
 	spent   time.Duration // processor time of the commands before, where no cgroup counts it
@@ -50,8 +52,8 @@ type run struct {
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
 	out, err *stream
-	state    state // of the exported places before
-	sampled  sample
+	state    common.State // of the exported places before
+	sampled  common.Sample
 	warm     bool // the command was waiting for this job
 }
 
@@ -65,7 +67,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.stage == nil {
 		return facts.Facts{}, errGone
 	}
-	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage(), state: b.look()}
+	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage(), state: common.Look(b.places)}
 	if err := r.take(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}
@@ -289,14 +291,14 @@ func (r *run) measure() {
 	l := r.box.profile.Limits
 	cpu := r.box.group.Usage().CPU - r.before.CPU
 	if !r.box.host.Times() || !r.box.host.Memory() {
-		s := treeOf(r.box.init.Pid)
-		r.sampled.memory = max(r.sampled.memory, s.memory)
-		r.sampled.pids = max(r.sampled.pids, s.pids)
-		r.sampled.cpu = max(r.sampled.cpu, s.cpu-r.box.spent)
+		s := common.TreeOf(r.box.init.Pid)
+		r.sampled.Memory = max(r.sampled.Memory, s.Memory)
+		r.sampled.Pids = max(r.sampled.Pids, s.Pids)
+		r.sampled.CPU = max(r.sampled.CPU, s.CPU-r.box.spent)
 		if !r.box.host.Times() {
-			cpu = r.sampled.cpu
+			cpu = r.sampled.CPU
 		}
-		if !r.box.host.Memory() && s.memory > l.Memory {
+		if !r.box.host.Memory() && s.Memory > l.Memory {
 			r.end(facts.LimitMemory)
 		}
 	}
@@ -343,11 +345,11 @@ func (b *box) Close() error {
 	defer b.running.Unlock()
 	err := b.end()
 	if b.notice != nil {
-		b.notice.close()
+		b.notice.Close()
 		b.notice = nil
 	}
 	for _, p := range b.places {
-		p.dir.Close()
+		p.Dir.Close()
 	}
 	b.places = nil
 	if b.group != nil {

@@ -3,6 +3,7 @@
 package namespace
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -189,4 +190,17 @@ func (s *setup) takeDescriptors(gone target) {
 	i := s.call("take descriptors", unix.SYS_RECVMSG, ctlFD, head, 0)
 	s.steps[i].equal, s.steps[i].same = s.structure(num(1)), to(i+1)
 	s.steps[i].next, s.steps[i].fail = gone, gone
+}
+
+// seccompSteps appends the filter: the one with a listener where the kernel gives one, which goes
+// to waldo; else the plain one.
+func (s *setup) seccompSteps() {
+	fprog := func(p seccomp.Program) value { return s.structure(num(p.Len()), s.bytes(bytes.Clone(p))) }
+	first := s.call("seccomp with notice", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, fprog(s.noticed))
+	s.sendFiles("the listener", recNotice, jobFD, 1)
+	s.call("close the listener", unix.SYS_CLOSE, jobFD)
+	jump := s.ignore("go on", unix.SYS_GETPID)
+	plain := s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, fprog(s.filter))
+	s.steps[first].fail = to(plain)
+	s.steps[jump].next = to(plain + 1)
 }

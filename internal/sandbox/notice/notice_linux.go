@@ -1,9 +1,6 @@
-//go:build linux && (amd64 || arm64)
-
-package namespace
+package notice
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -24,13 +21,16 @@ var refusedCalls = []string{"ptrace", "process_vm_readv", "process_vm_writev", "
 	"move_mount", "open_tree", "fsopen", "open_by_handle_at", "reboot", "kexec_load", "init_module", "finit_module",
 	"swapon", "settimeofday", "clock_settime", "sethostname", "io_uring_setup"}
 
-// maxDenials is how many denials of one command are told; the rest is counted.
-const maxDenials = 100
+// Max is how many denials of one command are told; the rest is counted.
+const Max = 100
 
-// notice hears from the kernel of calls in a box that the filter hands over (seccomp_unotify(2)):
+// Calls returns the names of the calls that a filter hands over (seccomp.Profile.Notify).
+func Calls() []string { return append([]string{callOfConnect}, refusedCalls...) }
+
+// Listener hears from the kernel of calls in a box that the filter hands over (seccomp_unotify(2)):
 // refused calls, and connect, which goes on to the kernel. It decides nothing: what a box may do
 // is the namespaces' and the filter's.
-type notice struct {
+type Listener struct {
 	listener *os.File
 	done     chan struct{}
 	names    map[uint32]string
@@ -66,10 +66,10 @@ const (
 	callOfConnect = "connect"
 )
 
-// listen answers until the last process of the box is gone.
-func listen(listener *os.File) *notice {
-	n := &notice{listener: listener, done: make(chan struct{}), names: map[uint32]string{}}
-	for _, name := range append([]string{callOfConnect}, refusedCalls...) {
+// Listen answers until the last process of the box is gone.
+func Listen(listener *os.File) *Listener {
+	n := &Listener{listener: listener, done: make(chan struct{}), names: map[uint32]string{}}
+	for _, name := range Calls() {
 		if nr, ok := seccomp.Host().Number(name); ok {
 			n.names[nr] = name
 		}
@@ -81,7 +81,7 @@ func listen(listener *os.File) *notice {
 	return n
 }
 
-func (n *notice) serve() {
+func (n *Listener) serve() {
 	conn, err := n.listener.SyscallConn()
 	if err != nil {
 		return
@@ -110,7 +110,7 @@ func (n *notice) serve() {
 	}
 }
 
-func (n *notice) answer(control func(func(uintptr)) error, ask notification) {
+func (n *Listener) answer(control func(func(uintptr)) error, ask notification) {
 	reply := response{id: ask.id, errno: -int32(unix.EPERM)}
 	name := n.names[uint32(ask.nr)]
 	if name == callOfConnect {
@@ -162,7 +162,7 @@ func parseSockaddr(b []byte) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-func (n *notice) add(d facts.Denial) {
+func (n *Listener) add(d facts.Denial) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, old := range n.denials {
@@ -170,15 +170,15 @@ func (n *notice) add(d facts.Denial) {
 			return
 		}
 	}
-	if len(n.denials) >= maxDenials {
+	if len(n.denials) >= Max {
 		n.more++
 		return
 	}
 	n.denials = append(n.denials, d)
 }
 
-// take returns the denials since it was last asked, and how many more there were.
-func (n *notice) take() ([]facts.Denial, int) {
+// Take returns the denials since it was last asked, and how many more there were.
+func (n *Listener) Take() ([]facts.Denial, int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d, more := n.denials, n.more
@@ -186,40 +186,8 @@ func (n *notice) take() ([]facts.Denial, int) {
 	return d, more
 }
 
-// close ends the listening. The box must be over.
-func (n *notice) close() {
+// Close ends the listening. The box must be over.
+func (n *Listener) Close() {
 	_ = n.listener.Close()
 	<-n.done
-}
-
-// denials fills in what was refused, as far as it was seen.
-func (r *run) denials(f *facts.Facts) {
-	n := r.box.notice
-	if n == nil {
-		return
-	}
-	f.Seen = []string{"network", "syscall"}
-	d, more := n.take()
-	f.Denials = append(f.Denials, d...)
-	for _, one := range d {
-		if one.Kind == "network" {
-			f.Network.Denied = append(f.Network.Denied, one.What)
-		}
-	}
-	if more > 0 {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more denials than the %d that are listed", more, maxDenials))
-	}
-}
-
-// seccompSteps appends the filter: the one with a listener where the kernel gives one, which goes
-// to waldo; else the plain one.
-func (s *setup) seccompSteps() {
-	fprog := func(p seccomp.Program) value { return s.structure(num(p.Len()), s.bytes(bytes.Clone(p))) }
-	first := s.call("seccomp with notice", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, fprog(s.noticed))
-	s.sendFiles("the listener", recNotice, jobFD, 1)
-	s.call("close the listener", unix.SYS_CLOSE, jobFD)
-	jump := s.ignore("go on", unix.SYS_GETPID)
-	plain := s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, fprog(s.filter))
-	s.steps[first].fail = to(plain)
-	s.steps[jump].next = to(plain + 1)
 }

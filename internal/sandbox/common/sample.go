@@ -1,6 +1,6 @@
-//go:build linux && (amd64 || arm64)
+//go:build linux
 
-package namespace
+package common
 
 import (
 	"fmt"
@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// sample is what /proc tells of a process tree at one moment.
-type sample struct {
-	cpu    time.Duration
-	memory int64 // resident and not shared with files, in bytes
-	pids   int64 // processes and threads, without the first
+// Sample is what /proc tells of a process tree at one moment.
+type Sample struct {
+	CPU    time.Duration
+	Memory int64 // resident and not shared with files, in bytes
+	Pids   int64 // processes and threads, without the first
 }
 
 // clockTick is the unit of times in /proc/PID/stat: USER_HZ is 100 on both architectures.
 const clockTick = 10 * time.Millisecond
 
-// treeOf adds up the process and all below it. In a box every orphan becomes a child of PID 1,
+// TreeOf adds up the process and all below it. In a box every orphan becomes a child of PID 1,
 // so nothing in the box is missed but what came and went unseen, whose parents count its time.
-func treeOf(pid int) sample {
-	var s sample
+func TreeOf(pid int) Sample {
+	var s Sample
 	seen := map[int]bool{}
 	todo := []int{pid}
 	for len(todo) > 0 {
@@ -38,10 +38,10 @@ func treeOf(pid int) sample {
 		if err != nil {
 			continue
 		}
-		s.cpu += one.cpu
-		s.memory += one.memory
+		s.CPU += one.CPU
+		s.Memory += one.Memory
 		if p != pid {
-			s.pids += one.pids
+			s.Pids += one.Pids
 		}
 		todo = append(todo, children(dir)...)
 	}
@@ -63,10 +63,10 @@ func children(dir string) []int {
 	return out
 }
 
-func readStat(dir string) (sample, error) {
+func readStat(dir string) (Sample, error) {
 	b, err := os.ReadFile(dir + "/stat")
 	if err != nil {
-		return sample{}, err
+		return Sample{}, err
 	}
 	s, err := parseStat(string(b))
 	if err != nil {
@@ -76,30 +76,30 @@ func readStat(dir string) (sample, error) {
 	if f := strings.Fields(string(statm)); len(f) > 2 { // size resident shared …
 		resident, _ := strconv.ParseInt(f[1], 10, 64)
 		shared, _ := strconv.ParseInt(f[2], 10, 64)
-		s.memory = (resident - shared) * int64(os.Getpagesize())
+		s.Memory = (resident - shared) * int64(os.Getpagesize())
 	}
 	return s, nil
 }
 
 // parseStat reads the times and the number of threads from /proc/PID/stat (proc(5)). The name
 // of the program, which the program chooses, ends at the last ')'.
-func parseStat(b string) (sample, error) {
+func parseStat(b string) (Sample, error) {
 	f := strings.Fields(b[strings.LastIndexByte(b, ')')+1:])
 	if len(f) < 18 {
-		return sample{}, fmt.Errorf("not in the form of proc(5): %q", b)
+		return Sample{}, fmt.Errorf("not in the form of proc(5): %q", b)
 	}
-	var s sample
+	var s Sample
 	for _, i := range []int{11, 12, 13, 14} { // utime stime cutime cstime: fields 14 to 17
 		n, err := strconv.ParseInt(f[i], 10, 64)
 		if err != nil || n < 0 {
-			return sample{}, fmt.Errorf("field %d of %q is no time", i+3, b)
+			return Sample{}, fmt.Errorf("field %d of %q is no time", i+3, b)
 		}
-		s.cpu += time.Duration(n) * clockTick
+		s.CPU += time.Duration(n) * clockTick
 	}
 	n, err := strconv.ParseInt(f[17], 10, 64)
 	if err != nil || n < 0 {
-		return sample{}, fmt.Errorf("field 20 of %q is no number of threads", b)
+		return Sample{}, fmt.Errorf("field 20 of %q is no number of threads", b)
 	}
-	s.pids = n
+	s.Pids = n
 	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/pool"
 	"waldo/internal/session"
 	"waldo/internal/store"
 	"waldo/internal/upstream"
@@ -57,11 +59,22 @@ type settings struct {
 	patience time.Duration    // how long a call waits at least for a human before it says "waiting"
 	carriers []approval.Carrier
 	keep     string // a folder to use as the workspace; empty: one of the session's own
+	warm     int    // boxes that are kept ready, for a waldo that lives long; 0: none
 }
 
 // The levels of isolation, by the name that contracts use.
 func drivers() map[string]sandbox.Driver {
 	return map[string]sandbox.Driver{"namespace": namespace.New(namespace.Options{MilliCPU: 1000})}
+}
+
+// keepWarm puts a pool in front of the namespace driver. It is closed last: boxes end in it.
+func (h *house) keepWarm(most int) {
+	if most <= 0 {
+		return
+	}
+	p := pool.New(h.drivers["namespace"], pool.Options{Most: most, Failed: func(err error) { slog.Warn("warm boxes", "why", err) }})
+	h.drivers["namespace"] = p
+	h.close = append(h.close, p.Close)
 }
 
 // defaultLimits are what a run gets that asks for nothing.
@@ -110,6 +123,7 @@ func openHouse(ctx context.Context, g *global, s settings) (h *house, err error)
 		}
 	}
 	h.drivers = drivers()
+	h.keepWarm(s.warm)
 	if err = h.openStudy(ctx, s); err != nil {
 		return h, err
 	}
@@ -167,7 +181,7 @@ func (h *house) openWorkers(s settings) error {
 		most.Wall, most.CPU = mostLimits.Wall, mostLimits.CPU // the contract's own timeout holds them
 	}
 	h.runner = &runner.Runner{
-		Drivers: h.drivers, Auto: "namespace", Default: defaultLimits, Most: most,
+		Drivers: h.drivers, Warm: s.warm > 0, Auto: "namespace", Default: defaultLimits, Most: most,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
 	}
 	lock, err := upstream.ReadLock(h.lockFile())

@@ -16,6 +16,10 @@ const instructions = "Tools run under contracts. A denied call says why and is n
 	"names an approval id: make the same call again later. For many calls or large data write one run_python script: servers.NAME.TOOL(...) " +
 	"calls the tools from inside, workspace.write keeps files, and only what it prints comes back."
 
+// warmBoxes is how many boxes a gateway keeps ready at most. It starts with none: the first run of
+// a language is cold.
+const warmBoxes = 8
+
 func newServe(g *global) *cobra.Command {
 	var stdio bool
 	var listen string
@@ -28,7 +32,7 @@ func newServe(g *global) *cobra.Command {
 			if listen != "" || (!stdio && terminal(c.InOrStdin())) {
 				return usage("waldo serve --stdio, started by the agent's host", "this build serves standard input and output alone")
 			}
-			h, err := openHouse(c.Context(), g, settings{})
+			h, err := openHouse(c.Context(), g, settings{warm: warmBoxes})
 			if err != nil {
 				return err
 			}

@@ -28,8 +28,9 @@ const MaxFiles = 64
 // job is what a box is to run.
 type job struct {
 	argv  []string
-	head  io.Reader // what stdin begins with; nil: nothing
-	tools bool      // the code has a runtime that speaks over the bridge
+	first string    // what stdin begins with, the same for every script of the language; empty: nothing
+	head  io.Reader // what follows it; nil: nothing
+	tools bool      // the code has a runtime that speaks over the bridge, and somebody answers
 	files []file
 }
 
@@ -90,11 +91,15 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 	if r.Servers != nil && r.Doorbell != nil && !o.NoTools {
 		s.Servers = r.Servers(d.Call)
 	}
-	argv, head, err := s.Command()
+	argv, first, err := guest.Start{Lang: lang, Warm: r.Warm}.Command()
+	if err != nil {
+		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()}
+	}
+	script, err := s.Job()
 	if err != nil {
 		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()} // says only what was asked
 	}
-	j := job{argv: append([]string{exe}, argv...), head: head, tools: true}
+	j := job{argv: append([]string{exe}, argv...), first: first, head: script, tools: r.Doorbell != nil && !o.NoTools}
 	if why := j.bring(d, r, a.Files); why != nil {
 		return job{}, why
 	}
@@ -202,6 +207,14 @@ func environment(asked []string) []string {
 		}
 	}
 	return append(env, ours...)
+}
+
+// ahead says what is known of a job's command by those who do not know the job.
+func (j job) ahead(o Options) *sandbox.Ahead {
+	if j.first == "" {
+		return nil
+	}
+	return &sandbox.Ahead{Argv: j.argv, Env: environment(o.Env), Head: j.first, Bridge: j.tools}
 }
 
 // profile says everything that the box of a decided call may touch. Input and output start as

@@ -36,6 +36,7 @@ type Runner struct {
 	Auto    string                    // the level where neither contract nor caller names one
 	Default sandbox.Limits            // what a run gets that asks for nothing
 	Most    sandbox.Limits            // what a run may ask for
+	Warm    bool                      // the drivers keep interpreters started, which get ready before they are used
 	// Doorbell answers the code's calls; nil: the code has no tools.
 	Doorbell Doorbell
 	// Workspace returns where a session's files are kept; nil: nothing is kept. The runner closes it.
@@ -139,7 +140,9 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 			return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
 		}
 	}
-	box, err := driver.Start(ctx, r.profile(d, o, ws))
+	p := r.profile(d, o, ws)
+	p.Ahead = j.ahead(o)
+	box, err := driver.Start(ctx, p)
 	if err != nil {
 		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
 	}
@@ -178,14 +181,14 @@ func (r *Runner) open(d policy.Decision, j job) (*workspace.Workspace, error) {
 func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
 	c := sandbox.Command{Argv: j.argv, Env: environment(o.Env), Stdout: o.Stdout, Stderr: o.Stderr, Stdin: o.Stdin}
 	if j.head != nil {
-		c.Stdin = j.head
+		c.Stdin = io.MultiReader(strings.NewReader(j.first), j.head)
 		if o.Stdin != nil {
-			c.Stdin = io.MultiReader(j.head, o.Stdin)
+			c.Stdin = io.MultiReader(c.Stdin, o.Stdin)
 		}
 	}
 	stop := func() facts.SideEffect { return facts.None }
-	if j.tools && r.Doorbell != nil && !o.NoTools {
-		ours, theirs, err := pair()
+	if j.tools {
+		ours, theirs, err := connect(box)
 		if err != nil {
 			return facts.New(), fmt.Errorf("making the bridge: %w", err)
 		}
@@ -279,6 +282,21 @@ func refuse(d policy.Decision, why call.Reason) call.Outcome {
 
 // missing are the reasons that a shell has an exit code for, though no process ran.
 var missing = map[string]int{"interpreter.absent": 127}
+
+// connect makes the two ends of a bridge. Where the box has one already, theirs is nil.
+func connect(box sandbox.Box) (net.Conn, *os.File, error) {
+	b, ok := box.(sandbox.Bridged)
+	if !ok {
+		return pair()
+	}
+	ours := b.Bridge()
+	if ours == nil {
+		return pair()
+	}
+	defer func() { _ = ours.Close() }()
+	conn, err := net.FileConn(ours)
+	return conn, nil, err
+}
 
 // pair makes the two ends of a bridge.
 func pair() (net.Conn, *os.File, error) {

@@ -1,0 +1,189 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"waldo/internal/sandbox"
+)
+
+// look is how often a command looks whether its sandbox was paused or removed.
+const look = 100 * time.Millisecond
+
+// patience is how long Pause and Remove wait for commands to stand still or end.
+const patience = 5 * time.Second
+
+// What a command says of itself in its file, which it holds locked for as long as it runs.
+const (
+	running = "running"
+	frozen  = "paused"
+	deaf    = "cannot be paused"
+)
+
+// Run is one command that runs in a sandbox, known to every process with this state directory.
+type Run struct {
+	Sandbox Sandbox
+	m       *Manager
+	file    *os.File
+}
+
+// Begin lets a command run in a sandbox, or says why not. A sandbox that was paused because it was
+// idle wakes. call names the command; the caller ends the Run.
+func (m *Manager) Begin(ctx context.Context, owner, name, call string) (*Run, error) {
+	s, err := m.Get(ctx, owner, name)
+	if err != nil {
+		return nil, err
+	}
+	if s.Running >= MaxRuns {
+		return nil, fmt.Errorf("sandbox %s: %d, which is the most: %w", s.Name, s.Running, ErrBusy)
+	}
+	file, err := m.announce(s.ID, call)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{m: m, file: file}
+	// Announced first and allowed second, so that a pause or a removal sees it or forbids it.
+	r.Sandbox, err = m.change(ctx, s, func(s *Sandbox) error {
+		switch {
+		case s.State == Ready, s.State == Paused && s.ByIdle:
+		case s.State == Paused:
+			return fmt.Errorf("sandbox %s: %w", s.Name, ErrPaused)
+		default:
+			return fmt.Errorf("sandbox %s: %w", s.Name, ErrStopped)
+		}
+		s.State, s.ByIdle, s.Runs, s.Used = Ready, false, s.Runs+1, m.now().UTC().Truncate(time.Millisecond)
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, r.leave())
+	}
+	return r, nil
+}
+
+// announce makes the file of a command and locks it.
+func (m *Manager) announce(sandboxID, call string) (*os.File, error) {
+	dir := m.store.Path("run", sandboxID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, call+".new"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := lock(f)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is locked", f.Name())
+	}
+	if err == nil {
+		_, err = f.WriteString(running)
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, call+".live"))
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
+	}
+	return f, nil
+}
+
+// live returns what the commands that run in a sandbox say of themselves. Files that no process
+// holds are of commands that ended with their waldo, and are removed.
+func (m *Manager) live(sandboxID string) []string {
+	names, err := filepath.Glob(filepath.Join(m.store.Path("run", sandboxID), "*.live"))
+	if err != nil {
+		return nil
+	}
+	var words []string
+	for _, n := range names {
+		f, err := os.OpenFile(n, os.O_RDWR, 0)
+		if err != nil {
+			continue
+		}
+		if ok, err := lock(f); err == nil && ok {
+			_ = os.Remove(n)
+		} else if b, err := os.ReadFile(n); err == nil {
+			words = append(words, string(b))
+		}
+		_ = f.Close()
+	}
+	return words
+}
+
+func (m *Manager) forget(sandboxID string) error { return os.RemoveAll(m.store.Path("run", sandboxID)) }
+
+// say changes what the command says of itself.
+func (r *Run) say(word string) {
+	_, _ = r.file.WriteAt([]byte(word), 0)
+	_ = r.file.Truncate(int64(len(word)))
+}
+
+// leave takes the command off the list.
+func (r *Run) leave() error {
+	name := strings.TrimSuffix(r.file.Name(), ".new") + ".live"
+	return errors.Join(os.Remove(name), r.file.Close())
+}
+
+// Watch holds a box to its sandbox's state until over is called: it is paused and resumed with it,
+// and end is called when the sandbox is gone.
+func (r *Run) Watch(box sandbox.Box, end func()) (over func()) {
+	done, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		tick := time.NewTicker(look)
+		defer tick.Stop()
+		state := Ready
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				state = r.follow(box, state, end)
+			}
+		}
+	}()
+	return func() { close(done); <-gone }
+}
+
+// follow brings a box into the state that its sandbox has now, and returns that state.
+func (r *Run) follow(box sandbox.Box, was State, end func()) State {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := r.m.Get(ctx, r.Sandbox.Owner, r.Sandbox.Name)
+	if errors.Is(err, ErrAbsent) || err == nil && s.ID != r.Sandbox.ID {
+		end()
+		return was
+	}
+	if err != nil || (s.State == Ready) == (was == Ready) {
+		return was // what cannot be known now is looked at again
+	}
+	p, ok := box.(sandbox.Pauser)
+	switch {
+	case s.State == Ready:
+		if ok {
+			_ = p.Resume()
+		}
+		r.say(running)
+	case ok && p.Pause() == nil:
+		r.say(frozen)
+	default:
+		r.say(deaf)
+	}
+	return s.State
+}
+
+// End takes the command off the list and notes when it ended.
+func (r *Run) End(ctx context.Context) error {
+	_, err := r.m.change(ctx, r.Sandbox, func(s *Sandbox) error {
+		s.Used = r.m.now().UTC().Truncate(time.Millisecond)
+		return nil
+	})
+	if errors.Is(err, ErrAbsent) {
+		err = nil
+	}
+	return errors.Join(err, r.leave())
+}

@@ -237,3 +237,25 @@ func FuzzScriptArrivesWhole(f *testing.F) {
 		}
 	})
 }
+
+// TestPythonEnds: the short way out leaves nothing undone that the interpreter's own would do.
+func TestPythonEnds(t *testing.T) {
+	for _, r := range []struct {
+		why, code string
+		exit      int
+		want      string
+	}{
+		{"an open file is written out", "import os\nif not os.fork(): f = open('left', 'w'); f.write('kept'); raise SystemExit\nos.wait(); print(open('left').read())", 0, "kept"},
+		{"what a function at exit writes", "import atexit; atexit.register(print, 'at exit')", 0, "at exit"},
+		{"a thread is waited for", "import threading, time; threading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()", 0, "late"},
+		{"what holds itself is let go of", "class A:\n  def __del__(s): print('gone')\na = A(); a.me = a", 0, "gone"},
+		{"a number over 255", "import sys; sys.exit(300)", 44, ""},
+		{"a number below 0", "import sys; sys.exit(-1)", 255, ""},
+		{"a word", "import sys; sys.exit('no')", 1, ""},
+		{"True is a number", "import sys; sys.exit(True)", 1, ""},
+		{"nothing", "import sys; print(1, end=''); sys.exit()", 0, "1"},
+		{"a closed stdout", "import sys; sys.stdout.close(); sys.exit(3)", 3, ""},
+	} {
+		t.Run(r.why, func(t *testing.T) { same(t, run(t, nil, py(r.code), ""), r.exit, r.want) })
+	}
+}

@@ -66,9 +66,13 @@ except Exception as e: str(e)
 
 def _ready(runtime):
     # Does what needs no script yet, and returns the runtime as code.
+    import gc
     exec(compile(_EXERCISE, "<waldo>", "exec"), {})
     bytearray(1 << 17)
-    return _compiled(runtime)
+    runtime = _compiled(runtime)
+    gc.collect()
+    gc.freeze()  # what is here now is nothing to look through again
+    return runtime
 
 
 _runtime = None
@@ -122,16 +126,50 @@ def _main():
         source = script.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         sys.exit("waldo: %s is not UTF-8: %s" % (file, e))
+    code = 0
     try:
         _run(file, source, runtime, servers.split(",") if servers else [], main.__dict__)
-    except SystemExit:
-        raise
+    except SystemExit as e:
+        code = _status(e.code)
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
     except BaseException:
         sys.stdout.flush()
         _report(file, source)
-        sys.exit(1)
+        code = 1
+    _end(code, main.__dict__)
+
+
+def _status(code):
+    # The exit status that the interpreter would make of sys.exit's argument.
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xff
+    sys.stdout.flush()
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _end(code, space):
+    # Ends the process as the interpreter would, but for taking itself apart, which takes longer
+    # than most scripts: threads are waited for, exit functions run, what the script holds is let
+    # go of (an open file is written out), and the streams are flushed.
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        if "atexit" in sys.modules:
+            sys.modules["atexit"]._run_exitfuncs()
+        sys.stdout.flush()
+        for name, module in list(sys.modules.items()):
+            if name == "__main__" or (getattr(module, "__file__", None) or "").startswith("/workspace"):
+                module.__dict__.clear()
+        import gc
+        gc.collect()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except BaseException:
+        sys.exit(code or 120)  # the interpreter's own way knows best
+    os._exit(code)
 
 
 _main()

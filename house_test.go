@@ -50,7 +50,7 @@ var plan = map[string][]string{
 	// the workers redeem a grant and act
 	"internal/tool":     with(values, "internal/grant", "internal/policy"),
 	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/jsonrpc"),
-	"internal/runner":   with(values, "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
+	"internal/runner":   with(values, "internal/egress", "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
 	"internal/jsonrpc":           {"internal/wire"}, // newline-delimited JSON-RPC, for whoever speaks it
@@ -59,6 +59,7 @@ var plan = map[string][]string{
 	"internal/template":          nil,                                                                         // root filesystems, unpacked once and kept by digest
 	"internal/lifecycle":         {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
 	"internal/workspace":         {"internal/id"},
+	"internal/egress":            {"internal/facts", "internal/sandbox"}, // the way out of a box, by rules
 	"internal/guest":             nil,
 	"internal/sandbox":           {"internal/facts"},
 	"internal/sandbox/seccomp":   nil,

@@ -1,0 +1,84 @@
+package egress
+
+import (
+	"net/netip"
+)
+
+// special are the ranges that are not the public internet, with the word that a refusal says: the
+// IANA special-purpose registries (RFC 6890 and later), and what clouds keep for themselves.
+var special = []struct {
+	prefix netip.Prefix
+	what   string
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
+	{netip.MustParsePrefix("10.0.0.0/8"), "private"},
+	{netip.MustParsePrefix("100.64.0.0/10"), "carrier-grade NAT"},
+	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
+	{netip.MustParsePrefix("168.63.129.16/32"), "metadata"}, // Azure's wire server, a public address that is not public
+	{netip.MustParsePrefix("169.254.0.0/16"), "link-local or metadata"},
+	{netip.MustParsePrefix("172.16.0.0/12"), "private"},
+	{netip.MustParsePrefix("192.0.0.0/24"), "reserved"},
+	{netip.MustParsePrefix("192.0.2.0/24"), "documentation"},
+	{netip.MustParsePrefix("192.88.99.0/24"), "6to4 relay"},
+	{netip.MustParsePrefix("192.168.0.0/16"), "private"},
+	{netip.MustParsePrefix("198.18.0.0/15"), "benchmark"}, // the box's own names stand here too
+	{netip.MustParsePrefix("198.51.100.0/24"), "documentation"},
+	{netip.MustParsePrefix("203.0.113.0/24"), "documentation"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
+	{netip.MustParsePrefix("240.0.0.0/4"), "reserved or broadcast"},
+
+	{netip.MustParsePrefix("2001::/23"), "reserved"}, // Teredo, ORCHID, benchmark
+	{netip.MustParsePrefix("2001:db8::/32"), "documentation"},
+	{netip.MustParsePrefix("2002::/16"), "6to4"},
+	{netip.MustParsePrefix("3fff::/20"), "documentation"},
+	{netip.MustParsePrefix("2620:4f:8000::/48"), "reserved"},
+}
+
+// global is what IANA gives out as global unicast (RFC 4291 §2.4): whatever is not in it, such as
+// ::1, fc00::/7, fe80::/10, ff00::/8, 64:ff9b::/96 (NAT64) and 5f00::/16, is not public.
+var global = netip.MustParsePrefix("2000::/3")
+
+// Special says in a word or two why an address is not of the public internet; "" when it is. An
+// IPv4 address in IPv6 clothes is what it is: a mapped one is unwrapped, other forms are refused whole.
+func Special(a netip.Addr) string {
+	if !a.IsValid() || a.Zone() != "" {
+		return "no address"
+	}
+	a = a.Unmap()
+	if a.Is6() && !global.Contains(a) {
+		return "not a public IPv6 address"
+	}
+	for _, s := range special {
+		if s.prefix.Contains(a) {
+			return s.what
+		}
+	}
+	return ""
+}
+
+// inside are the ranges that a network of the operator's own is built of. A rule marked Internal
+// reaches them, and still neither loopback, link-local nor metadata addresses.
+var inside = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"),
+}
+
+// metadata are the addresses inside those ranges where clouds hand out credentials.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("fd20:ce::/32"), netip.MustParsePrefix("100.100.100.200/32"), // AWS, Google, Alibaba
+}
+
+// internal reports whether an address is of the operator's own network.
+func internal(a netip.Addr) bool {
+	a = a.Unmap()
+	return within(inside, a) && !within(metadata, a)
+}
+
+func within(ps []netip.Prefix, a netip.Addr) bool {
+	for _, p := range ps {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

@@ -8,6 +8,7 @@ export CGO_ENABLED := 0
 
 build: ## bin/waldo
 	@mkdir -p bin
+	@scripts/build-gvisor.sh
 	@go build $(GOFLAGS_BUILD) -o bin/waldo ./cmd/waldo
 	@echo "build: bin/waldo, $$(du -h bin/waldo | cut -f1)"
 

@@ -22,9 +22,13 @@ var latest atomic.Pointer[notes]
 
 func main() {
 	register(func(n *notes) { latest.Store(n) })
-	if os.Args[0] == job.Name {
+	switch os.Args[0] {
+	case job.Name:
 		os.Exit(serve())
+	case compileName:
+		os.Exit(compileMain())
 	}
+	loadPrograms()
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot): "", new(cmd.Gofer): "", new(sentrycmd.Umount): "",
 	}, nil)

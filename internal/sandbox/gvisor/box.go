@@ -70,7 +70,11 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if err != nil {
 		return err
 	}
-	if b.init, b.conn, err = launch(executable, b.uid, b.gid); err != nil {
+	milli := b.driver.options.MilliCPU
+	if b.host.CPUs() {
+		milli = 0 // the cgroup holds it
+	}
+	if b.init, b.conn, err = launch(executable, b.uid, b.gid, milli); err != nil {
 		return err
 	}
 	if err := b.group.Join(b.init.Pid); err != nil {

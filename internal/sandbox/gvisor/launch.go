@@ -5,6 +5,7 @@ package gvisor
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"sync"
@@ -45,7 +46,9 @@ const namespaceHint = `the kernel refuses user namespaces here: on Ubuntu 23.10 
 
 // launch starts PID 1 of a box, as the user outside, and returns our end of its socket. The
 // executable is run by its descriptor: its path need not be open to that user, and cannot change.
-func launch(executable *os.File, uid, gid int) (*os.Process, *job.Conn, error) {
+// Where milli is above zero, the process and all that it will start are held to as many processors
+// as milli thousandths fill.
+func launch(executable *os.File, uid, gid int, milli int64) (*os.Process, *job.Conn, error) {
 	conn, theirs, err := job.Pair()
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +78,11 @@ func launch(executable *os.File, uid, gid int) (*os.Process, *job.Conn, error) {
 	}
 	var p *os.Process
 	onLauncher(func() {
-		p, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", executableFD), []string{job.Name}, attr)
+		var undo func()
+		if undo, err = pin(milli); err == nil {
+			defer undo()
+			p, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", executableFD), []string{job.Name}, attr)
+		}
 	})
 	if err != nil {
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) {
@@ -84,6 +91,30 @@ func launch(executable *os.File, uid, gid int) (*os.Process, *job.Conn, error) {
 		return nil, nil, errors.Join(fmt.Errorf("starting gVisor: %w", err), conn.Close())
 	}
 	return p, conn, nil
+}
+
+// pin holds this thread, and so what it starts, to as many processors as milli thousandths fill,
+// until the function that it returns is called. Nothing in the box can call sched_setaffinity on
+// this machine's kernel.
+func pin(milli int64) (undo func(), err error) {
+	if milli <= 0 {
+		return func() {}, nil
+	}
+	var have, want unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &have); err != nil {
+		return nil, fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	n := int((milli + 999) / 1000)
+	for _, i := range rand.Perm(len(have) * 64) { // not always the first: boxes share the machine
+		if n > 0 && have.IsSet(i) {
+			want.Set(i)
+			n--
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &want); err != nil {
+		return nil, fmt.Errorf("sched_setaffinity: %w", err)
+	}
+	return func() { _ = unix.SchedSetaffinity(0, &have) }, nil
 }
 
 // executableFD is where the executable is in the new process at the moment of its exec.

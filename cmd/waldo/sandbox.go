@@ -1,0 +1,341 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/id"
+	"waldo/internal/lifecycle"
+	"waldo/internal/runner"
+	"waldo/internal/sandbox"
+)
+
+func newSandbox(g *global) *cobra.Command {
+	c := &cobra.Command{
+		Use: "sandbox", Short: "Named sandboxes: files, a template and limits that outlive a command", Args: cobra.NoArgs,
+		Long: "A named sandbox keeps its files, template and limits, across commands and across restarts of waldo. Each command\n" +
+			"runs in a fresh box over the same files: nothing that it leaves running outlives it, and memory is not kept.",
+		Example: "  waldo sandbox create work --template python:3.12-slim --idle 1h\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox exec work -- wc -l /workspace/input/data.csv\n" +
+			"  waldo sandbox snapshot work\n  waldo sandbox rm work",
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newSandboxCreate(g), newSandboxList(g), newSandboxExec(g), newSandboxCopy(g), newSandboxPause(g), newSandboxResume(g),
+		newSandboxSnapshot(g), newSandboxRestore(g), newSandboxReset(g), newSandboxRemove(g))
+	return c
+}
+
+// boxes opens the named sandboxes of a house, pausing and stopping what was idle first.
+func (h *house) boxes(ctx context.Context) (*lifecycle.Manager, error) {
+	m := lifecycle.New(h.store, time.Now)
+	_, err := m.Sweep(ctx)
+	return m, err
+}
+
+// withBoxes runs f with the named sandboxes of the state directory and their owner's name.
+func withBoxes(g *global, f func(c *cobra.Command, h *house, m *lifecycle.Manager, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		h, err := openHouse(c.Context(), g, settings{})
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		m, err := h.boxes(c.Context())
+		if err != nil {
+			return err
+		}
+		return inWords(f(c, h, m, args))
+	}
+}
+
+// inWords gives the errors of named sandboxes the words that help.
+func inWords(err error) error {
+	for _, row := range []struct {
+		is   error
+		code int
+		hint string
+	}{
+		{lifecycle.ErrAbsent, exitUsage, "waldo sandbox list"},
+		{lifecycle.ErrExists, exitUsage, "give another name, or remove that one first"},
+		{lifecycle.ErrName, exitUsage, "as in: waldo sandbox create work"},
+		{lifecycle.ErrPaused, exitFailed, "waldo sandbox resume NAME"},
+		{lifecycle.ErrStopped, exitFailed, "waldo sandbox resume NAME"},
+		{lifecycle.ErrBusy, exitFailed, "wait until they have ended, or: waldo sandbox pause NAME, or: waldo sandbox rm --force NAME"},
+		{lifecycle.ErrDamaged, exitFailed, "the sandbox is as it was; restore another"},
+	} {
+		var e *exit
+		if errors.Is(err, row.is) && !errors.As(err, &e) {
+			return &exit{code: row.code, err: err, hint: row.hint}
+		}
+	}
+	return err
+}
+
+// owner is who the sandboxes of this command belong to.
+func owner() string { return string(principal()) }
+
+func newSandboxCreate(g *global) *cobra.Command {
+	b := &boxFlags{}
+	var idle time.Duration
+	var from string
+	c := &cobra.Command{
+		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
+		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle 30m\n  waldo sandbox create copy --from p_…",
+		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *lifecycle.Manager, args []string) error {
+			if err := b.onlyKept(c); err != nil {
+				return err
+			}
+			s := lifecycle.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle}
+			if len(args) == 1 {
+				s.Name = args[0]
+			}
+			var err error
+			if s.Limits, err = b.limits(); err != nil {
+				return err
+			}
+			if from != "" {
+				s, err = m.From(c.Context(), owner(), s.Name, from)
+			} else if s.Template, s.Digest, err = h.pinned(c.Context(), b.template, b.pull); err == nil {
+				s, err = m.Create(c.Context(), s)
+			}
+			if err != nil || g.json {
+				return orJSON(c, err, s)
+			}
+			fmt.Fprintln(c.OutOrStdout(), s.Name)
+			return nil
+		}),
+	}
+	b.add(c)
+	c.Flags().DurationVar(&idle, "idle", time.Hour, "`TIME` without a command, after which it is paused, and after as long again stopped")
+	c.Flags().StringVar(&from, "from", "", "start with the files, template and limits of the snapshot `ID`")
+	return c
+}
+
+// onlyKept refuses the flags of a run that are not kept with a sandbox.
+func (b *boxFlags) onlyKept(c *cobra.Command) error {
+	for _, f := range []string{"workspace", "input", "env", "servers-dir", "quiet"} {
+		if c.Flags().Changed(f) {
+			return usage("put files in with waldo sandbox cp", "--%s is not kept with a sandbox", f)
+		}
+	}
+	return b.refused()
+}
+
+// pinned finds a template and returns its name and its digest, so that it is the same one later.
+func (h *house) pinned(ctx context.Context, name string, fresh bool) (string, string, error) {
+	if name == "" || name == "host" {
+		return "host", "", nil
+	}
+	s, err := openTemplates(h.state)
+	if err != nil {
+		return "", "", err
+	}
+	t, err := s.Find(ctx, name, fresh)
+	if err != nil {
+		return "", "", &exit{code: exitFailed, err: err}
+	}
+	return t.Name, t.Digest, nil
+}
+
+func newSandboxList(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs, Example: "  waldo sandbox list --json",
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, _ []string) error {
+			all, err := m.List(c.Context(), owner())
+			if err != nil || g.json {
+				return orJSON(c, err, all)
+			}
+			for _, s := range all {
+				fmt.Fprintf(c.OutOrStdout(), "%-20s %-8s %2d running  %3d run  %s  %s  %s\n", s.Name, s.State, s.Running, s.Runs, s.Used.Format(time.RFC3339), s.Template, s.ID)
+			}
+			return nil
+		}),
+	}
+}
+
+func newSandboxExec(g *global) *cobra.Command {
+	var code, lang string
+	var env []string
+	c := &cobra.Command{
+		Use: "exec NAME [-c CODE | -- CMD [ARG..]]", Short: "Run a command, or code with its tools, over a sandbox's files", Args: cobra.MinimumNArgs(1),
+		Long: "Every command walks the corridor as exec or run_*, with the sandbox's limits, in a fresh box over its files.\n" +
+			"What it leaves running ends with it.",
+		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c 'print(open(\"/workspace/input/data.csv\").read())'",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 && args[1] == "--" {
+				args = append(args[:1:1], args[2:]...)
+			}
+			capability, a := call.Capability("exec"), map[string]any{"argv": args[1:]}
+			o := runner.Options{Stdin: c.InOrStdin(), NoTools: true, Env: env}
+			if code != "" {
+				name, field, err := language(lang, "")
+				if err != nil {
+					return err
+				}
+				capability, a, o = name, map[string]any{field: code}, runner.Options{Name: "-c", Env: env}
+			}
+			if (code != "") == (len(args) > 1) {
+				return usage("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE", "give a command or code")
+			}
+			return inWords(execIn(c, g, args[0], capability, a, o))
+		},
+	}
+	c.Flags().SetInterspersed(false)
+	c.Flags().StringVarP(&code, "code", "c", "", "run `CODE` instead of a command; flags stand before NAME")
+	c.Flags().StringVar(&lang, "lang", "python", "`LANGUAGE` of the code: python, javascript, typescript or shell")
+	c.Flags().StringArrayVar(&env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
+	return c
+}
+
+// execIn makes one call in a named sandbox, in the sandbox's own session.
+func execIn(c *cobra.Command, g *global, name string, capability call.Capability, args any, o runner.Options) (err error) {
+	ctx, cancel := context.WithCancel(c.Context())
+	defer cancel()
+	h, run, k, err := openIn(ctx, g, name, capability, args)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	defer func() { err = errors.Join(err, run.End(context.WithoutCancel(ctx))) }()
+	s := run.Sandbox
+	t, err := h.reopen(s)
+	if err != nil {
+		return err
+	}
+	o.Limits, o.Isolation, o.Template, o.Mirror = s.Limits, s.Isolation, t, true
+	o.Started = func(b sandbox.Box) func() { return run.Watch(b, cancel) }
+	var flush func()
+	if !g.json {
+		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr())
+	}
+	defer h.runner.Prepare(k.ID, o)()
+	r, err := h.broker.Call(ctx, k)
+	if flush != nil {
+		flush()
+	}
+	if err != nil {
+		return err
+	}
+	return (&boxFlags{quiet: true}).show(c, g, r)
+}
+
+// openIn opens the house as a sandbox's limits need it, the sandbox's session, and its next command.
+func openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *house, run *lifecycle.Run, k call.Call, err error) {
+	a, err := call.ArgsOf(args)
+	if err != nil {
+		return nil, nil, k, usage("", "%v", err)
+	}
+	set := settings{limits: mostLimits, patience: time.Minute}
+	path, _ := configFile(g.config)
+	if path == "" {
+		set.cfg = contract.Default()
+		(&boxFlags{isolation: "auto"}).widen(set.cfg, mostLimits) // the sandbox's own limits hold it
+	}
+	if h, err = openHouse(ctx, g, set); err != nil {
+		return nil, nil, k, err
+	}
+	opened := h
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, opened.Close())
+		}
+	}()
+	m, err := h.boxes(ctx)
+	if err != nil {
+		return nil, nil, k, err
+	}
+	k = call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: principal(), Door: "cli", At: time.Now()}
+	if run, err = m.Begin(ctx, owner(), name, k.ID); err != nil {
+		return nil, nil, k, err
+	}
+	s := run.Sandbox
+	info, err := h.sessions.Resume(call.Session(s.Session), principal(), s.Workspace)
+	if err != nil {
+		return nil, nil, k, errors.Join(err, run.End(ctx))
+	}
+	k.Session = info.ID
+	return h, run, k, nil
+}
+
+// reopen finds the template of a sandbox again, the one that it was made with.
+func (h *house) reopen(s lifecycle.Sandbox) (sandbox.Template, error) {
+	if s.Template == "host" {
+		return sandbox.Template{Name: "host"}, nil
+	}
+	all, err := openTemplates(h.state)
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	t, err := all.Reopen(s.Template, s.Digest)
+	if err != nil {
+		return sandbox.Template{}, &exit{code: exitFailed, err: err, hint: "waldo template pull " + strings.TrimPrefix(s.Template, "tar:")}
+	}
+	return sandbox.Template{Name: t.Name, Dir: t.Dir}, nil
+}
+
+func newSandboxPause(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "pause NAME", Short: "Let nothing new start, and stop what runs where it stands", Args: cobra.ExactArgs(1),
+		Example: "  waldo sandbox pause work",
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+			still, going, err := m.Pause(c.Context(), owner(), args[0])
+			if err != nil {
+				return err
+			}
+			if going > 0 {
+				return &exit{code: exitFailed, text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts", count(going, "command")),
+					hint: "stopping needs a cgroup of version 2: waldo doctor"}
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "paused; %s stopped where it stood\n", count(still, "command"))
+			return nil
+		}),
+	}
+}
+
+func newSandboxResume(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "resume NAME", Short: "Use a paused or stopped sandbox again", Args: cobra.ExactArgs(1), Example: "  waldo sandbox resume work",
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+			_, err := m.Resume(c.Context(), owner(), args[0])
+			return err
+		}),
+	}
+}
+
+func newSandboxReset(g *global) *cobra.Command {
+	var next string
+	c := &cobra.Command{
+		Use: "reset NAME", Short: "Make a sandbox as if it were new: no file, no session, nothing of its owner", Args: cobra.ExactArgs(1),
+		Example: "  waldo sandbox reset work",
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+			if next == "" {
+				next = owner()
+			}
+			s, err := m.Reset(c.Context(), owner(), args[0], next)
+			if err != nil || g.json {
+				return orJSON(c, err, s)
+			}
+			return nil
+		}),
+	}
+	c.Flags().StringVar(&next, "owner", "", "`PRINCIPAL` that it goes to, as in os:1001 (default: you)")
+	return c
+}
+
+func newSandboxRemove(g *global) *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use: "rm NAME", Short: "Delete a sandbox and its files; its snapshots stay", Args: cobra.ExactArgs(1), Example: "  waldo sandbox rm work",
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+			return m.Remove(c.Context(), owner(), args[0], force)
+		}),
+	}
+	c.Flags().BoolVarP(&force, "force", "f", false, "end the commands that run in it")
+	return c
+}

@@ -366,3 +366,17 @@ func TestCgroupsRemoved(t *testing.T) {
 		t.Errorf("%d cgroups left", n)
 	}
 }
+
+// TestManyDescriptors: a waldo with many open files starts boxes like any other.
+func TestManyDescriptors(t *testing.T) {
+	for range 150 {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if b := start(t, sandboxtest.Profile()); *run(t, b, "true").ExitCode != 0 {
+			t.Fatal("true failed")
+		}
+	}
+}

@@ -95,11 +95,15 @@ func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
 		}
 		attr.Files = append(attr.Files, f)
 	}
+	// By a number of the child's own: while the others are put in place there, the child may run
+	// over any number that is waldo's. The first step of a box closes it.
+	attr.Files = append(attr.Files, machine)
+	path := fmt.Sprintf("/proc/self/fd/%d", len(attr.Files)-1)
 	if uid != os.Geteuid() {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
 	}
 	onLauncher(func() {
-		s.init, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", machine.Fd()), []string{"waldo-box"}, attr)
+		s.init, err = os.StartProcess(path, []string{"waldo-box"}, attr)
 	})
 	if err != nil {
 		s.init = nil
@@ -139,7 +143,7 @@ func (s *stage) ready(l *list, take func(kind uint64, files []*os.File) error, l
 		switch r.kind {
 		case recReady:
 			return nil
-		case recPlaces, recNotice:
+		case recPlaces, recWay, recNotice:
 			files := s.files
 			s.files = nil
 			if err := take(r.kind, files); err != nil {

@@ -39,6 +39,7 @@ const (
 	recFailed = iota + 1 // a step failed: its address, its errno
 	recPID               // PID 1 of the box was made: its number for waldo
 	recPlaces            // with it come descriptors of the writable places
+	recWay               // with it come the sockets of the way out
 	recNotice            // with it comes the listener of the filter
 	recReady             // the box is prepared
 	recNotRun            // the command could not be executed, for the failures reported before
@@ -133,13 +134,7 @@ func machineFile() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("namespace: memfd_create: %w; sysctl vm.memfd_noexec must be 0 or 1", err)
 	}
-	defer unix.Close(fd)
-	// In the child descriptors from 0 on are given away before execve comes to this one.
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, maxFiles)
-	if err != nil {
-		return nil, fmt.Errorf("namespace: no descriptor from %d on: %w", maxFiles, err)
-	}
-	f := os.NewFile(uintptr(high), "waldo-box")
+	f := os.NewFile(uintptr(fd), "waldo-box")
 	if _, err := f.Write(image()); err != nil {
 		f.Close()
 		return nil, err

@@ -3,12 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math"
-	"os"
-	"path"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -90,10 +85,21 @@ func newSandboxCopy(g *global) *cobra.Command {
 				return err
 			}
 			defer w.Close()
-			if fromIn {
-				return copyOut(w, from, args[1])
+			if err := in.check(); err != nil {
+				return err
 			}
-			return copyIn(c.InOrStdin(), w, args[0], to, s.Limits.Disk, int(s.Limits.Inodes))
+			switch {
+			case fromIn:
+				err = lifecycle.CopyOut(w, from.folder, from.path, args[1])
+			case args[0] == "-":
+				err = lifecycle.Unpack(w, to.folder, to.path, c.InOrStdin(), s.Limits)
+			default:
+				err = lifecycle.CopyIn(w, args[0], to.folder, to.path, s.Limits)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return usage("give a file or folder that is there", "%v", err)
+			}
+			return err
 		}),
 	}
 }
@@ -121,147 +127,4 @@ func (i inside) check() error {
 		return usage("as in work:input/data.csv", "%s:%s: files are kept below input and output", i.name, i.folder)
 	}
 	return nil
-}
-
-// copyIn copies a file, a folder or a tar into a workspace, which holds at most disk bytes and
-// inodes files in the folder afterwards.
-func copyIn(stdin io.Reader, w *workspace.Workspace, from string, to inside, disk int64, inodes int) error {
-	if err := to.check(); err != nil {
-		return err
-	}
-	files, err := w.List(to.folder, math.MaxInt)
-	if err != nil {
-		return err
-	}
-	b := workspace.Bounds{Bytes: disk, Entries: inodes - len(files)}
-	for _, f := range files {
-		b.Bytes -= f.Size
-	}
-	if from == "-" {
-		u, err := w.ExtractTar(to.folder, to.path, stdin, b)
-		if err == nil && len(u.Skipped) > 0 {
-			err = fmt.Errorf("left out: %s", strings.Join(u.Skipped, ", "))
-		}
-		return err
-	}
-	st, err := os.Stat(from)
-	if err != nil {
-		return usage("give a file or folder that is there", "%v", err)
-	}
-	if !st.IsDir() {
-		if to.path == "" || strings.HasSuffix(to.path, "/") {
-			to.path = path.Join(to.path, filepath.Base(from))
-		}
-		return copyFileIn(w, from, to.folder, to.path, &b)
-	}
-	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		rel, err := filepath.Rel(from, p)
-		if err != nil {
-			return err
-		}
-		return copyFileIn(w, p, to.folder, path.Join(to.path, filepath.ToSlash(rel)), &b)
-	})
-}
-
-func copyFileIn(w *workspace.Workspace, from string, folder workspace.Folder, name string, b *workspace.Bounds) error {
-	f, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !st.Mode().IsRegular() {
-		return usage("give a file or a folder", "%s is neither", from)
-	}
-	if b.Bytes -= st.Size(); b.Bytes < 0 {
-		return fmt.Errorf("%s: the sandbox has no room for it: %w", from, workspace.ErrTooMuch)
-	}
-	if b.Entries--; b.Entries < 0 {
-		return fmt.Errorf("%s: the sandbox holds no more files: %w", from, workspace.ErrTooMuch)
-	}
-	if err := w.Put(folder, name, f, st.Size()); err != nil {
-		return fmt.Errorf("%s: %w", from, err)
-	}
-	if st.Mode()&0o100 != 0 {
-		return w.Executable(folder, name)
-	}
-	return nil
-}
-
-// copyOut copies a file or a folder of a workspace to this machine. Code in a box may have made
-// them: no name of theirs, and no link that is there already, leads out of the folder copied to.
-func copyOut(w *workspace.Workspace, from inside, to string) error {
-	if err := from.check(); err != nil {
-		return err
-	}
-	files, err := w.List(from.folder, math.MaxInt)
-	if err != nil {
-		return err
-	}
-	st, serr := os.Stat(to)
-	folder := serr == nil && st.IsDir()
-	copied := 0
-	for _, f := range files {
-		rel, below := strings.CutPrefix(f.Name, from.path+"/")
-		switch {
-		case f.Name == from.path && !folder:
-			return copyFileOut(w, from.folder, f, filepath.Dir(to), filepath.Base(to))
-		case f.Name == from.path:
-			return copyFileOut(w, from.folder, f, to, path.Base(f.Name))
-		case from.path == "":
-			rel, below = f.Name, true
-		case folder:
-			rel = path.Join(path.Base(from.path), rel)
-		}
-		if !below {
-			continue
-		}
-		if err := os.MkdirAll(to, 0o755); err != nil {
-			return err
-		}
-		if err := copyFileOut(w, from.folder, f, to, rel); err != nil {
-			return err
-		}
-		copied++
-	}
-	if copied == 0 {
-		return usage("waldo sandbox exec NAME -- ls -R /workspace", "%s: no file %s/%s", from.name, from.folder, from.path)
-	}
-	return nil
-}
-
-func copyFileOut(w *workspace.Workspace, folder workspace.Folder, f workspace.File, dir, name string) error {
-	src, err := w.Get(folder, f.Name)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	name = filepath.FromSlash(name)
-	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	mode := fs.FileMode(0o644)
-	if f.Exec {
-		mode = 0o755
-	}
-	dst, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Close())
 }

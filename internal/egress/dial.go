@@ -17,9 +17,9 @@ type Resolver interface {
 // the connection goes to an address that was checked, so that a second answer changes nothing.
 type Dialer struct {
 	Policy   *Policy
-	Resolver Resolver                                                      // nil: the machine's own
+	Resolver Resolver                                                       // nil: the machine's own
 	Connect  func(ctx context.Context, to netip.AddrPort) (net.Conn, error) // nil: TCP
-	Patience time.Duration                                                 // for resolving and connecting together; 0: 15 s
+	Patience time.Duration                                                  // for resolving and connecting together; 0: 15 s
 }
 
 const maxAddresses = 8 // of one name are tried

@@ -4,8 +4,12 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"waldo/internal/facts"
@@ -55,8 +59,45 @@ type Tmpfs struct {
 }
 
 // Network is what a box may reach. The zero value is a loopback interface of its own and no other.
+// With ports, every name and address that waldo gives out is at that interface too, and whoever
+// serves the way decides what comes of each connection: a box never has a route to the outside.
 type Network struct {
-	Hosts []string // not yet enforceable: Start refuses a box with hosts until egress exists
+	Hosts []string            // as the operator wrote them; a box with hosts and no way is refused
+	Ports []uint16            // of TCP, at which the box finds the outside; at most MaxPorts
+	Serve func(Way) io.Closer // is given the way before the first command, and closed with the box
+}
+
+// MaxPorts is how many ports of the outside a box may have.
+const MaxPorts = 24
+
+// Way is what a box asks and connects through. It belongs to whoever serves it.
+type Way struct {
+	Names net.PacketConn // questions for names (DNS over UDP), at Gateway port 53
+	Proxy net.Listener   // at Gateway port ProxyPort, for programs that want a proxy
+	TCP   []net.Listener // at every address of Outside, one for each of Network.Ports
+}
+
+// Where the way is, as the box sees it: addresses of the benchmark range (RFC 2544), which nobody
+// else has.
+var (
+	Outside = netip.MustParsePrefix("198.18.0.0/15")
+	Gateway = netip.MustParseAddr("198.18.0.1")
+)
+
+// ProxyPort is where a box finds an HTTP proxy at Gateway.
+const ProxyPort = 3128
+
+// Refuse says why no driver could hold to the network; nil where one could.
+func (n Network) Refuse() error {
+	switch {
+	case len(n.Hosts) > 0 && (len(n.Ports) == 0 || n.Serve == nil), len(n.Ports) > 0 && n.Serve == nil:
+		return fmt.Errorf("hosts %q: nobody serves the way out", n.Hosts)
+	case len(n.Ports) > MaxPorts:
+		return fmt.Errorf("%d ports of the outside; at most %d", len(n.Ports), MaxPorts)
+	case slices.Contains(n.Ports, 0), slices.Contains(n.Ports, 53), slices.Contains(n.Ports, ProxyPort):
+		return fmt.Errorf("ports %d: 0, 53 and %d are not of the outside", n.Ports, ProxyPort)
+	}
+	return nil
 }
 
 // Limits hold for the whole process tree of a run. Start refuses any that is zero.

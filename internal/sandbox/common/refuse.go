@@ -21,8 +21,8 @@ func Refuse(p sandbox.Profile) error {
 			return fmt.Errorf("the profile has no limit of %s; every limit must be above zero", f.name)
 		}
 	}
-	if len(p.Network.Hosts) > 0 {
-		return fmt.Errorf("hosts %q: no box can reach hosts until there is egress", p.Network.Hosts)
+	if len(p.Network.Hosts) > 0 || len(p.Network.Ports) > 0 {
+		return fmt.Errorf("hosts %q: no box of this driver can reach hosts; isolation namespace can", p.Network.Hosts)
 	}
 	if p.Template.Name != "host" || p.Template.Dir != "" {
 		return fmt.Errorf("template %q: only \"host\" is there", p.Template.Name)

@@ -109,8 +109,8 @@ func refuse(p sandbox.Profile) error {
 			return fmt.Errorf("namespace: the profile has no limit of %s; every limit must be above zero", f.name)
 		}
 	}
-	if len(p.Network.Hosts) > 0 {
-		return fmt.Errorf("namespace: hosts %q: no box can reach hosts until there is egress", p.Network.Hosts)
+	if err := p.Network.Refuse(); err != nil {
+		return fmt.Errorf("namespace: %w", err)
 	}
 	if err := refuseTemplate(p.Template); err != nil {
 		return err
@@ -238,6 +238,9 @@ func (b *box) receive(s *setup, kind uint64, files []*os.File) error {
 		}
 		b.notice = notice.Listen(os.NewFile(uintptr(fd), "seccomp"))
 		return nil
+	}
+	if kind == recWay {
+		return b.open(files)
 	}
 	if err := b.fill(s.writable, files); err != nil {
 		return err

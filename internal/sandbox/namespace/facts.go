@@ -117,6 +117,7 @@ func (r *run) denials(f *facts.Facts) {
 	}
 	f.Seen = []string{"network", "syscall"}
 	d, more := n.Take()
+	d = slices.DeleteFunc(d, func(one facts.Denial) bool { return r.box.outside(one.What) }) // whoever serves the way tells of them
 	f.Denials = append(f.Denials, d...)
 	for _, one := range d {
 		if one.Kind == "network" {

@@ -59,6 +59,7 @@ func (s *setup) makeRoot() {
 	s.hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
 	s.optional()
 	s.places(made)
+	s.coverResolv()
 	s.sendPlaces()
 
 	s.call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
@@ -66,6 +67,7 @@ func (s *setup) makeRoot() {
 	s.call("set the host name", unix.SYS_SETHOSTNAME, hostname(s.profile), len(hostname(s.profile)))
 	s.optional()
 	s.loopback()
+	s.wayOut()
 	s.attributes("/", sealed, false)
 	// A copy of the tree that is in no mount namespace: /proc/self/mountinfo lists the namespace,
 	// of which nothing can be reached from the copy, so it lists nothing.
@@ -88,7 +90,7 @@ func (s *setup) template(made map[string]bool) {
 		for _, l := range s.links {
 			s.call("link "+l.name, unix.SYS_SYMLINKAT, l.target, atCWD, l.name)
 		}
-		return
+		return // its /etc/resolv.conf is covered once its folders are there
 	}
 	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
 		info, err := os.Lstat(dir)
@@ -106,6 +108,9 @@ func (s *setup) template(made map[string]bool) {
 	}
 	s.mkdir(made, "/etc")
 	for _, f := range etc {
+		if f.name == "resolv.conf" && len(s.profile.Network.Ports) > 0 {
+			f.content = resolvConf
+		}
 		s.write("/etc/"+f.name, f.content, unix.O_CREAT)
 	}
 	s.call("link /etc/localtime", unix.SYS_SYMLINKAT, "/usr/share/zoneinfo/UTC", atCWD, "/etc/localtime")

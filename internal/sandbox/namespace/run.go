@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -34,6 +35,7 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []common.Place
+	way      io.Closer        // who serves the way out; nil: there is none
 	notice   *notice.Listener // nil: the kernel gave no listener
 	waiting  *waiting         // a command that waits for its job; nil: none
 
@@ -331,6 +333,10 @@ func (b *box) end() error {
 	}
 	err := b.stage.close()
 	b.stage = nil
+	if b.way != nil {
+		err = errors.Join(err, b.way.Close())
+		b.way = nil
+	}
 	b.waiting.close()
 	b.waiting = nil
 	return err

@@ -42,7 +42,7 @@ func (s *suite) testRefused(t *testing.T) {
 		{"a relative target", func(p *sandbox.Profile) { p.Tmpfs[0].Target = "tmp" }},
 		{"a source that is not there", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/nonexistent", Target: "/mnt"}} }},
 		{"a device as a source", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/dev/zero", Target: "/mnt"}} }},
-		{"hosts, before there is egress", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
+		{"hosts, and nobody who serves the way", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
 		{"a template that is not there", func(p *sandbox.Profile) { p.Template.Name = "" }},
 		{"an empty profile", func(p *sandbox.Profile) { *p = sandbox.Profile{} }},
 	}

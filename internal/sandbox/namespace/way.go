@@ -1,0 +1,139 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+)
+
+// resolvConf sends every question for a name to waldo.
+var resolvConf = "nameserver " + sandbox.Gateway.String() + "\noptions timeout:5 attempts:2\n"
+
+// wayOut appends what gives the box a way out that waldo serves: a route that makes all addresses of
+// sandbox.Outside its own (AnyIP), and sockets that listen there. The sockets go to waldo and are
+// closed here, so that nothing in the box has them. There is no other interface than lo.
+func (s *setup) wayOut() {
+	ports := s.profile.Network.Ports
+	if len(ports) == 0 {
+		return
+	}
+	s.call("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	route := localRoute()
+	s.call("route", unix.SYS_SENDTO, s.free, route, len(route), 0, 0, 0)
+	s.call("close netlink", unix.SYS_CLOSE, s.free)
+	next := s.free
+	socket := func(kind int, addr [4]byte, port uint16) {
+		s.call("a socket of the way out", unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+		s.call("bind it", unix.SYS_BIND, next, sockaddr(addr, port), unix.SizeofSockaddrInet4) // fails where the route is not there
+		s.hint("the kernel made no route of the box's own, or keeps low ports from it")
+		if kind == unix.SOCK_STREAM {
+			s.call("listen", unix.SYS_LISTEN, next, 512)
+		}
+		next++
+	}
+	socket(unix.SOCK_DGRAM, sandbox.Gateway.As4(), 53)
+	socket(unix.SOCK_STREAM, sandbox.Gateway.As4(), sandbox.ProxyPort)
+	for _, p := range ports {
+		socket(unix.SOCK_STREAM, [4]byte{}, p)
+	}
+	s.sendFiles("the way out", recWay, s.free, next-s.free)
+	s.call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
+}
+
+// localRoute is a netlink message: "local 198.18.0.0/15 dev lo" (rtnetlink(7)).
+func localRoute() []byte {
+	m := make([]byte, 16+12+8+8)
+	le := binary.NativeEndian
+	le.PutUint32(m[0:], uint32(len(m)))
+	le.PutUint16(m[4:], unix.RTM_NEWROUTE)
+	le.PutUint16(m[6:], unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	m[16] = unix.AF_INET // struct rtmsg
+	m[17] = byte(sandbox.Outside.Bits())
+	m[20] = unix.RT_TABLE_LOCAL
+	m[21] = unix.RTPROT_BOOT
+	m[22] = unix.RT_SCOPE_HOST
+	m[23] = unix.RTN_LOCAL
+	le.PutUint16(m[28:], 8)
+	le.PutUint16(m[30:], unix.RTA_DST)
+	addr := sandbox.Outside.Addr().As4()
+	copy(m[32:], addr[:])
+	le.PutUint16(m[36:], 8)
+	le.PutUint16(m[38:], unix.RTA_OIF)
+	le.PutUint32(m[40:], 1) // lo is the first interface of every network namespace
+	return m
+}
+
+func sockaddr(addr [4]byte, port uint16) []byte {
+	b := make([]byte, unix.SizeofSockaddrInet4)
+	binary.NativeEndian.PutUint16(b, unix.AF_INET)
+	binary.BigEndian.PutUint16(b[2:], port)
+	copy(b[4:], addr[:])
+	return b
+}
+
+// coverResolv appends a resolv.conf over that of another root, which is read-only. A root without
+// one keeps none: its programs find no names.
+func (s *setup) coverResolv() {
+	if len(s.profile.Network.Ports) == 0 || s.profile.Template.Dir == "" {
+		return
+	}
+	s.write("/.resolv.conf", resolvConf, unix.O_CREAT)
+	s.call("cover /etc/resolv.conf", unix.SYS_MOUNT, "/.resolv.conf", "/etc/resolv.conf", 0, unix.MS_BIND, 0)
+	s.optional()
+}
+
+// open makes the way out of the sockets that the box sent, and hands it to whoever serves it.
+func (b *box) open(files []*os.File) error {
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // what is made of them has copies
+		}
+	}()
+	n := b.profile.Network
+	if len(files) != 2+len(n.Ports) {
+		return fmt.Errorf("namespace: the box sent %d sockets, not %d", len(files), 2+len(n.Ports))
+	}
+	var way sandbox.Way
+	var err error
+	closeAll := func() {
+		if way.Names != nil {
+			_ = way.Names.Close()
+		}
+		for _, l := range append(way.TCP, way.Proxy) {
+			if l != nil {
+				_ = l.Close()
+			}
+		}
+	}
+	if way.Names, err = net.FilePacketConn(files[0]); err != nil {
+		return fmt.Errorf("namespace: the way out: %w", err)
+	}
+	for i, f := range files[1:] {
+		l, err := net.FileListener(f)
+		if err != nil {
+			closeAll()
+			return fmt.Errorf("namespace: the way out: %w", err)
+		}
+		if i == 0 {
+			way.Proxy = l
+		} else {
+			way.TCP = append(way.TCP, l)
+		}
+	}
+	b.way = n.Serve(way)
+	return nil
+}
+
+// outside reports whether an address that a denial names is one that the way out answers for.
+func (b *box) outside(what string) bool {
+	a, err := netip.ParseAddrPort(what)
+	return err == nil && len(b.profile.Network.Ports) > 0 && sandbox.Outside.Contains(a.Addr())
+}

@@ -341,10 +341,18 @@ func TestFindFoldersAndArchives(t *testing.T) {
 			t.Errorf("%s: not kept: %+v %v", row.why, again, err)
 		}
 	}
+	above := filepath.Dir(s.dir)
+	for _, d := range []string{filepath.Join(above, "usr"), filepath.Join(s.dir, "usr")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"/": "every file of this machine", s.dir: "state is below", above: "state is below"} {
+		if got, err := s.Find(t.Context(), name, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v %v", name, got, err)
+		}
+	}
 	for _, row := range []struct{ why, name string }{
-		{"the whole machine", "/"},
-		{"waldo's own state", s.dir},
-		{"a folder above waldo's state", filepath.Dir(filepath.Dir(s.dir))},
 		{"nothing there", filepath.Join(folder, "none")},
 		{"no root filesystem", t.TempDir()},
 		{"a device", "/dev/null"},
@@ -370,8 +378,11 @@ func TestFindFoldersAndArchives(t *testing.T) {
 	if _, err := os.Stat(all[0].Dir); err == nil {
 		t.Error("removed and still there")
 	}
-	if err := s.Remove("../x"); err == nil {
+	if err := s.Remove("../usr"); err == nil {
 		t.Error("removed what is no digest")
+	}
+	if _, err := os.Stat(filepath.Join(above, "usr")); err != nil {
+		t.Error("a folder beside the templates is gone")
 	}
 }
 
@@ -613,6 +624,7 @@ func TestParts(t *testing.T) {
 		{"gzip", part{sum(zipped(t, layer)), int64(len(zipped(t, layer))), open(zipped(t, layer))}, true},
 		{"zstd", part{sum(packed), int64(len(packed)), open(packed)}, true},
 		{"another digest", part{sum(packed), int64(len(packed)), open(layer)}, false},
+		{"the same files, packed in another way than the digest says", part{sum(packed), int64(len(zipped(t, layer))), open(zipped(t, layer))}, false},
 		{"longer than stated", part{sum(layer), int64(len(layer)) - 2, open(layer)}, false},
 	} {
 		tr, _, _ := grown(t)

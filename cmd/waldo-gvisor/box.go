@@ -22,6 +22,7 @@ type box struct {
 
 	mu      sync.Mutex
 	current *run
+	guests  int    // how many there have been
 	next    *guest // a kernel that waits for its command; nil: none
 }
 
@@ -74,6 +75,8 @@ func (b *box) serve() error {
 			b.start(*ask.Run, files)
 		case ask.Kill != nil:
 			b.kill()
+		case ask.Adopt != nil:
+			b.adopt()
 		default:
 			return errors.New("an empty message")
 		}
@@ -114,7 +117,8 @@ func (b *box) boot() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next == nil {
-		b.next = boot(b.made)
+		b.guests++
+		b.next = boot(b.made, b.guests)
 	}
 }
 
@@ -126,10 +130,22 @@ func (b *box) kill() {
 	}
 }
 
+// adopt forgets what the command that runs has used so far.
+func (b *box) adopt() {
+	b.mu.Lock()
+	r := b.current
+	b.mu.Unlock()
+	if r == nil {
+		return
+	}
+	if w := r.watcher.Load(); w != nil {
+		w.forget()
+	}
+}
+
 // The places in our own mount namespace.
 const (
 	workPlace = "/mnt" // a folder that every host has; a tmpfs of ours covers it
 	rootDir   = workPlace + "/root"
-	bundleDir = workPlace + "/bundle"
-	stateDir  = workPlace + "/state"
+	guestsDir = workPlace + "/guests"
 )

@@ -22,6 +22,7 @@ import (
 
 // guest is a gVisor that is up, with nothing in it but a first process of ours that sleeps.
 type guest struct {
+	dir    string // of what gVisor keeps of it
 	conf   *config.Config
 	c      *container.Container
 	notes  *notes
@@ -33,8 +34,8 @@ type guest struct {
 }
 
 // boot starts a guest in the background.
-func boot(b job.Box) *guest {
-	g := &guest{up: make(chan struct{})}
+func boot(b job.Box, number int) *guest {
+	g := &guest{dir: fmt.Sprintf("%s/%d", guestsDir, number), up: make(chan struct{})}
 	go func() {
 		defer close(g.up)
 		g.err = g.boot(b)
@@ -51,7 +52,6 @@ func (g *guest) wait() error {
 const (
 	containerID = "box"
 	initUID     = 65534 // of the first process: not the user of the commands, who must not touch it
-	sinkFile    = bundleDir + "/sink.json"
 )
 
 func (g *guest) boot(b job.Box) (err error) {
@@ -61,10 +61,10 @@ func (g *guest) boot(b job.Box) (err error) {
 		}
 	}
 	s := spec(b)
-	if err := arrange(s, b.Limits); err != nil {
+	if err := g.arrange(s, b.Limits); err != nil {
 		return err
 	}
-	if g.conf, err = settings(); err != nil {
+	if g.conf, err = settings(g.flags()); err != nil {
 		return err
 	}
 	first, err := job.Sleeper()
@@ -73,7 +73,7 @@ func (g *guest) boot(b job.Box) (err error) {
 	}
 	defer first.Close()
 	// gVisor takes the streams of the first process from its own, which are /dev/null.
-	g.c, err = container.New(g.conf, container.Args{ID: containerID, Spec: s, BundleDir: bundleDir, Attached: true, ExecFile: first})
+	g.c, err = container.New(g.conf, container.Args{ID: containerID, Spec: s, BundleDir: g.dir, Attached: true, ExecFile: first})
 	if err != nil {
 		return fmt.Errorf("making a gVisor: %w", err)
 	}
@@ -89,7 +89,10 @@ func (g *guest) boot(b job.Box) (err error) {
 
 // arrange writes the files from which gVisor takes what to run and how. There the first process
 // has a user of its own; gVisor's processes on this machine have the one that is mapped.
-func arrange(s *specs.Spec, l job.Limits) error {
+func (g *guest) arrange(s *specs.Spec, l job.Limits) error {
+	if err := os.Mkdir(g.dir, 0o700); err != nil {
+		return err
+	}
 	inside := *s.Process
 	inside.User = specs.User{UID: initUID, GID: initUID}
 	copied := *s
@@ -102,8 +105,10 @@ func arrange(s *specs.Spec, l job.Limits) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(filepath.Join(bundleDir, "config.json"), text, 0o600), os.WriteFile(sinkFile, sink, 0o600))
+	return errors.Join(os.WriteFile(filepath.Join(g.dir, "config.json"), text, 0o600), os.WriteFile(g.sinkFile(), sink, 0o600))
 }
+
+func (g *guest) sinkFile() string { return filepath.Join(g.dir, "sink.json") }
 
 // kill ends gVisor's kernel, and with it everything that it runs.
 func (g *guest) kill() {
@@ -125,6 +130,7 @@ func (g *guest) end() {
 		if g.c != nil {
 			_ = g.c.Destroy()
 		}
+		_ = os.RemoveAll(g.dir)
 	})
 }
 
@@ -135,10 +141,10 @@ func (g *guest) tell(end *job.End) {
 }
 
 // flags are gVisor's settings, each of which differs from its default for a reason.
-func flags() map[string]string {
+func (g *guest) flags() map[string]string {
 	return map[string]string{
-		"root":                    stateDir,
-		"pod-init-config":         sinkFile,
+		"root":                    filepath.Join(g.dir, "state"),
+		"pod-init-config":         g.sinkFile(),
 		"platform":                "systrap",
 		"network":                 "none",   // a loopback of its own and nothing else
 		"ignore-cgroups":          "true",   // waldo has put us in one
@@ -154,10 +160,10 @@ func flags() map[string]string {
 	}
 }
 
-func settings() (*config.Config, error) {
+func settings(flags map[string]string) (*config.Config, error) {
 	set := flag.NewFlagSet("gvisor", flag.ContinueOnError)
 	config.RegisterFlags(set)
-	for name, value := range flags() {
+	for name, value := range flags {
 		if err := set.Set(name, value); err != nil {
 			return nil, fmt.Errorf("gVisor's setting %s: %w", name, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
@@ -21,6 +22,8 @@ type run struct {
 	ask    job.Run
 	files  []*os.File
 	conn   *job.Conn
+
+	watcher atomic.Pointer[watcher]
 }
 
 // do runs the command to its end, and the guest with it.
@@ -30,7 +33,7 @@ func (r *run) do() (job.End, error) {
 			_ = f.Close()
 		}
 	}()
-	defer r.guest.end()
+	defer func() { go r.guest.end() }() // the rest of it takes time that nobody need wait for
 	args, err := r.args()
 	if err != nil {
 		return job.End{}, err
@@ -39,6 +42,7 @@ func (r *run) do() (job.End, error) {
 		return job.End{}, err
 	}
 	w := watch(r.guest, r.limits)
+	r.watcher.Store(w)
 	pid, err := r.guest.c.Execute(r.guest.conf, args)
 	if err != nil {
 		end := w.stop()
@@ -60,7 +64,7 @@ func (r *run) do() (job.End, error) {
 	if err != nil { // gVisor is gone: by us, or by the kernel for memory
 		end.Status = uint32(unix.SIGKILL)
 	}
-	r.guest.end()
+	r.guest.kill() // what the command left behind ends with its kernel
 	r.guest.tell(&end)
 	return end, nil
 }

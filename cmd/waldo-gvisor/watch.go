@@ -30,7 +30,9 @@ type watcher struct {
 
 	done chan struct{}
 	wg   sync.WaitGroup
-	end  job.End
+
+	mu  sync.Mutex // guards before and end
+	end job.End
 }
 
 func watch(g *guest, l job.Limits) *watcher {
@@ -53,6 +55,8 @@ func watch(g *guest, l job.Limits) *watcher {
 func (w *watcher) stop() job.End {
 	close(w.done)
 	w.wg.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
 	if w.memory != nil {
 		_ = w.memory.Close()
@@ -62,6 +66,8 @@ func (w *watcher) stop() job.End {
 
 // look takes one look. It returns false once it has ended the command.
 func (w *watcher) look() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
 	w.end.Memory = max(w.end.Memory, w.held())
 	switch {
@@ -72,8 +78,15 @@ func (w *watcher) look() bool {
 	default:
 		return true
 	}
-	w.kill()
+	go w.kill()
 	return false
+}
+
+// forget starts the count of processor time anew.
+func (w *watcher) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.before, w.end.CPU = processorTime(), 0
 }
 
 // held returns the bytes that the guest holds: its memory, and what is in its writable places.

@@ -36,6 +36,7 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []common.Place
+	waiting  *waiting // a command that was started before its job was there
 
 	running sync.Mutex
 	ending  sync.Mutex // guards init
@@ -183,6 +184,8 @@ func (b *box) Close() error {
 	b.end()
 	b.running.Lock() // a command that still ran has its facts by now
 	defer b.running.Unlock()
+	b.waiting.close()
+	b.waiting = nil
 	var err error
 	for _, p := range b.places {
 		err = errors.Join(err, p.Dir.Close())

@@ -22,7 +22,7 @@ import (
 func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.Facts {
 	f := facts.New()
 	b, l := r.box, r.box.profile.Limits
-	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name}
+	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
 	f.Warnings = slices.Clone(b.warnings)
 	f.Stdout, f.Stderr = text(r.out.Kept), text(r.err.Kept)

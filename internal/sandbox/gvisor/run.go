@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +21,7 @@ import (
 
 // run is one command on its way.
 type run struct {
+	wires
 	box      *box
 	command  sandbox.Command
 	began    time.Time
@@ -31,6 +30,7 @@ type run struct {
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
 	started  chan struct{} // closed at the first instruction of the command
+	warm     bool          // the command was waiting for this job
 	gone     bool          // the box ended without a word
 	out, err *common.Stream
 	once     sync.Once
@@ -40,13 +40,8 @@ type run struct {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if len(c.Argv) == 0 {
-		return facts.Facts{}, errors.New("gvisor: no command to run")
-	}
-	for _, s := range append(slices.Concat(c.Argv, c.Env), c.Dir) {
-		if strings.ContainsRune(s, 0) {
-			return facts.Facts{}, errors.New("gvisor: a command with a zero byte in it cannot be told")
-		}
+	if err := refuseCommand(c); err != nil {
+		return facts.Facts{}, err
 	}
 	if b.over() {
 		return facts.Facts{}, errGone
@@ -60,11 +55,30 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	return f, nil
 }
 
+// refuseCommand refuses what cannot be told to the box.
+func refuseCommand(c sandbox.Command) error {
+	if len(c.Argv) == 0 {
+		return errors.New("gvisor: no command to run")
+	}
+	for _, s := range append(slices.Concat(c.Argv, c.Env), c.Dir) {
+		if strings.ContainsRune(s, 0) {
+			return errors.New("gvisor: a command with a zero byte in it cannot be told")
+		}
+	}
+	return nil
+}
+
 func (r *run) run(ctx context.Context) (facts.Facts, error) {
-	finish, err := r.begin()
-	if err != nil {
+	if err := r.take(); err != nil {
 		return facts.Facts{}, err
 	}
+	if !r.warm {
+		var err error
+		if r.wires, err = r.box.connect(r.command); err != nil {
+			return facts.Facts{}, err
+		}
+	}
+	finish := r.stream()
 	stop := r.watch(ctx)
 	end, err := r.wait()
 	stop()
@@ -85,71 +99,48 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 
 func (r *run) group() cgroup.Usage { return r.box.group.Usage() }
 
-// begin connects the streams and asks for the command. What it returns waits for the streams'
-// ends; by then nothing in the box holds them any more.
-func (r *run) begin() (finish func(), err error) {
-	var theirs []*os.File
-	defer func() {
-		for _, f := range theirs {
-			_ = f.Close()
-		}
-	}()
-	stdin, feed, err := common.Input(r.command.Stdin)
-	if err != nil {
-		return nil, err
-	}
-	theirs = append(theirs, stdin)
-	l := r.box.profile.Limits
-	for _, s := range []struct {
-		to   **common.Stream
-		copy io.Writer
-		all  bool
-	}{{&r.out, r.command.Stdout, r.command.Serve}, {&r.err, r.command.Stderr, false}} {
-		mine, their, err := os.Pipe()
-		if err != nil {
-			return nil, err
-		}
-		theirs = append(theirs, their)
-		*s.to = &common.Stream{From: mine, Limit: l.Output, Copy: s.copy, Whole: s.all, Flood: func() { r.end(facts.LimitOutput) }}
-	}
-	files := theirs
-	if r.command.Bridge != nil {
-		files = append(files[:3:3], r.command.Bridge)
-	}
-	dir := r.command.Dir
-	if dir == "" {
-		dir = "/workspace"
-	}
-	ask := job.Run{Argv: r.command.Argv, Env: r.command.Env, Dir: dir, Bridge: r.command.Bridge != nil}
-	if err := r.box.conn.Send(job.Ask{Run: &ask}, files...); err != nil {
-		return nil, fmt.Errorf("asking for the command: %w", err)
-	}
+// stream reads what the command writes and feeds it what it reads. What it returns waits for the
+// streams' ends; by then nothing in the box holds them any more.
+func (r *run) stream() (finish func()) {
+	limit, flood := r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) }
+	r.out = &common.Stream{From: r.fromOut, Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: flood}
+	r.err = &common.Stream{From: r.fromErr, Limit: limit, Copy: r.command.Stderr, Flood: flood}
 	var wg sync.WaitGroup
 	wg.Go(r.out.Drain)
 	wg.Go(r.err.Drain)
-	done := feed()
-	return func() { done(); wg.Wait() }, nil
+	stop := feed(r.stdin, r.command.Stdin)
+	return func() { stop(); wg.Wait() }
 }
 
 // wait hears PID 1 until the command's end.
 func (r *run) wait() (job.End, error) {
+	if r.warm {
+		r.start()
+	}
 	for {
-		var a job.Answer
-		files, err := r.box.conn.Receive(&a)
-		for _, f := range files {
-			_ = f.Close()
-		}
+		a, err := r.box.hear()
 		switch {
 		case err != nil:
 			return job.End{}, fmt.Errorf("waiting for the command's end: %w", err)
-		case a.Error != "":
-			return job.End{}, errors.New(a.Error)
 		case a.End != nil:
 			return *a.End, nil
 		case a.Started != nil:
 			r.start()
 		}
 	}
+}
+
+// hear reads one message of PID 1. What it says went wrong is the error.
+func (b *box) hear() (job.Answer, error) {
+	var a job.Answer
+	files, err := b.conn.Receive(&a)
+	for _, f := range files {
+		_ = f.Close()
+	}
+	if err == nil && a.Error != "" {
+		err = errors.New(a.Error)
+	}
+	return a, err
 }
 
 // start starts the clock of the command, once.
@@ -200,6 +191,7 @@ func (r *run) end(l facts.Limit) {
 func (r *run) kill() {
 	r.once.Do(func() {
 		r.killed.Store(true)
+		_ = r.box.group.Freeze(false) // a box that is paused would not hear
 		_ = r.box.conn.Send(job.Ask{Kill: &job.Kill{}})
 		r.box.conn.SetReadDeadline(time.Now().Add(killPatience))
 	})

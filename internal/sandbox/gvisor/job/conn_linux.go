@@ -146,3 +146,18 @@ func (c *Conn) SetDeadline(t time.Time) { _ = c.c.SetDeadline(t) }
 
 // SetReadDeadline bounds the messages that are read after; the zero time bounds none.
 func (c *Conn) SetReadDeadline(t time.Time) { _ = c.c.SetReadDeadline(t) }
+
+// Said reports whether the other end has said something that was not read, or is gone.
+func (c *Conn) Said() bool {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	said := true
+	err = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, perr := unix.Poll(p, 0)
+		said = n != 0 || perr != nil
+	})
+	return said || err != nil
+}

@@ -81,10 +81,11 @@ type Run struct {
 
 // Ask is one message of waldo: exactly one field is set.
 type Ask struct {
-	Box  *Box  `json:"box,omitempty"`
-	Boot *Boot `json:"boot,omitempty"`
-	Run  *Run  `json:"run,omitempty"`
-	Kill *Kill `json:"kill,omitempty"`
+	Box   *Box   `json:"box,omitempty"`
+	Boot  *Boot  `json:"boot,omitempty"`
+	Run   *Run   `json:"run,omitempty"`
+	Kill  *Kill  `json:"kill,omitempty"`
+	Adopt *Adopt `json:"adopt,omitempty"`
 }
 
 // Boot asks for a kernel ahead of the command that will need it. There is no answer.
@@ -92,6 +93,9 @@ type Boot struct{}
 
 // Kill ends the command that runs; its Answer follows.
 type Kill struct{}
+
+// Adopt says that the command's job is there now: what it used before does not count.
+type Adopt struct{}
 
 // Answer is one message of waldo-gvisor: exactly one field is set, or Error.
 type Answer struct {

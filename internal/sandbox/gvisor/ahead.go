@@ -1,0 +1,214 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// waiting is a command that was started before its job was there.
+type waiting struct {
+	sandbox.Ahead
+	wires
+	bridge *os.File // waldo's end, until it is taken
+}
+
+func (w *waiting) close() {
+	if w == nil {
+		return
+	}
+	w.wires.close()
+	if w.bridge != nil {
+		_ = w.bridge.Close()
+	}
+}
+
+// Warm starts the command of the profile's Ahead and returns when it has read the whole head.
+func (b *box) Warm(ctx context.Context) error {
+	b.running.Lock()
+	defer b.running.Unlock()
+	if b.over() {
+		return errGone
+	}
+	if b.profile.Ahead == nil || b.waiting != nil {
+		return errors.New("gvisor: no command to start ahead")
+	}
+	w := &waiting{Ahead: *b.profile.Ahead}
+	b.waiting = w
+	if err := b.warm(ctx, w); err != nil {
+		return fmt.Errorf("gvisor: a command started ahead: %w", err)
+	}
+	return nil
+}
+
+func (b *box) warm(ctx context.Context, w *waiting) (err error) {
+	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: bytes.NewReader(nil)}
+	if err := refuseCommand(c); err != nil {
+		return err
+	}
+	if w.Bridge {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("socketpair: %w", err)
+		}
+		w.bridge, c.Bridge = os.NewFile(uintptr(pair[0]), "bridge"), os.NewFile(uintptr(pair[1]), "bridge")
+		defer c.Bridge.Close()
+	}
+	if w.wires, err = b.connect(c); err != nil {
+		return err
+	}
+	b.conn.SetReadDeadline(time.Now().Add(patience))
+	defer b.conn.SetReadDeadline(time.Time{})
+	a, err := b.hear()
+	if err != nil {
+		return err
+	}
+	if a.Started == nil {
+		return errors.New("it could not be executed")
+	}
+	return w.feed(ctx)
+}
+
+// feed writes the head and waits until all of it is read.
+func (w *waiting) feed(ctx context.Context) error {
+	end := time.Now().Add(patience)
+	_ = w.stdin.SetWriteDeadline(end)
+	defer func() { _ = w.stdin.SetWriteDeadline(time.Time{}) }()
+	if _, err := io.WriteString(w.stdin, w.Head); err != nil {
+		return err
+	}
+	for time.Now().Before(end) && ctx.Err() == nil {
+		n, err := unread(w.stdin)
+		if err != nil || n == 0 {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return errors.New("it did not read what it was told")
+}
+
+// unread returns how many bytes stand in a pipe.
+func unread(pipe *os.File) (n int, err error) {
+	conn, err := pipe.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	cerr := conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return n, errors.Join(cerr, err)
+}
+
+// Adopt gives a box with a waiting command to one job.
+func (b *box) Adopt(p sandbox.Profile) error {
+	b.running.Lock()
+	defer b.running.Unlock()
+	if b.over() || b.waiting == nil || b.conn.Said() {
+		return errGone
+	}
+	if err := b.adopt(p); err != nil {
+		return fmt.Errorf("gvisor: %w", err)
+	}
+	return nil
+}
+
+func (b *box) adopt(p sandbox.Profile) error {
+	if err := common.Refuse(p); err != nil {
+		return err
+	}
+	if len(p.Tmpfs) != len(b.profile.Tmpfs) {
+		return fmt.Errorf("%d writable places, and the box has %d", len(p.Tmpfs), len(b.profile.Tmpfs))
+	}
+	b.profile.ID, b.profile.Limits.Wall, b.profile.Limits.Output = p.ID, p.Limits.Wall, p.Limits.Output
+	for _, t := range p.Tmpfs {
+		i := slices.IndexFunc(b.places, func(own common.Place) bool { return own.Target == t.Target })
+		if i < 0 {
+			return fmt.Errorf("%s is no place of the box", t.Target)
+		}
+		b.places[i].Seed = t.Seed
+		if err := b.places[i].Fill(b.uid, b.gid); err != nil {
+			return err
+		}
+	}
+	return b.conn.Send(job.Ask{Adopt: &job.Adopt{}}) // what it took to get this far is nobody's
+}
+
+// Bridge returns waldo's end of the waiting command's bridge, once.
+func (b *box) Bridge() *os.File {
+	b.running.Lock()
+	defer b.running.Unlock()
+	if b.waiting == nil {
+		return nil
+	}
+	f := b.waiting.bridge
+	b.waiting.bridge = nil
+	return f
+}
+
+// take gives the run the command that waits in its box, if that is the command that it wants; any
+// other ends the waiting one.
+func (r *run) take() error {
+	w := r.box.waiting
+	if w == nil {
+		return nil
+	}
+	r.box.waiting = nil
+	if r.wants(w) {
+		w.bridge = nil // whoever asked for the command asked for its bridge
+		r.wires, r.warm = w.wires, true
+		return nil
+	}
+	defer w.close()
+	if w.Bridge && w.bridge == nil {
+		return errors.New("the bridge was taken for another command than this one")
+	}
+	if err := r.box.conn.Send(job.Ask{Kill: &job.Kill{}}); err != nil {
+		return err
+	}
+	r.box.conn.SetReadDeadline(time.Now().Add(patience))
+	defer r.box.conn.SetReadDeadline(time.Time{})
+	_, err := r.box.hear()
+	return err
+}
+
+// wants reports whether the waiting command is the one that was asked for, head and all. The head
+// is read off the standard input.
+func (r *run) wants(w *waiting) bool {
+	c := r.command
+	if !slices.Equal(c.Argv, w.Argv) || !slices.Equal(c.Env, w.Env) || c.Dir != w.Dir || c.Serve || c.Stdin == nil {
+		return false
+	}
+	if c.Bridge != nil || w.Ahead.Bridge && w.bridge != nil { // one would be without the other
+		return false
+	}
+	head := make([]byte, len(w.Head))
+	n, err := io.ReadFull(c.Stdin, head)
+	if err != nil || string(head) != w.Head {
+		r.command.Stdin = io.MultiReader(bytes.NewReader(head[:n]), c.Stdin)
+		return false
+	}
+	return true
+}
+
+// Pause stops every process of the box where it stands.
+func (b *box) Pause() error { return b.group.Freeze(true) }
+
+// Resume lets the processes of the box go on.
+func (b *box) Resume() error { return b.group.Freeze(false) }
+
+var (
+	_ sandbox.Warmer  = (*box)(nil)
+	_ sandbox.Bridged = (*box)(nil)
+	_ sandbox.Pauser  = (*box)(nil)
+)

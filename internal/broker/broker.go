@@ -91,7 +91,7 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	out, err := b.execute(ctx, d, g)
 	r := b.Redact.Result(d, out)
-	if rerr := b.Record.Outcome(ctx, d, r); rerr != nil {
+	if rerr := b.Record.Outcome(context.WithoutCancel(ctx), d, r); rerr != nil { // a cancelled call is recorded all the same
 		return call.Result{}, fmt.Errorf("recording the outcome: side effect unknown: %w", errors.Join(rerr, err))
 	}
 	return r, err
@@ -137,5 +137,5 @@ func (b *Broker) refuse(ctx context.Context, d policy.Decision, waiting string, 
 	}
 	r := call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: f.Status, IsError: true, Trust: call.Trusted,
 		Facts: f, Why: d.Reasons, ApprovalID: waiting}
-	return r, errors.Join(err, b.Record.Outcome(ctx, d, r))
+	return r, errors.Join(err, b.Record.Outcome(context.WithoutCancel(ctx), d, r))
 }

@@ -46,8 +46,11 @@ func (h *house) Decision(context.Context, policy.Decision) error { return h.note
 func (h *house) Answer(context.Context, policy.Decision, approval.Answer) error {
 	return h.note("answer")
 }
-func (h *house) Outcome(_ context.Context, _ policy.Decision, r call.Result) error {
+func (h *house) Outcome(ctx context.Context, _ policy.Decision, r call.Result) error {
 	h.result = r
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return h.note("outcome")
 }
 func (h *house) Ask(_ context.Context, d policy.Decision) (*approval.Answer, string, error) {
@@ -133,5 +136,18 @@ func TestNoExecutorForATransport(t *testing.T) {
 	r, err := b.Call(t.Context(), call.Call{ID: "c_1", Capability: "x"})
 	if err == nil || r.Status != facts.Failed {
 		t.Errorf("status %q, error %v", r.Status, err)
+	}
+}
+
+func TestACancelledCallIsRecorded(t *testing.T) {
+	for _, e := range []policy.Effect{policy.Allow, policy.Deny} {
+		h := &house{effect: e}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
+			Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}
+		if _, err := b.Call(ctx, call.Call{ID: "c_1", Capability: "x"}); err != nil {
+			t.Errorf("%s: %v", e, err)
+		}
 	}
 }

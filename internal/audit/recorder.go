@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 
 	"waldo/internal/approval"
@@ -234,6 +235,13 @@ func shortFacts(f facts.Facts) Facts {
 	cut("warnings", &out.Warnings)
 	if len(out.Denials) > maxNames {
 		out.Denials, out.Cut = out.Denials[:maxNames], append(out.Cut, "denials")
+	}
+	if len(out.Network.Attempts) > maxNames {
+		out.Network.Attempts, out.Cut = out.Network.Attempts[:maxNames], append(out.Cut, "network.attempts")
+	}
+	out.Network.Attempts = slices.Clone(out.Network.Attempts)
+	for i := range out.Network.Attempts {
+		out.Network.Attempts[i].Host = short(out.Network.Attempts[i].Host)
 	}
 	denials := make([]facts.Denial, len(out.Denials))
 	for i, d := range out.Denials {

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,6 +20,7 @@ type Dialer struct {
 	Policy   *Policy
 	Resolver Resolver                                                       // nil: the machine's own
 	Connect  func(ctx context.Context, to netip.AddrPort) (net.Conn, error) // nil: TCP
+	Roots    *x509.CertPool                                                 // that certificates of hosts are held against; nil: the machine's own
 	Patience time.Duration                                                  // for resolving and connecting together; 0: 15 s
 }
 

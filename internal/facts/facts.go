@@ -125,10 +125,22 @@ type Sandbox struct {
 
 // Network says what the run was allowed and what it tried.
 type Network struct {
-	Policy       string   `json:"policy"` // denied or allowed
-	AllowedHosts []string `json:"allowed_hosts"`
-	Contacted    []string `json:"contacted"`
-	Denied       []string `json:"denied"`
+	Policy       string    `json:"policy"` // denied or allowed
+	AllowedHosts []string  `json:"allowed_hosts"`
+	Contacted    []string  `json:"contacted"`
+	Denied       []string  `json:"denied"`
+	Attempts     []Attempt `json:"attempts"` // through waldo's egress, each host, port and end once
+}
+
+// Attempt is one host and port that a run tried to reach through waldo's egress, and what came of it.
+type Attempt struct {
+	Host     string `json:"host"`
+	Port     int    `json:"port"` // 0: the name was asked for and not found
+	Allowed  bool   `json:"allowed"`
+	Why      string `json:"why,omitempty"` // the code of the refusal, or of why nobody was reached
+	Times    int    `json:"times"`
+	Sent     int64  `json:"sent_bytes"`
+	Received int64  `json:"received_bytes"`
 }
 
 // Files says which files the run touched, as far as the driver sees.
@@ -148,7 +160,7 @@ type Denial struct {
 // New returns facts with every list present and empty, so that JSON shows [] and never null.
 func New() Facts {
 	return Facts{
-		Network:  Network{Policy: "denied", AllowedHosts: []string{}, Contacted: []string{}, Denied: []string{}},
+		Network:  Network{Policy: "denied", AllowedHosts: []string{}, Contacted: []string{}, Denied: []string{}, Attempts: []Attempt{}},
 		Files:    Files{Read: []string{}, Written: []string{}, Artifacts: []string{}},
 		Denials:  []Denial{},
 		Seen:     []string{},

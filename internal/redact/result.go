@@ -85,6 +85,12 @@ func (p *pass) facts(f facts.Facts) facts.Facts {
 		&f.Files.Read, &f.Files.Written, &f.Files.Artifacts, &f.Seen, &f.Warnings} {
 		*l = p.list(*l)
 	}
+	attempts := make([]facts.Attempt, 0, len(f.Network.Attempts))
+	for _, x := range f.Network.Attempts {
+		x.Host = p.text(x.Host)
+		attempts = append(attempts, x)
+	}
+	f.Network.Attempts = attempts
 	denials := make([]facts.Denial, 0, len(f.Denials))
 	for _, x := range f.Denials {
 		x.What = p.text(x.What)

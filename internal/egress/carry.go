@@ -1,0 +1,181 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// patience is how long a client may take for its first words.
+const patience = 15 * time.Second
+
+// tls carries a TLS connection whose server name is the host that it is made to, after looking at
+// the certificate of the address that it is carried to.
+func (s *Server) tls(f *first, host string, port uint16) {
+	_ = f.Conn.SetReadDeadline(time.Now().Add(patience))
+	name, more, why := serverName(f.head)
+	for why == nil && more {
+		if !f.more() {
+			why = refuse("tls", "the ClientHello does not come")
+			break
+		}
+		name, more, why = serverName(f.head)
+	}
+	if why == nil && name != host {
+		why = refuse("tls.name", "the server name is not the host that the connection is for")
+	}
+	if why != nil {
+		s.attempts.refused(host, port, why)
+		reset(f.Conn)
+		return
+	}
+	s.plain(f, host, port)
+}
+
+// plain dials and carries bytes both ways.
+func (s *Server) plain(f *first, host string, port uint16) {
+	ctx, cancel := context.WithTimeout(s.ctx, 2*patience)
+	defer cancel()
+	out, err := s.dialer.Dial(ctx, host, port)
+	if err == nil && len(f.head) > 0 && f.head[0] == recordHandshake {
+		if why := s.certs.check(ctx, s.dialer, host, out.RemoteAddr()); why != nil {
+			_ = out.Close()
+			err = why
+		}
+	}
+	if err != nil {
+		s.attempts.failed(host, port, err)
+		reset(f.Conn)
+		return
+	}
+	defer out.Close()
+	a := s.attempts.began(host, port)
+	_ = f.Conn.SetDeadline(time.Time{})
+	if len(f.head) > 0 {
+		k, err := out.Write(f.head)
+		a.out(int64(k))
+		if err != nil {
+			return
+		}
+	}
+	s.splice(f, out, a)
+}
+
+// late reads the first words of a client that let the server speak first, and sends them on. Those
+// that would have been judged had they come earlier are refused: they wait for no server.
+func (s *Server) late(f *first, out net.Conn, a *attempt) bool {
+	if len(f.head) > 0 || kindOf(a.port) != isAny {
+		return true
+	}
+	_ = f.Conn.SetReadDeadline(time.Now().Add(s.limits.Idle))
+	f.more()
+	if firstWords(f.head) != isAny {
+		s.attempts.refused(a.host, a.port, refuse("late", "TLS and HTTP are spoken at once or not at all"))
+		return false
+	}
+	k, err := out.Write(f.head)
+	a.out(int64(k))
+	return err == nil && k > 0
+}
+
+// chunk is how many bytes move between two looks at the limits.
+const chunk = 4 << 20
+
+// splice copies both ways until both are over, nothing moves, or the box has had all it may have.
+func (s *Server) splice(f *first, out net.Conn, a *attempt) {
+	in := f.Conn
+	var moved atomic.Int64
+	moved.Store(time.Now().UnixNano())
+	var wait sync.WaitGroup
+	half := func(to, from net.Conn, count func(int64)) {
+		for !s.spent() {
+			_ = from.SetReadDeadline(time.Now().Add(s.limits.Idle))
+			n, err := io.CopyN(to, from, min(chunk, s.limits.Bytes))
+			count(n)
+			if n > 0 {
+				moved.Store(time.Now().UnixNano())
+			}
+			idle := errors.Is(err, os.ErrDeadlineExceeded) && time.Since(time.Unix(0, moved.Load())) < s.limits.Idle
+			if err != nil && !idle {
+				if errors.Is(err, io.EOF) {
+					closeWrite(to)
+					return
+				}
+				break
+			}
+		}
+		_, _ = in.Close(), out.Close()
+	}
+	wait.Go(func() {
+		if s.late(f, out, a) {
+			half(out, in, a.out)
+			return
+		}
+		closeWrite(out)
+		if !f.eof {
+			_, _ = in.Close(), out.Close()
+		}
+	})
+	half(in, out, a.in)
+	wait.Wait()
+}
+
+func closeWrite(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.CloseWrite()
+	}
+}
+
+// certificates remembers which hosts have shown a certificate of theirs at which address.
+type certificates struct {
+	mu   sync.Mutex
+	good map[string]time.Time
+}
+
+// lasting is how long one look at a certificate holds.
+const lasting = 5 * time.Minute
+
+// check looks at the certificate that an address shows for a host: whoever answers there must be
+// the host, also for a client that does not look. The client's own handshake is its own.
+func (c *certificates) check(ctx context.Context, d *Dialer, host string, at net.Addr) *Refusal {
+	key := host + " " + at.String()
+	c.mu.Lock()
+	fine := time.Now().Before(c.good[key])
+	c.mu.Unlock()
+	if fine {
+		return nil
+	}
+	to, err := netip.ParseAddrPort(at.String())
+	if err != nil {
+		return refuse("tls.certificate", "the certificate could not be looked at")
+	}
+	conn, err := d.connect(ctx, to)
+	if err != nil {
+		return refuse("tls.certificate", "the certificate could not be looked at")
+	}
+	defer conn.Close()
+	shown := false
+	t := tls.Client(conn, &tls.Config{ServerName: host, RootCAs: d.Roots, MinVersion: tls.VersionTLS12,
+		VerifyConnection: func(tls.ConnectionState) error { shown = true; return nil }}) // called after the chain and the name were verified
+	if err := t.HandshakeContext(ctx); err != nil && !shown { // a server that wants a certificate of ours may end it after it has shown its own
+		var bad *tls.CertificateVerificationError
+		if errors.As(err, &bad) {
+			return refuse("tls.certificate", "the certificate is not one of the host's: "+bad.Err.Error())
+		}
+		return refuse("tls.certificate", "no certificate was shown")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.good == nil {
+		c.good = map[string]time.Time{}
+	}
+	c.good[key] = time.Now().Add(lasting)
+	return nil
+}

@@ -1,0 +1,250 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"waldo/internal/sandbox"
+)
+
+// Server serves the way out of one box: names, connections, and a proxy for programs that want one.
+// Make it with NewServer and hand Serve to the box's profile.
+type Server struct {
+	dialer    *Dialer
+	policy    *Policy
+	limits    Limits
+	names     *names
+	transport *http.Transport
+	certs     certificates
+	attempts  attempts
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	over  bool
+	began time.Time // of the minute that is being counted
+	fresh int       // connections in it
+	way   []io.Closer
+	ctx   context.Context // until Close
+	stop  func()
+	wait  sync.WaitGroup
+}
+
+// NewServer returns a server for one box. The dialer's policy is the box's.
+func NewServer(d *Dialer) *Server {
+	s := &Server{dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.names = newNames(d.Policy, s.limits.Names)
+	return s
+}
+
+// Serve takes the sockets of a box and returns at once. Close of what it returns ends every
+// connection and waits until nothing of the box goes out any more.
+func (s *Server) Serve(w sandbox.Way) io.Closer {
+	s.way = []io.Closer{w.Names, w.Proxy}
+	s.wait.Go(func() {
+		s.names.serve(w.Names, func(name string) {
+			s.attempts.refused(name, 0, refuse("name", "no rule names this host"))
+		})
+	})
+	s.wait.Go(func() { s.accept(w.Proxy, s.proxy) })
+	for _, l := range w.TCP {
+		s.way = append(s.way, l)
+		s.wait.Go(func() { s.accept(l, s.direct) })
+	}
+	return s
+}
+
+// Close ends everything.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.over = true
+	s.stop()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	var errs []error
+	for _, c := range s.way {
+		errs = append(errs, c.Close())
+	}
+	s.wait.Wait()
+	s.transport.CloseIdleConnections()
+	return errors.Join(errs...)
+}
+
+// accept hands each connection to serve, within the limits.
+func (s *Server) accept(l net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || s.ended() {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // out of descriptors, perhaps
+			continue
+		}
+		if why := s.admit(c); why != nil {
+			host, port := s.where(c)
+			s.attempts.refused(host, port, why)
+			reset(c)
+			continue
+		}
+		s.wait.Go(func() {
+			defer s.forget(c)
+			serve(c)
+		})
+	}
+}
+
+// errSpent ends what would go beyond the limit of bytes.
+var errSpent = refuse("limit.bytes", "the box has sent and received all that it may")
+
+func (s *Server) spent() bool { return s.attempts.all.Load() >= s.limits.Bytes }
+
+func (s *Server) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over
+}
+
+// admit counts a new connection.
+func (s *Server) admit(c net.Conn) *Refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if now.Sub(s.began) > time.Minute {
+		s.began, s.fresh = now, 0
+	}
+	s.fresh++
+	switch {
+	case s.over:
+		return refuse("over", "the box is being closed")
+	case len(s.conns) >= s.limits.Conns:
+		return refuse("limit.conns", "too many connections at a time")
+	case s.fresh > s.limits.PerMin:
+		return refuse("limit.rate", "too many new connections in a minute")
+	case s.spent():
+		return errSpent
+	}
+	s.conns[c] = true
+	return nil
+}
+
+func (s *Server) forget(c net.Conn) {
+	_ = c.Close()
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+}
+
+// where says to which host and port a connection of the box goes: the name that its local address
+// stands for, or the address itself.
+func (s *Server) where(c net.Conn) (string, uint16) {
+	at, err := netip.ParseAddrPort(c.LocalAddr().String())
+	if err != nil {
+		return "", 0
+	}
+	if name := s.names.name(at.Addr()); name != "" {
+		return name, at.Port()
+	}
+	return at.Addr().Unmap().String(), at.Port()
+}
+
+// direct serves a connection that the box made to an address that a name stands for.
+func (s *Server) direct(c net.Conn) {
+	at, _ := netip.ParseAddrPort(c.LocalAddr().String())
+	host, port := s.where(c)
+	if s.names.name(at.Addr()) == "" {
+		s.attempts.refused(host, port, refuse("address", "no name stands for this address"))
+		reset(c)
+		return
+	}
+	s.carry(&first{Conn: c}, host, port)
+}
+
+// carry judges a connection by what its first words are, and takes it to the host.
+func (s *Server) carry(c *first, host string, port uint16) {
+	if why := s.policy.Classify(host, port); why != nil {
+		s.attempts.refused(host, port, why)
+		reset(c.Conn)
+		return
+	}
+	switch s.kind(c, host, port) {
+	case isTLS:
+		s.tls(c, host, port)
+	case isHTTP:
+		s.web(c, Target{Scheme: "http", Host: host, Port: port})
+	default:
+		s.plain(c, host, port)
+	}
+}
+
+// kind says as what a connection is judged: as its port says, or else as its first words do. Where
+// rules look at requests, it is HTTP or nothing.
+func (s *Server) kind(f *first, host string, port uint16) portKind {
+	if k := kindOf(port); k != isAny {
+		return k
+	}
+	if !slices.ContainsFunc(s.policy.rules(host, port), func(r Rule) bool { return !r.webOnly() }) {
+		return isHTTP
+	}
+	_ = f.Conn.SetReadDeadline(time.Now().Add(listening))
+	for f.more() && firstWords(f.head) == isAny && f.printable() {
+	}
+	_ = f.Conn.SetReadDeadline(time.Time{})
+	return firstWords(f.head)
+}
+
+// listening is how long a client is waited for that may be one that lets the server speak first.
+const listening = 200 * time.Millisecond
+
+// first is a connection whose first bytes have been read and are given out again.
+type first struct {
+	net.Conn
+	head []byte
+	eof  bool
+}
+
+// more reads more of the first bytes.
+func (f *first) more() bool {
+	b := make([]byte, 16<<10)
+	n, err := f.Conn.Read(b)
+	f.head = append(f.head, b[:n]...)
+	var late net.Error
+	f.eof = err != nil && !(errors.As(err, &late) && late.Timeout())
+	return err == nil && len(f.head) < 2*maxHello+1
+}
+
+// printable reports whether the first bytes may be the begin of a line of text.
+func (f *first) printable() bool {
+	for _, c := range f.head {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(f.head) < 1<<10
+}
+
+func (f *first) Read(b []byte) (int, error) {
+	if len(f.head) > 0 {
+		n := copy(b, f.head)
+		f.head = f.head[n:]
+		return n, nil
+	}
+	return f.Conn.Read(b)
+}
+
+// reset ends a connection so that the client hears of it at once.
+func reset(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.Close()
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,8 @@ import (
 	"waldo/internal/id"
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
+	"waldo/internal/session"
+	"waldo/internal/workspace"
 )
 
 // maxScript is how many bytes a script may have.
@@ -298,7 +301,26 @@ func (h *house) once(ctx context.Context, capability call.Capability, args any, 
 	if o != nil {
 		defer h.runner.Prepare(c.ID, *o)()
 	}
+	defer h.tidy(n)
 	return h.broker.Call(ctx, c)
+}
+
+// tidy removes the workspace of a session that has kept nothing in it.
+func (h *house) tidy(n session.Info) {
+	if _, err := os.Stat(filepath.Join(h.state, "workspaces", n.Workspace)); err != nil {
+		return
+	}
+	w, err := workspace.Open(filepath.Join(h.state, "workspaces"), n.Workspace)
+	if err != nil {
+		return
+	}
+	if kept, err := w.List(workspace.Output, 1); err != nil || len(kept) > 0 {
+		w.Close()
+		return
+	}
+	if err := w.Destroy(); err != nil {
+		slog.Warn("an empty workspace was left", "workspace", n.Workspace, "why", err)
+	}
 }
 
 // show prints the facts and turns the result into an exit code.
@@ -311,9 +333,12 @@ func (b *boxFlags) show(c *cobra.Command, g *global, r call.Result) error {
 		w := c.ErrOrStderr()
 		fmt.Fprintf(w, "\n%s%s", runner.Report(r.Facts), artifacts(r.Facts))
 		fmt.Fprintf(w, "Decision: %s\n", r.DecisionID)
-	} else if !b.quiet || r.Facts.Limit != nil || len(r.Facts.Warnings) > 0 {
+	} else {
 		for _, warning := range r.Facts.Warnings {
 			fmt.Fprintf(c.ErrOrStderr(), "waldo: %s\n", warning)
+		}
+		if r.Facts.Truncated.Stdout || r.Facts.Truncated.Stderr {
+			fmt.Fprintf(c.ErrOrStderr(), "waldo: the output was cut after %d KB\nhint: --output-kb\n", b.output)
 		}
 	}
 	return outcome(r)
@@ -343,6 +368,9 @@ func outcome(r call.Result) error {
 		return &exit{code: exitOOM, text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
 	case facts.Cancelled:
 		return &exit{code: 130, text: "cancelled"}
+	}
+	if f.Limit != nil && f.Signal != nil {
+		return &exit{code: 128 + signals[*f.Signal], text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
 	}
 	if f.ExitCode != nil {
 		return &exit{code: *f.ExitCode}

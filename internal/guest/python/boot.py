@@ -123,7 +123,7 @@ def _main():
     main.__file__ = file
     sys.argv = [file] + args
     try:
-        source = script.decode("utf-8-sig")
+        source = script.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as e:
         sys.exit("waldo: %s is not UTF-8: %s" % (file, e))
     code = 0

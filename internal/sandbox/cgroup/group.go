@@ -224,6 +224,15 @@ func (g *Group) Usage() Usage {
 	return u
 }
 
+// PidsNow counts the processes and threads in the group at this moment, those that have ended and
+// are not reaped too; 0 where nothing counts them.
+func (g *Group) PidsNow() int64 {
+	if g.h.has(pids) == 0 {
+		return 0
+	}
+	return number(read(g.dir(pids), "pids.current"))
+}
+
 // number reads a decimal number, 0 where there is none.
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)

@@ -48,6 +48,9 @@ func TreeOf(pid int) Sample {
 	return s
 }
 
+// Children lists the processes that a process has made and that are not reaped.
+func Children(pid int) []int { return children("/proc/" + strconv.Itoa(pid)) }
+
 // children lists the processes that the threads of a process have made.
 func children(dir string) []int {
 	tasks, _ := os.ReadDir(dir + "/task")

@@ -23,6 +23,7 @@ type waiting struct {
 	sandbox.Ahead
 	wires
 	job    *list
+	leader int      // the command's process; 0: not known
 	bridge *os.File // waldo's end, until it is taken
 }
 
@@ -69,7 +70,13 @@ func (b *box) Warm(ctx context.Context) error {
 		return err
 	}
 	b.waiting = w
-	return w.feed(ctx)
+	if err := w.feed(ctx); err != nil {
+		return err
+	}
+	if pids := common.Children(b.init.Pid); len(pids) == 1 {
+		w.leader = pids[0]
+	}
+	return nil
 }
 
 // eof stands for a standard input that will be there.
@@ -181,7 +188,7 @@ func (r *run) take() error {
 	r.box.waiting = nil
 	if r.wants(w) {
 		w.bridge = nil // whoever asked for the command asked for its bridge
-		r.wires, r.job, r.warm = w.wires, w.job, true
+		r.wires, r.job, r.leader, r.warm = w.wires, w.job, w.leader, true
 		return nil
 	}
 	if w.Bridge && w.bridge == nil {

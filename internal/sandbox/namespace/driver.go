@@ -32,7 +32,7 @@ type Driver struct {
 	options Options
 	machine func() (*os.File, error)
 	cgroups func() (*cgroup.Host, error)
-	filters func() ([2]seccomp.Program, error) // without and with a listener
+	filters func() ([3]seccomp.Program, error) // without a listener, with one, and with one that hears of ends
 }
 
 // New returns the driver. It does nothing until Probe or Start.
@@ -44,7 +44,7 @@ func New(o Options) *Driver {
 
 // compile makes the filters of every box: shared memory and the choice of processors are left to
 // the command only where a cgroup bounds them.
-func (d *Driver) compile() (out [2]seccomp.Program, err error) {
+func (d *Driver) compile() (out [3]seccomp.Program, err error) {
 	host, err := d.cgroups()
 	if err != nil {
 		return out, err
@@ -54,7 +54,11 @@ func (d *Driver) compile() (out [2]seccomp.Program, err error) {
 		return out, err
 	}
 	p.Notify = notice.Calls()
-	out[1], err = seccomp.Compile(seccomp.Host(), p)
+	if out[1], err = seccomp.Compile(seccomp.Host(), p); err != nil {
+		return out, err
+	}
+	p.Notify = append(p.Notify, notice.Exit)
+	out[2], err = seccomp.Compile(seccomp.Host(), p)
 	return out, err
 }
 
@@ -189,7 +193,7 @@ func (b *box) prepare(machine *os.File) error {
 	if err != nil {
 		return err
 	}
-	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filter: filter[0], noticed: filter[1], counted: b.host.Memory(), landlock: rules.FD >= 0,
+	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: b.host.Memory(), landlock: rules.FD >= 0,
 		mounts: mounts, links: links, firstTree: landlockFD + 1, free: landlockFD + len(files)}
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")

@@ -38,6 +38,7 @@ type box struct {
 	way      io.Closer        // who serves the way out; nil: there is none
 	notice   *notice.Listener // nil: the kernel gave no listener
 	waiting  *waiting         // a command that waits for its job; nil: none
+	held     bool             // the last command has ended but is still there
 
 	running sync.Mutex
 	spent   time.Duration // processor time of the commands before, where no cgroup counts it
@@ -57,6 +58,8 @@ type run struct {
 	state    common.State // of the exported places before
 	sampled  common.Sample
 	warm     bool // the command was waiting for this job
+	leader   int  // its process; 0: not known
+	held     atomic.Pointer[ending]
 }
 
 // Run runs one command. After a run that was ended by force the box is over.
@@ -68,6 +71,9 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	}
 	if b.stage == nil {
 		return facts.Facts{}, errGone
+	}
+	if err := b.settle(); err != nil {
+		return facts.Facts{}, errors.Join(err, b.end())
 	}
 	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage(), state: common.Look(b.places)}
 	if err := r.take(); err != nil {
@@ -111,6 +117,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		}
 		r.job = job
 	}
+	r.hold()
 	finish := r.stream()
 	stop := r.watch(ctx)
 	e, err := r.wait()
@@ -198,7 +205,14 @@ func (r *run) stream() (finish func()) {
 	wg.Go(r.out.drain)
 	wg.Go(r.err.drain)
 	stop := feed(r.stdin, r.command.Stdin)
-	return func() { stop(); wg.Wait() }
+	return func() {
+		stop()
+		if r.held.Load() != nil { // it holds its streams, and nobody writes to them any more
+			_ = r.fromOut.SetReadDeadline(time.Now())
+			_ = r.fromErr.SetReadDeadline(time.Now())
+		}
+		wg.Wait()
+	}
 }
 
 // sendJob hands over the descriptors, then the program.
@@ -225,6 +239,10 @@ func (r *run) wait() (ending, error) {
 	for {
 		rec, err := r.box.stage.receive()
 		switch {
+		case r.held.Load() != nil && errors.Is(err, os.ErrDeadlineExceeded):
+			r.box.held = true
+			_ = r.box.stage.ctl.SetReadDeadline(time.Time{})
+			return *r.held.Load(), nil
 		case errors.Is(err, errGone):
 			r.killed.Store(true)
 			return ending{}, nil

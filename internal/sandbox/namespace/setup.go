@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/notice"
 	"waldo/internal/sandbox/seccomp"
 )
 
@@ -26,11 +27,10 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 type setup struct {
 	list
 	profile   sandbox.Profile
-	uid, gid  int // outside
-	filter    seccomp.Program
-	noticed   seccomp.Program // the same, with a listener for some calls
-	counted   bool            // a cgroup counts the box's memory
-	landlock  bool            // a ruleset is at landlockFD
+	uid, gid  int                // outside
+	filters   [3]seccomp.Program // see Driver
+	counted   bool               // a cgroup counts the box's memory
+	landlock  bool               // a ruleset is at landlockFD
 	mounts    []shown
 	links     []link   // at the top of another root
 	firstTree int      // the descriptor of the first of their copies; the others follow
@@ -192,15 +192,21 @@ func (s *setup) takeDescriptors(gone target) {
 	s.steps[i].next, s.steps[i].fail = gone, gone
 }
 
-// seccompSteps appends the filter: the one with a listener where the kernel gives one, which goes
-// to waldo; else the plain one.
+// seccompSteps appends the filter: one with a listener, which goes to waldo, where the kernel gives
+// one, and if it can one that hears of ends; else the plain one.
 func (s *setup) seccompSteps() {
-	fprog := func(p seccomp.Program) value { return s.structure(num(p.Len()), s.bytes(bytes.Clone(p))) }
-	first := s.call("seccomp with notice", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, fprog(s.noticed))
+	set := func(name string, flags, filter int) int {
+		p := s.filters[filter]
+		return s.call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.structure(num(p.Len()), s.bytes(bytes.Clone(p))))
+	}
+	best := set("seccomp with notice of ends", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|notice.Killable, 2)
+	second := set("seccomp with notice", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 1)
+	listener := len(s.steps)
 	s.sendFiles("the listener", recNotice, jobFD, 1)
 	s.call("close the listener", unix.SYS_CLOSE, jobFD)
 	jump := s.ignore("go on", unix.SYS_GETPID)
-	plain := s.call("seccomp", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, fprog(s.filter))
-	s.steps[first].fail = to(plain)
+	plain := set("seccomp", 0, 0)
+	s.steps[best].next, s.steps[best].fail = to(listener), to(second)
+	s.steps[second].fail = to(plain)
 	s.steps[jump].next = to(plain + 1)
 }

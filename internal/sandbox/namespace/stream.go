@@ -7,6 +7,9 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // stream reads what a command writes to its end, and keeps the first of it.
@@ -27,9 +30,23 @@ func (s *stream) drain() {
 	for {
 		n, err := s.from.Read(buf)
 		s.take(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.rest(buf)
+			return
+		}
 		if err != nil {
 			return
 		}
+	}
+}
+
+// rest takes what stands in the pipe, and waits for nothing.
+func (s *stream) rest(buf []byte) {
+	_ = s.from.SetReadDeadline(time.Time{})
+	conn, err := s.from.SyscallConn()
+	for n := 1; err == nil && n > 0; {
+		err = conn.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buf) })
+		s.take(buf[:max(n, 0)])
 	}
 }
 

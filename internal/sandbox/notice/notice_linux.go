@@ -27,6 +27,14 @@ const Max = 100
 // Calls returns the names of the calls that a filter hands over (seccomp.Profile.Notify).
 func Calls() []string { return append([]string{callOfConnect}, refusedCalls...) }
 
+// Exit is the call that a filter hands over besides, so that a Listener knows of ends before they
+// come about. It wants a kernel that keeps signals from who waits (Killable).
+const Exit = "exit_group"
+
+// Killable is the flag of seccomp(2) by which a call that is handed over waits for its answer
+// without a signal handler being run; Linux 5.19.
+const Killable = 1 << 5
+
 // Listener hears from the kernel of calls in a box that the filter hands over (seccomp_unotify(2)):
 // refused calls, and connect, which goes on to the kernel. It decides nothing: what a box may do
 // is the namespaces' and the filter's.
@@ -38,6 +46,8 @@ type Listener struct {
 	mu      sync.Mutex
 	denials []facts.Denial
 	more    int
+	onExit  func(pid, status int) (hold bool)
+	held    uint64 // the notification of a held process; 0: none is
 }
 
 // struct seccomp_notif, struct seccomp_notif_resp (linux/seccomp.h).
@@ -69,7 +79,7 @@ const (
 // Listen answers until the last process of the box is gone.
 func Listen(listener *os.File) *Listener {
 	n := &Listener{listener: listener, done: make(chan struct{}), names: map[uint32]string{}}
-	for _, name := range Calls() {
+	for _, name := range append(Calls(), Exit) {
 		if nr, ok := seccomp.Host().Number(name); ok {
 			n.names[nr] = name
 		}
@@ -113,7 +123,12 @@ func (n *Listener) serve() {
 func (n *Listener) answer(control func(func(uintptr)) error, ask notification) {
 	reply := response{id: ask.id, errno: -int32(unix.EPERM)}
 	name := n.names[uint32(ask.nr)]
-	if name == callOfConnect {
+	if name == Exit {
+		if n.hold(ask) {
+			return
+		}
+		reply.errno, reply.flags = 0, goOn
+	} else if name == callOfConnect {
 		reply.errno, reply.flags = 0, goOn
 		if to, ok := destination(ask); ok {
 			n.add(facts.Denial{Kind: "network", What: to, Errno: unix.ErrnoName(unix.ENETUNREACH)})
@@ -121,9 +136,43 @@ func (n *Listener) answer(control func(func(uintptr)) error, ask notification) {
 	} else {
 		n.add(facts.Denial{Kind: "syscall", What: name, Errno: unix.ErrnoName(unix.EPERM)})
 	}
+	send(control, reply)
+}
+
+func send(control func(func(uintptr)) error, reply response) {
 	_ = control(func(fd uintptr) {
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, fd, notifSend, uintptr(unsafe.Pointer(&reply)))
 	})
+}
+
+// OnExit has f asked about every process that is about to end, by the thread that ends it, as waldo
+// numbers it, and its status from 0 to 255. Where f says so the process is held: it runs no more
+// code until Release. A nil f lets all of them go.
+func (n *Listener) OnExit(f func(pid, status int) (hold bool)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.onExit = f
+}
+
+func (n *Listener) hold(ask notification) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.onExit == nil || n.held != 0 || !n.onExit(int(ask.pid), int(ask.args[0]&0xff)) {
+		return false
+	}
+	n.held = ask.id
+	return true
+}
+
+// Release lets a held process end.
+func (n *Listener) Release() {
+	n.mu.Lock()
+	id := n.held
+	n.held = 0
+	n.mu.Unlock()
+	if conn, err := n.listener.SyscallConn(); err == nil && id != 0 {
+		send(conn.Control, response{id: id, flags: goOn})
+	}
 }
 
 // destination reads the address of a connect from the memory of who asks, and reports whether it

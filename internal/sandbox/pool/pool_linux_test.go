@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,7 +95,7 @@ func run(t testing.TB, d *pool.Driver, p sandbox.Profile, code string, args ...s
 type warm struct {
 	*pool.Driver
 	t    *testing.T
-	runs *int
+	runs *atomic.Int32
 }
 
 func (w warm) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
@@ -119,8 +120,8 @@ type warmBox struct {
 
 func (b warmBox) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	a := b.p.Ahead
-	if len(c.Argv) >= 5 && slices.Equal(c.Argv[:4], []string{"python3", "-I", "-S", "-c"}) && slices.Equal(c.Env, env) {
-		j := job(b.w.t, a, c.Argv[4], c.Argv[5:]...)
+	if i := slices.Index(c.Argv, "-c"); i > 0 && c.Argv[0] == "python3" && slices.Equal(c.Env, env) && c.Dir == "" {
+		j := job(b.w.t, a, c.Argv[i+1], c.Argv[i+2:]...)
 		if c.Stdin != nil {
 			j.Stdin = io.MultiReader(j.Stdin, c.Stdin)
 		}
@@ -128,19 +129,18 @@ func (b warmBox) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error
 	}
 	f, err := b.Box.Run(ctx, c)
 	if f.Sandbox.Warm {
-		*b.w.runs++
+		b.w.runs.Add(1)
 	}
 	return f, err
 }
 
 // TestConformance holds boxes from the pool to the suite of every driver.
 func TestConformance(t *testing.T) {
-	runs := 0
-	sandboxtest.Run(t, warm{newPool(t, 2), t, &runs})
-	if runs < 20 {
-		t.Errorf("only %d runs were warm", runs)
+	var runs atomic.Int32
+	sandboxtest.Run(t, warm{newPool(t, 16), t, &runs})
+	if n := runs.Load(); n < 30 {
+		t.Errorf("only %d runs were warm", n)
 	}
-	t.Logf("%d runs were warm", runs)
 }
 
 func TestMain(m *testing.M) {
@@ -149,4 +149,186 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
+}
+
+// TestEnds: how a waiting command ended, however it went about it. The status is the kernel's.
+func TestEnds(t *testing.T) {
+	d, p := newPool(t, 2), python(t)
+	for _, r := range []struct {
+		why, code string
+		exit      int
+		signal    string
+		stdout    string
+	}{
+		{"it says how", "import sys; print(1); sys.exit(7)", 7, "", "1\n"},
+		{"a child that ends first ends nothing", "import os, time\nif not os.fork(): os._exit(5)\nos.wait(); print('on')", 0, "", "on\n"},
+		{"a child that outlives it has no say", "import os, time\nif not os.fork():\n  time.sleep(.2); os._exit(5)\nprint('first')", 0, "", "first\n"},
+		{"a child that ends while its parent has ended without a word", `
+import os, ctypes
+r, w = os.pipe()
+if not os.fork():
+    os.close(w); os.read(r, 1); os._exit(5)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 9)`, 9, "", ""},
+		{"a thread ends it", "import os, threading, time\nthreading.Thread(target=lambda: os._exit(4)).start(); time.sleep(60)", 4, "", ""},
+		{"a signal ends it", "import os; os.kill(os.getpid(), 15)", 0, "SIGTERM", ""},
+		{"a program in its place ends", "import os; print('x', flush=True); os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "", "x\n"},
+		{"all it wrote is there", "import sys; sys.stdout.write('y' * 60000)", 0, "", strings.Repeat("y", 60000)},
+		{"a handler of a signal that comes while it ends is not run", `
+import os, signal
+def late(*a): open('/workspace/output/late', 'w'); os._exit(8)
+signal.signal(signal.SIGALRM, late)
+open('/workspace/output/early', 'w')
+signal.setitimer(signal.ITIMER_REAL, .0005, .0005)
+os._exit(3)`, 3, "", ""},
+	} {
+		t.Run(r.why, func(t *testing.T) {
+			f := run(t, d, p, r.code)
+			signal := ""
+			if f.Signal != nil {
+				signal = *f.Signal
+			}
+			if signal != r.signal || signal == "" && (f.ExitCode == nil || *f.ExitCode != r.exit) || f.Stdout != r.stdout {
+				t.Errorf("exit %v signal %q stdout %.40q, want %d %q %.40q: %s", f.ExitCode, signal, f.Stdout, r.exit, r.signal, r.stdout, f.Stderr)
+			}
+		})
+	}
+}
+
+// TestOneJob: what one job leaves, the next does not find, and no box is handed out twice.
+func TestOneJob(t *testing.T) {
+	d, p := newPool(t, 2), python(t)
+	const look = `
+import os, builtins, sys
+print(os.listdir('/tmp'), os.listdir('/workspace/output'), os.listdir('/dev/shm'), hasattr(builtins, 'left'), os.environ.get('LEFT'), sorted(p for p in os.listdir('/proc') if p.isdigit()))
+builtins.left = 1; os.environ['LEFT'] = '1'
+for place in ('/tmp', '/workspace/output', '/dev/shm'): open(place + '/left', 'w')
+if not os.fork():
+    import time; time.sleep(60)
+`
+	first := run(t, d, p, look)
+	for range 4 {
+		if f := run(t, d, p, look); f.Stdout != first.Stdout || !strings.HasPrefix(f.Stdout, "[] [] [] False None") {
+			t.Errorf("%q, and the first %q: %s", f.Stdout, first.Stdout, f.Stderr)
+		}
+	}
+}
+
+// TestOwnChance: no two boxes share the seed of hashes, of chance or the places of memory.
+func TestOwnChance(t *testing.T) {
+	d, p := newPool(t, 3), python(t)
+	filled(t, d, p, 3)
+	seen := map[string]bool{}
+	for range 5 {
+		f := run(t, d, p, "import random\nprint(hash('a'))\nprint(random.random())\nprint([l.split('-')[0] for l in open('/proc/self/maps') if 'libc' in l or 'stack' in l])")
+		for _, line := range strings.Split(strings.TrimSpace(f.Stdout), "\n") {
+			if seen[line] {
+				t.Errorf("%s was there before", line)
+			}
+			seen[line] = true
+		}
+	}
+	if len(seen) != 15 {
+		t.Errorf("%d different answers, not 15: %v", len(seen), seen)
+	}
+}
+
+// TestAdopt: what belongs to one job comes with it.
+func TestAdopt(t *testing.T) {
+	d, p := newPool(t, 2), python(t)
+	filled(t, d, p, 1)
+	seed := t.TempDir()
+	if err := os.WriteFile(seed+"/given", []byte("seed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.ID, p.Tmpfs[1].Seed, p.Limits.Wall, p.Limits.Output = "s_own", seed, 300*time.Millisecond, 5
+	f := run(t, d, p, "print(open('/workspace/output/given').read() + '1234', flush=True)\nopen('/workspace/output/new', 'w')\nimport time; time.sleep(60)")
+	if f.Stdout != "seed1" || !f.Truncated.Stdout || !f.TimedOut || f.Sandbox.ID != "s_own" || !slices.Equal(f.Files.Written, []string{"/workspace/output/new"}) {
+		t.Errorf("%+v: %s", f, f.Stderr)
+	}
+	p.Tmpfs[1].Seed = "/nonexistent"
+	if _, err := d.Start(context.Background(), p); err == nil {
+		t.Error("started without the job's files")
+	}
+	p.Tmpfs[1].Seed, p.Limits.Wall = "", 0
+	if _, err := d.Start(context.Background(), p); err == nil {
+		t.Error("started without a limit of time")
+	}
+}
+
+// TestNotTheJob: a command that is not the one that waits runs cold in the same box, and the
+// waiting one is gone.
+func TestNotTheJob(t *testing.T) {
+	d, p := newPool(t, 2), python(t)
+	for _, r := range []struct {
+		why, want string
+		harm      func(c *sandbox.Command)
+	}{
+		{"another program", "1\n", func(c *sandbox.Command) {
+			c.Argv = []string{"sh", "-c", "set -- /proc/[0-9]*; echo $#"}
+		}},
+		{"another environment", "1\n", func(c *sandbox.Command) { c.Env = append(slices.Clone(c.Env), "A=b") }},
+		{"another head", "3\n", func(c *sandbox.Command) {
+			_, head, _ := guest.Start{Lang: guest.Python}.Command()
+			stdin, _ := guest.Script{Lang: guest.Python, Code: []byte("print(3)")}.Job()
+			c.Stdin = io.MultiReader(strings.NewReader(head), stdin)
+		}},
+	} {
+		filled(t, d, p, 1)
+		b, err := d.Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := job(t, p.Ahead, "import os; print(len([p for p in os.listdir('/proc') if p.isdigit()]))")
+		r.harm(&c)
+		f, err := b.Run(context.Background(), c)
+		if err != nil || f.Sandbox.Warm || f.Stdout != r.want {
+			t.Errorf("%s: %v warm %v %q %s", r.why, err, f.Sandbox.Warm, f.Stdout, f.Stderr)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDead: a box that died while it waited is never handed out.
+func TestDead(t *testing.T) {
+	d, p := newPool(t, 1), python(t)
+	p.Ahead.Argv = []string{"/bin/sh", "-c", "read x; exit 0"}
+	p.Ahead.Head = "now\n"
+	filled(t, d, p, 1)
+	time.Sleep(50 * time.Millisecond)
+	b, err := d.Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: strings.NewReader("now\nthen\n")})
+	if err != nil || f.Sandbox.Warm || *f.ExitCode != 0 {
+		t.Errorf("%v %+v", err, f)
+	}
+}
+
+// TestBridge: the waiting command has its bridge as descriptor 3, and nothing else.
+func TestBridge(t *testing.T) {
+	d, p := newPool(t, 1), python(t)
+	p.Ahead.Bridge = true
+	filled(t, d, p, 1)
+	b, err := d.Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ours := b.(sandbox.Bridged).Bridge()
+	if ours == nil {
+		t.Fatal("no bridge")
+	}
+	defer ours.Close()
+	if b.(sandbox.Bridged).Bridge() != nil {
+		t.Error("the bridge came twice")
+	}
+	go func() { _, _ = ours.WriteString("over the bridge") }()
+	f, err := b.Run(context.Background(), job(t, p.Ahead, "import os; print(os.read(3, 100).decode(), [n for n in range(4, 200) if os.path.exists('/proc/self/fd/%d' % n)])"))
+	if err != nil || !f.Sandbox.Warm || f.Stdout != "over the bridge []\n" {
+		t.Errorf("%v %q %s", err, f.Stdout, f.Stderr)
+	}
 }

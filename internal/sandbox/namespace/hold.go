@@ -1,0 +1,50 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"errors"
+	"syscall"
+	"time"
+)
+
+// A command that was started ahead is held in the call that ends it, so that its answer does not
+// wait for the kernel to take its memory and the box apart. Its status is that of the call.
+
+// hold asks for the command to be held when it ends, where everything can be counted without it.
+func (r *run) hold() {
+	b := r.box
+	if r.leader == 0 || b.notice == nil || !b.host.Pids() || !b.host.Memory() || !b.host.Times() {
+		return
+	}
+	b.notice.OnExit(r.ends)
+}
+
+// ends holds a process that is the command's own, by its only thread, with nobody else in the box
+// but PID 1: then nothing in the box runs any more.
+func (r *run) ends(pid, status int) bool {
+	if pid != r.leader || r.box.group.PidsNow() != 2 {
+		return false
+	}
+	r.held.Store(&ending{reported: true, status: syscall.WaitStatus(status << 8)})
+	_ = r.box.stage.ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
+	return true
+}
+
+// settle lets a held command end, and takes PID 1's report of it.
+func (b *box) settle() error {
+	if b.notice != nil {
+		b.notice.OnExit(nil)
+	}
+	if !b.held {
+		return nil
+	}
+	b.held = false
+	b.notice.Release()
+	_ = b.stage.ctl.SetReadDeadline(time.Now().Add(patience))
+	r, err := b.stage.receive()
+	if err == nil && r.kind != recExit {
+		err = errors.New("namespace: PID 1 does not report an end that was seen")
+	}
+	return errors.Join(err, b.stage.ctl.SetReadDeadline(time.Time{}))
+}

@@ -1,0 +1,57 @@
+//go:build linux
+
+package common
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestOpenBeneath: a tree that a box wrote leads nowhere else, whatever stands in it. The flag is
+// by itself what refuses in each row.
+func TestOpenBeneath(t *testing.T) {
+	dir := t.TempDir()
+	err := errors.Join(os.Mkdir(filepath.Join(dir, "in"), 0o755), os.WriteFile(filepath.Join(dir, "in", "file"), nil, 0o600),
+		os.Symlink("in", filepath.Join(dir, "link")), unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []struct {
+		why, from, name string
+		want            error
+	}{
+		{"a file (control)", dir, "in/file", nil},
+		{"the folder above", filepath.Join(dir, "in"), "../in/file", unix.EXDEV},
+		{"a link on the way, although it leads inside", dir, "link/file", unix.ELOOP},
+		{"a link at the end", dir, "link", unix.ELOOP},
+		{"another filesystem", "/", "proc", unix.EXDEV},
+		{"a pipe that nobody writes to", dir, "pipe", nil},
+	} {
+		d, err := os.Open(r.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			fd, err := openBeneath(int(d.Fd()), r.name, unix.O_RDONLY)
+			if err == nil {
+				err = unix.Close(fd)
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if !errors.Is(err, r.want) {
+				t.Errorf("%s: %v, want %v", r.why, err, r.want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: still waiting", r.why)
+		}
+		d.Close()
+	}
+}

@@ -37,7 +37,13 @@ func New(o Options) *Driver {
 			}
 			return p.open(filepath.Join(o.State, "run"))
 		}),
-		cgroups: sync.OnceValues(cgroup.Detect),
+		cgroups: sync.OnceValues(func() (*cgroup.Host, error) {
+			host, err := cgroup.Detect()
+			if err == nil {
+				_, _ = host.Sweep() // what cannot be removed now is tried again by the next waldo
+			}
+			return host, err
+		}),
 	}
 }
 

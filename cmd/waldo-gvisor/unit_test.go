@@ -1,0 +1,213 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+func TestFlags(t *testing.T) {
+	g := &guest{dir: t.TempDir()}
+	c, err := settings(g.flags())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Network.String() != "none" || c.DirectFS || c.HostUDS.AllowOpen() || c.HostUDS.AllowCreate() || c.Overlay2.String() != "none" || c.Platform != "systrap" || !c.OCISeccomp || c.PodInitConfig == "" || c.Debug {
+		t.Errorf("gVisor is set to network %v, directfs %v, uds %v, overlay %v, platform %v, seccomp %v, sink %q", c.Network, c.DirectFS, c.HostUDS, c.Overlay2, c.Platform, c.OCISeccomp, c.PodInitConfig)
+	}
+}
+
+func TestSpec(t *testing.T) {
+	s := spec(job.Box{Hostname: "waldo", Tree: []job.Node{{Path: "/tmp", Kind: job.Tmpfs}, {Path: "/usr", Kind: job.Bind}}, Limits: job.Limits{Pids: 5, Files: 6, Disk: 7}})
+	caps := s.Process.Capabilities
+	if !s.Root.Readonly || !s.Process.NoNewPrivileges || len(caps.Bounding)+len(caps.Effective)+len(caps.Permitted)+len(caps.Inheritable)+len(caps.Ambient) != 0 || s.Process.User.UID == 0 || s.Linux.Seccomp == nil {
+		t.Errorf("%+v %+v", s.Root, s.Process)
+	}
+	if len(s.Mounts) != 2 || s.Mounts[1].Destination != "/tmp" {
+		t.Errorf("only /proc and what is writable is mounted: %+v", s.Mounts)
+	}
+}
+
+func TestInside(t *testing.T) {
+	for _, path := range []string{"", "/", "x", "/a/../b", "/a/", "//a", "/a/./b", "/.."} {
+		if at, err := inside(path); err == nil {
+			t.Errorf("%q is taken for %q", path, at)
+		}
+	}
+}
+
+func TestFolder(t *testing.T) {
+	dir := t.TempDir()
+	for _, err := range []error{os.Symlink("/", filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, ok := range map[string]bool{"new": true, ".": true, "link": false, "file": false} {
+		if err := folder(filepath.Join(dir, name)); (err == nil) != ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTmpfsNeedsBounds(t *testing.T) {
+	for _, n := range []job.Node{{Bytes: 0, Inodes: 1}, {Bytes: 1, Inodes: 0}, {Bytes: -1, Inodes: 1}} {
+		if err := tmpfs(n, t.TempDir()); err == nil || !strings.Contains(err.Error(), "bound nothing") {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+}
+
+func TestHeldMountsMustCome(t *testing.T) {
+	if _, err := openSources([]job.Node{{Path: "/x", Kind: job.Bind, Held: true, From: "/etc"}}, nil); err == nil {
+		t.Error("a held mount that did not come was looked up by its path")
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/etc", link); err != nil {
+		t.Fatal(err)
+	}
+	f, err := openSources([]job.Node{{Path: "/x", Kind: job.Bind, From: link}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f[0].Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		t.Errorf("a link at the end of a source was followed: %v %o", err, st.Mode)
+	}
+}
+
+func TestNotExecuted(t *testing.T) {
+	for _, row := range []struct {
+		why, text string
+		want      unix.Errno
+	}{
+		{"not in PATH", `executing command "x" in sandbox: error finding executable "x" in PATH [/bin]: no such file or directory`, unix.ENOENT},
+		{"not executable", "failed to load /etc/passwd: permission denied", unix.EACCES},
+		{"no loader", "failed to load /tmp/x: exec format error", unix.ENOEXEC},
+		{"our own trouble is not the command's", "connecting to control server: permission denied", 0},
+		{"unknown", "failed to load /x: the moon is full", 0},
+	} {
+		if got := notExecuted(errors.New(row.text)); got != row.want {
+			t.Errorf("%s: %v", row.why, got)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, row := range []struct {
+		why   string
+		sysno uintptr
+		errno unix.Errno
+		want  bool
+	}{
+		{"an unreachable network", unix.SYS_CONNECT, unix.ENETUNREACH, true},
+		{"nobody listens: the life of programs", unix.SYS_CONNECT, unix.ECONNREFUSED, false},
+		{"a read-only file", unix.SYS_OPENAT, unix.EROFS, true},
+		{"a file that is not there", unix.SYS_OPENAT, unix.ENOENT, false},
+		{"a call that is not served", unix.SYS_BPF, unix.ENOSYS, true},
+		{"a wrong argument", unix.SYS_MOUNT, unix.EINVAL, false},
+	} {
+		c, ok := table[row.sysno]
+		if !ok || c.refusal(row.errno) != row.want {
+			t.Errorf("%s: listed %v, refusal %v", row.why, ok, c.refusal(row.errno))
+		}
+	}
+}
+
+func TestSinkSettings(t *testing.T) {
+	b, err := sinkSettings(17)
+	if err != nil || !strings.Contains(string(b), `"pids":17`) || !strings.Contains(string(b), "sentry/clone") {
+		t.Errorf("%v %s", err, b)
+	}
+}
+
+// TestNotes: what is noted is bounded, told once, and read back; rubbish is left out.
+func TestNotes(t *testing.T) {
+	s := &sink{notes: new(notes), limit: 1}
+	for i := range 1000 {
+		s.note(job.Denial{Kind: filesystem, What: fmt.Sprintf("open %d\n\"", i/2), Errno: "EACCES"})
+	}
+	got := s.notes.denials()
+	if len(got) != maxDenials || got[0].What != "open 0\n\"" || got[1].What != "open 1\n\"" {
+		t.Errorf("%d denials: %+v", len(got), got[:2])
+	}
+	long := &sink{notes: new(notes)}
+	for i := range maxDenials {
+		long.note(job.Denial{Kind: filesystem, What: fmt.Sprint(i) + strings.Repeat("x", 4096)})
+	}
+	if got := long.notes.denials(); len(got) == 0 || len(got) >= maxDenials {
+		t.Errorf("%d long denials in %d bytes", len(got), len(long.notes.text))
+	}
+	bad := new(notes)
+	copy(bad.text[:], "{\n\x00\n[1]\n"+`{"kind":"x"}`+"\n")
+	bad.used.Store(1 << 31)
+	if got := bad.denials(); len(got) > maxDenials {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestUsed(t *testing.T) {
+	for name, want := range map[string]bool{
+		`GOARCH="amd64" Platform="systrap" HostNetwork=false NVProxy=false`: true,
+		`GOARCH="amd64" Platform="kvm" HostNetwork=false NVProxy=false`:     false,
+		`GOARCH="amd64" Platform="systrap" HostNetwork=true NVProxy=false`:  false,
+		`GOARCH="amd64" UDSOpenEnabled=false DirectFS=false`:                true,
+		`GOARCH="amd64" UDSOpenEnabled=false DirectFS=true`:                 false,
+	} {
+		if used(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}
+
+// FuzzStatTicks: a name of any form does not move the numbers behind it.
+func FuzzStatTicks(f *testing.F) {
+	f.Add("sh", uint32(1), uint32(2))
+	f.Add(") R 1 1 1", uint32(3), uint32(4))
+	f.Fuzz(func(t *testing.T, name string, user, children uint32) {
+		if strings.Contains(name, "\n") {
+			t.Skip("the kernel escapes these")
+		}
+		line := fmt.Sprintf("7 (%s) S 1 7 7 0 -1 0 0 0 0 0 %d 0 %d 0 20 0 1 0 5\n", name, user, children)
+		if got := statTicks([]byte(line), false); got != int64(user)+int64(children) {
+			t.Errorf("%q: %d", line, got)
+		}
+		if got := statTicks([]byte(line), true); got != int64(children) {
+			t.Errorf("%q: %d of children", line, got)
+		}
+		_ = statTicks([]byte(name), false)
+	})
+}
+
+// FuzzReadAddress: whatever a guest calls an address, what is told of it is short and plain text,
+// and an internet address is one.
+func FuzzReadAddress(f *testing.F) {
+	f.Add([]byte{2, 0, 0, 80, 192, 0, 2, 1})
+	f.Add([]byte{1, 0, 'x', 0, 'y'})
+	f.Add([]byte{10, 0, 1, 187, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got := readAddress(b)
+		if len(got) > 3*len(b)+len("unix:")+50 || strings.ContainsRune(got, 0) || strings.ToValidUTF8(got, "") != got {
+			t.Errorf("%q", got)
+		}
+		if got != "" && !strings.HasPrefix(got, "unix:") {
+			if _, err := netip.ParseAddrPort(got); err != nil {
+				t.Errorf("%q: %v", got, err)
+			}
+		}
+		if _, err := json.Marshal(job.Denial{What: got}); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,213 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+func mkfifo(name string) error { return unix.Mkfifo(name, 0o600) }
+
+func start(t *testing.T, d *Driver) *box {
+	t.Helper()
+	b, err := d.Start(context.Background(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b.(*box)
+}
+
+// TestDenials: what the kernel in the box refused is told, with the error, by kind.
+func TestDenials(t *testing.T) {
+	b := start(t, driver(t))
+	f, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"python3", "-I", "-S", "-c", `
+import os, socket, ctypes
+for f in (lambda: open("/usr/denied", "w"), lambda: os.mkdir("/etc/denied"), lambda: socket.socket().connect(("192.0.2.1", 80)),
+          lambda: socket.socket(socket.AF_INET6).connect(("2001:db8::1", 443)), lambda: os.setuid(0)):
+    try: f(); print("not refused")
+    except OSError as e: pass
+libc = ctypes.CDLL(None)
+libc.mount(b"none", b"/tmp", b"tmpfs", 0, None)
+libc.syscall(56 if os.uname().machine == "x86_64" else 220, 0x10000011, 0, 0, 0, 0)
+for i in range(1000):
+    try: open("/usr/flood-%d" % i, "w")
+    except OSError: pass
+`}})
+	if err != nil || f.Stdout != "" || *f.ExitCode != 0 {
+		t.Fatalf("%v %+v", err, f)
+	}
+	for _, want := range []facts.Denial{
+		{Kind: "filesystem", What: "openat /usr/denied", Errno: "EACCES"},
+		{Kind: "filesystem", What: "mkdir /etc/denied", Errno: "EROFS"},
+		{Kind: "network", What: "connect 192.0.2.1:80", Errno: "ENETUNREACH"},
+		{Kind: "network", What: "connect [2001:db8::1]:443", Errno: "ENETUNREACH"},
+		{Kind: "syscall", What: "setuid", Errno: "EPERM"},
+		{Kind: "syscall", What: "mount", Errno: "EPERM"},
+		{Kind: "syscall", What: "clone", Errno: "EPERM"},
+	} {
+		if !slices.Contains(f.Denials, want) {
+			t.Errorf("not told: %+v", want)
+		}
+	}
+	if len(f.Denials) > 64 {
+		t.Errorf("%d denials", len(f.Denials))
+	}
+	if t.Failed() {
+		t.Logf("told: %+v", f.Denials)
+	}
+	if want := []string{"connect 192.0.2.1:80", "connect [2001:db8::1]:443"}; !slices.Equal(f.Network.Denied, want) {
+		t.Errorf("network denied %q", f.Network.Denied)
+	}
+	if f, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"true"}}); err != nil || len(f.Denials) != 0 {
+		t.Errorf("the next command was refused nothing, and is told of %+v %v", f.Denials, err)
+	}
+}
+
+// TestKernelOfItsOwn: with control outside, what is asked of the kernel in the box does not reach
+// the one of this machine.
+func TestKernelOfItsOwn(t *testing.T) {
+	b := start(t, driver(t))
+	listener, err := net.Listen("unix", "@waldo-gvisor-test-"+strconv.Itoa(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if c, err := net.Dial("unix", listener.Addr().String()); err != nil {
+		t.Fatalf("control: %v", err)
+	} else {
+		c.Close()
+	}
+	code := fmt.Sprintf(`
+import os, socket
+print(os.uname().release, os.path.exists("/proc/%d"))
+try: socket.socket(socket.AF_UNIX).connect("\0waldo-gvisor-test-%d"); print("CONNECTED")
+except OSError as e: print("refused", e.errno)
+`, os.Getpid(), os.Getpid())
+	f, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"python3", "-I", "-S", "-c", code}})
+	if want := "4.19.0-gvisor False\nrefused 111\n"; err != nil || f.Stdout != want { // ECONNREFUSED
+		t.Errorf("%v got %q, want %q", err, f.Stdout, want)
+	}
+}
+
+// TestWhoRunsIt: every process of a box belongs to one user who is not root, and as root to a
+// user of the box's own.
+func TestWhoRunsIt(t *testing.T) {
+	d := driver(t)
+	b := start(t, d)
+	done := make(chan error)
+	go func() {
+		_, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sleep", "60"}})
+		done <- err
+	}()
+	time.Sleep(500 * time.Millisecond)
+	all := append(tree2(b.init.Pid), b.init.Pid)
+	if len(all) < 3 {
+		t.Errorf("only processes %v: gVisor's kernel and its file server must be among them", all)
+	}
+	for _, pid := range all {
+		st, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(st)) {
+			if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+				for _, id := range strings.Fields(ids) {
+					if id != strconv.Itoa(b.uid) || id == "0" {
+						t.Errorf("process %d runs as %s, not %d", pid, id, b.uid)
+					}
+				}
+			}
+		}
+	}
+	other := start(t, d)
+	if os.Geteuid() == 0 && other.uid == b.uid {
+		t.Error("two boxes have one user")
+	}
+	_ = b.Close()
+	<-done
+}
+
+// tree2 returns the processes below one.
+func tree2(pid int) []int {
+	var out []int
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, f := range files {
+		b, _ := os.ReadFile(f)
+		for _, s := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(s); err == nil {
+				out = append(append(out, n), tree2(n)...)
+			}
+		}
+	}
+	return out
+}
+
+// TestKilledWaldo: when waldo is killed nothing of its boxes goes on running.
+func TestKilledWaldo(t *testing.T) {
+	if os.Getenv("WALDO_TEST_HOLD") != "" {
+		b := start(t, New(Options{State: os.Getenv("WALDO_TEST_HOLD")}))
+		go func() {
+			_, _ = b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sh", "-c", "setsid sleep 60 & sleep 60"}})
+		}()
+		time.Sleep(time.Second)
+		fmt.Println("box", b.init.Pid)
+		select {}
+	}
+	driver(t)
+	c := exec.Command("/proc/self/exe", "-test.run=^TestKilledWaldo$")
+	c.Env = append(os.Environ(), "WALDO_TEST_HOLD="+t.TempDir())
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	for lines := bufio.NewScanner(out); pid == 0 && lines.Scan(); {
+		_, _ = fmt.Sscanf(lines.Text(), "box %d", &pid)
+	}
+	all := append(tree2(pid), pid)
+	if pid == 0 || len(all) < 3 {
+		t.Fatalf("control: processes %v", all)
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return !alive(pid) })
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("still running: %v", left)
+		}
+	}
+}
+
+// alive reports whether a process runs; a zombie that waits for its new parent does not.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(b), ") ")
+	return state != "" && state[0] != 'Z' && state[0] != 'X'
+}

@@ -1,0 +1,144 @@
+//go:build linux
+
+package job
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func pair(t testing.TB) (a, b *Conn) {
+	t.Helper()
+	a, f, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err = Open(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close(); _ = b.Close() })
+	return a, b
+}
+
+func TestMessagesAndDescriptors(t *testing.T) {
+	a, b := pair(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ask := Ask{Run: &Run{Argv: []string{"x", strings.Repeat("long", 100000)}, Bridge: true}}
+	go func() { _ = a.Send(ask, w, w); _ = a.Send(Ask{Kill: &Kill{}}); _ = w.Close() }()
+	var got Ask
+	files, err := b.Receive(&got)
+	if err != nil || len(files) != 2 || got.Run == nil || len(got.Run.Argv[1]) != 400000 {
+		t.Fatalf("%v, %d descriptors, %v", err, len(files), got.Run != nil)
+	}
+	for _, f := range files {
+		flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("a received descriptor would be inherited: %v", err)
+		}
+		f.Close()
+	}
+	got = Ask{}
+	if files, err = b.Receive(&got); err != nil || len(files) != 0 || got.Kill == nil {
+		t.Errorf("the second message: %v %d %+v", err, len(files), got)
+	}
+	if b.Said() {
+		t.Error("nothing was said")
+	}
+	_ = a.Close()
+	if !b.Said() {
+		t.Error("the other end is gone")
+	}
+	if _, err := b.Receive(&got); !errors.Is(err, io.EOF) {
+		t.Errorf("a closed end: %v", err)
+	}
+}
+
+func TestFramesAreBounded(t *testing.T) {
+	for _, row := range []struct {
+		why, frame string
+	}{
+		{"a length that nothing follows is not believed", string(binary.LittleEndian.AppendUint32(nil, maxFrame+1))},
+		{"half a length", "\x01"},
+		{"not JSON", "\x01\x00\x00\x00{"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			a, b := pair(t)
+			_, _ = a.c.Write([]byte(row.frame))
+			if row.frame[0] == 1 {
+				_ = a.Close()
+			}
+			b.SetReadDeadline(time.Now().Add(time.Second))
+			var got Ask
+			_, err := b.Receive(&got)
+			if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// FuzzReceive: whatever bytes come, Receive ends with a message or an error, and what it takes for
+// a message it can say again.
+func FuzzReceive(f *testing.F) {
+	good, _ := encode(Ask{Run: &Run{Argv: []string{"ls"}}})
+	f.Add(good)
+	f.Add([]byte{0, 0, 0, 0})
+	f.Add([]byte{255, 255, 255, 255, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, y := pair(t)
+		go func() { _, _ = x.c.Write(b); _ = x.Close() }()
+		var got Ask
+		if _, err := y.Receive(&got); err != nil {
+			return
+		}
+		if _, err := encode(got); err != nil {
+			t.Errorf("%+v cannot be said again: %v", got, err)
+		}
+	})
+}
+
+// TestSleeper: the program runs on this machine's kernel too, sleeps, and leaves no zombies.
+func TestSleeper(t *testing.T) {
+	f, err := Sleeper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := exec.Command("/proc/self/fd/3")
+	c.ExtraFiles = []*os.File{f}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if err := c.Process.Signal(unix.Signal(0)); err != nil {
+		t.Errorf("it has ended: %v", err)
+	}
+	st, err := os.ReadFile("/proc/" + itoa(c.Process.Pid) + "/status")
+	if err != nil || !strings.Contains(string(st), "SigIgn:\t0000000000010000") {
+		t.Errorf("SIGCHLD is not ignored: %v %s", err, st)
+	}
+	_ = c.Process.Kill()
+	if err := c.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("it ended otherwise: %v", err)
+	}
+}
+
+func itoa(n int) string {
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return itoa(n/10) + string(rune('0'+n%10))
+}

@@ -1,0 +1,151 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}
+
+// waiter is an interpreter that reads a line, and later its job.
+func waiter() *sandbox.Ahead {
+	return &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+}
+
+// ready returns a box whose interpreter waits, and the command that it waits for.
+func ready(t testing.TB, d *Driver, code string) (sandbox.Warmer, sandbox.Command) {
+	t.Helper()
+	p := sandboxtest.Profile()
+	p.Ahead = waiter()
+	b, err := d.Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := b.(sandbox.Warmer)
+	t.Cleanup(func() { _ = w.Close() })
+	if err := w.Warm(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return w, sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(code))}
+}
+
+func TestWarm(t *testing.T) {
+	d := driver(t)
+	job := sandboxtest.Profile()
+	job.ID, job.Limits.Wall = "s_job", time.Second
+	t.Run("the command that waits does the job", func(t *testing.T) {
+		b, c := ready(t, d, "print('done', flush=True)")
+		if err := b.Adopt(job); err != nil {
+			t.Fatal(err)
+		}
+		f, err := b.Run(context.Background(), c)
+		if err != nil || f.Stdout != "done\n" || !f.Sandbox.Warm || f.Sandbox.ID != "s_job" || *f.ExitCode != 0 {
+			t.Errorf("%v %+v", err, f)
+		}
+		if f.Usage.CPUMS > 500 {
+			t.Errorf("%v ms of processor time: what came before the job was counted", f.Usage.CPUMS)
+		}
+	})
+	t.Run("the job's wall clock starts with the job", func(t *testing.T) {
+		b, c := ready(t, d, "import time; time.sleep(60)")
+		time.Sleep(job.Limits.Wall)
+		if err := b.Adopt(job); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		f, err := b.Run(context.Background(), c)
+		took := time.Since(began)
+		if err != nil || f.Status != facts.Timeout || took < job.Limits.Wall || took > job.Limits.Wall+3*time.Second {
+			t.Errorf("%v %s after %v", err, f.Status, took)
+		}
+	})
+	t.Run("another command ends the one that waits", func(t *testing.T) {
+		b, _ := ready(t, d, "")
+		f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"echo", "other"}, Env: env})
+		if err != nil || f.Stdout != "other\n" || f.Sandbox.Warm {
+			t.Errorf("%v %+v", err, f)
+		}
+	})
+	t.Run("a box whose command has died is not adopted", func(t *testing.T) {
+		p := sandboxtest.Profile()
+		p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read x"}, Env: env, Head: "x\n"}
+		b, err := d.Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		if err := b.(sandbox.Warmer).Warm(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if err := b.(sandbox.Warmer).Adopt(job); err == nil {
+			t.Error("adopted")
+		}
+	})
+	t.Run("paused, it stands still", func(t *testing.T) {
+		b, c := ready(t, d, "print('went on', flush=True)")
+		if err := b.Adopt(job); err != nil {
+			t.Fatal(err)
+		}
+		p := b.(sandbox.Pauser)
+		if err := p.Pause(); err != nil {
+			t.Skipf("no freezer here: %v", err)
+		}
+		time.AfterFunc(300*time.Millisecond, func() { _ = p.Resume() })
+		began := time.Now()
+		f, err := b.Run(context.Background(), c)
+		if err != nil || f.Stdout != "went on\n" || time.Since(began) < 300*time.Millisecond {
+			t.Errorf("%v %q after %v", err, f.Stdout, time.Since(began))
+		}
+	})
+}
+
+// clock notes when the first byte of output came.
+type clock struct{ at time.Time }
+
+func (c *clock) Write(b []byte) (int, error) {
+	if c.at.IsZero() {
+		c.at = time.Now()
+	}
+	return len(b), nil
+}
+
+// BenchmarkWarm says how long a job takes, from its being handed over to its output, and to its
+// facts, in a gVisor whose interpreter waits.
+func BenchmarkWarm(b *testing.B) {
+	d := New(Options{State: b.TempDir()})
+	if _, err := d.executable(); err != nil {
+		b.Skip(err)
+	}
+	var output, done []float64
+	for range b.N {
+		w, c := ready(b, d, "print(1, flush=True)")
+		var first clock
+		c.Stdout = &first
+		began := time.Now()
+		f, err := w.Run(context.Background(), c)
+		if err != nil || f.Stdout != "1\n" {
+			b.Fatal(err, f)
+		}
+		output, done = append(output, ms(first.at.Sub(began))), append(done, ms(time.Since(began)))
+		if err := w.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, v := range map[string][]float64{"output": output, "facts": done} {
+		slices.Sort(v)
+		b.ReportMetric(v[len(v)/2], name+"-p50-ms")
+		b.ReportMetric(v[len(v)*99/100], name+"-p99-ms")
+	}
+	b.ReportMetric(0, "ns/op")
+}

@@ -184,6 +184,7 @@ func (h *house) openWorkers(s settings) error {
 		Drivers: h.drivers, Warm: s.warm > 0, Auto: "namespace", Default: defaultLimits, Most: most,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
 	}
+	h.runner.Egress = h.egress
 	lock, err := upstream.ReadLock(h.lockFile())
 	if err != nil {
 		return &exit{code: exitUsage, err: err, hint: "mend or remove it, then look with waldo lock"}

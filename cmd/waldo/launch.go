@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"waldo/internal/contract"
+	"waldo/internal/egress"
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/sandbox"
@@ -115,7 +116,8 @@ func (h *house) serverEnv(s contract.Server) ([]string, error) {
 	return env, nil
 }
 
-// inOwnBox runs an upstream in a box of its own, without network, for as long as it lives.
+// inOwnBox runs an upstream in a box of its own, which reaches what its network allows, for as long
+// as it lives.
 func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []string) (upstream.Process, error) {
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: shown(argv), Limits: serverLimits,
@@ -127,6 +129,13 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []str
 	}
 	if s.Input != "" {
 		p.Mounts = append(p.Mounts, sandbox.Mount{Source: s.Input, Target: "/workspace/input"})
+	}
+	way, hosts, err := h.egress(s.Network)
+	if err != nil {
+		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	if way != nil {
+		p.Network = sandbox.Network{Hosts: hosts, Ports: way.Ports(), Serve: way.Serve}
 	}
 	driver := h.drivers["namespace"]
 	box, err := driver.Start(ctx, p)
@@ -153,4 +162,23 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []str
 		Stdin: inW, Stdout: outR, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
 		Box: facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"},
 	}, nil
+}
+
+// egress makes the way out of one box; nil: the network allows nothing. What it allows is said in lines.
+func (h *house) egress(n contract.Network) (*egress.Server, []string, error) {
+	lines := n.Allow
+	if n.Internal {
+		lines = h.cfg.Internal
+	}
+	if len(lines) == 0 {
+		return nil, nil, nil
+	}
+	rules, err := egress.ParseRules(lines)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range rules {
+		rules[i].Internal = n.Internal
+	}
+	return egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}), slices.Clone(lines), nil
 }

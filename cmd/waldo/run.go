@@ -17,6 +17,7 @@ import (
 	"waldo/internal/approval"
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/egress"
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/runner"
@@ -57,7 +58,7 @@ func (b *boxFlags) add(c *cobra.Command) {
 	f.Int64Var(&b.output, "output-kb", 200, "`KB` kept of each of stdout and stderr")
 	f.StringVar(&b.workspace, "workspace", "", "keep /workspace in `DIR` instead of waldo's state")
 	f.StringVar(&b.input, "input", "", "show `DIR` read-only as /workspace/input")
-	f.StringSliceVar(&b.hosts, "allow-host", nil, "`HOST` that may be reached; refused until egress is built in")
+	f.StringSliceVar(&b.hosts, "allow-host", nil, "`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; with a configuration: only what its contract allows too")
 	f.StringVar(&b.servers, "servers-dir", "", "`DIR` of generated tools, as waldo gen writes them; shown read-only")
 	f.StringArrayVar(&b.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
 	f.StringSliceVar(&b.secrets, "secret", nil, "`NAME` of a secret for the box; refused until secrets are brokered")
@@ -93,8 +94,6 @@ func (b *boxFlags) limits() (sandbox.Limits, error) {
 // refused returns an error for the flags that this build cannot keep to. None is ignored.
 func (b *boxFlags) refused() error {
 	switch {
-	case len(b.hosts) > 0:
-		return usage("run it without network, or reach the host through an MCP server", "--allow-host is not enforced by this build, so it is refused")
 	case b.allowNetwork:
 		return usage("name the hosts with --allow-host", "--allow-network would open every host; waldo has no such box")
 	case len(b.secrets) > 0:
@@ -105,6 +104,9 @@ func (b *boxFlags) refused() error {
 		return usage("name the hosts with --allow-host", "--disable-network=false would open every host; waldo has no such box")
 	case b.servers != "":
 		return usage("tools of configured servers are there as servers.NAME.TOOL without it", "--servers-dir is not supported by this build")
+	}
+	if _, err := egress.ParseRules(b.hosts); err != nil {
+		return usage("name a host, as in --allow-host api.example.com", "--allow-host: %v", err)
 	}
 	for _, kv := range b.env {
 		if k, _, ok := strings.Cut(kv, "="); !ok || k == "" {
@@ -123,6 +125,7 @@ func (b *boxFlags) widen(cfg *contract.Config, l sandbox.Limits) {
 			continue
 		}
 		c.Timeout = l.Wall
+		c.Network.Allow = slices.Clone(b.hosts)
 		if b.isolation != "auto" {
 			c.Isolation = b.isolation
 		}
@@ -262,6 +265,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		return err
 	}
 	defer h.Close()
+	o.Hosts = b.hosts
 	o.Limits, o.Input, o.Env, o.Isolation = limits, b.input, b.env, b.isolation
 	if o.Template, err = h.template(c.Context(), b.template, b.pull); err != nil {
 		return err

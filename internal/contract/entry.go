@@ -1,6 +1,9 @@
 package contract
 
 import (
+	"path"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -102,16 +105,38 @@ func (p *parser) network(f field, scope string) Network {
 	if f.val.Kind == yaml.MappingNode {
 		var n Network
 		for _, g := range p.fields(f.val, inNetwork) {
-			n.Allow = p.texts(g)
-			for i, h := range n.Allow {
-				if h != "" && !hostPattern(h) {
-					p.fail(g.val.Content[i], "value.host", "as in api.example.com or *.example.com", "%q is not the name of a host", cut(h, 40))
-				}
-			}
+			n.Allow = p.hosts(g)
 		}
 		return n
 	}
 	return Network{Internal: p.word(f, scope) == "internal_only"}
+}
+
+// hosts reads a list of hosts that may be reached.
+func (p *parser) hosts(f field) []string {
+	lines := p.texts(f)
+	for i, h := range lines {
+		if h != "" && !hostLine(h) {
+			p.fail(f.val.Content[i], "value.host", "as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*", "%q is not the name of a host", cut(h, 40))
+		}
+	}
+	return lines
+}
+
+// hostParts takes a line apart: [METHOD[,METHOD] ]HOST[:PORT][/PATH].
+var hostParts = regexp.MustCompile(`^(?:([A-Z]+(?:,[A-Z]+)*) )?([^ :/]+)(?::([1-9][0-9]{0,4}))?(/[A-Za-z0-9._~/-]*\*?)?$`)
+
+// hostLine reports whether s is a host, perhaps with methods before it and a port and a path after
+// it. A line with methods or a path is for plain HTTP: what is inside TLS nobody sees.
+func hostLine(s string) bool {
+	m := hostParts.FindStringSubmatch(s)
+	if m == nil || !hostPattern(m[2]) {
+		return false
+	}
+	port, _ := strconv.Atoi(m[3])
+	web := m[1] != "" || m[4] != ""
+	plain := m[4] == "" || m[4] == path.Clean(m[4]) || m[4] == path.Clean(m[4])+"/"
+	return port < 1<<16 && port != 53 && port != 3128 && plain && !(web && (port == 443 || port == 8443))
 }
 
 // hostPattern reports whether s is a lower-case host name of at least two labels (RFC 1123 §2.1),

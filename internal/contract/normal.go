@@ -32,6 +32,9 @@ func (c *Config) Normal() ([]byte, error) {
 	if len(entries.Content) > 0 {
 		root.put("capabilities", entries)
 	}
+	if len(c.Internal) > 0 {
+		root.put("internal", c.Internal)
+	}
 	root.put("redaction", map[string]any{"model": c.Redaction.Model, "tokens": c.Redaction.Tokens})
 	approval := map[string]any{"timeout": c.Approval.Timeout.String(), "carriers": c.Approval.Carriers}
 	if len(c.Approval.Roles) > 0 {

@@ -106,6 +106,8 @@ func (p *parser) top(n *yaml.Node) {
 			for _, e := range p.entries(f) {
 				p.entry(e)
 			}
+		case "internal":
+			p.cfg.Internal = p.hosts(f)
 		case "redaction":
 			p.redaction(f)
 		case "approval":

@@ -61,6 +61,9 @@ func (s *Server) Serve(w sandbox.Way) io.Closer {
 	return s
 }
 
+// Ports returns the ports at which the box finds the outside.
+func (s *Server) Ports() []uint16 { return s.policy.Ports() }
+
 // Close ends everything.
 func (s *Server) Close() error {
 	s.mu.Lock()

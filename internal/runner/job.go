@@ -223,7 +223,6 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 	l := narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout)
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: o.template(), Limits: l,
-		Network: sandbox.Network{Hosts: slices.Clone(d.Contract.Network.Allow)},
 	}
 	for _, f := range []workspace.Folder{workspace.Input, workspace.Output, workspace.Tmp} {
 		at := path.Join("/workspace", string(f))

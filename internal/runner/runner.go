@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/egress"
 	"waldo/internal/facts"
 	"waldo/internal/grant"
 	"waldo/internal/policy"
@@ -41,6 +43,8 @@ type Runner struct {
 	Doorbell Doorbell
 	// Workspace returns where a session's files are kept; nil: nothing is kept. The runner closes it.
 	Workspace func(s call.Session) (*workspace.Workspace, error)
+	// Egress makes the way out for lines of hosts that a contract allows; nil: a run that wants one is refused.
+	Egress func(n contract.Network) (*egress.Server, []string, error)
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
 
@@ -58,7 +62,8 @@ type Options struct {
 	Stdin     io.Reader      // what the code reads; nil: nothing
 	Stdout    io.Writer      // a copy as it comes; may be nil
 	Stderr    io.Writer
-	NoTools   bool // no bridge even where there could be one
+	Hosts     []string // lines of hosts; where there are any, only those of the contract that are among them may be reached
+	NoTools   bool     // no bridge even where there could be one
 	// Template is the root that the box starts from; zero: the host.
 	Template sandbox.Template
 	// Mirror also removes from the workspace what the code removed of output; otherwise files only come.
@@ -127,6 +132,13 @@ func (r *Runner) driver(contract, asked string) (sandbox.Driver, *call.Reason) {
 func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, j job) (out call.Outcome, err error) {
 	nothing := facts.New()
 	nothing.Status, nothing.SideEffect = facts.Failed, facts.None
+	way, network, err := r.way(d, o)
+	if err != nil {
+		return refuse(d, call.Reason{Code: "network.unsupported", Text: err.Error()}), nil
+	}
+	if way != nil {
+		o.Env = append(slices.Clone(o.Env), proxied...)
+	}
 	ws, err := r.open(d, j)
 	if err != nil {
 		return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
@@ -141,13 +153,17 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		}
 	}
 	p := r.profile(d, o, ws)
-	p.Ahead = j.ahead(o)
+	p.Ahead, p.Network = j.ahead(o), network
 	box, err := driver.Start(ctx, p)
 	if err != nil {
 		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 	f, err := r.inside(ctx, d, o, box, j)
+	if way != nil {
+		f.Network.Policy, f.Network.AllowedHosts = "allowed", network.Hosts
+		way.Report(&f)
+	}
 	if err != nil {
 		return outcome(d, f), fmt.Errorf("run %s: %w", d.Call.ID, err)
 	}
@@ -156,6 +172,33 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		keep(box, ws, before, &f)
 	}
 	return outcome(d, f), nil
+}
+
+// proxied tells programs that want a proxy of waldo's. The way out does not rest on it.
+var proxied = []string{fmt.Sprintf("HTTPS_PROXY=http://%s:%d", sandbox.Gateway, sandbox.ProxyPort), "NO_PROXY=localhost,127.0.0.1,::1"}
+
+// way makes the way out of a box whose contract allows hosts; nil: it allows none.
+func (r *Runner) way(d policy.Decision, o Options) (*egress.Server, sandbox.Network, error) {
+	n := d.Contract.Network
+	if len(o.Hosts) > 0 {
+		for _, h := range o.Hosts {
+			if !slices.Contains(n.Allow, h) {
+				return nil, sandbox.Network{}, fmt.Errorf("the contract does not allow the host %q as it is written", h)
+			}
+		}
+		n = contract.Network{Allow: o.Hosts} // narrower
+	}
+	if len(n.Allow) == 0 && !n.Internal {
+		return nil, sandbox.Network{}, nil
+	}
+	if r.Egress == nil {
+		return nil, sandbox.Network{}, errors.New("no box can reach hosts here")
+	}
+	s, hosts, err := r.Egress(n)
+	if err != nil || s == nil {
+		return nil, sandbox.Network{}, err
+	}
+	return s, sandbox.Network{Hosts: hosts, Ports: s.Ports(), Serve: s.Serve}, nil
 }
 
 // open opens the session's workspace where the contract lets the code see it, and puts the job's
@@ -203,7 +246,7 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 	f, err := box.Run(ctx, c)
 	over()
 	f.SideEffect = stop()
-	if err != nil || len(d.Contract.Network.Allow) > 0 {
+	if err != nil || len(d.Contract.Network.Allow) > 0 || d.Contract.Network.Internal {
 		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
 	}
 	return f, err

@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/egress"
 	"waldo/internal/facts"
 	"waldo/internal/grant"
 	"waldo/internal/id"
@@ -298,6 +299,10 @@ func TestSideEffects(t *testing.T) {
 				}
 				return func() facts.SideEffect { _ = conn.Close(); return row.bell }
 			}
+		}
+		r.Egress = func(n contract.Network) (*egress.Server, []string, error) {
+			rules, err := egress.ParseRules(n.Allow)
+			return egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}), n.Allow, err
 		}
 		g, dec := allowed(t, "run_python", `{"code":""}`, func(c *contract.Contract) { c.Network.Allow = row.hosts })
 		out, err := r.Execute(context.Background(), g)

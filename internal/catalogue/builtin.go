@@ -13,20 +13,21 @@ const inBox = " It runs in a fresh sandbox: no network, no secrets, /workspace/o
 
 // Builtins returns the tools of waldo's own that run code, each answered by the runner.
 func Builtins() []call.Tool {
-	code := func(what string) string {
+	code := func(what, more string) string {
 		return `{"type":"object","properties":{` +
 			`"code":{"type":"string","description":"` + what + `"},` +
 			`"args":{"type":"array","items":{"type":"string"},"description":"Command-line arguments of the program."},` +
-			`"files":{"type":"object","additionalProperties":{"type":"string"},"description":"Text files to find in /workspace/input, by name."}},` +
+			`"files":{"type":"object","additionalProperties":{"type":"string"},"description":"Text files to find in /workspace/input, by name."}` + more + `},` +
 			`"required":["code"],"additionalProperties":false}`
 	}
 	return []call.Tool{
 		builtin("run_python", "Run Python", "Run a Python program. `servers.NAME.TOOL(...)` calls the tools of this list and `search_tools(query)` finds them, so that large results need not pass through the conversation."+inBox,
-			code("The program. Top-level await works; print what you want to see.")),
+			code("The program. Top-level await works; print what you want to see.",
+				`,"session":{"type":"string","description":"Keep variables under this name for later calls with it. Then: code alone, no tools; a last expression, figures and tables come back."}`)),
 		builtin("run_javascript", "Run JavaScript", "Run a JavaScript program (an ES module). `servers.NAME.TOOL(...)` calls the tools of this list."+inBox,
-			code("The program. Top-level await works; console.log what you want to see.")),
+			code("The program. Top-level await works; console.log what you want to see.", "")),
 		builtin("run_typescript", "Run TypeScript", "Run a TypeScript program. Types are removed, not checked. `servers.NAME.TOOL(...)` calls the tools of this list."+inBox,
-			code("The program. Top-level await works; console.log what you want to see.")),
+			code("The program. Top-level await works; console.log what you want to see.", "")),
 		builtin("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inBox,
 			`{"type":"object","properties":{"command":{"type":"string","description":"The command line."}},"required":["command"],"additionalProperties":false}`),
 	}

@@ -48,7 +48,11 @@ type Runner struct {
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
 
+	// Sessions is how many Pythons may stay at a time, between the calls that name them; 0: none.
+	Sessions int
+
 	options sync.Map // call id → Options
+	stay    residents
 }
 
 // Options are what the person at the terminal asks for one call. They only ever narrow what the
@@ -100,6 +104,13 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	driver, why := r.driver(d.Contract.Isolation, o.Isolation)
 	if why != nil {
 		return refuse(d, *why), nil
+	}
+	name, why := session(d)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	if name != "" {
+		return r.cell(ctx, d, o, driver, name)
 	}
 	j, why := r.job(d, o)
 	if why != nil {

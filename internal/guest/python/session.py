@@ -1,0 +1,141 @@
+# Keeps one Python alive inside a box and runs cells of code in it, one after the other. Started as
+# `python3 -I -S -c <this>`. A cell arrives on stdin as a line of its length and of how many bytes of
+# each stream may go back, then the code. The answer goes to stdout the same way, as JSON: stdout,
+# stderr, ok, and content, which are the blocks of figures and tables. Nobody believes it more than
+# what any code prints.
+import os, sys
+
+_MOST = 4 << 20  # bytes of one figure or table
+
+
+def _take(fd, n):
+    parts = []
+    while n > 0:
+        part = os.read(fd, min(n, 1 << 20))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        n -= len(part)
+    return b"".join(parts)
+
+
+def _site():
+    # The packages of the machine, without the start-up code that site would run for them.
+    here = "python%d.%d" % sys.version_info[:2]
+    for base in ("/usr/local/lib/" + here, "/usr/local/lib/python3", "/usr/lib/" + here, "/usr/lib/python3"):
+        for leaf in ("/dist-packages", "/site-packages"):
+            if os.path.isdir(base + leaf):
+                sys.path.append(base + leaf)
+    sys.path.append("/workspace/input")
+
+
+def _do(code, space):
+    if code.co_flags & 0x80:  # it awaits at its top level
+        global _loop
+        if _loop is None:
+            import asyncio
+            _loop = asyncio.new_event_loop()
+        return _loop.run_until_complete(eval(code, space))
+    return eval(code, space)
+
+
+_loop = None
+
+
+def _block(value):
+    # What a value shows of itself: a picture, a table, or else its repr.
+    import base64
+    for name in ("_repr_png_", "_repr_html_"):
+        show = getattr(type(value), name, None)
+        data = show(value) if callable(show) else None
+        if isinstance(data, bytes) and len(data) <= _MOST:
+            return {"type": "image", "mimeType": "image/png", "data": base64.b64encode(data).decode()}
+        if isinstance(data, str) and len(data) <= _MOST:
+            return {"type": "text", "text": data}
+    print(repr(value))
+
+
+def _figures():
+    plot = sys.modules.get("matplotlib.pyplot")
+    if plot is None:
+        return []
+    import base64, io
+    blocks = []
+    for number in plot.get_fignums()[:8]:
+        picture = io.BytesIO()
+        plot.figure(number).savefig(picture, format="png")
+        if picture.tell() <= _MOST:
+            blocks.append({"type": "image", "mimeType": "image/png", "data": base64.b64encode(picture.getvalue()).decode()})
+    plot.close("all")
+    return blocks
+
+
+def _run(source, name, space):
+    import ast, linecache
+    linecache.cache[name] = (len(source), None, [line + "\n" for line in source.splitlines()], name)
+    tree, last = ast.parse(source, name), None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        last = ast.Expression(tree.body.pop().value)
+    _do(compile(tree, name, "exec", flags=0x2000, dont_inherit=True), space)
+    blocks = []
+    if last is not None:
+        value = _do(compile(last, name, "eval", flags=0x2000, dont_inherit=True), space)
+        if value is not None:
+            space["_"] = value
+            blocks.append(_block(value))
+    return [b for b in blocks if b] + _figures()
+
+
+def _cell(source, name, space):
+    try:
+        return True, _run(source, name, space)
+    except SystemExit as e:
+        return e.code in (None, 0), []
+    except BaseException as e:
+        import traceback
+        shown = traceback.TracebackException.from_exception(e)
+        names = [f.filename for f in shown.stack]
+        shown.stack[:] = shown.stack[names.index(name):] if name in names else []
+        print("".join(shown.format()), end="", file=sys.stderr)
+        return False, []
+
+
+def _main():
+    import json
+    _site()
+    ask, answer = os.dup(0), os.dup(1)
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    main = sys.modules["__main__"] = type(sys)("__main__")
+    cell = 0
+    while True:
+        length, most = (int(n) for n in _take(ask, 24).split())
+        source = _take(ask, length).decode()
+        cell += 1
+        sinks = []
+        for fd in (1, 2):
+            sink = os.open("/workspace/tmp", os.O_RDWR | os.O_TMPFILE, 0o600)
+            os.dup2(sink, fd)
+            sinks.append(sink)
+        ok, blocks = _cell(source, "<cell %d>" % cell, main.__dict__)
+        texts = []
+        for stream, sink in ((sys.stdout, sinks[0]), (sys.stderr, sinks[1])):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+            os.lseek(sink, 0, 0)
+            text = b""
+            while len(text) <= most:
+                part = os.read(sink, most + 1 - len(text))
+                if not part:
+                    break
+                text += part
+            texts.append(text.decode("utf-8", "replace"))
+            os.close(sink)
+        data = json.dumps({"ok": ok, "stdout": texts[0], "stderr": texts[1], "content": blocks}).encode()
+        data = b"%11d\n" % len(data) + data
+        while data:
+            data = data[os.write(answer, data):]
+
+
+_main()

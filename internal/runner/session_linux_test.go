@@ -1,0 +1,179 @@
+//go:build linux && (amd64 || arm64)
+
+package runner
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+	"waldo/internal/grant"
+	"waldo/internal/id"
+	"waldo/internal/policy"
+)
+
+// cellOf runs code in the interpreter of a name, for an agent's session.
+func cellOf(t *testing.T, r *Runner, agent call.Session, name, code string) call.Outcome {
+	t.Helper()
+	a, err := call.ArgsOf(map[string]any{"code": code, "session": name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow,
+		Call: call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: agent, Principal: "os:1"}}
+	d.Contract.Filesystem = contract.WorkspaceOnly
+	g, why := grant.Issue(d, nil, a)
+	if why != nil {
+		t.Fatal(why)
+	}
+	out, err := r.Execute(context.Background(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// staying is a runner with real boxes, in which Pythons may stay.
+func staying(t *testing.T) (*Runner, string) {
+	t.Helper()
+	r, files := real(t)
+	r.Sessions = 3
+	t.Cleanup(func() { _ = r.Close() })
+	return r, files
+}
+
+func TestVariablesStay(t *testing.T) {
+	r, _ := staying(t)
+	for _, row := range []struct{ why, code, stdout, stderr string }{
+		{"a variable", "x = 40", "", ""},
+		{"it is there in the next call, and a last expression shows itself", "x + 2", "42\n", ""},
+		{"what is printed comes back with its own call", "print('a'); x = x + 1", "a\n", ""},
+		{"a function and an import", "import math\ndef f(): return math.floor(x)", "", ""},
+		{"they are there too", "f()", "41\n", ""},
+		{"an error is told with the cell's own line", "y = 1\n1/0", "", "line 2, in <module>\n    1/0"},
+		{"after an error all is there", "(x, y)", "(41, 1)\n", ""},
+		{"a syntax error", "x = = 1", "", "SyntaxError"},
+		{"await at the top level", "import asyncio\nawait asyncio.sleep(0)\nx", "41\n", ""},
+		{"leaving is no end", "import sys; sys.exit(3)", "", ""},
+		{"x outlives it", "x", "41\n", ""},
+		{"what a program writes that it starts", "import os\n_ = os.system('echo sub; echo err >&2')", "sub\n", "err\n"},
+		{"no input", "input()", "", "EOFError"},
+		{"lone surrogates", "print('\\ud800')", "", "UnicodeEncodeError"},
+	} {
+		out := cellOf(t, r, "n_1", "work", row.code)
+		if out.Facts.Stdout != row.stdout || !strings.Contains(out.Facts.Stderr, row.stderr) {
+			t.Errorf("%s: stdout %q stderr %q %v", row.why, out.Facts.Stdout, out.Facts.Stderr, out.Facts.Warnings)
+		}
+		if failed := row.stderr != "" && row.stderr != "err\n" || row.why == "leaving is no end"; failed != (out.Facts.Status == facts.Failed) {
+			t.Errorf("%s: status %s", row.why, out.Facts.Status)
+		}
+	}
+}
+
+func TestInterpretersAreApart(t *testing.T) {
+	r, _ := staying(t)
+	cellOf(t, r, "n_1", "work", "x = 1")
+	if out := cellOf(t, r, "n_1", "work", "x"); out.Facts.Stdout != "1\n" {
+		t.Fatalf("control: %q", out.Facts.Stdout)
+	}
+	for _, row := range []struct {
+		why   string
+		agent call.Session
+		name  string
+	}{{"another name", "n_1", "other"}, {"another agent's session", "n_2", "work"}} {
+		if out := cellOf(t, r, row.agent, row.name, "x"); !strings.Contains(out.Facts.Stderr, "NameError") {
+			t.Errorf("%s: %q", row.why, out.Facts.Stdout)
+		}
+	}
+	if out := cellOf(t, r, "n_3", "work", "x"); out.Facts.Status != facts.Denied || !strings.Contains(strings.Join(out.Facts.Warnings, ""), "session.limit") {
+		t.Errorf("more than may stay: %s %v", out.Facts.Status, out.Facts.Warnings)
+	}
+	for _, name := range []string{"../x", "", "a b", strings.Repeat("a", 65)} {
+		if out := cellOf(t, r, "n_1", name, "1"); out.Facts.Status != facts.Denied {
+			t.Errorf("the name %q: %s", name, out.Facts.Status)
+		}
+	}
+	r.Sessions = 0
+	if out := cellOf(t, r, "n_1", "new", "1"); out.Facts.Status != facts.Denied || !strings.Contains(out.Facts.Warnings[0], "session.absent") {
+		t.Errorf("where none may stay: %s %v", out.Facts.Status, out.Facts.Warnings)
+	}
+}
+
+func TestEachCellHasItsOwnLimits(t *testing.T) {
+	r, files := staying(t)
+	r.Most.Wall, r.Most.Output = 2*time.Second, 1000
+	cellOf(t, r, "n_1", "work", "x = 1; open('/workspace/output/kept', 'w').write('here')")
+	out := cellOf(t, r, "n_1", "work", "print('z' * 5000)")
+	if len(out.Facts.Stdout) != 1000 || !out.Facts.Truncated.Stdout {
+		t.Errorf("%d bytes, truncated %v", len(out.Facts.Stdout), out.Facts.Truncated.Stdout)
+	}
+	began := time.Now()
+	out = cellOf(t, r, "n_1", "work", "while True: pass")
+	if out.Facts.Status != facts.Timeout || out.Facts.Limit == nil || *out.Facts.Limit != facts.LimitWall || time.Since(began) > 10*time.Second {
+		t.Errorf("%s after %v", out.Facts.Status, time.Since(began))
+	}
+	if b, err := os.ReadFile(filepath.Join(files, "output/kept")); string(b) != "here" {
+		t.Errorf("what was written before is not kept: %q %v", b, err)
+	}
+	if out := cellOf(t, r, "n_1", "work", "x"); !strings.Contains(out.Facts.Stderr, "NameError") {
+		t.Errorf("the interpreter outlived its time: %q", out.Facts.Stdout)
+	}
+	if out := cellOf(t, r, "n_1", "work", "a = bytearray(10**9)"); out.Facts.Status == facts.OK {
+		t.Errorf("a gigabyte: %s", out.Facts.Status)
+	}
+	out = cellOf(t, r, "n_1", "dies", "import os; os._exit(7)")
+	if out.Facts.Status != facts.Failed || !slices.ContainsFunc(out.Facts.Warnings, func(w string) bool { return strings.Contains(w, "has ended") }) {
+		t.Errorf("%s %v", out.Facts.Status, out.Facts.Warnings)
+	}
+}
+
+// Between calls an interpreter stands still: a thread of it counts only while a cell runs.
+func TestBetweenCellsNothingRuns(t *testing.T) {
+	r, _ := staying(t)
+	cellOf(t, r, "n_1", "work", "import threading, time\nn = [0]\ndef tick():\n while True:\n  n[0] += 1\n  time.sleep(0.01)\nthreading.Thread(target=tick, daemon=True).start()\ntime.sleep(0.3)")
+	count := func() int {
+		n, err := strconv.Atoi(strings.TrimSpace(cellOf(t, r, "n_1", "work", "n[0]").Facts.Stdout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	first := count()
+	if first == 0 {
+		t.Fatal("control: the thread does not count")
+	}
+	time.Sleep(time.Second) // a hundred, if it ran
+	if second := count(); second > first+30 {
+		t.Errorf("%d, and a second later %d", first, second)
+	}
+}
+
+func TestFiguresAndTables(t *testing.T) {
+	r, _ := staying(t)
+	const png = "b'\\x89PNG\\r\\n\\x1a\\n' + b'x' * 10"
+	for _, row := range []struct{ why, code, kind, text string }{
+		{"a picture", "class P:\n def _repr_png_(self): return " + png + "\nP()", "image", ""},
+		{"a table", "class T:\n def _repr_html_(self): return '<table></table>'\nT()", "text", "<table></table>"},
+		{"what only says that it is a picture", "class F:\n def _repr_png_(self): return b'<svg/>'\nF()", "", ""},
+	} {
+		out := cellOf(t, r, "n_1", "work", row.code)
+		switch {
+		case row.kind == "" && len(out.Content) == 1:
+		case len(out.Content) != 2 || out.Content[1].Type != row.kind || out.Content[1].Text != row.text:
+			t.Errorf("%s: %+v %q", row.why, out.Content, out.Facts.Stderr)
+		}
+	}
+	// The answer is only content, whoever writes it: code that writes one itself ends up with that.
+	out := cellOf(t, r, "n_1", "forged", "import os\nfor fd in range(3, 10):\n try: os.write(fd, b'         -1\\n')\n except OSError: pass")
+	if out.Facts.Status != facts.Failed {
+		t.Errorf("a forged answer: %s", out.Facts.Status)
+	}
+}

@@ -54,10 +54,11 @@ func BenchmarkWarm(b *testing.B) {
 		exe  string
 		flag string
 		code string
+		idle time.Duration // between two runs
 	}{
-		{"python", guest.Python, "/usr/bin/python3", "-c", "print(1)"},
-		{"python with nine imports", guest.Python, "/usr/bin/python3", "-c", imports},
-		{"node", guest.JavaScript, "/usr/bin/node", "-e", "console.log(1)"},
+		{"python", guest.Python, "/usr/bin/python3", "-c", "print(1)", 10 * time.Millisecond},
+		{"python with nine imports", guest.Python, "/usr/bin/python3", "-c", imports, 100 * time.Millisecond},
+		{"node", guest.JavaScript, "/usr/bin/node", "-e", "console.log(1)", 10 * time.Millisecond},
 	} {
 		b.Run(r.name, func(b *testing.B) {
 			if _, err := os.Stat(r.exe); err != nil {
@@ -84,8 +85,9 @@ func BenchmarkWarm(b *testing.B) {
 				}
 				return err
 			}
+			filled(b, d, p, 4)
 			plain := measure(b, "bare", func() {}, bare(r.exe, r.flag, r.code))
-			warm := measure(b, "warm", func() { filled(b, d, p, 4); time.Sleep(5 * time.Millisecond) }, one)
+			warm := measure(b, "warm", func() { filled(b, d, p, 4); time.Sleep(r.idle) }, one)
 			b.ReportMetric(float64(plain)/float64(warm), "x-faster")
 			b.ReportMetric(0, "ns/op")
 		})

@@ -122,7 +122,7 @@ func (d *Driver) adapt(now time.Time) {
 		case now.Sub(k.asked) > d.o.Forget:
 			k.want = 0
 		case k.low > 1:
-			k.want = max(1, k.want-k.low/2)
+			k.want = max(1, k.least, k.want-k.low/2)
 		}
 		d.shrink(k)
 		k.low = len(k.ready)

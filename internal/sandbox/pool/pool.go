@@ -45,6 +45,7 @@ type kind struct {
 	ready   []sandbox.Warmer
 	making  int
 	want    int       // how many should be ready
+	least   int       // how many at least, as Keep said
 	low     int       // the fewest that were ready since the last look
 	asked   time.Time // when one was last wanted
 	rest    time.Time // until then none is made, because the last attempt failed
@@ -115,7 +116,8 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 	return d.Driver.Start(ctx, p)
 }
 
-// Keep says that n boxes for such jobs should be ready before the first is asked for.
+// Keep says that n boxes for such jobs should be ready before the first is asked for, and from then
+// on at least as many until other kinds are wanted more.
 func (d *Driver) Keep(p sandbox.Profile, n int) {
 	if !pooled(p) {
 		return
@@ -123,6 +125,7 @@ func (d *Driver) Keep(p sandbox.Profile, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if k := d.kind(general(p)); k != nil {
+		k.least = n
 		k.want = max(k.want, n)
 		d.fit(k)
 	}

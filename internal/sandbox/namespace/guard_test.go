@@ -159,6 +159,20 @@ func TestDiesWithWaldo(t *testing.T) {
 	await(t, "the end of the command", func() bool { pid, _ := find(mark); return pid == "" })
 }
 
+// TestOrphans: a run ends with its command. What it left behind, in a session of its own or
+// holding the output, is killed then and not waited for.
+func TestOrphans(t *testing.T) {
+	b := start(t, sandboxtest.Profile())
+	began := time.Now()
+	f := run(t, b, "sh", "-c", "sleep 60 & setsid sleep 60 & exit 3")
+	if f.ExitCode == nil || *f.ExitCode != 3 || time.Since(began) > 10*time.Second {
+		t.Errorf("exit %v signal %v after %v, want exit 3 at once", f.ExitCode, f.Signal, time.Since(began))
+	}
+	if f := run(t, b, "sh", "-c", "ls -d /proc/[0-9]* | wc -l"); strings.TrimSpace(f.Stdout) > "3" {
+		t.Errorf("the next command sees %s processes", f.Stdout)
+	}
+}
+
 // TestMounts: the box's own list of mounts is empty; it would name the host's disks and folders.
 func TestMounts(t *testing.T) {
 	control, err := os.ReadFile("/proc/self/mountinfo")

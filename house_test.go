@@ -72,7 +72,7 @@ var plan = map[string][]string{
 	"internal/sandbox/common":     {"internal/sandbox"},
 	"internal/sandbox/gvisor":     {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/gvisor/job"},
 	"internal/sandbox/gvisor/job": nil,
-	"cmd/waldo-gvisor":            {"internal/sandbox/gvisor/job"},
+	"cmd/waldo-gvisor":            {"internal/sandbox/common", "internal/sandbox/gvisor/job"},
 
 	// the example that the demo talks to
 	"internal/demo/helpdesk": {"internal/jsonrpc"},

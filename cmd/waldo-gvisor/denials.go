@@ -3,9 +3,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/binary"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,6 +10,8 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
+
+	"waldo/internal/sandbox/gvisor/job"
 )
 
 // The kinds of denial (facts.Denial).
@@ -108,27 +107,11 @@ func (c call) describe(t *kernel.Task, info *pb.Syscall) string {
 	return c.name + " " + strings.ToValidUTF8(path, "\uFFFD")
 }
 
-// address reads a socket address (ip(7), ipv6(7), unix(7)).
+// address reads a socket address of the guest.
 func address(t *kernel.Task, at hostarch.Addr, size uint64) string {
 	b := make([]byte, min(size, 128))
 	if n, err := t.CopyInBytes(at, b); err != nil || n < 2 {
 		return ""
 	}
-	return readAddress(b)
-}
-
-func readAddress(b []byte) string {
-	if len(b) < 2 {
-		return ""
-	}
-	switch family := binary.NativeEndian.Uint16(b); {
-	case family == unix.AF_INET && len(b) >= 8:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:])).String()
-	case family == unix.AF_INET6 && len(b) >= 24:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])), binary.BigEndian.Uint16(b[2:])).String()
-	case family == unix.AF_UNIX:
-		path, _, _ := bytes.Cut(b[2:], []byte{0})
-		return "unix:" + strings.ToValidUTF8(string(path), "\uFFFD")
-	}
-	return ""
+	return job.Address(b)
 }

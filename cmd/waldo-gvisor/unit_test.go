@@ -3,10 +3,8 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,45 +167,4 @@ func TestUsed(t *testing.T) {
 			t.Errorf("%s: %v", name, !want)
 		}
 	}
-}
-
-// FuzzStatTicks: a name of any form does not move the numbers behind it.
-func FuzzStatTicks(f *testing.F) {
-	f.Add("sh", uint32(1), uint32(2))
-	f.Add(") R 1 1 1", uint32(3), uint32(4))
-	f.Fuzz(func(t *testing.T, name string, user, children uint32) {
-		if strings.Contains(name, "\n") {
-			t.Skip("the kernel escapes these")
-		}
-		line := fmt.Sprintf("7 (%s) S 1 7 7 0 -1 0 0 0 0 0 %d 0 %d 0 20 0 1 0 5\n", name, user, children)
-		if got := statTicks([]byte(line), false); got != int64(user)+int64(children) {
-			t.Errorf("%q: %d", line, got)
-		}
-		if got := statTicks([]byte(line), true); got != int64(children) {
-			t.Errorf("%q: %d of children", line, got)
-		}
-		_ = statTicks([]byte(name), false)
-	})
-}
-
-// FuzzReadAddress: whatever a guest calls an address, what is told of it is short and plain text,
-// and an internet address is one.
-func FuzzReadAddress(f *testing.F) {
-	f.Add([]byte{2, 0, 0, 80, 192, 0, 2, 1})
-	f.Add([]byte{1, 0, 'x', 0, 'y'})
-	f.Add([]byte{10, 0, 1, 187, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		got := readAddress(b)
-		if len(got) > 3*len(b)+len("unix:")+50 || strings.ContainsRune(got, 0) || strings.ToValidUTF8(got, "") != got {
-			t.Errorf("%q", got)
-		}
-		if got != "" && !strings.HasPrefix(got, "unix:") {
-			if _, err := netip.ParseAddrPort(got); err != nil {
-				t.Errorf("%q: %v", got, err)
-			}
-		}
-		if _, err := json.Marshal(job.Denial{What: got}); err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -3,16 +3,15 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
 )
 
@@ -124,45 +123,11 @@ func guestMemory(pid int) *os.File {
 	return nil
 }
 
-// tick is the unit of times in /proc (proc(5)): Linux fixes it at 100 per second for programs.
-const tick = 10 * time.Millisecond
-
 // processorTime returns the time that every process of the box but this one has used, and those
-// that they and we have waited for.
-func processorTime() time.Duration {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0
+// that they have waited for.
+func processorTime() (total time.Duration) {
+	for _, pid := range common.Children(os.Getpid()) {
+		total += common.TreeOf(pid).CPU
 	}
-	var ticks int64
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		if err != nil {
-			continue
-		}
-		ticks += statTicks(b, pid == os.Getpid())
-	}
-	return time.Duration(ticks) * tick
-}
-
-// statTicks adds up fields 14 to 17 of a stat file (proc(5)): user and system, of the process and
-// of the children it waited for; only the latter when children is true.
-func statTicks(b []byte, children bool) int64 {
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(f) < 15 {
-		return 0
-	}
-	var sum int64
-	for i := 11; i <= 14; i++ {
-		if children && i < 13 {
-			continue
-		}
-		n, _ := strconv.ParseInt(f[i], 10, 64)
-		sum += n
-	}
-	return sum
+	return total
 }

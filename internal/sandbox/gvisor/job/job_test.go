@@ -4,8 +4,11 @@ package job
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -126,7 +129,7 @@ func TestSleeper(t *testing.T) {
 	if err := c.Process.Signal(unix.Signal(0)); err != nil {
 		t.Errorf("it has ended: %v", err)
 	}
-	st, err := os.ReadFile("/proc/" + itoa(c.Process.Pid) + "/status")
+	st, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.Process.Pid))
 	if err != nil || !strings.Contains(string(st), "SigIgn:\t0000000000010000") {
 		t.Errorf("SIGCHLD is not ignored: %v %s", err, st)
 	}
@@ -136,9 +139,24 @@ func TestSleeper(t *testing.T) {
 	}
 }
 
-func itoa(n int) string {
-	if n < 10 {
-		return string(rune('0' + n))
-	}
-	return itoa(n/10) + string(rune('0'+n%10))
+// FuzzAddress: whatever a guest calls an address, what is told of it is short and plain text,
+// and an internet address is one.
+func FuzzAddress(f *testing.F) {
+	f.Add([]byte{2, 0, 0, 80, 192, 0, 2, 1})
+	f.Add([]byte{1, 0, 'x', 0, 'y'})
+	f.Add([]byte{10, 0, 1, 187, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got := Address(b)
+		if len(got) > 3*len(b)+len("unix:")+50 || strings.ContainsRune(got, 0) || strings.ToValidUTF8(got, "") != got {
+			t.Errorf("%q", got)
+		}
+		if got != "" && !strings.HasPrefix(got, "unix:") {
+			if _, err := netip.ParseAddrPort(got); err != nil {
+				t.Errorf("%q: %v", got, err)
+			}
+		}
+		if _, err := json.Marshal(Denial{What: got}); err != nil {
+			t.Error(err)
+		}
+	})
 }

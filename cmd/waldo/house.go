@@ -60,6 +60,7 @@ type settings struct {
 	carriers []approval.Carrier
 	keep     string // a folder to use as the workspace; empty: one of the session's own
 	warm     int    // boxes that are kept ready, for a waldo that lives long; 0: none
+	sessions int    // Pythons that may stay between calls, for a waldo that lives long; 0: none
 }
 
 // The levels of isolation, by the name that contracts use.
@@ -181,10 +182,11 @@ func (h *house) openWorkers(s settings) error {
 		most.Wall, most.CPU = mostLimits.Wall, mostLimits.CPU // the contract's own timeout holds them
 	}
 	h.runner = &runner.Runner{
-		Drivers: h.drivers, Warm: s.warm > 0, Auto: "namespace", Default: defaultLimits, Most: most,
+		Drivers: h.drivers, Warm: s.warm > 0, Auto: "namespace", Default: defaultLimits, Most: most, Sessions: s.sessions,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
 	}
 	h.runner.Egress = h.egress
+	h.close = append(h.close, h.runner.Close)
 	lock, err := upstream.ReadLock(h.lockFile())
 	if err != nil {
 		return &exit{code: exitUsage, err: err, hint: "mend or remove it, then look with waldo lock"}

@@ -20,6 +20,9 @@ const instructions = "Tools run under contracts. A denied call says why and is n
 // a language is cold.
 const warmBoxes = 8
 
+// maxSessions is how many Pythons may stay between the calls of one waldo serve.
+const maxSessions = 8
+
 func newServe(g *global) *cobra.Command {
 	var stdio bool
 	var listen string
@@ -32,7 +35,7 @@ func newServe(g *global) *cobra.Command {
 			if listen != "" || (!stdio && terminal(c.InOrStdin())) {
 				return usage("waldo serve --stdio, started by the agent's host", "this build serves standard input and output alone")
 			}
-			h, err := openHouse(c.Context(), g, settings{warm: warmBoxes})
+			h, err := openHouse(c.Context(), g, settings{warm: warmBoxes, sessions: maxSessions})
 			if err != nil {
 				return err
 			}

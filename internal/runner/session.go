@@ -121,15 +121,25 @@ func (r *Runner) interpreter(ctx context.Context, d policy.Decision, o Options, 
 	// Another agent's session, or another policy in force, is another interpreter.
 	key := strings.Join([]string{string(d.Call.Session), d.Policy, driver.Name(), name}, " ")
 	r.stay.mu.Lock()
-	defer r.stay.mu.Unlock()
-	if i := r.stay.open[key]; i != nil {
-		select {
-		case i.busy <- struct{}{}:
-			return i, nil, nil
-		default:
-			return nil, &call.Reason{Code: "session.busy", Text: "a call runs in session " + name + " already"}, nil
-		}
+	i := r.stay.open[key]
+	if i == nil {
+		defer r.stay.mu.Unlock()
+		return r.begin(ctx, d, o, driver, key)
 	}
+	r.stay.mu.Unlock()
+	wait := time.NewTimer(narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout).Wall)
+	defer wait.Stop()
+	select {
+	case i.busy <- struct{}{}:
+		return i, nil, nil
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return nil, &call.Reason{Code: "session.busy", Text: "another call runs in session " + name + " still"}, nil
+}
+
+// begin starts the interpreter of a key that has none, held for its first cell. r.stay.mu is held.
+func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, key string) (*resident, *call.Reason, error) {
 	if len(r.stay.open) >= r.Sessions {
 		return nil, &call.Reason{Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most; they end after %v without a call", len(r.stay.open), sessionIdle)}, nil
 	}
@@ -221,6 +231,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 		i.idle.Reset(sessionIdle)
 	case <-failed:
 		r.retire(i)
+		<-i.over // also where another call was faster
 		f.Status, f.Limit, f.OOMKilled, f.ExitCode, f.Signal = i.last.Status, i.last.Limit, i.last.OOMKilled, i.last.ExitCode, i.last.Signal
 		if f.Status == facts.OK || f.Status == "" || f.Status == facts.Cancelled {
 			f.Status = facts.Failed

@@ -116,11 +116,11 @@ func refuse(p sandbox.Profile) error {
 	if err := p.Network.Refuse(); err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	if err := refuseTemplate(p.Template); err != nil {
-		return err
+	if err := common.RefuseTemplate(p.Template); err != nil {
+		return fmt.Errorf("namespace: %w", err)
 	}
-	if len(p.Mounts) > maxFiles/2-maxTop/2 {
-		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), maxFiles/2-maxTop/2)
+	if len(p.Mounts) > maxFiles/2-common.MaxTop/2 {
+		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), maxFiles/2-common.MaxTop/2)
 	}
 	for _, m := range p.Mounts {
 		if m.Writable {
@@ -182,9 +182,9 @@ func (b *box) prepare(machine *os.File) error {
 			_ = f.Close() // nil: an error and no more
 		}
 	}()
-	folders, links, err := top(b.profile.Template)
+	folders, links, err := common.Top(b.profile.Template)
 	if err != nil {
-		return err
+		return fmt.Errorf("namespace: %w", err)
 	}
 	mounts, err := b.take(machine, slices.Concat(folders, b.profile.Mounts))
 	for _, m := range mounts {

@@ -88,7 +88,7 @@ func hostname(p sandbox.Profile) string {
 func (s *setup) template(made map[string]bool) {
 	if s.profile.Template.Dir != "" {
 		for _, l := range s.links {
-			s.call("link "+l.name, unix.SYS_SYMLINKAT, l.target, atCWD, l.name)
+			s.call("link "+l.Name, unix.SYS_SYMLINKAT, l.Target, atCWD, l.Name)
 		}
 		return // its /etc/resolv.conf is covered once its folders are there
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/notice"
 	"waldo/internal/sandbox/seccomp"
 )
@@ -32,10 +33,10 @@ type setup struct {
 	counted   bool               // a cgroup counts the box's memory
 	landlock  bool               // a ruleset is at landlockFD
 	mounts    []shown
-	links     []link   // at the top of another root
-	firstTree int      // the descriptor of the first of their copies; the others follow
-	writable  []string // the writable places, in the order in which they are made
-	free      int      // the lowest free descriptor while the box is being prepared
+	links     []common.Link // at the top of another root
+	firstTree int           // the descriptor of the first of their copies; the others follow
+	writable  []string      // the writable places, in the order in which they are made
+	free      int           // the lowest free descriptor while the box is being prepared
 }
 
 // build returns the program: a process that makes PID 1 of the box in namespaces of its own, and

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
@@ -114,7 +115,7 @@ func TestAnotherRoot(t *testing.T) {
 func TestRefusedRoots(t *testing.T) {
 	root := t.TempDir()
 	many := t.TempDir()
-	for i := range maxTop + 1 {
+	for i := range common.MaxTop + 1 {
 		if err := os.Mkdir(filepath.Join(many, strings.Repeat("x", i+1)), 0o755); err != nil {
 			t.Fatal(err)
 		}

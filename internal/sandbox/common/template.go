@@ -1,0 +1,64 @@
+//go:build linux
+
+package common
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"waldo/internal/sandbox"
+)
+
+// ours are the names at the top of a box that no template fills.
+var ours = []string{"proc", "dev", "sys", "tmp", "run", "workspace", "old"}
+
+// MaxTop is how many folders a template may have at its top: each is a mount of its own.
+const MaxTop = 24
+
+// RefuseTemplate says why a box cannot start from a root: only the host has no folder.
+func RefuseTemplate(t sandbox.Template) error {
+	switch {
+	case t.Name == "":
+		return fmt.Errorf("the profile names no template")
+	case (t.Name == "host") != (t.Dir == ""):
+		return fmt.Errorf("template %q in %q: \"host\" has no folder, and every other has one", t.Name, t.Dir)
+	case t.Dir != "" && (!filepath.IsAbs(t.Dir) || filepath.Clean(t.Dir) != t.Dir || t.Dir == "/"):
+		return fmt.Errorf("template folder %q: want an absolute path in its shortest form, and not /", t.Dir)
+	}
+	return nil
+}
+
+// Link is a symbolic link at the top of a root. It is made again in the box, and never followed here.
+type Link struct{ Name, Target string }
+
+// Top reads what is at the top of another root: its folders are shown in the box, each at its own
+// name, and its links are made again. Files there are left out.
+func Top(t sandbox.Template) (folders []sandbox.Mount, links []Link, err error) {
+	if t.Dir == "" {
+		return nil, nil, nil
+	}
+	entries, err := os.ReadDir(t.Dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("template %s: %w", t.Name, err)
+	}
+	for _, e := range entries {
+		at := filepath.Join(t.Dir, e.Name())
+		switch {
+		case slices.Contains(ours, e.Name()):
+		case e.Type() == os.ModeSymlink:
+			target, err := os.Readlink(at)
+			if err != nil {
+				return nil, nil, fmt.Errorf("template %s: %w", t.Name, err)
+			}
+			links = append(links, Link{"/" + e.Name(), target})
+		case e.IsDir():
+			folders = append(folders, sandbox.Mount{Source: at, Target: "/" + e.Name()})
+		}
+	}
+	if len(folders)+len(links) > MaxTop {
+		return nil, nil, fmt.Errorf("template %s: %d folders at its top; at most %d", t.Name, len(folders)+len(links), MaxTop)
+	}
+	return folders, links, nil
+}

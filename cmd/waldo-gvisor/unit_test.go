@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/context"
+	"gvisor.dev/gvisor/pkg/sentry/seccheck"
+	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
 
 	"waldo/internal/sandbox/gvisor/job"
 )
@@ -166,5 +169,20 @@ func TestUsed(t *testing.T) {
 		if used(name) != want {
 			t.Errorf("%s: %v", name, !want)
 		}
+	}
+}
+
+// TestClone: a process in new namespaces is refused before it is counted, and noted; control: any
+// other is left to the count.
+func TestClone(t *testing.T) {
+	s := &sink{notes: new(notes), limit: 1}
+	if err := s.Clone(context.Background(), seccheck.FieldSet{}, &pb.CloneInfo{Flags: unix.CLONE_NEWUSER | unix.CLONE_VM}); !errors.Is(err, unix.EPERM) {
+		t.Errorf("a new user namespace: %v", err)
+	}
+	if err := s.Clone(context.Background(), seccheck.FieldSet{}, &pb.CloneInfo{Flags: unix.CLONE_VM | unix.CLONE_THREAD}); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if d := s.notes.denials(); len(d) != 1 || d[0].Errno != "EPERM" {
+		t.Errorf("noted: %+v", d)
 	}
 }

@@ -211,3 +211,44 @@ func alive(pid int) bool {
 	_, state, _ := strings.Cut(string(b), ") ")
 	return state != "" && state[0] != 'Z' && state[0] != 'X'
 }
+
+// TestGroups: what root's groups may read, the processes of a box may not.
+func TestGroups(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may drop its groups")
+	}
+	if err := unix.Setgroups([]int{0, 4242}); err != nil { // control: there is something to drop
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setgroups([]int{0}) }()
+	b := start(t, driver(t))
+	st, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.init.Pid))
+	if err != nil || !strings.Contains(string(st), "\nGroups:\t \n") {
+		t.Errorf("%v %s", err, st)
+	}
+}
+
+func TestPin(t *testing.T) {
+	var all, now unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &all))
+	if all.Count() < 2 {
+		t.Skip("one processor: nothing to bound")
+	}
+	done := make(chan struct{})
+	onLauncher(func() {
+		defer close(done)
+		undo, err := pin(1000)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := unix.SchedGetaffinity(0, &now); err != nil || now.Count() != 1 {
+			t.Errorf("%v: %d processors, not 1", err, now.Count())
+		}
+		undo()
+		if err := unix.SchedGetaffinity(0, &now); err != nil || now.Count() != all.Count() {
+			t.Errorf("%v: %d processors afterwards, not %d", err, now.Count(), all.Count())
+		}
+	})
+	<-done
+}

@@ -247,6 +247,9 @@ func newLock(g *global) *cobra.Command {
 			if len(changes) > 0 {
 				return &exit{code: exitProblems, text: count(len(changes), "definition") + " not as accepted", hint: "read them, then: waldo lock --accept NAME"}
 			}
+			if !g.json {
+				fmt.Fprintf(c.OutOrStdout(), "%s, every definition as accepted\n", count(len(h.upstreams.Names()), "server"))
+			}
 			return nil
 		},
 	}

@@ -67,7 +67,7 @@ func loadConfig(g *global, state string) (*contract.Config, error) {
 	}
 	cfg, err := contract.Load(path)
 	if err != nil {
-		return nil, &exit{code: exitUsage, err: err}
+		return nil, &exit{code: exitUsage, err: err, hint: "waldo check " + path + " shows where and how"}
 	}
 	if named {
 		return cfg, nil

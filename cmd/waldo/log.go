@@ -34,7 +34,7 @@ func newLog(g *global) *cobra.Command {
 			dir := audit.Dir(state)
 			var records []audit.Record
 			if of != "" {
-				records, err = audit.Find(c.Context(), dir, of)
+				records, err = find(c.Context(), g, of)
 			} else {
 				records, err = audit.Tail(c.Context(), dir, 20)
 			}
@@ -364,6 +364,9 @@ func tellDecision(c *cobra.Command, g *global, d policy.Decision) error {
 func denyHint(d policy.Decision) string {
 	for _, r := range d.Reasons {
 		if r.Code == "contract.absent" {
+			if len(d.Call.Capability) > 2 && d.Call.Capability[1] == '_' {
+				return "if that is an id, it is not a whole one: waldo log lists them"
+			}
 			return "write a contract for " + string(d.Call.Capability) + " in waldo.yaml"
 		}
 	}

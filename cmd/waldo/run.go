@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,10 @@ import (
 
 // maxScript is how many bytes a script may have.
 const maxScript = 1 << 20
+
+// isolations are the levels that may be asked for. A level that this machine does not give is
+// refused by policy.
+var isolations = []string{"auto", "gvisor", "namespace", "confined", "engine", "pod", "microvm"}
 
 // boxFlags are the flags of run and exec that say what the box may use.
 type boxFlags struct {
@@ -102,6 +107,8 @@ func (b *boxFlags) refused() error {
 		return usage("leave --seccomp out", "system calls are always filtered")
 	case !b.denyNetwork:
 		return usage("name the hosts with --allow-host", "--disable-network=false would open every host; waldo has no such box")
+	case !slices.Contains(isolations, b.isolation):
+		return usage("one of "+strings.Join(isolations, ", "), "--isolation %s is no level", b.isolation)
 	case b.servers != "":
 		return usage("tools of configured servers are there as servers.NAME.TOOL without it", "--servers-dir is not supported by this build")
 	}
@@ -210,6 +217,9 @@ func (b *boxFlags) script(in io.Reader, args []string) (name, code string, err e
 	}
 	if len(code) > maxScript {
 		return "", "", usage("keep data in a file and show it with --input", "the script is longer than %d bytes", maxScript)
+	}
+	if !utf8.ValidString(code) { // what runs is what was recorded, byte for byte, and a record is UTF-8
+		return "", "", usage("save it as UTF-8", "%s is not UTF-8 text", name)
 	}
 	return name, code, nil
 }

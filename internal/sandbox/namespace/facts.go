@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"syscall"
@@ -76,7 +77,11 @@ func (r *run) exit(f *facts.Facts, e ending) {
 		if errors.Is(e.notRun, unix.ENOENT) || errors.Is(e.notRun, unix.ENOTDIR) {
 			f.ExitCode = ptr(127)
 		}
-		f.Stderr += "waldo: " + e.notRun.Error() + "\n"
+		why := "waldo: " + e.notRun.Error() + "\n"
+		f.Stderr += why
+		if r.command.Stderr != nil {
+			_, _ = io.WriteString(r.command.Stderr, why) // as a shell would; who cannot read it has the facts
+		}
 	case !e.reported:
 		f.Signal = ptr("SIGKILL")
 	case e.status.Signaled():

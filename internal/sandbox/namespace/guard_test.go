@@ -173,6 +173,26 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
+// TestClocks: commands that would end by themselves in two seconds are ended before.
+func TestClocks(t *testing.T) {
+	for _, r := range []struct {
+		why, code string
+		tighten   func(*sandbox.Limits)
+		want      facts.Limit
+	}{
+		{"the wall clock", "import time; time.sleep(2)", func(l *sandbox.Limits) { l.Wall = 200 * time.Millisecond }, facts.LimitWall},
+		{"processor time, of which the kernel's own limit counts whole seconds", "import time\nwhile time.process_time() < 1: pass",
+			func(l *sandbox.Limits) { l.CPU = 200 * time.Millisecond }, facts.LimitCPU},
+	} {
+		p := sandboxtest.Profile()
+		r.tighten(&p.Limits)
+		f := run(t, start(t, p), "python3", "-c", r.code)
+		if f.Limit == nil || *f.Limit != r.want || !f.TimedOut || f.Signal == nil || *f.Signal != "SIGKILL" {
+			t.Errorf("%s: limit %v status %s", r.why, f.Limit, f.Status)
+		}
+	}
+}
+
 // TestMounts: the box's own list of mounts is empty; it would name the host's disks and folders.
 func TestMounts(t *testing.T) {
 	control, err := os.ReadFile("/proc/self/mountinfo")

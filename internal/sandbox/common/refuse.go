@@ -24,8 +24,8 @@ func Refuse(p sandbox.Profile) error {
 	if len(p.Network.Hosts) > 0 || len(p.Network.Ports) > 0 {
 		return fmt.Errorf("hosts %q: no box of this driver can reach hosts; isolation namespace can", p.Network.Hosts)
 	}
-	if p.Template.Name != "host" || p.Template.Dir != "" {
-		return fmt.Errorf("template %q: only \"host\" is there", p.Template.Name)
+	if err := RefuseTemplate(p.Template); err != nil {
+		return err
 	}
 	for _, m := range p.Mounts {
 		if m.Writable {

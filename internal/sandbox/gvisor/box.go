@@ -52,7 +52,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
 		return err
 	}
-	nodes, err := tree()
+	nodes, err := tree(b.profile.Template)
 	if err != nil {
 		return err
 	}

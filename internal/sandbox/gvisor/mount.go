@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
 )
 
@@ -18,7 +20,11 @@ import (
 // each by a detached copy, because the box's user cannot go where only root can.
 func (b *box) mounts() (nodes []job.Node, held map[string]*os.File, err error) {
 	held = map[string]*os.File{}
-	for _, m := range b.profile.Mounts {
+	folders, _, err := common.Top(b.profile.Template)
+	if err != nil {
+		return nil, held, err
+	}
+	for _, m := range slices.Concat(folders, b.profile.Mounts) {
 		from, err := filepath.EvalSymlinks(m.Source)
 		if err != nil {
 			return nil, held, fmt.Errorf("mount %s: %w", m.Target, err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
 )
 
@@ -27,8 +28,15 @@ var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
 
 // tree says what the root of a box is made of before the profile's mounts: the host's /usr, a
 // made-up /etc, and empty folders.
-func tree() ([]job.Node, error) {
+func tree(t sandbox.Template) ([]job.Node, error) {
 	var nodes []job.Node
+	if t.Dir != "" {
+		_, links, err := common.Top(t)
+		for _, l := range links {
+			nodes = append(nodes, job.Node{Path: l.Name, Kind: job.Link, From: l.Target})
+		}
+		return append(nodes, empty...), err
+	}
 	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
 		info, err := os.Lstat(dir)
 		if err != nil {
@@ -50,11 +58,11 @@ func tree() ([]job.Node, error) {
 			nodes = append(nodes, job.Node{Path: name, Kind: job.Bind, From: from})
 		}
 	}
-	for _, name := range []string{"/proc", "/dev", "/workspace"} {
-		nodes = append(nodes, job.Node{Path: name, Kind: job.Dir})
-	}
-	return nodes, nil
+	return append(nodes, empty...), nil
 }
+
+// empty are the folders of every box that start without anything in them.
+var empty = []job.Node{{Path: "/proc", Kind: job.Dir}, {Path: "/dev", Kind: job.Dir}, {Path: "/workspace", Kind: job.Dir}}
 
 // places returns the writable places of a box. /dev/shm is always one.
 func places(p sandbox.Profile) []sandbox.Tmpfs {

@@ -1,0 +1,11 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"testing"
+
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+func TestAnotherRoot(t *testing.T) { sandboxtest.Template(t, driver(t)) }

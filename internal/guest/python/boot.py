@@ -67,7 +67,8 @@ except Exception as e: str(e)
 def _ready(runtime):
     # Does what needs no script yet, and returns the runtime as code.
     import gc
-    exec(compile(_EXERCISE, "<waldo>", "exec"), {})
+    _run("<waldo>", _EXERCISE, runtime, [], {})
+    sys.stdout.flush()
     bytearray(1 << 17)
     runtime = _compiled(runtime)
     gc.collect()
@@ -152,7 +153,7 @@ def _main():
         source = script.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as e:
         sys.exit("waldo: %s is not UTF-8: %s" % (file, e))
-    code = 0
+    code, known = 0, len(sys.modules)
     try:
         _run(file, source, runtime, servers.split(",") if servers else [], main.__dict__)
     except SystemExit as e:
@@ -163,7 +164,7 @@ def _main():
         sys.stdout.flush()
         _report(file, source)
         code = 1
-    _end(code, main.__dict__)
+    _end(code, main.__dict__, known)
 
 
 def _status(code):
@@ -175,7 +176,7 @@ def _status(code):
     return 1
 
 
-def _end(code, space):
+def _end(code, space, known):
     # Ends the process as the interpreter would, but for taking itself apart, which takes longer
     # than most scripts: threads are waited for, exit functions run, what the script holds is let
     # go of (an open file is written out), and the streams are flushed.
@@ -185,8 +186,9 @@ def _end(code, space):
         if "atexit" in sys.modules:
             sys.modules["atexit"]._run_exitfuncs()
         sys.stdout.flush()
-        for name, module in list(sys.modules.items()):
-            if name == "__main__" or (getattr(module, "__file__", None) or "").startswith("/workspace"):
+        space.clear()
+        for module in list(sys.modules.values())[known:]:
+            if (getattr(module, "__file__", None) or "").startswith("/workspace"):
                 module.__dict__.clear()
         import gc
         gc.collect()

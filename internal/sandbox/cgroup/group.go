@@ -200,15 +200,20 @@ func (g *Group) bound(l Limits) error {
 	return errors.Join(errs...)
 }
 
-// Usage reads what the tree has used. What the machine does not count is 0.
-func (g *Group) Usage() Usage {
-	var u Usage
+// CPU reads the processor time of the tree alone; 0 where nothing counts it.
+func (g *Group) CPU() time.Duration {
 	switch {
 	case g.unified != "":
-		u.CPU = time.Duration(field(read(g.unified, "cpu.stat"), "usage_usec")) * time.Microsecond
+		return time.Duration(field(read(g.unified, "cpu.stat"), "usage_usec")) * time.Microsecond
 	case g.v1[cpuacc] != "":
-		u.CPU = time.Duration(number(read(g.v1[cpuacc], "cpuacct.usage")))
+		return time.Duration(number(read(g.v1[cpuacc], "cpuacct.usage")))
 	}
+	return 0
+}
+
+// Usage reads what the tree has used. What the machine does not count is 0.
+func (g *Group) Usage() Usage {
+	u := Usage{CPU: g.CPU()}
 	switch dir := g.dir(memory); g.h.has(memory) {
 	case 2:
 		u.MemoryPeak = number(read(dir, "memory.peak"))

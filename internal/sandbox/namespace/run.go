@@ -75,7 +75,12 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if err := b.settle(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}
-	r := &run{box: b, command: c, began: time.Now(), before: b.group.Usage(), state: common.Look(b.places)}
+	r := &run{box: b, command: c, began: time.Now(), state: common.Look(b.places)}
+	if b.waiting != nil { // nothing has been denied or ended in there
+		r.before.CPU = b.group.CPU()
+	} else {
+		r.before = b.group.Usage()
+	}
 	if err := r.take(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}

@@ -4,16 +4,21 @@ package pool_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"waldo/internal/guest"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/pool"
 )
 
 // measure runs f n times with a pause between, and reports the median and the 99th percentile.
@@ -92,4 +97,130 @@ func BenchmarkWarm(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// BenchmarkCold is what a run costs when no box is ready.
+func BenchmarkCold(b *testing.B) {
+	b.Run("python", func(b *testing.B) {
+		p := python(b)
+		d := pool.New(namespace.New(namespace.Options{}), pool.Options{})
+		argv, head, err := guest.Start{Lang: guest.Python}.Command()
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: env, Head: head}
+		beside(b, bare("/usr/bin/python3", "-c", "print(1)"), func() error {
+			box, err := d.Start(context.Background(), p)
+			if err != nil {
+				return err
+			}
+			if _, err = box.Run(context.Background(), job(b, p.Ahead, "print(1)")); err != nil {
+				return err
+			}
+			return box.Close()
+		})
+	})
+}
+
+// BenchmarkOthers measures what others make of the same, where they are installed.
+func BenchmarkOthers(b *testing.B) {
+	for _, argv := range [][]string{
+		{"bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--cap-drop", "ALL"},
+		{"firejail", "--quiet", "--net=none", "--private", "--caps.drop=all", "--seccomp"},
+	} {
+		b.Run(argv[0], func(b *testing.B) {
+			if _, err := exec.LookPath(argv[0]); err != nil {
+				b.Skipf("%s is not installed", argv[0])
+			}
+			args := append(slices.Clone(argv[1:]), "/usr/bin/python3", "-c", "print(1)")
+			beside(b, bare("/usr/bin/python3", "-c", "print(1)"), bare(argv[0], args...))
+		})
+	}
+}
+
+// beside measures f and, in the same minute, the bare interpreter.
+func beside(b *testing.B, plain, f func() error) {
+	without := measure(b, "bare", func() {}, plain)
+	with := measure(b, "warm", func() {}, f)
+	b.ReportMetric(float64(without)/float64(with), "x-faster")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkSustained runs as fast as the pool fills, two at a time: what no box is ready for is cold.
+func BenchmarkSustained(b *testing.B) {
+	p := python(b)
+	d := newPool(b, 8)
+	filled(b, d, p, 8)
+	var warm atomic.Int64
+	began := time.Now()
+	b.SetParallelism(1)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			box, err := d.Start(context.Background(), p)
+			if err != nil {
+				b.Fatal(err)
+			}
+			f, err := box.Run(context.Background(), job(b, p.Ahead, "print(1)"))
+			if err != nil || f.Stdout != "1\n" {
+				b.Fatalf("%v %+v", err, f)
+			}
+			if f.Sandbox.Warm {
+				warm.Add(1)
+			}
+			if err := box.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "runs/s")
+	b.ReportMetric(float64(warm.Load())/float64(b.N), "warm-share")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkMemory says what one waiting box costs: the memory that is its own alone, in MB.
+func BenchmarkMemory(b *testing.B) {
+	p := python(b)
+	d := newPool(b, 8)
+	filled(b, d, p, 8)
+	time.Sleep(2 * time.Second) // so that all that is imported ahead is there
+	private, n := int64(0), 0
+	for _, init := range childrenOf(b, "self") {
+		for _, pid := range childrenOf(b, init) {
+			private += dirty(b, init) + dirty(b, pid)
+			n++
+		}
+	}
+	if n != 8 {
+		b.Fatalf("%d commands wait, not 8", n)
+	}
+	b.ReportMetric(float64(private)/8/1024, "MB/box")
+	b.ReportMetric(0, "ns/op")
+}
+
+func childrenOf(b *testing.B, pid string) (out []string) {
+	tasks, _ := filepath.Glob("/proc/" + pid + "/task/*/children")
+	for _, t := range tasks {
+		text, err := os.ReadFile(t)
+		if err != nil {
+			b.Fatal(err)
+		}
+		out = append(out, strings.Fields(string(text))...)
+	}
+	return out
+}
+
+// dirty reads how much memory is a process's own alone, in KiB.
+func dirty(b *testing.B, pid string) (kib int64) {
+	text, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+	if err != nil {
+		b.Skipf("only root sees the memory of a box: %v", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "Private_Dirty:"); ok {
+			if _, err := fmt.Sscan(rest, &kib); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return kib
 }

@@ -1,0 +1,40 @@
+"""Puts the figures of the boxes into BENCHMARKS.md, between its markers.
+
+usage: bench.py OUTPUT-OF-GO-TEST
+"""
+import os, platform, re, sys
+
+BEGIN, END = '<!-- sandbox:begin -->', '<!-- sandbox:end -->'
+
+
+def rows(text):
+    """name, {unit: value} of each line of a benchmark."""
+    for line in text.splitlines():
+        m = re.match(r'Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(.*)', line)
+        if m:
+            words = m.group(2).split()
+            yield m.group(1), dict(zip(words[1::2], map(float, words[0::2])))
+
+
+def main():
+    text = open(sys.argv[1]).read()
+    out = ['', 'Kernel %s, %s, %d processors. `scripts/bench.sh` measures them and writes this table; milliseconds,'
+           % (platform.release(), platform.machine(), os.cpu_count()),
+           'from the job to its output and its facts, beside the bare interpreter in the same minute.', '',
+           '| what | p50 | p99 | bare p50 | times faster than bare |', '|---|--:|--:|--:|--:|']
+    tail = []
+    for name, v in rows(text):
+        name = name.replace('_', ' ').replace('/', ': ')
+        if 'x-faster' in v:
+            out.append('| %s | %.2f | %.2f | %.2f | %.2f |' % (name, v['warm-p50-ms'], v['warm-p99-ms'], v['bare-p50-ms'], v['x-faster']))
+        elif 'runs/s' in v:
+            tail.append('- Sustained, two at a time, all namespaces kept: %.0f runs/s, %.0f %% of them in boxes that were ready.' % (v['runs/s'], 100 * v['warm-share']))
+        elif 'MB/box' in v:
+            tail.append('- Memory of one waiting Python box, all usual modules imported: %.1f MB.' % v['MB/box'])
+    out += [''] + tail + ['']
+    s = open('BENCHMARKS.md').read()
+    s = s[:s.index(BEGIN) + len(BEGIN)] + '\n'.join(out) + '\n' + s[s.index(END):]
+    open('BENCHMARKS.md', 'w').write(s)
+
+
+main()

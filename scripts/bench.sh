@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Measures boxes and writes the table into BENCHMARKS.md, between its markers. Everything is compared
+# with the bare interpreter in the same minute: on a busy machine only the ratio means something.
+# As root where there is the cpu controller of cgroup version 1, the measuring has a group of its
+# own with a large share, so that other work does not count. Runners that Debian packages (bubblewrap,
+# runc, firejail) are measured beside it where they are installed; WALDO_BENCH_INSTALL=1 installs them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+runs=${RUNS:-200}
+work=$(mktemp -d "${TMPDIR:-/tmp}/waldo-bench-XXXXXX")
+group=
+cleanup() {
+	rm -rf "$work"
+	[ -z "$group" ] || rmdir "$group" 2>/dev/null || true
+}
+trap cleanup EXIT
+
+if [ "${WALDO_BENCH_INSTALL:-}" = 1 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	apt-get install -y -q bubblewrap runc firejail >/dev/null || echo "bench: not all could be installed" >&2
+fi
+
+if [ "$(id -u)" = 0 ] && [ -e /sys/fs/cgroup/cpu/cpu.shares ]; then
+	group=/sys/fs/cgroup/cpu/waldo-bench-$$
+	mkdir -p "$group"
+	echo 200000 >"$group/cpu.shares"
+fi
+
+# fair COMMAND...: in a group of its own.
+fair() {
+	if [ -n "$group" ]; then
+		bash -c 'echo $$ >"$1/cgroup.procs"; shift; exec "$@"' fair "$group" "$@"
+	else
+		"$@"
+	fi
+}
+
+go test -c -o "$work/pool.test" ./internal/sandbox/pool
+fair "$work/pool.test" -test.run '^$' -test.bench 'Warm|Cold|Others' -test.benchtime "${runs}x" | tee "$work/out"
+fair "$work/pool.test" -test.run '^$' -test.bench 'Sustained' -test.benchtime 500x | tee -a "$work/out"
+fair "$work/pool.test" -test.run '^$' -test.bench 'Memory' -test.benchtime 1x | tee -a "$work/out"
+python=/usr/bin/python3
+[ -x "$python" ] || python=$(command -v python3)
+"$python" scripts/bench.py "$work/out"

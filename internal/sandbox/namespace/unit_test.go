@@ -7,8 +7,10 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -135,6 +137,35 @@ func TestRefuseTarget(t *testing.T) {
 		if err := refuseTarget(r.target); (err == nil) != r.ok {
 			t.Errorf("%s: %v", r.why, err)
 		}
+	}
+}
+
+// TestEndsUnheard: a machine whose waldo is gone while it prepares a box ends. PID 1 of a box has
+// no default action of SIGPIPE, so here that is ignored.
+func TestEndsUnheard(t *testing.T) {
+	machine, err := machineFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer machine.Close()
+	var l list
+	ignored := append([]byte{1}, make([]byte, 31)...) // struct sigaction with SIG_IGN
+	l.call("ignore", unix.SYS_RT_SIGACTION, int(unix.SIGPIPE), ignored, 0, 8)
+	l.call("wait for the end", unix.SYS_RECVFROM, ctlFD, l.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.call("fail", unix.SYS_CHDIR, "/nowhere/at/all")
+	s, err := spawn(machine, os.Geteuid(), os.Getegid(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.send(l.link(programBase)); err != nil {
+		t.Fatal(err)
+	}
+	s.ctl.Close()
+	late := time.AfterFunc(5*time.Second, func() { _ = s.init.Kill() })
+	defer late.Stop()
+	state, err := s.init.Wait()
+	if err != nil || state.ExitCode() != 253 {
+		t.Errorf("%v %v, want an exit with 253", state, err)
 	}
 }
 

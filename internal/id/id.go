@@ -26,7 +26,8 @@ const (
 	Snapshot  Kind = "p_"
 )
 
-var alphabet = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+// alphabet is that of RFC 4648 with the digits first, so that text sorts as the bits do.
+var alphabet = base32.NewEncoding("234567abcdefghijklmnopqrstuvwxyz").WithPadding(base32.NoPadding)
 
 // New returns a fresh id of the kind, such as "c_aarx3kd6m…": the prefix and 26 letters.
 func New(k Kind) string {

@@ -19,10 +19,14 @@ func TestNew(t *testing.T) {
 		}
 		seen[s] = true
 	}
-	first := id.New(id.Record)
-	time.Sleep(2 * time.Millisecond)
-	if second := id.New(id.Record); second <= first {
-		t.Errorf("%q was made after %q and sorts before it", second, first)
+	last := id.New(id.Record)
+	for range 100 { // long enough to meet every letter in the last places of the time
+		time.Sleep(2 * time.Millisecond)
+		next := id.New(id.Record)
+		if next <= last {
+			t.Fatalf("%q was made after %q and sorts before it", next, last)
+		}
+		last = next
 	}
 }
 

@@ -128,7 +128,7 @@ func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 }
 
 func closeWrite(c net.Conn) {
-	if t, ok := c.(*net.TCPConn); ok {
+	if t, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = t.CloseWrite()
 	}
 }

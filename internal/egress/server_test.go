@@ -136,6 +136,8 @@ type at443 struct {
 	to netip.AddrPort
 }
 
+func (c at443) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }
+
 func (c at443) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.to) }
 
 // direct makes a connection as the box makes one to a host and port, and returns the box's end.

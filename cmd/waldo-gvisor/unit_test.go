@@ -140,7 +140,7 @@ func TestNotes(t *testing.T) {
 		s.note(job.Denial{Kind: filesystem, What: fmt.Sprintf("open %d\n\"", i/2), Errno: "EACCES"})
 	}
 	got := s.notes.denials()
-	if len(got) != maxDenials || got[0].What != "open 0\n\"" || got[1].What != "open 1\n\"" {
+	if len(s.noted) != maxDenials || len(got) != maxDenials || got[0].What != "open 0\n\"" || got[1].What != "open 1\n\"" {
 		t.Errorf("%d denials: %+v", len(got), got[:2])
 	}
 	long := &sink{notes: new(notes)}

@@ -168,6 +168,7 @@ func TestKilledWaldo(t *testing.T) {
 			_, _ = b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sh", "-c", "setsid sleep 60 & sleep 60"}})
 		}()
 		time.Sleep(time.Second)
+		_ = unix.Kill(b.init.Pid, unix.SIGSTOP) // so that it cannot see by itself that waldo is gone
 		fmt.Println("box", b.init.Pid)
 		select {}
 	}

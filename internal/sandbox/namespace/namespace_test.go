@@ -28,7 +28,7 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Log("not root: TestConformance has run as an ordinary user already")
 		return
 	}
-	asNobody(t, "^Test(Conformance|DiesWithWaldo|Mounts|Namespaces|Fine|Denials|Landlock|CommandsRefused)$")
+	asNobody(t, "^Test(Conformance|DiesWithWaldo|Mounts|Namespaces|Fine|Denials|Landlock|CommandsRefused|Way)$")
 }
 
 // asNobody runs tests of this binary as an ordinary user.

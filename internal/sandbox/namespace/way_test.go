@@ -1,0 +1,101 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace_test
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+// served is the far end of a box's way out: it says at which address it was reached.
+type served struct {
+	way    sandbox.Way
+	closed atomic.Bool
+}
+
+func (s *served) Close() error { s.closed.Store(true); return s.way.Names.Close() }
+
+func (s *served) serve(w sandbox.Way) io.Closer {
+	s.way = w
+	for _, l := range append(w.TCP, w.Proxy) {
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprintf(c, "reached %s\n", c.LocalAddr())
+				c.Close()
+			}
+		}()
+	}
+	go func() {
+		b := make([]byte, 100)
+		for {
+			n, from, err := w.Names.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = w.Names.WriteTo(b[:n], from)
+		}
+	}()
+	return s
+}
+
+const wayOut = `
+import socket
+print(open("/etc/resolv.conf").readline().strip())
+u=socket.socket(2,2); u.settimeout(2); u.sendto(b"name?",("198.18.0.1",53)); print(u.recv(10))
+for at in (("198.18.0.1",3128),("198.19.7.7",4444),("198.18.3.4",4445),("93.184.215.14",4444),("2606:4700::1",4444)):
+    try: print(socket.create_connection(at,2).recv(100).decode().strip())
+    except OSError as e: print(at[0], at[1], e.errno)
+try: socket.socket(2,1).bind(("0.0.0.0",4444))
+except OSError as e: print("bind", e.errno)
+`
+
+// TestWay: what a box sends to any address of the outside at a port of its own comes to waldo, and
+// nothing else leaves it; without ports there is no such address.
+func TestWay(t *testing.T) {
+	s := &served{}
+	p := sandboxtest.Profile()
+	p.Network = sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{4444}, Serve: s.serve}
+	want := "nameserver 198.18.0.1\nb'name?'\nreached 198.18.0.1:3128\nreached 198.19.7.7:4444\n198.18.3.4 4445 111\n93.184.215.14 4444 101\n2606:4700::1 4444 101\nbind 98"
+	for _, open := range []bool{true, false} {
+		if !open {
+			p.Network, want = sandbox.Network{}, "101"
+		}
+		box, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", wayOut}, Env: []string{"PATH=/usr/bin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(f.Stdout); open && got != want || !open && !strings.Contains(f.Stderr, "Network is unreachable") {
+			t.Errorf("ports %v: %q %q, want %q", p.Network.Ports, got, f.Stderr, want)
+		}
+		for _, d := range f.Network.Denied {
+			if open && strings.HasPrefix(d, "198.1") {
+				t.Errorf("%s is told as denied, and waldo was asked", d)
+			}
+		}
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+		if open && !s.closed.Load() {
+			t.Error("the box is over, and its way out is not")
+		}
+	}
+	p.Network = sandbox.Network{Ports: []uint16{53}, Serve: s.serve}
+	if _, err := namespace.New(namespace.Options{}).Start(t.Context(), p); err == nil {
+		t.Error("port 53 belongs to names")
+	}
+}

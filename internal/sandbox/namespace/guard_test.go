@@ -4,6 +4,7 @@ package namespace_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -170,6 +171,56 @@ func TestOrphans(t *testing.T) {
 	}
 	if f := run(t, b, "sh", "-c", "ls -d /proc/[0-9]* | wc -l"); strings.TrimSpace(f.Stdout) > "3" {
 		t.Errorf("the next command sees %s processes", f.Stdout)
+	}
+}
+
+// TestNoUserNamespaces: where the kernel refuses them the error says which step failed and, apart
+// from that, what to do; nothing is left. The refusal is that of a user namespace around the test,
+// so that the machine's own setting stays.
+func TestNoUserNamespaces(t *testing.T) {
+	const key = "WALDO_TEST_NO_USER_NAMESPACES"
+	if os.Getenv(key) == "" {
+		if os.Geteuid() != 0 {
+			t.Log("not root: a namespace around the test would hold one user only")
+			return
+		}
+		c := exec.Command("/proc/self/exe", "-test.run", "^TestNoUserNamespaces$")
+		c.Env = append(os.Environ(), key+"=1")
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 65536}}
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	d := namespace.New(namespace.Options{})
+	b, err := d.Start(context.Background(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	b.Close()
+	if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Start(context.Background(), sandboxtest.Profile())
+	var h interface{ Hint() string }
+	if !errors.As(err, &h) || !strings.Contains(h.Hint(), "user.max_user_namespaces") || !strings.HasSuffix(err.Error(), "make namespaces: no space left on device") {
+		t.Errorf("%v", err)
+	}
+	if report := d.Probe(context.Background()); report.OK || report.Abilities[0].OK || !strings.Contains(report.Abilities[0].Hint, "user.max_user_namespaces") {
+		t.Errorf("probe: %v %+v", report.OK, report.Abilities)
+	}
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*/waldo-*-" + strconv.Itoa(os.Getpid()) + "-*"); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	tasks, err := filepath.Glob("/proc/self/task/*/children") // the machine is the child of a thread of its own
+	if err != nil || len(tasks) == 0 {
+		t.Fatalf("no list of child processes: %v", err)
+	}
+	for _, f := range tasks {
+		if b, _ := os.ReadFile(f); len(b) > 0 {
+			t.Errorf("child processes are left: %s", b)
+		}
 	}
 }
 

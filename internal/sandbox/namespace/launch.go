@@ -253,7 +253,19 @@ func (l *list) failure(r record, base uint64) error {
 	}
 	err := fmt.Errorf("namespace: %s: %w", l.steps[i].name, unix.Errno(r.b))
 	if h := l.steps[i].hint; h != "" {
-		err = fmt.Errorf("%w; %s", err, h)
+		err = advised{err, h}
 	}
 	return err
 }
+
+// advised is an error with what a person can do about it.
+type advised struct {
+	error
+	hint string
+}
+
+// Hint returns what to do.
+func (a advised) Hint() string { return a.hint }
+
+// Unwrap returns the error itself.
+func (a advised) Unwrap() error { return a.error }

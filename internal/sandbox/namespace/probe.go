@@ -46,11 +46,14 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	return r
 }
 
-// ability says how one attempt went. A hint is in the error behind "; ".
+// ability says how one attempt went. A hint is the error's own, or in it behind "; ".
 func ability(name string, need bool, done string, err error) sandbox.Ability {
 	a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
 	if err != nil {
 		a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "namespace: "), "; ")
+		if own := (advised{}); errors.As(err, &own) {
+			a.Hint = own.hint
+		}
 	}
 	return a
 }
@@ -158,7 +161,7 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	b := made.(*box)
 	out := []sandbox.Ability{ability("box", true, fmt.Sprintf("made one in %.1f ms", ms(time.Since(started))), nil)}
 	for _, w := range b.warnings {
-		out = append(out, ability("all of the box", false, "", errors.New(w)))
+		out = append(out, ability("all of the box", false, "", errors.New(strings.TrimSuffix(w, "; see waldo doctor"))))
 	}
 	all := checks(b.init.Pid)
 	list := checkList(all)

@@ -5,13 +5,13 @@ package namespace
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 )
 
 // resolvConf sends every question for a name to waldo.
@@ -92,43 +92,11 @@ func (s *setup) coverResolv() {
 
 // open makes the way out of the sockets that the box sent, and hands it to whoever serves it.
 func (b *box) open(files []*os.File) error {
-	defer func() {
-		for _, f := range files {
-			_ = f.Close() // what is made of them has copies
-		}
-	}()
-	n := b.profile.Network
-	if len(files) != 2+len(n.Ports) {
-		return fmt.Errorf("namespace: the box sent %d sockets, not %d", len(files), 2+len(n.Ports))
+	way, err := common.Way(files, len(b.profile.Network.Ports))
+	if err != nil {
+		return fmt.Errorf("namespace: %w", err)
 	}
-	var way sandbox.Way
-	var err error
-	closeAll := func() {
-		if way.Names != nil {
-			_ = way.Names.Close()
-		}
-		for _, l := range append(way.TCP, way.Proxy) {
-			if l != nil {
-				_ = l.Close()
-			}
-		}
-	}
-	if way.Names, err = net.FilePacketConn(files[0]); err != nil {
-		return fmt.Errorf("namespace: the way out: %w", err)
-	}
-	for i, f := range files[1:] {
-		l, err := net.FileListener(f)
-		if err != nil {
-			closeAll()
-			return fmt.Errorf("namespace: the way out: %w", err)
-		}
-		if i == 0 {
-			way.Proxy = l
-		} else {
-			way.TCP = append(way.TCP, l)
-		}
-	}
-	b.way = n.Serve(way)
+	b.way = b.profile.Network.Serve(way)
 	return nil
 }
 

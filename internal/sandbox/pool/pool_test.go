@@ -1,0 +1,310 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+)
+
+// maker is a driver that counts what it makes and what is ended.
+type maker struct {
+	made, warmed, open atomic.Int32
+	fail               atomic.Bool
+}
+
+func (m *maker) Name() string                         { return "fake" }
+func (m *maker) Probe(context.Context) sandbox.Report { return sandbox.Report{OK: true} }
+func (m *maker) Start(context.Context, sandbox.Profile) (sandbox.Box, error) {
+	if m.fail.Load() {
+		return nil, errors.New("no box to be had")
+	}
+	m.made.Add(1)
+	m.open.Add(1)
+	return &fake{maker: m}, nil
+}
+
+// fake is a box that does nothing, once.
+type fake struct {
+	sandbox.Box
+	maker   *maker
+	adopted atomic.Bool
+	closed  atomic.Bool
+	dead    bool
+}
+
+func (f *fake) Warm(context.Context) error { f.maker.warmed.Add(1); return nil }
+func (f *fake) Adopt(sandbox.Profile) error {
+	if f.dead || f.adopted.Swap(true) {
+		return errors.New("not twice")
+	}
+	return nil
+}
+func (f *fake) Run(context.Context, sandbox.Command) (facts.Facts, error) {
+	return facts.Facts{Sandbox: facts.Sandbox{Warm: f.adopted.Load()}}, nil
+}
+func (f *fake) Close() error {
+	if f.closed.Swap(true) {
+		return errors.New("closed twice")
+	}
+	f.maker.open.Add(-1)
+	return nil
+}
+
+func profile(name string) sandbox.Profile {
+	return sandbox.Profile{ID: "s_x", Ahead: &sandbox.Ahead{Argv: []string{name}}, Tmpfs: []sandbox.Tmpfs{{Target: "/tmp"}}}
+}
+
+// until waits for something that comes about behind the runs.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func with(t *testing.T, o Options) (*Driver, *maker) {
+	t.Helper()
+	m := &maker{}
+	d := New(m, o)
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if n := m.open.Load(); n != 0 {
+			t.Errorf("%d boxes are still there after Close", n)
+		}
+	})
+	return d, m
+}
+
+// use starts a box, runs it and closes it, and reports whether it was warm.
+func use(t *testing.T, d *Driver, p sandbox.Profile) bool {
+	t.Helper()
+	b, err := d.Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := b.Run(context.Background(), sandbox.Command{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	return f.Sandbox.Warm
+}
+
+func TestKeepsNothingByDefault(t *testing.T) {
+	d, m := with(t, Options{})
+	d.Keep(profile("a"), 3)
+	for range 3 {
+		if use(t, d, profile("a")) {
+			t.Error("warm")
+		}
+	}
+	if m.warmed.Load() != 0 || m.made.Load() != 3 {
+		t.Errorf("%d boxes made, %d warmed", m.made.Load(), m.warmed.Load())
+	}
+}
+
+func TestFirstColdThenWarm(t *testing.T) {
+	d, _ := with(t, Options{Most: 4})
+	p := profile("a")
+	if use(t, d, p) {
+		t.Error("the first was warm")
+	}
+	until(t, "a box is ready", func() bool { return d.Ready(p) == 1 })
+	p.ID, p.Tmpfs[0].Seed, p.Limits.Wall, p.Limits.Output = "s_other", "/somewhere", 5, 6
+	if !use(t, d, p) {
+		t.Error("what belongs to one job made it another kind of box")
+	}
+}
+
+// TestWhatIsPooled: a box that is not exactly what was asked for is never handed out.
+func TestWhatIsPooled(t *testing.T) {
+	for _, r := range []struct {
+		why  string
+		harm func(p *sandbox.Profile)
+	}{
+		{"another interpreter", func(p *sandbox.Profile) { p.Ahead = &sandbox.Ahead{Argv: []string{"b"}} }},
+		{"another head", func(p *sandbox.Profile) { p.Ahead = &sandbox.Ahead{Argv: []string{"a"}, Head: "x"} }},
+		{"a bridge", func(p *sandbox.Profile) { p.Ahead = &sandbox.Ahead{Argv: []string{"a"}, Bridge: true} }},
+		{"more memory", func(p *sandbox.Profile) { p.Limits.Memory++ }},
+		{"more processes", func(p *sandbox.Profile) { p.Limits.Pids++ }},
+		{"more processor time", func(p *sandbox.Profile) { p.Limits.CPU++ }},
+		{"more files", func(p *sandbox.Profile) { p.Limits.Files++ }},
+		{"more disk", func(p *sandbox.Profile) { p.Limits.Disk++ }},
+		{"another root", func(p *sandbox.Profile) { p.Template.Name = "other" }},
+		{"a place more", func(p *sandbox.Profile) { p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/x"}) }},
+		{"a place that comes out", func(p *sandbox.Profile) { p.Tmpfs[0].Export = true }},
+		{"a mount, which belongs to one job", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/a", Target: "/b"}} }},
+		{"hosts, which belong to one job", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
+		{"no word of what will run", func(p *sandbox.Profile) { p.Ahead = nil }},
+	} {
+		t.Run(r.why, func(t *testing.T) {
+			d, _ := with(t, Options{Most: 4})
+			d.Keep(profile("a"), 2)
+			until(t, "boxes are ready", func() bool { return d.Ready(profile("a")) == 2 })
+			p := profile("a")
+			r.harm(&p)
+			if use(t, d, p) {
+				t.Error("got a box of another kind")
+			}
+			if !use(t, d, profile("a")) {
+				t.Error("control: its own kind is not warm")
+			}
+		})
+	}
+}
+
+func TestNoBoxTwice(t *testing.T) {
+	d, _ := with(t, Options{Most: 8})
+	p := profile("a")
+	d.Keep(p, 8)
+	var mu sync.Mutex
+	seen := map[sandbox.Warmer]bool{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				b, err := d.Start(context.Background(), p)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if w, ok := b.(*box); ok {
+					mu.Lock()
+					if seen[w.Warmer] {
+						t.Error("a box was handed out twice")
+					}
+					seen[w.Warmer] = true
+					mu.Unlock()
+				}
+				if err := errors.Join(b.Close(), closeAgain(b)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(seen) == 0 {
+		t.Error("control: no box was warm")
+	}
+}
+
+// closeAgain closes a warm box once more, which does nothing.
+func closeAgain(b sandbox.Box) error {
+	if w, ok := b.(*box); ok {
+		return w.Close()
+	}
+	return nil
+}
+
+func TestNeverMoreThanMost(t *testing.T) {
+	d, m := with(t, Options{Most: 3})
+	for range 20 {
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			use(t, d, profile(name))
+		}
+	}
+	until(t, "it settles", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		ready, want := 0, 0
+		for _, k := range d.kinds {
+			ready, want = ready+len(k.ready), want+k.want
+		}
+		if want > 3 || ready > 3+makers {
+			t.Errorf("%d wanted, %d ready, and 3 are the most", want, ready)
+		}
+		return ready == want && len(d.kinds) <= 3
+	})
+	until(t, "the rest is gone", func() bool { return m.open.Load() <= 3 })
+}
+
+func TestAdapts(t *testing.T) {
+	d, m := with(t, Options{Most: 8, Forget: time.Hour})
+	p := profile("a")
+	for range 20 { // all at one time: one each is not enough
+		b, err := d.Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+	}
+	until(t, "more are ready", func() bool { return d.Ready(p) >= 4 })
+	for range 10 { // and then nobody asks
+		d.adapt(time.Now())
+	}
+	if n := d.Ready(p); n != 1 {
+		t.Errorf("%d are kept for nobody, not 1", n)
+	}
+	d.adapt(time.Now().Add(2 * time.Hour))
+	until(t, "forgotten", func() bool { return d.Ready(p) == 0 })
+	until(t, "gone", func() bool { d.mu.Lock(); defer d.mu.Unlock(); return len(d.kinds) == 0 })
+	_ = m
+}
+
+func TestDeadBoxesAreSkipped(t *testing.T) {
+	d, _ := with(t, Options{Most: 3})
+	p := profile("a")
+	d.Keep(p, 3)
+	until(t, "boxes are ready", func() bool { return d.Ready(p) == 3 })
+	d.mu.Lock()
+	for _, b := range d.kinds[0].ready[1:] {
+		b.(*fake).dead = true
+	}
+	d.mu.Unlock()
+	if !use(t, d, p) {
+		t.Error("the one that lives was not found")
+	}
+}
+
+func TestFailures(t *testing.T) {
+	var told atomic.Int32
+	d, m := with(t, Options{Most: 2, Failed: func(error) { told.Add(1) }})
+	m.fail.Store(true)
+	d.Keep(profile("a"), 2)
+	until(t, "somebody is told", func() bool { return told.Load() > 0 })
+	time.Sleep(100 * time.Millisecond)
+	if n := told.Load(); n > 2*makers {
+		t.Errorf("%d attempts in a tenth of a second", n)
+	}
+	if _, err := d.Start(context.Background(), profile("a")); err == nil {
+		t.Error("the driver's own error is lost")
+	}
+	m.fail.Store(false)
+	until(t, "it tries again", func() bool { return d.Ready(profile("a")) == 2 })
+}
+
+func TestAfterClose(t *testing.T) {
+	m := &maker{}
+	d := New(m, Options{Most: 2})
+	p := profile("a")
+	d.Keep(p, 2)
+	until(t, "boxes are ready", func() bool { return d.Ready(p) == 2 })
+	b, err := d.Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	if n := m.open.Load(); n != 1 {
+		t.Errorf("%d boxes are open, not the one that was handed out", n)
+	}
+	if use(t, d, p) {
+		t.Error("a closed pool has a warm box")
+	}
+	if err := b.Close(); err != nil || m.open.Load() != 0 {
+		t.Errorf("%v, %d open", err, m.open.Load())
+	}
+}

@@ -286,6 +286,7 @@ func TestBounds(t *testing.T) {
 		{"too many entries", many, ErrTooMuch},
 		{"as many as fit", many[:200], nil},
 		{"too deep", []tar.Header{long}, ErrName},
+		{"links that make the way long", []tar.Header{dir("d"), link("d/a", strings.Repeat("../d/", 700)+"x"), link("d/b", strings.Repeat("../d/", 700)+"a"), link("d/c", strings.Repeat("../d/", 700)+"b"), file("d/c/x", "1")}, ErrName},
 		{"links in a circle", []tar.Header{link("a", "b"), link("b", "a"), file("a/x", "1")}, ErrName},
 	} {
 		if _, _, err := grown(t, pack(t, row.entries...)); !errors.Is(err, row.err) || (err == nil) != (row.err == nil) {

@@ -225,7 +225,10 @@ func (t *tree) linked(name string) (string, error) {
 // starts at the root, and .. stops there. What is not there yet is taken for folders to be made.
 func (t *tree) follow(name string) (string, error) {
 	done, rest := ".", strings.Split(name, "/")
-	for links := 0; len(rest) > 0; {
+	for links, steps := 0, 0; len(rest) > 0; steps++ {
+		if steps > maxName {
+			return "", fmt.Errorf("more than %d steps on the way: %w", maxName, ErrName)
+		}
 		part := rest[0]
 		rest = rest[1:]
 		switch part {

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -182,13 +184,6 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 9)`
 		{"a signal ends it", "import os; os.kill(os.getpid(), 15)", 0, "SIGTERM", ""},
 		{"a program in its place ends", "import os; print('x', flush=True); os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "", "x\n"},
 		{"all it wrote is there", "import sys; sys.stdout.write('y' * 60000)", 0, "", strings.Repeat("y", 60000)},
-		{"a handler of a signal that comes while it ends is not run", `
-import os, signal
-def late(*a): open('/workspace/output/late', 'w'); os._exit(8)
-signal.signal(signal.SIGALRM, late)
-open('/workspace/output/early', 'w')
-signal.setitimer(signal.ITIMER_REAL, .0005, .0005)
-os._exit(3)`, 3, "", ""},
 	} {
 		t.Run(r.why, func(t *testing.T) {
 			f := run(t, d, p, r.code)
@@ -339,5 +334,93 @@ func TestBridge(t *testing.T) {
 	f, err := b.Run(context.Background(), job(t, p.Ahead, "import os; print(os.read(3, 100).decode(), [n for n in range(4, 200) if os.path.exists('/proc/self/fd/%d' % n)])"))
 	if err != nil || !f.Sandbox.Warm || f.Stdout != "over the bridge []\n" {
 		t.Errorf("%v %q %s", err, f.Stdout, f.Stderr)
+	}
+}
+
+// TestNothingRunsAfter: when the facts are there nothing in the box runs any more, so that what is
+// copied out of it stands still.
+func TestNothingRunsAfter(t *testing.T) {
+	d, p := newPool(t, 1), python(t)
+	for _, r := range []struct{ why, code string }{
+		{"a child that outlives its parent", `
+import os, time
+if not os.fork():
+    while True:
+        open('/workspace/output/late', 'a').write('x'); time.sleep(.001)
+time.sleep(.05)`},
+		{"a thread beside the one that ends it all", `
+import os, threading, time
+def late():
+    while True: open('/workspace/output/late', 'a').write('x'); time.sleep(.001)
+threading.Thread(target=late, daemon=True).start()
+time.sleep(.05)
+os._exit(0)`},
+		{"a handler of a signal that comes after the end", `
+import ctypes, os, signal
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def late(n):
+    os.close(os.open('/workspace/output/late', os.O_CREAT | os.O_WRONLY))
+ctypes.CDLL(None).signal(signal.SIGALRM, late)
+signal.setitimer(signal.ITIMER_REAL, .05)
+os._exit(0)`},
+	} {
+		filled(t, d, p, 1)
+		b, err := d.Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := b.Run(context.Background(), job(t, p.Ahead, r.code))
+		if err != nil || f.ExitCode == nil || *f.ExitCode != 0 || !f.Sandbox.Warm {
+			t.Fatalf("control: %s: %v %+v", r.why, err, f)
+		}
+		size := func() (n int64) {
+			dir := t.TempDir()
+			if _, err := b.Export("/workspace/output", dir); err != nil {
+				t.Fatal(err)
+			}
+			st, err := os.Stat(dir + "/late")
+			if err != nil {
+				return -1
+			}
+			return st.Size()
+		}
+		before := size()
+		time.Sleep(150 * time.Millisecond)
+		if after := size(); after != before {
+			t.Errorf("%s: %d bytes, and later %d", r.why, before, after)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestOrdinaryUser runs the tests again as a user who is nobody, as a rule without cgroups.
+func TestOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("not root: the tests have run as an ordinary user already")
+		return
+	}
+	dir, err := os.MkdirTemp("/tmp", "waldo-pool-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 65533
+	home := dir + "/home"
+	for _, err := range []error{os.WriteFile(dir+"/test", self, 0o755), os.Chmod(dir, 0o755), os.Mkdir(home, 0o700), os.Chown(home, nobody, nobody)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.Command(dir+"/test", "-test.run", "^Test(Ends|OneJob|OwnChance|Adopt|NotTheJob|Dead|Bridge|NothingRunsAfter)$", "-test.v")
+	c.Dir, c.Env = home, []string{"PATH=/usr/bin:/bin", "HOME=" + home, "TMPDIR=" + home}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestEnds") {
+		t.Errorf("as an ordinary user: %v\n%s", err, out)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/sandbox"
-	"waldo/internal/secret"
+	"waldo/internal/secret/source"
 	"waldo/internal/upstream"
 )
 
@@ -91,6 +91,10 @@ func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process
 	return upstream.Process{}, fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
 }
 
+// sources are where the secrets of servers may come from. What an operator names is fetched by
+// waldo's own process, never by the agent or the server.
+var sources = source.Sources{Env: os.LookupEnv, Files: true}
+
 // serverEnv is the whole environment of an upstream: a path, what the operator wrote, and the
 // secrets that were named, which are known from here on and hidden wherever they surface. A secret
 // that is missing is told by its name.
@@ -100,18 +104,14 @@ func (h *house) serverEnv(s contract.Server) ([]string, error) {
 		env = append(env, k+"="+s.Env[k])
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Secrets)) {
-		name, ok := strings.CutPrefix(string(s.Secrets[k]), "env:")
-		if !ok {
-			return nil, fmt.Errorf("secret %s: only env: is supported by this build", s.Secrets[k])
+		v, err := sources.Resolve(s.Secrets[k])
+		if err != nil {
+			return nil, fmt.Errorf("secret %s: %w", k, err)
 		}
-		v, ok := os.LookupEnv(name)
-		if !ok {
-			return nil, fmt.Errorf("secret %s is missing: %s is not in waldo's environment", k, name)
+		if err := h.redact.Known.Add(s.Secrets[k], v); err != nil {
+			slog.Warn("a secret is short", "secret", k, "why", err)
 		}
-		if err := h.redact.Known.Add(s.Secrets[k], secret.NewValue(v)); err != nil {
-			slog.Warn("a secret is short", "secret", name, "why", err)
-		}
-		env = append(env, k+"="+v)
+		env = append(env, k+"="+v.Reveal())
 	}
 	return env, nil
 }

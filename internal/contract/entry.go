@@ -164,7 +164,7 @@ func (p *parser) entrySecrets(f field) map[string]secret.Ref {
 		return nil
 	}
 	ref := p.ref(f)
-	if strings.HasPrefix(string(ref), "env:") {
+	if fetched(string(ref)) {
 		p.later(f.val, "a secret from the environment for a capability")
 		return nil
 	}

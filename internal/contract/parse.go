@@ -247,7 +247,7 @@ func (p *parser) pairs(f field) map[string]string {
 
 func (p *parser) uses(f field, refs map[string]secret.Ref) {
 	for _, r := range refs {
-		if r != "" && !strings.HasPrefix(string(r), "env:") {
+		if r != "" && !fetched(string(r)) {
 			p.secrets = append(p.secrets, use{string(r), p.at(f.val)})
 		}
 	}

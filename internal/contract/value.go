@@ -180,11 +180,27 @@ func (r *reader) ref(f field) secret.Ref {
 		r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, not a secret", f.name)
 		return ""
 	}
-	if v, ok := strings.CutPrefix(f.val.Value, "env:"); ok && variable(v) || !ok && named(f.val.Value) && !looksSecret(f.val.Value) {
+	if fetched(f.val.Value) || named(f.val.Value) && !looksSecret(f.val.Value) {
 		return secret.Ref(f.val.Value)
 	}
 	r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, as in env:GITHUB_TOKEN, never the secret itself", f.name)
 	return ""
+}
+
+// fetched reports whether a reference says where waldo fetches the secret: env:VARIABLE,
+// file:/PATH or dotenv:/PATH#VARIABLE.
+func fetched(ref string) bool {
+	where, rest, _ := strings.Cut(ref, ":")
+	switch where {
+	case "env":
+		return variable(rest)
+	case "file":
+		return strings.HasPrefix(rest, "/")
+	case "dotenv":
+		path, name, ok := strings.Cut(rest, "#")
+		return ok && strings.HasPrefix(path, "/") && variable(name)
+	}
+	return false
 }
 
 // looksSecret guards against a token pasted where its name belongs: a long run of letters mixed

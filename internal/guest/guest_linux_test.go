@@ -25,11 +25,10 @@ import (
 
 // desk is a corridor with a few tools, which remembers what was asked of it.
 type desk struct {
-	mu     sync.Mutex
-	asked  []call.Call
-	now    int // calls being answered
-	most   int // the most at once
-	errors bool
+	mu    sync.Mutex
+	asked []call.Call
+	now   int // calls being answered
+	most  int // the most at once
 }
 
 func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {

@@ -35,7 +35,6 @@ func leaves(raw []byte) ([]leaf, error) {
 	type level struct {
 		name string
 		obj  int
-		keys bool
 	}
 	stack, objects := []level{{}}, 0
 	src := string(raw)

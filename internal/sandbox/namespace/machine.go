@@ -16,6 +16,8 @@ import (
 var machineStart *byte
 
 // machine is the code; it is copied, never called.
+//
+//lint:ignore U1000 the assembly takes its address
 func machine()
 
 // code returns the bytes of the machine.

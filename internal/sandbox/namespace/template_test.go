@@ -45,9 +45,8 @@ func TestRefusedRoots(t *testing.T) {
 		p.Template = row.template
 		box, err := New(Options{}).Start(context.Background(), p)
 		if err == nil {
-			err = box.Close()
-			if !row.ok {
-				t.Errorf("%s: started", row.why)
+			if err := box.Close(); err != nil || !row.ok {
+				t.Errorf("%s: started, and closed with %v", row.why, err)
 			}
 		} else if row.ok {
 			t.Errorf("%s: %v", row.why, err)

@@ -250,10 +250,12 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("%+v: %s", f, f.Stderr)
 	}
 	p.Tmpfs[1].Seed = "/nonexistent"
+	filled(t, d, p, 2)
 	if _, err := d.Start(context.Background(), p); err == nil {
 		t.Error("started without the job's files")
 	}
 	p.Tmpfs[1].Seed, p.Limits.Wall = "", 0
+	filled(t, d, p, 2)
 	if _, err := d.Start(context.Background(), p); err == nil {
 		t.Error("started without a limit of time")
 	}
@@ -334,6 +336,22 @@ func TestBridge(t *testing.T) {
 	f, err := b.Run(context.Background(), job(t, p.Ahead, "import os; print(os.read(3, 100).decode(), [n for n in range(4, 200) if os.path.exists('/proc/self/fd/%d' % n)])"))
 	if err != nil || !f.Sandbox.Warm || f.Stdout != "over the bridge []\n" {
 		t.Errorf("%v %q %s", err, f.Stdout, f.Stderr)
+	}
+}
+
+// TestBridgeOfAnother: who has taken the bridge gets no other command without one.
+func TestBridgeOfAnother(t *testing.T) {
+	d, p := newPool(t, 1), python(t)
+	p.Ahead.Bridge = true
+	filled(t, d, p, 1)
+	b, err := d.Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	defer b.(sandbox.Bridged).Bridge().Close()
+	if f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"true"}, Env: env}); err == nil {
+		t.Errorf("ran without its bridge: %+v", f)
 	}
 }
 

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -157,6 +158,12 @@ func TestWhatIsPooled(t *testing.T) {
 			r.harm(&p)
 			if use(t, d, p) {
 				t.Error("got a box of another kind")
+			}
+			if strings.Contains(r.why, "one job") {
+				time.Sleep(20 * time.Millisecond)
+				if use(t, d, p) {
+					t.Error("a box was made ahead with what belongs to one job")
+				}
 			}
 			if !use(t, d, profile("a")) {
 				t.Error("control: its own kind is not warm")

@@ -87,7 +87,7 @@ func hashOf(b []byte) string {
 var (
 	errLayout  = errors.New("not in the layout of a record")
 	errVersion = errors.New("of a version that this waldo does not know")
-	errHash    = errors.New("its hash does not fit its bytes")
+	errHash    = errors.New("changed: its hash does not fit its bytes")
 )
 
 // parseRecord reads one line without its newline. The layout admits one spelling of each record:

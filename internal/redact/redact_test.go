@@ -441,6 +441,8 @@ func TestPersonalDataInText(t *testing.T) {
 		{"dates and times", "2024-01-15 12:34:56, 2026-11-20T12:00:00Z", "2024-01-15 12:34:56, 2026-11-20T12:00:00Z"},
 		{"ids, versions, amounts", "550e8400-e29b-41d4-a716-446655440000 1.2.3-beta.4 1,234,567.89 v10.0.0.1", "550e8400-e29b-41d4-a716-446655440000 1.2.3-beta.4 1,234,567.89 v10.0.0.1"},
 		{"milliseconds since 1970", "1763640000000", "1763640000000"},
+		{"a word about the file of users", "cat: /etc/passwd: Permission denied", "cat: /etc/passwd: Permission denied"},
+		{"the file's name as the name of a secret", "etc/passwd: hunter22 passwd: hunter22", "etc/passwd: [SECRET] passwd: [SECRET]"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			if got := shown(New(contract.Redaction{}, nil, nil), policy.Decision{}, row.in); got != row.want {

@@ -285,6 +285,9 @@ func (d *detector) assigned(i, end int) int {
 	if bytes.HasPrefix(val, []byte("/")) && (hasWord(d.v[i:end], folders)) {
 		return i // the working directory of a shell
 	}
+	if bytes.HasSuffix(d.v[:i], []byte("/etc/")) && string(d.v[i:end]) == "passwd" {
+		return i // cat: /etc/passwd: Permission denied
+	}
 	if len(val) < 3 || placeholder(val) || (level == 1 || d.v[d.blanks(end+1)] == ',') && !random(val) {
 		return i
 	}

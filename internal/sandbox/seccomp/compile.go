@@ -48,6 +48,7 @@ type Profile struct {
 	Inet     bool     // TCP, UDP and route questions: only where a network namespace is the wall
 	Shared   bool     // memfd, shared anonymous memory, System V IPC: only where a cgroup counts their memory
 	Affinity bool     // sched_setaffinity: only where a cgroup bounds the processors
+	Bare     bool     // no namespaces around it: what they keep from the host is refused here
 	Notify   []string // calls answered by a listener (SECCOMP_RET_USER_NOTIF) in place of Allow or an errno
 }
 
@@ -130,6 +131,9 @@ func rulesFor(a Arch, p Profile) (map[uint32]rule, error) {
 	put(counted, eperm)
 	if p.Shared {
 		put(counted, Allow)
+	}
+	if p.Bare {
+		bareRules(byName)
 	}
 	for _, name := range p.Notify {
 		if _, ok := numbers[name]; !ok {

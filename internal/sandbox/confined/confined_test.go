@@ -1,0 +1,140 @@
+//go:build linux && (amd64 || arm64)
+
+package confined
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+func TestMain(m *testing.M) {
+	Main()
+	os.Exit(m.Run())
+}
+
+func python(code string) sandbox.Command {
+	return sandbox.Command{Argv: []string{"python3", "-I", "-S", "-c", code}, Env: []string{"PATH=/usr/bin:/bin"}}
+}
+
+// start makes a box, or passes on a kernel that says itself that it cannot.
+func start(t *testing.T, p sandbox.Profile) sandbox.Box {
+	t.Helper()
+	b, err := New().Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func TestProbe(t *testing.T) {
+	r := New().Probe(context.Background())
+	if !r.OK {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestHeld tries each class that is promised. A row prints "held", or what it could do.
+func TestHeld(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Chmod(file, 0o666)
+	b := start(t, sandboxtest.Profile())
+	const head = "import os,socket,resource,signal\nfile=%FILE%\ndef no(f):\n try: f(); print('could')\n except (OSError,ValueError): print('held')\n"
+	for _, r := range []struct{ why, code, want string }{
+		{"its own folder can be written (control)", "no(lambda: open('own','w'))", "could\n"},
+		{"a pair of connected sockets (control)", "no(lambda: socket.socketpair())", "could\n"},
+		{"network: TCP", "no(lambda: socket.socket())", "held\n"},
+		{"network: a Unix socket has the host's names", "no(lambda: socket.socket(socket.AF_UNIX))", "held\n"},
+		{"network: a pair of datagram sockets could send to any name", "no(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))", "held\n"},
+		{"contents: reading", "no(lambda: open(file))", "held\n"},
+		{"contents: writing", "no(lambda: open(file,'a'))", "held\n"},
+		{"contents: cutting", "no(lambda: os.truncate(file,0))", "held\n"},
+		{"contents: /proc", "no(lambda: open('/proc/self/status'))", "held\n"},
+		{"metadata: mode", "no(lambda: os.chmod('own',0o600))", "held\n"},
+		{"metadata: times", "no(lambda: os.utime('own'))", "held\n"},
+		{"signals", "no(lambda: os.kill(os.getppid(),0))", "held\n"},
+		{"limits of another process", "no(lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE))", "held\n"},
+		{"its own limits (control)", "no(lambda: resource.prlimit(0, resource.RLIMIT_CORE))", "could\n"},
+		{"priority of others of the same user", "no(lambda: os.setpriority(os.PRIO_USER,0,5))", "held\n"},
+	} {
+		f, err := b.Run(context.Background(), python(strings.Replace(head, "%FILE%", strconv.Quote(file), 1)+r.code))
+		if err != nil || f.Stdout != r.want {
+			t.Errorf("%s: %q %q %v", r.why, f.Stdout, f.Stderr, err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "x" {
+		t.Errorf("the host's file is %q (%v)", got, err)
+	}
+}
+
+// TestEnds: limits, and what is left behind by the command.
+func TestEnds(t *testing.T) {
+	limit := func(l facts.Limit) *facts.Limit { return &l }
+	for _, r := range []struct {
+		why, code string
+		change    func(*sandbox.Profile)
+		status    facts.Status
+		limit     *facts.Limit
+	}{
+		{"nothing in the way (control)", "print(1)", func(*sandbox.Profile) {}, facts.OK, nil},
+		{"wall clock", "import time; time.sleep(60)", func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond }, facts.Timeout, limit(facts.LimitWall)},
+		{"processor time", "while True: pass", func(p *sandbox.Profile) { p.Limits.CPU = 300 * time.Millisecond }, facts.Timeout, limit(facts.LimitCPU)},
+		{"many small files", "n=0\nwhile True:\n open('f%d'%n,'wb').write(b'x'*65536); n+=1", func(p *sandbox.Profile) { p.Limits.Disk = 1 << 20 }, facts.Failed, limit(facts.LimitDisk)},
+		{"an orphan in a session of its own ends with the command", "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0: time.sleep(60)", func(*sandbox.Profile) {}, facts.OK, nil},
+	} {
+		p := sandboxtest.Profile()
+		r.change(&p)
+		began := time.Now()
+		f, err := start(t, p).Run(context.Background(), python(r.code))
+		same := (f.Limit == nil) == (r.limit == nil) && (f.Limit == nil || *f.Limit == *r.limit)
+		if err != nil || f.Status != r.status || !same {
+			t.Errorf("%s: %s %v %q %v", r.why, f.Status, f.Limit, f.Stderr, err)
+		}
+		if d := time.Since(began); d > 8*time.Second {
+			t.Errorf("%s: took %s", r.why, d)
+		}
+	}
+}
+
+// TestRefuse: what needs namespaces is refused.
+func TestRefuse(t *testing.T) {
+	for _, r := range []struct {
+		why    string
+		abi    int
+		change func(*sandbox.Profile)
+		ok     bool
+	}{
+		{"as it is (control)", needABI, func(*sandbox.Profile) {}, true},
+		{"a Landlock that leaves signals alone", needABI - 1, func(*sandbox.Profile) {}, false},
+		{"another root", needABI, func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "x", Dir: "/srv/x"} }, false},
+		{"a folder at another name", needABI, func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/b"}} }, false},
+		{"hosts", needABI, func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }, false},
+		{"no limit of memory", needABI, func(p *sandbox.Profile) { p.Limits.Memory = 0 }, false},
+	} {
+		p := sandboxtest.Profile()
+		r.change(&p)
+		if err := refuse(p, r.abi); (err == nil) != r.ok {
+			t.Errorf("%s: %v", r.why, err)
+		}
+	}
+}

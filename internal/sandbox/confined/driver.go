@@ -1,0 +1,254 @@
+//go:build linux && (amd64 || arm64)
+
+package confined
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/landlock"
+)
+
+// Driver makes boxes without namespaces.
+type Driver struct{}
+
+// New returns the driver.
+func New() *Driver { return &Driver{} }
+
+// Name returns "confined".
+func (d *Driver) Name() string { return "confined" }
+
+// needABI is the first Landlock that holds signals back.
+const needABI = 6
+
+// readable is what a box may read and execute, as far as it is there.
+var readable = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",
+	"/etc/ssl/certs", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/mime.types"}
+
+// devices are what a box may read and write.
+var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+
+type box struct {
+	profile  sandbox.Profile
+	dir      string // of all the box's folders; empty: the box is over
+	uid, gid int
+	places   []common.Place
+	targets  []string // folders of the box by the names that the profile has for them
+	read     []string
+	write    []string
+	warnings []string
+	running  sync.Mutex
+}
+
+// Start makes the box's folders. It refuses what only namespaces give.
+func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Box, error) {
+	if err := refuse(p, landlock.ABI()); err != nil {
+		return nil, err
+	}
+	b := &box{profile: p}
+	var err error
+	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
+		return nil, fmt.Errorf("confined: %w", err)
+	}
+	if err := b.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("confined: %w", err), b.Close())
+	}
+	return b, nil
+}
+
+// refuse says why this driver cannot hold to the profile.
+func refuse(p sandbox.Profile, abi int) error {
+	if abi < needABI {
+		return fmt.Errorf("confined: Landlock ABI %d is needed to hold signals and files, this kernel has %d: Linux 6.12 or later, with landlock among the modules of the boot option lsm=", needABI, abi)
+	}
+	if p.Template.Name != "host" {
+		return fmt.Errorf("confined: template %q: without a mount namespace there is no root but the host's", p.Template.Name)
+	}
+	if err := common.Refuse(p); err != nil {
+		return fmt.Errorf("confined: %w", err)
+	}
+	for _, m := range p.Mounts {
+		if m.Source != m.Target && !strings.HasPrefix(m.Target, "/workspace/") {
+			return fmt.Errorf("confined: mount %s at %s: without a mount namespace a folder keeps its name", m.Source, m.Target)
+		}
+	}
+	return nil
+}
+
+func (b *box) prepare() (err error) {
+	if b.dir, err = os.MkdirTemp("", "waldo-confined-"); err != nil {
+		return err
+	}
+	if err := os.Chmod(b.dir, 0o711); err != nil {
+		return err
+	}
+	l := b.profile.Limits
+	places := append([]sandbox.Tmpfs{{Target: "/workspace", Bytes: l.Disk, Inodes: l.Inodes}, {Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes}}, b.profile.Tmpfs...)
+	for _, t := range places {
+		if err := b.place(t); err != nil {
+			return err
+		}
+	}
+	for _, p := range readable {
+		if _, err := os.Stat(p); err == nil {
+			b.read = append(b.read, p)
+		}
+	}
+	for _, p := range devices {
+		if _, err := os.Stat(p); err == nil {
+			b.write = append(b.write, p)
+		}
+	}
+	for _, m := range b.profile.Mounts {
+		b.read = append(b.read, m.Source)
+		if m.Source != m.Target {
+			if err := os.Symlink(m.Source, b.dir+m.Target); err != nil {
+				return err
+			}
+		}
+	}
+	b.warnings = append(b.warnings, "confined: no namespaces: "+strings.Join(lost(), ", ")+" are not held as in other boxes; see waldo doctor")
+	return nil
+}
+
+// place makes one writable folder and fills it.
+func (b *box) place(t sandbox.Tmpfs) error {
+	at := b.dir + t.Target
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return err
+	}
+	for p := at; p != b.dir; p = filepath.Dir(p) {
+		if err := os.Chown(p, b.uid, b.gid); err != nil {
+			return err
+		}
+	}
+	b.write = append(b.write, at)
+	b.targets = append(b.targets, t.Target)
+	dir, err := os.Open(at)
+	if err != nil {
+		return err
+	}
+	p := common.Place{Tmpfs: t, Dir: dir}
+	b.places = append(b.places, p)
+	return p.Fill(b.uid, b.gid)
+}
+
+// lost names the classes that are not held.
+func lost() (out []string) {
+	for _, p := range Promises {
+		if !p.Held {
+			out = append(out, p.Class)
+		}
+	}
+	return out
+}
+
+// here gives a path of the profile the name that it has without a mount namespace.
+func (b *box) here(s string) string {
+	for _, t := range b.targets {
+		if s == t || strings.HasPrefix(s, t+"/") {
+			return b.dir + s
+		}
+	}
+	return s
+}
+
+// Export copies what was left in an exported place.
+func (b *box) Export(target, dir string) ([]string, error) {
+	return common.Export(b.places, target, dir)
+}
+
+// Close removes the box's folders. Nothing runs in it any more: a run ends with its command.
+func (b *box) Close() error {
+	b.running.Lock()
+	defer b.running.Unlock()
+	if b.dir == "" {
+		return nil
+	}
+	for _, p := range b.places {
+		_ = common.Walk(p.Dir, func(common.Entry) bool { return true }) // makes what was closed to us ours again
+		p.Dir.Close()
+	}
+	err := os.RemoveAll(b.dir)
+	b.dir = ""
+	return err
+}
+
+// used adds up what is in the box's folders.
+func (b *box) used() (bytes, inodes int64) {
+	for _, p := range b.places[:2] { // all others of a workspace are below these
+		_ = common.Walk(p.Dir, func(e common.Entry) bool {
+			bytes += e.Stat.Blocks * 512
+			inodes++
+			return true
+		})
+	}
+	return bytes, inodes
+}
+
+// Probe makes a box and looks at it from inside.
+func (d *Driver) Probe(ctx context.Context) sandbox.Report {
+	r := sandbox.Report{Driver: d.Name(), OK: true}
+	add := func(name string, err error, what, hint string) {
+		a := sandbox.Ability{Name: name, OK: err == nil, What: what, Need: true}
+		if err != nil {
+			a.What, a.Hint, r.OK = err.Error(), hint, false
+		}
+		r.Abilities = append(r.Abilities, a)
+	}
+	var err error
+	if abi := landlock.ABI(); abi < needABI {
+		err = fmt.Errorf("ABI %d", abi)
+	}
+	add("Landlock", err, fmt.Sprintf("ABI %d", landlock.ABI()), "Linux 6.12 or later, with landlock among the modules of the boot option lsm=")
+	add("contained", d.look(ctx), "a command in a box could not write to the host, read /proc or /etc/hostname, nor signal its parent", "")
+	for _, p := range Promises {
+		if !p.Held {
+			r.Abilities = append(r.Abilities, sandbox.Ability{Name: p.Class, What: p.Why, Hint: "use isolation namespace where the machine gives it"})
+		}
+	}
+	return r
+}
+
+// look runs a command that tries what must not work, and says what did.
+func (d *Driver) look(ctx context.Context) error {
+	b, err := d.Start(ctx, probeProfile())
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	outside, err := os.CreateTemp("", "waldo-probe-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(outside.Name())
+	defer outside.Close()
+	if err := os.Chmod(outside.Name(), 0o666); err != nil {
+		return err
+	}
+	// In the text: a path that is an argument would be taken for one of the box's own.
+	const try = `kill -0 $PPID 2>/dev/null && echo signal
+(echo x >'%s') 2>/dev/null && echo write
+(read x </proc/self/status) 2>/dev/null && echo proc
+(read x </etc/hostname) 2>/dev/null && echo read
+(echo x >file) 2>/dev/null || echo workspace
+echo done`
+	f, err := b.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", fmt.Sprintf(try, outside.Name())}, Env: []string{"PATH=/usr/bin:/bin"}})
+	if err != nil {
+		return err
+	}
+	if f.Stdout != "done\n" || f.Status != facts.OK {
+		return fmt.Errorf("the box is not what it should be: %s %q %q", f.Status, f.Stdout, f.Stderr)
+	}
+	return nil
+}
+
+var _ sandbox.Driver = (*Driver)(nil)

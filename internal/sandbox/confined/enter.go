@@ -1,0 +1,255 @@
+//go:build linux && (amd64 || arm64)
+
+package confined
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/landlock"
+	"waldo/internal/sandbox/seccomp"
+)
+
+// The names under which waldo starts itself.
+const (
+	supervisor = "waldo-confined"
+	entrance   = "waldo-confined-enter"
+)
+
+// order is what the processes of one command are told.
+type order struct {
+	Argv, Env   []string
+	Dir         string
+	UID, GID    int
+	Limits      sandbox.Limits
+	Read, Write []string
+}
+
+// report is what the supervisor says at the end.
+type report struct {
+	Status syscall.WaitStatus
+	CPU    time.Duration
+	Maxrss int64  // bytes, of the largest process
+	NotRun string // why nothing was run
+	Absent bool   // there is no such program
+}
+
+// Main is for the start of main: where waldo was started by this package, it does not return.
+func Main() {
+	var err error
+	switch os.Args[0] {
+	case supervisor:
+		err = supervise()
+	case entrance:
+		err = enter()
+	default:
+		return
+	}
+	if err != nil {
+		_ = json.NewEncoder(os.NewFile(5, "report")).Encode(report{NotRun: err.Error(), Absent: errors.Is(err, unix.ENOENT)})
+	}
+	os.Exit(0)
+}
+
+// supervise runs one command: descriptors 0 to 2 are its streams, 3 its bridge, 4 the order, 5 takes
+// the report, and 6 is held open by waldo for as long as the command may live.
+func supervise() error {
+	runtime.LockOSThread() // the command dies with this thread
+	for fd := range 7 {
+		if fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	said, saying, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	p, err := os.StartProcess("/proc/self/exe", []string{entrance}, &os.ProcAttr{
+		Env:   []string{},
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, os.NewFile(3, "bridge"), os.NewFile(4, "order"), saying},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	saying.Close()
+	if err != nil {
+		return err
+	}
+	end := sync.OnceFunc(func() { go endless() })
+	go func() {
+		_, _ = os.NewFile(6, "life").Read(make([]byte, 1)) // waldo wants the end, or is gone
+		end()
+	}()
+	var r report
+	if text, _ := io.ReadAll(said); len(text) > 0 {
+		_ = json.Unmarshal(text, &r)
+	}
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		if err != nil && err != unix.EINTR {
+			break // nobody is left
+		}
+		if pid == p.Pid {
+			r.Status = syscall.WaitStatus(status)
+			end() // a run ends with its command
+		}
+	}
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u)
+	r.CPU, r.Maxrss = time.Duration(u.Utime.Nano()+u.Stime.Nano()), u.Maxrss<<10
+	return json.NewEncoder(os.NewFile(5, "report")).Encode(r)
+}
+
+// endless kills all below the supervisor until that is gone itself.
+func endless() {
+	for {
+		endAll(os.Getpid())
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// endAll kills all below a process.
+func endAll(pid int) {
+	for _, c := range common.Children(pid) {
+		_ = unix.Kill(c, unix.SIGSTOP) // so that it makes no more while we look
+		endAll(c)
+		_ = unix.Kill(c, unix.SIGKILL)
+	}
+}
+
+// enter becomes the command: it gives up everything, then executes it.
+func enter() error {
+	runtime.LockOSThread() // what follows holds for this thread, which alone is left by execve
+	var o order
+	if err := json.NewDecoder(os.NewFile(4, "order")).Decode(&o); err != nil {
+		return err
+	}
+	rules, err := landlock.Open(landlock.Rules{Read: o.Read, Write: o.Write, NeedFull: true})
+	if err != nil {
+		return err
+	}
+	filter, err := seccomp.Compile(seccomp.Host(), seccomp.Profile{Bare: true})
+	if err != nil {
+		return err
+	}
+	if err := become(o); err != nil {
+		return err
+	}
+	if err := os.Chdir(o.Dir); err != nil {
+		return err
+	}
+	if err := limit(o); err != nil {
+		return err
+	}
+	if err := unix.CloseRange(4, ^uint(0)>>1&0x7fffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules.FD), 0, 0); e != 0 {
+		return fmt.Errorf("landlock: %w", e)
+	}
+	prog := unix.SockFprog{Len: uint16(filter.Len()), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))}
+	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); e != 0 {
+		return fmt.Errorf("seccomp: %w", e)
+	}
+	return execute(o)
+}
+
+// become gives up the user, where waldo is root, and dies with the supervisor.
+func become(o order) error {
+	if o.UID != os.Geteuid() {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(o.GID, o.GID, o.GID), syscall.Setresuid(o.UID, o.UID, o.UID)); err != nil {
+			return err
+		}
+	}
+	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+}
+
+// limit sets what the kernel holds each process to.
+func limit(o order) error {
+	l := o.Limits
+	tasks := tasksOf(o.UID)
+	for _, r := range []struct {
+		resource int
+		n        int64
+	}{{unix.RLIMIT_NOFILE, l.Files}, {unix.RLIMIT_FSIZE, l.Disk}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_STACK, 8 << 20},
+		{unix.RLIMIT_MEMLOCK, 64 << 10}, {unix.RLIMIT_MSGQUEUE, 0}, {unix.RLIMIT_SIGPENDING, 256},
+		{unix.RLIMIT_CPU, int64(l.CPU/time.Second) + 1}, {unix.RLIMIT_NPROC, l.Pids + tasks}, {unix.RLIMIT_DATA, l.Memory}} {
+		var have unix.Rlimit
+		if err := unix.Prlimit(0, r.resource, nil, &have); err != nil {
+			return err
+		}
+		n := min(uint64(r.n), have.Max)
+		if err := unix.Prlimit(0, r.resource, &unix.Rlimit{Cur: n, Max: n}, nil); err != nil {
+			return fmt.Errorf("limit %d: %w", r.resource, err)
+		}
+	}
+	return nil
+}
+
+// tasksOf counts the threads that a user has already, without ours.
+func tasksOf(uid int) (n int64) {
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range procs {
+		var st unix.Stat_t
+		if unix.Stat(p, &st) != nil || int(st.Uid) != uid || filepath.Base(p) == fmt.Sprint(os.Getpid()) {
+			continue
+		}
+		tasks, _ := os.ReadDir(p + "/task")
+		n += int64(len(tasks))
+	}
+	return n
+}
+
+// execute returns only where nothing could be executed.
+func execute(o order) error {
+	paths := o.Argv[:1]
+	if !strings.Contains(o.Argv[0], "/") {
+		paths = nil
+		for _, dir := range searched(o.Env) {
+			paths = append(paths, filepath.Join(dir, o.Argv[0]))
+		}
+	}
+	var worst error = &os.PathError{Op: "execute", Path: o.Argv[0], Err: unix.ENOENT}
+	for _, p := range paths {
+		err := syscall.Exec(p, o.Argv, o.Env)
+		if !errors.Is(err, unix.ENOENT) {
+			worst = &os.PathError{Op: "execute", Path: p, Err: err}
+		}
+	}
+	return worst
+}
+
+// searched returns the absolute folders of PATH.
+func searched(env []string) (out []string) {
+	dirs := "/usr/local/bin:/usr/bin:/bin"
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			dirs = v
+		}
+	}
+	for d := range strings.SplitSeq(dirs, ":") {
+		if strings.HasPrefix(d, "/") {
+			out = append(out, d)
+		}
+	}
+	return out
+}

@@ -1,0 +1,285 @@
+//go:build linux && (amd64 || arm64)
+
+package confined
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
+)
+
+func probeProfile() sandbox.Profile {
+	return sandbox.Profile{ID: "s_probe", Template: sandbox.Template{Name: "host"}, Limits: sandbox.Limits{Wall: 10 * time.Second, CPU: 5 * time.Second,
+		Memory: 64 << 20, Pids: 16, Files: 64, Disk: 1 << 20, Inodes: 100, Output: 4 << 10}}
+}
+
+// run is one command on its way.
+type run struct {
+	box      *box
+	life     *os.File // closed: the command ends
+	ended    atomic.Pointer[facts.Limit]
+	stopped  atomic.Bool
+	once     sync.Once
+	out, err *common.Stream
+	peak     common.Sample
+	full     bool
+}
+
+// end ends the run, for a limit or, with the empty limit, for the caller.
+func (r *run) end(l facts.Limit) {
+	r.once.Do(func() {
+		r.stopped.Store(true)
+		if l != "" {
+			r.ended.Store(&l)
+		}
+		r.life.Close()
+	})
+}
+
+// Run runs one command to its end.
+func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
+	b.running.Lock()
+	defer b.running.Unlock()
+	if b.dir == "" {
+		return facts.Facts{}, errors.New("confined: the box is closed")
+	}
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return facts.Facts{}, errors.New("confined: no command to run")
+	}
+	before, began := common.Look(b.places), time.Now()
+	r := &run{box: b}
+	p, told, finish, err := r.start(c)
+	if err != nil {
+		return facts.Facts{}, fmt.Errorf("confined: %w", err)
+	}
+	stop := r.watch(ctx, p.Pid, began)
+	text, _ := io.ReadAll(told)
+	told.Close()
+	_, werr := p.Wait()
+	stop()
+	r.end("")
+	finish()
+	var rep report
+	if err := json.Unmarshal(text, &rep); err != nil {
+		return facts.Facts{}, errors.Join(fmt.Errorf("confined: the supervisor said %q: %w", text, err), werr)
+	}
+	return r.facts(ctx, c, rep, before, time.Since(began)), nil
+}
+
+// start starts the supervisor of a command.
+func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish func(), err error) {
+	var theirs, ours []*os.File
+	defer func() {
+		for _, f := range theirs {
+			_ = f.Close()
+		}
+		if err != nil {
+			for _, f := range ours {
+				_ = f.Close()
+			}
+		}
+	}()
+	pipe := func(reads bool) (mine, their *os.File) {
+		from, to, perr := os.Pipe()
+		err = errors.Join(err, perr)
+		if mine, their = from, to; reads {
+			mine, their = to, from
+		}
+		theirs, ours = append(theirs, their), append(ours, mine)
+		return mine, their
+	}
+	in, feed, ierr := common.Input(c.Stdin)
+	if ierr != nil {
+		return nil, nil, nil, ierr
+	}
+	theirs = append(theirs, in)
+	out, outT := pipe(false)
+	errs, errT := pipe(false)
+	orders, orderT := pipe(true)
+	told, tellT := pipe(false)
+	life, lifeT := pipe(true)
+	bridge := c.Bridge
+	if bridge == nil {
+		null, nerr := os.Open(os.DevNull)
+		err = errors.Join(err, nerr)
+		bridge, theirs = null, append(theirs, null)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p, err = os.StartProcess("/proc/self/exe", []string{supervisor}, &os.ProcAttr{Env: []string{}, Dir: "/",
+		Files: []*os.File{in, outT, errT, bridge, orderT, tellT, lifeT}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	r.life = life
+	limit := r.box.profile.Limits.Output
+	flood := func() { r.end(facts.LimitOutput) }
+	r.out = &common.Stream{From: out, Limit: limit, Copy: c.Stdout, Whole: c.Serve, Flood: flood}
+	r.err = &common.Stream{From: errs, Limit: limit, Copy: c.Stderr, Flood: flood}
+	var wg sync.WaitGroup
+	wg.Go(r.out.Drain)
+	wg.Go(r.err.Drain)
+	stop := feed()
+	text, err := json.Marshal(r.box.order(c))
+	if err == nil {
+		_, err = io.Copy(orders, bytes.NewReader(text))
+	}
+	_ = orders.Close()
+	if err != nil {
+		r.end("")
+		err = nil // the supervisor says what came of it
+	}
+	return p, told, func() { stop(); wg.Wait() }, nil
+}
+
+// order says what the supervisor is told, with the names that the box's folders have here.
+func (b *box) order(c sandbox.Command) order {
+	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
+	if c.Dir != "" {
+		o.Dir = b.here(c.Dir)
+	}
+	for i := range o.Argv {
+		o.Argv[i] = b.here(o.Argv[i])
+	}
+	temp := false
+	for _, e := range c.Env {
+		name, value, _ := strings.Cut(e, "=")
+		temp = temp || name == "TMPDIR"
+		o.Env = append(o.Env, name+"="+b.here(value))
+	}
+	if !temp {
+		o.Env = append(o.Env, "TMPDIR="+b.here("/tmp"))
+	}
+	return o
+}
+
+// watch holds the whole tree to what the kernel holds only each process to.
+func (r *run) watch(ctx context.Context, pid int, began time.Time) (stop func()) {
+	done, gone := make(chan struct{}), make(chan struct{})
+	l := r.box.profile.Limits
+	go func() {
+		defer close(gone)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-done:
+				return
+			case <-ctx.Done():
+				r.end("")
+				return
+			case <-tick.C:
+			}
+			s := common.TreeOf(pid)
+			r.peak = common.Sample{CPU: max(r.peak.CPU, s.CPU), Memory: max(r.peak.Memory, s.Memory), Pids: max(r.peak.Pids, s.Pids)}
+			switch {
+			case time.Since(began) >= l.Wall:
+				r.end(facts.LimitWall)
+			case s.CPU >= l.CPU:
+				r.end(facts.LimitCPU)
+			case s.Memory > l.Memory:
+				r.end(facts.LimitMemory)
+			case s.Pids > l.Pids:
+				r.end(facts.LimitPids)
+			case n%5 == 0 && r.over():
+				r.end(facts.LimitDisk)
+			}
+		}
+	}()
+	return func() { close(done); <-gone }
+}
+
+// over reports whether more is in the box's folders than may be.
+func (r *run) over() bool {
+	l := r.box.profile.Limits
+	n, inodes := r.box.used()
+	r.full = n > l.Disk || inodes > l.Inodes
+	return r.full
+}
+
+func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before common.State, wall time.Duration) facts.Facts {
+	b, l := r.box, r.box.profile.Limits
+	f := facts.New()
+	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: "confined", Template: b.profile.Template.Name}
+	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
+	f.Stdout, f.Stderr = strings.ToValidUTF8(string(r.out.Kept), "\uFFFD"), strings.ToValidUTF8(string(r.err.Kept), "\uFFFD")
+	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
+	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(max(rep.CPU, r.peak.CPU)), MemoryPeak: max(rep.Maxrss, r.peak.Memory),
+		PidsPeak: max(r.peak.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
+	f.Usage.DiskBytes, _ = b.used()
+	switch {
+	case rep.NotRun != "":
+		code := 126
+		if rep.Absent {
+			code = 127
+		}
+		f.ExitCode = &code
+		f.Stderr += "waldo: " + rep.NotRun + "\n"
+		if c.Stderr != nil {
+			_, _ = io.WriteString(c.Stderr, "waldo: "+rep.NotRun+"\n")
+		}
+	case rep.Status.Signaled():
+		name := unix.SignalName(rep.Status.Signal())
+		if name == "" {
+			name = fmt.Sprintf("SIG%d", int(rep.Status.Signal()))
+		}
+		f.Signal = &name
+	default:
+		code := rep.Status.ExitStatus()
+		f.ExitCode = &code
+	}
+	r.judge(ctx, &f, rep)
+	after := common.Look(b.places)
+	f.Files.Written = after.Written(before)
+	slices.Sort(f.Files.Written)
+	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
+	f.Warnings = append(append(f.Warnings, b.warnings...), after.Odd...)
+	return f
+}
+
+// judge says how the run ended.
+func (r *run) judge(ctx context.Context, f *facts.Facts, rep report) {
+	if rep.Status.Signaled() {
+		f.Limit = r.ended.Load()
+		cpu, disk := facts.LimitCPU, facts.LimitDisk
+		switch sig := rep.Status.Signal(); {
+		case f.Limit != nil || r.stopped.Load() && ctx.Err() != nil:
+		case sig == unix.SIGXFSZ:
+			f.Limit = &disk
+		case sig == unix.SIGXCPU, sig == unix.SIGKILL && rep.CPU >= r.box.profile.Limits.CPU:
+			f.Limit = &cpu
+		}
+	}
+	f.Status = facts.Failed
+	switch {
+	case f.Limit != nil && (*f.Limit == facts.LimitWall || *f.Limit == facts.LimitCPU):
+		f.Status, f.TimedOut = facts.Timeout, true
+	case f.Limit != nil && *f.Limit == facts.LimitMemory:
+		f.Status = facts.OOM
+	case ctx.Err() != nil && f.Signal != nil && f.Limit == nil:
+		f.Status = facts.Cancelled
+	case f.ExitCode != nil && *f.ExitCode == 0:
+		f.Status = facts.OK
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+var _ sandbox.Box = (*box)(nil)

@@ -5,7 +5,6 @@ package namespace
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,7 +69,7 @@ func (b *box) Warm(ctx context.Context) error {
 		return err
 	}
 	b.waiting = w
-	if err := w.feed(ctx); err != nil {
+	if err := common.FeedHead(ctx, w.stdin, w.Head, patience); err != nil {
 		return err
 	}
 	if pids := common.Children(b.init.Pid); len(pids) == 1 {
@@ -83,37 +82,6 @@ func (b *box) Warm(ctx context.Context) error {
 type eof struct{}
 
 func (eof) Read([]byte) (int, error) { return 0, io.EOF }
-
-// feed writes the head and waits until all of it is read.
-func (w *waiting) feed(ctx context.Context) error {
-	end := time.Now().Add(patience)
-	_ = w.stdin.SetWriteDeadline(end)
-	defer func() { _ = w.stdin.SetWriteDeadline(time.Time{}) }()
-	if _, err := io.WriteString(w.stdin, w.Head); err != nil {
-		return fmt.Errorf("namespace: a command started ahead: %w", err)
-	}
-	for time.Now().Before(end) && ctx.Err() == nil {
-		n, err := unread(w.stdin)
-		if err != nil {
-			return fmt.Errorf("namespace: a command started ahead: %w", err)
-		}
-		if n == 0 {
-			return nil
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return fmt.Errorf("namespace: a command started ahead did not read what it was told")
-}
-
-// unread returns how many bytes stand in a pipe.
-func unread(pipe *os.File) (n int, err error) {
-	conn, err := pipe.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	cerr := conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	return n, errors.Join(cerr, err)
-}
 
 // Adopt gives a box with a waiting command to one job.
 func (b *box) Adopt(p sandbox.Profile) error {

@@ -209,7 +209,7 @@ func (r *run) stream() (finish func()) {
 	var wg sync.WaitGroup
 	wg.Go(r.out.drain)
 	wg.Go(r.err.drain)
-	stop := feed(r.stdin, r.command.Stdin)
+	stop := common.Feed(r.stdin, r.command.Stdin)
 	return func() {
 		stop()
 		if r.held.Load() != nil { // it holds its streams, and nobody writes to them any more

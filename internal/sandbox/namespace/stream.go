@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,25 +66,3 @@ func (s *stream) take(b []byte) {
 }
 
 func (s *stream) truncated() bool { return !s.whole && s.total > s.limit }
-
-// feed writes to the command's standard input what there is to read, and closes it. It is never a
-// file of the host's: a pipe, or /dev/null (to is nil) where there is nothing to read. What feed
-// returns stops the feeding.
-func feed(to *os.File, from io.Reader) (stop func()) {
-	if to == nil {
-		return func() {}
-	}
-	var once sync.Once
-	stop = func() { once.Do(func() { _ = to.Close() }) }
-	if from == nil {
-		stop()
-		return stop
-	}
-	go func() {
-		_, err := io.Copy(to, from)
-		if err == nil || !errors.Is(err, os.ErrClosed) {
-			stop()
-		}
-	}()
-	return stop
-}

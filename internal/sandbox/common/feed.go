@@ -1,0 +1,69 @@
+//go:build linux
+
+package common
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Feed writes to the command's standard input what there is to read, and closes it. It is never a
+// file of the host's: a pipe, or /dev/null (to is nil) where there is nothing to read. What Feed
+// returns stops the feeding.
+func Feed(to *os.File, from io.Reader) (stop func()) {
+	if to == nil {
+		return func() {}
+	}
+	var once sync.Once
+	stop = func() { once.Do(func() { _ = to.Close() }) }
+	if from == nil {
+		stop()
+		return stop
+	}
+	go func() {
+		_, err := io.Copy(to, from)
+		if err == nil || !errors.Is(err, os.ErrClosed) {
+			stop()
+		}
+	}()
+	return stop
+}
+
+// FeedHead writes what the standard input of a command that was started ahead begins with, and
+// waits until the command has read all of it. It waits no longer than patience.
+func FeedHead(ctx context.Context, stdin *os.File, head string, patience time.Duration) error {
+	end := time.Now().Add(patience)
+	_ = stdin.SetWriteDeadline(end)
+	defer func() { _ = stdin.SetWriteDeadline(time.Time{}) }()
+	if _, err := io.WriteString(stdin, head); err != nil {
+		return fmt.Errorf("a command started ahead: %w", err)
+	}
+	for time.Now().Before(end) && ctx.Err() == nil {
+		n, err := unread(stdin)
+		if err != nil {
+			return fmt.Errorf("a command started ahead: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return errors.New("a command started ahead did not read what it was told")
+}
+
+// unread returns how many bytes stand in a pipe.
+func unread(pipe *os.File) (n int, err error) {
+	conn, err := pipe.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	cerr := conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return n, errors.Join(cerr, err)
+}

@@ -173,6 +173,11 @@ func TestKilledWaldo(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		_ = unix.Kill(b.init.Pid, unix.SIGSTOP) // so that it cannot see by itself that waldo is gone
+		for stopped := false; !stopped; time.Sleep(10 * time.Millisecond) {
+			st, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.init.Pid))
+			stopped = strings.Contains(string(st), ") T ")
+		}
+		time.Sleep(100 * time.Millisecond) // all of its threads
 		fmt.Println("box", b.init.Pid)
 		select {}
 	}
@@ -202,6 +207,7 @@ func TestKilledWaldo(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
+			_ = unix.Kill(pid, unix.SIGKILL) // PID 1, and with it the rest
 			t.Fatalf("still running: %v", left)
 		}
 	}

@@ -2,8 +2,9 @@ package main
 
 import (
 	"fmt"
-
+	"maps"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -48,8 +49,9 @@ func newDoctor(g *global) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			var reports []sandbox.Report
 			ok := false
-			for _, name := range []string{"namespace"} {
-				r := drivers()[name].Probe(c.Context())
+			all := drivers()
+			for _, name := range slices.Backward(slices.Sorted(maps.Keys(all))) { // the stronger first
+				r := all[name].Probe(c.Context())
 				reports = append(reports, r)
 				ok = ok || r.OK
 			}

@@ -26,6 +26,7 @@ import (
 	"waldo/internal/redact"
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/confined"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
 	"waldo/internal/session"
@@ -65,7 +66,10 @@ type settings struct {
 
 // The levels of isolation, by the name that contracts use.
 func drivers() map[string]sandbox.Driver {
-	return map[string]sandbox.Driver{"namespace": namespace.New(namespace.Options{MilliCPU: 1000})}
+	return map[string]sandbox.Driver{
+		"namespace": namespace.New(namespace.Options{MilliCPU: 1000}),
+		"confined":  confined.New(),
+	}
 }
 
 // keepWarm puts a pool in front of the namespace driver. It is closed last: boxes end in it.

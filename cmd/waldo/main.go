@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"waldo/internal/sandbox/confined"
 )
 
 // version is set by the linker for a release.
@@ -56,7 +58,10 @@ func usage(hint, format string, a ...any) error {
 // hinted is any error that knows what to do about it.
 type hinted interface{ Hint() string }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	confined.Main()
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
 
 // run is main without the process: testscript calls it, and it returns the exit code.
 func run(args []string, in io.Reader, out, errw io.Writer) int {

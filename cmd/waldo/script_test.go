@@ -10,9 +10,12 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"waldo/internal/sandbox/confined"
 )
 
 func TestMain(m *testing.M) {
+	confined.Main()
 	testscript.Main(m, map[string]func(){
 		// approve answers the question whose id is in the file id, as alice.
 		"approve": func() {

@@ -71,6 +71,7 @@ var plan = map[string][]string{
 
 	"internal/sandbox/pool":       {"internal/sandbox"},
 	"internal/sandbox/common":     {"internal/sandbox"},
+	"internal/sandbox/confined":   {"internal/facts", "internal/sandbox", "internal/sandbox/common", "internal/sandbox/landlock", "internal/sandbox/seccomp"},
 	"internal/sandbox/gvisor":     {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/gvisor/job"},
 	"internal/sandbox/gvisor/job": nil,
 	"cmd/waldo-gvisor":            {"internal/sandbox/common", "internal/sandbox/gvisor/job"},

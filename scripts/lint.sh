@@ -16,7 +16,7 @@ if [ -x "$tools/staticcheck" ] || GOBIN="$tools" go install honnef.co/go/tools/c
 else
   echo "staticcheck could not be installed"; bad=1
 fi
-vuln="not run: not installed"
+vuln="not run: it could not be installed"
 if [ -x "$tools/govulncheck" ] || GOBIN="$tools" go install golang.org/x/vuln/cmd/govulncheck@v1.9.0; then
   if out=$(timeout 120 "$tools/govulncheck" ./cmd/waldo 2>&1); then vuln="clean"
   elif grep -qE 'dial tcp|no such host|fetching vulnerabilities|Forbidden' <<<"$out"; then vuln="not run: its database is not reachable from here"

@@ -35,7 +35,7 @@ func serve() int {
 		return 1
 	}
 	b := &box{conn: conn}
-	if err := b.serve(); err != nil && !errors.Is(err, io.EOF) {
+	if err := b.serve(); !errors.Is(err, io.EOF) { // it ends by an error alone: EOF when waldo is gone
 		_ = conn.Send(job.Answer{Error: err.Error()})
 		return 1
 	}

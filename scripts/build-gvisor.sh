@@ -1,13 +1,16 @@
 #!/bin/bash
 # Builds waldo-gvisor and puts it, compressed, where internal/sandbox/gvisor embeds it. It does
 # nothing when what is there is newer than what it is made from. GOARCH chooses the processor.
+# With --programs it first compiles gVisor's own seccomp programs anew, which must be done on a
+# machine of that processor, once for each version of gVisor: a test says when. No two such
+# compilations give the same bytes, so their result is committed, and the build is reproducible.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 arch=${GOARCH:-$(go env GOARCH)}
 dir=internal/sandbox/gvisor/payload/$arch
 out=$dir/waldo-gvisor.gz
-if [ -f "$out" ] && [ -f "$dir/waldo-gvisor.sha256" ] && [ -z "${FORCE:-}" ] &&
-	[ -z "$(find cmd/waldo-gvisor/*.go internal/sandbox/gvisor/job scripts/build-gvisor.sh go.mod -newer "$out" -type f)" ]; then
+if [ -f "$out" ] && [ -f "$dir/waldo-gvisor.sha256" ] && [ -z "${FORCE:-}${1:-}" ] &&
+	[ -z "$(find cmd/waldo-gvisor internal/sandbox/gvisor/job scripts/build-gvisor.sh go.mod -newer "$out" -type f)" ]; then
 	exit 0
 fi
 mkdir -p "$dir"
@@ -16,13 +19,10 @@ trap 'rm -rf "$temp"' EXIT
 build() {
 	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$temp/waldo-gvisor" ./cmd/waldo-gvisor
 }
-# gVisor's seccomp programs are compiled by a first build of it, which must run here to do so.
-programs=cmd/waldo-gvisor/programs/$arch.json
-rm -f "$programs"
 build
-if [ "$arch" = "$(go env GOHOSTARCH)" ] && [ "$(go env GOHOSTOS)" = linux ]; then
+if [ "${1:-}" = --programs ]; then
 	(exec -a waldo-compile "$temp/waldo-gvisor") >"$temp/programs"
-	mv "$temp/programs" "$programs"
+	mv "$temp/programs" "cmd/waldo-gvisor/programs/$arch.json"
 	build
 fi
 sha256sum "$temp/waldo-gvisor" | cut -d' ' -f1 >"$temp/sum"

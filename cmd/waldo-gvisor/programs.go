@@ -6,7 +6,6 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -21,7 +20,8 @@ import (
 
 // gVisor confines its own processes by seccomp programs that its usual build compiles ahead. The
 // Go module that we build lacks that step and compiles them at every start, which costs several
-// milliseconds. We do the step in scripts/build-gvisor.sh, and put its result where gVisor looks.
+// milliseconds. We do the step in scripts/build-gvisor.sh, and put its result where gVisor looks;
+// a test holds it against what gVisor would compile.
 // A program that is missing, or meant for other settings, is compiled at start as before.
 
 //go:embed programs
@@ -48,16 +48,15 @@ func used(name string) bool {
 	return !strings.Contains(name, "Platform=") || strings.Contains(name, `Platform="systrap"`)
 }
 
-// compile writes the programs.
-func compile(to io.Writer) error {
-	var p programs
+// compile makes the programs.
+func compile() (p programs, err error) {
 	for _, one := range []struct {
 		all func() ([]precompiledseccomp.Program, error)
 		out *[]precompiledseccomp.Program
 	}{{sentryconfig.PrecompiledPrograms, &p.Sentry}, {goferconfig.PrecompiledPrograms, &p.Gofer}} {
 		all, err := one.all()
 		if err != nil {
-			return err
+			return p, err
 		}
 		for _, x := range all {
 			if used(x.Name) {
@@ -66,19 +65,23 @@ func compile(to io.Writer) error {
 		}
 	}
 	if len(p.Sentry) == 0 || len(p.Gofer) == 0 {
-		return fmt.Errorf("%d programs for the kernel and %d for the file server: gVisor names its settings otherwise now", len(p.Sentry), len(p.Gofer))
+		return p, fmt.Errorf("%d programs for the kernel and %d for the file server: gVisor names its settings otherwise now", len(p.Sentry), len(p.Gofer))
 	}
-	return json.NewEncoder(to).Encode(p)
+	return p, nil
+}
+
+func readPrograms() (p programs, err error) {
+	b, err := programFiles.ReadFile("programs/" + runtime.GOARCH + ".json")
+	if err != nil {
+		return p, err
+	}
+	return p, json.Unmarshal(b, &p)
 }
 
 // loadPrograms gives gVisor the programs of this build, where there are any.
 func loadPrograms() {
-	b, err := programFiles.ReadFile("programs/" + runtime.GOARCH + ".json")
+	p, err := readPrograms()
 	if err != nil {
-		return
-	}
-	var p programs
-	if err := json.Unmarshal(b, &p); err != nil {
 		return
 	}
 	sentry.ListPrecompiled() // makes the maps
@@ -95,7 +98,11 @@ func loadPrograms() {
 const compileName = "waldo-compile"
 
 func compileMain() int {
-	if err := compile(os.Stdout); err != nil {
+	p, err := compile()
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(p)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

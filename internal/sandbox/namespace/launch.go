@@ -43,8 +43,14 @@ type stage struct {
 	ctl  *os.File
 	init *os.Process
 
-	files []*os.File // received and not yet taken
-	early []record   // from PID 1, before it was known
+	files []*os.File // received with the last record and not yet taken
+	early []early    // from PID 1, before it was known
+}
+
+// early is a record that came before its time, and the descriptors that came with it.
+type early struct {
+	record
+	files []*os.File
 }
 
 // maxPlaces is how many writable places a box may have.
@@ -119,14 +125,15 @@ func (s *stage) begin(l *list) error {
 		r, err := s.receive()
 		switch {
 		case errors.Is(err, errGone) && len(s.early) > 0:
-			return l.failure(s.early[len(s.early)-1], programBase)
+			return l.failure(s.early[len(s.early)-1].record, programBase)
 		case err != nil:
 			return err
 		case r.kind == recPID:
 			s.init, err = os.FindProcess(int(r.a))
 			return err
 		}
-		s.early = append(s.early, r) // PID 1 is faster than the process that made it
+		s.early = append(s.early, early{r, s.files}) // PID 1 is faster than the process that made it
+		s.files = nil
 	}
 }
 
@@ -176,9 +183,9 @@ func (s *stage) next() (record, error) {
 	if len(s.early) == 0 {
 		return s.receive()
 	}
-	r := s.early[0]
-	s.early = s.early[1:]
-	return r, nil
+	e := s.early[0]
+	s.early, s.files = s.early[1:], e.files
+	return e.record, nil
 }
 
 // receive reads one record; descriptors that come with it go to s.files.
@@ -225,6 +232,9 @@ func (s *stage) keep(oob []byte) {
 
 // close ends the box and waits until everything in it is dead.
 func (s *stage) close() error {
+	for _, e := range s.early {
+		s.files = append(s.files, e.files...)
+	}
 	for _, f := range s.files {
 		f.Close()
 	}

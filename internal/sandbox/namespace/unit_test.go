@@ -86,7 +86,8 @@ func TestLink(t *testing.T) {
 		t.Errorf("the optional step goes to %#x and %#x", next, fail)
 	}
 	err := l.failure(record{kind: recFailed, a: base, b: uint64(unix.EPERM)}, base)
-	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "first") || !strings.Contains(err.Error(), "; what to do") {
+	var h interface{ Hint() string }
+	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "first") || !errors.As(err, &h) || h.Hint() != "what to do" {
 		t.Errorf("the failure says %q", err)
 	}
 	if err := l.failure(record{kind: recFailed, a: 5, b: 1}, base); !strings.Contains(err.Error(), "0x5") {

@@ -71,11 +71,9 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if err != nil {
 		return err
 	}
-	milli := b.driver.options.MilliCPU
-	if b.host.CPUs() {
-		milli = 0 // the cgroup holds it
-	}
-	if b.init, b.conn, err = launch(executable, b.uid, b.gid, milli); err != nil {
+	// Beside the cgroup's share, because gVisor tells its guest of as many processors as it sees,
+	// and counts their time as if it had them.
+	if b.init, b.conn, err = launch(executable, b.uid, b.gid, b.driver.options.MilliCPU); err != nil {
 		return err
 	}
 	if err := b.group.Join(b.init.Pid); err != nil {

@@ -44,7 +44,7 @@ func newCheck(g *global) *cobra.Command {
 func checked(*contract.Config) policy.Machine {
 	m := policy.Machine{Isolations: map[string]bool{}, Secrets: map[string]bool{},
 		Transports: map[contract.Transport]bool{contract.Direct: true, contract.MCP: true, contract.SandboxedExec: true}}
-	for level := range drivers() {
+	for level := range drivers("") {
 		m.Isolations[level] = true
 	}
 	return m

@@ -27,6 +27,7 @@ import (
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/confined"
+	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
 	"waldo/internal/session"
@@ -65,8 +66,9 @@ type settings struct {
 }
 
 // The levels of isolation, by the name that contracts use.
-func drivers() map[string]sandbox.Driver {
+func drivers(state string) map[string]sandbox.Driver {
 	return map[string]sandbox.Driver{
+		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000}),
 		"namespace": namespace.New(namespace.Options{MilliCPU: 1000}),
 		"confined":  confined.New(),
 	}
@@ -127,7 +129,7 @@ func openHouse(ctx context.Context, g *global, s settings) (h *house, err error)
 			return h, err
 		}
 	}
-	h.drivers = drivers()
+	h.drivers = drivers(h.state)
 	h.keepWarm(s.warm)
 	if err = h.openStudy(ctx, s); err != nil {
 		return h, err

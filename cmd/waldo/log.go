@@ -313,7 +313,7 @@ func newExplain(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h := &house{cfg: cfg, drivers: drivers()}
+			h := &house{cfg: cfg, drivers: drivers(state)}
 			if h.policy, err = policy.New(cfg, h.machine()); err != nil {
 				return &exit{code: exitUsage, err: err}
 			}

@@ -82,7 +82,7 @@ var keys = []Key{
 	{inEntry, "transport", "word", []string{"direct", "mcp", "sandboxed_exec"}, []string{"a2a"}, "told by the name: a defined server's is mcp, a built-in's its own; otherwise denied", "How the capability is reached.", "internal/policy"},
 	{inEntry, "mode", "word", []string{"read", "write", "high_risk"}, nil, "high_risk", "The risk class.", "internal/policy"},
 	{inEntry, "danger", "int", nil, nil, "by mode: read 1, write 2, high_risk 3", "The danger level, 1 to 3, never below what the mode implies.", "internal/policy"},
-	{inEntry, "isolation", "word", []string{"auto", "namespace", "confined"}, []string{"gvisor", "engine", "pod", "microvm"}, "auto: namespace for read and write, gvisor for high_risk", "How strong a box a sandboxed_exec gets.", "internal/policy"},
+	{inEntry, "isolation", "word", []string{"auto", "namespace", "gvisor", "confined"}, []string{"engine", "pod", "microvm"}, "auto: namespace for read and write, gvisor for high_risk", "How strong a box a sandboxed_exec gets.", "internal/policy"},
 	{inEntry, "server", "text", nil, nil, "the first part of the name, where a server has it", "The upstream it belongs to.", "internal/policy"},
 	{inEntry, "tool", "text", nil, nil, "the rest of the name", "The upstream's own name for it.", "internal/policy"},
 	{inEntry, "network", "word|" + inNetwork, []string{"denied", "none", "internal_only"}, nil, "denied", "What it may reach; internal_only stands for the hosts of internal, and for nothing without it.", "internal/egress"},

@@ -153,6 +153,17 @@ func (h *house) machine() policy.Machine {
 	return m
 }
 
+// logOptions says where the head of the log is kept: in waldo.db and, where $WALDO_LOG_HEAD names a
+// file, there as well. On another machine's disk it shows what somebody who can rewrite both the
+// log and the database has done.
+func logOptions(s *store.Store) audit.Options {
+	o := audit.Options{Heads: s}
+	if path := os.Getenv("WALDO_LOG_HEAD"); path != "" {
+		o.Second = &audit.HeadFile{Path: path}
+	}
+	return o
+}
+
 func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 	if h.policy, err = policy.New(h.cfg, h.machine()); err != nil {
 		return &exit{code: exitUsage, err: err}
@@ -161,7 +172,7 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	h.close = append(h.close, h.store.Close)
-	if h.log, err = audit.Open(ctx, h.store.Path("log"), audit.Options{Heads: h.store}); err != nil {
+	if h.log, err = audit.Open(ctx, h.store.Path("log"), logOptions(h.store)); err != nil {
 		if errors.Is(err, audit.ErrTampered) {
 			return &exit{code: exitFailed, err: err, hint: "look with waldo log verify; to go on with a new log: waldo log set-aside"}
 		}

@@ -141,7 +141,7 @@ func place(r call.Reason) string {
 func newVerify(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "verify", Short: "Hold every line of the log against its hash, its place and the head", Args: cobra.NoArgs,
-		Long:    "Reads the whole log and changes nothing. Exit status 0: sound; 1: problems found; 2: it cannot be read.",
+		Long:    "Reads the whole log and changes nothing. $WALDO_LOG_HEAD names a file where the head is kept as well. Exit status 0: sound; 1: problems found; 2: it cannot be read.",
 		Example: "  waldo log verify",
 		RunE: func(c *cobra.Command, _ []string) error {
 			r, err := verify(c.Context(), g)
@@ -173,7 +173,7 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 		return audit.Report{}, err
 	}
 	defer s.Close()
-	anchors, err := audit.Anchors(ctx, audit.Options{Heads: s})
+	anchors, err := audit.Anchors(ctx, logOptions(s))
 	if err != nil {
 		return audit.Report{}, err
 	}
@@ -252,7 +252,7 @@ func newSetAside(g *global) *cobra.Command {
 				return err
 			}
 			defer s.Close()
-			folder, err := audit.SetAside(c.Context(), audit.Dir(state), audit.Options{Heads: s}, string(principal()), reason)
+			folder, err := audit.SetAside(c.Context(), audit.Dir(state), logOptions(s), string(principal()), reason)
 			if err != nil {
 				return &exit{code: exitProblems, err: err}
 			}

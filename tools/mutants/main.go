@@ -48,6 +48,9 @@ func run(only []string) error {
 	guards = slices.DeleteFunc(guards, func(g guard) bool {
 		return len(only) > 0 && !strings.Contains(g.file, only[0]) && !strings.Contains(g.name, only[0])
 	})
+	if err := stand(guards); err != nil {
+		return err
+	}
 	if err := control(guards); err != nil {
 		return err
 	}
@@ -64,6 +67,21 @@ func run(only []string) error {
 	}
 	fmt.Printf("mutants: %d guards switched off in turn, every one noticed\n", killed)
 	return nil
+}
+
+// stand looks for the line of every guard before any is tried.
+func stand(guards []guard) error {
+	var errs []error
+	for _, g := range guards {
+		src, err := os.ReadFile(g.file)
+		if n := bytes.Count(src, []byte(g.from)); err == nil && n != 1 {
+			err = fmt.Errorf("%q stands %d times in %s, wanted once: mend the list", g.from, n, g.file)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: %s: %w", list, g.line, g.name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // tryAll tries every guard, two at a time: the one compiles while the tests of the other run.
@@ -154,9 +172,6 @@ func try(dir string, g guard) (bool, error) {
 	src, err := os.ReadFile(g.file)
 	if err != nil {
 		return false, err
-	}
-	if n := bytes.Count(src, []byte(g.from)); n != 1 {
-		return false, fmt.Errorf("%q stands %d times in %s, wanted once: mend the list", g.from, n, g.file)
 	}
 	mutant := filepath.Join(dir, "mutant"+filepath.Ext(g.file))
 	if err := os.WriteFile(mutant, bytes.Replace(src, []byte(g.from), []byte(g.to), 1), 0o600); err != nil {

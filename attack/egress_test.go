@@ -207,7 +207,9 @@ func world(t *testing.T, dir string) http.Handler {
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello %s by %s\n", r.Host, r.Proto) })
-	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://evil.example/", http.StatusFound) })
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://evil.example/", http.StatusFound)
+	})
 	mux.Handle("git.example.com/repo/", http.StripPrefix("/repo", http.FileServer(http.Dir(repo))))
 	mux.HandleFunc("pypi.example.com/simple/waldotest/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

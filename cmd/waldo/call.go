@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -271,7 +272,7 @@ func (h *house) compareLock(c *cobra.Command, accept []string) ([]upstream.Chang
 			return nil, fmt.Errorf("server %s: %w", name, err)
 		}
 		_, known := lock.Servers[name]
-		if contains(accept, name) {
+		if slices.Contains(accept, name) {
 			lock.Accept(name, now)
 			fmt.Fprintf(c.ErrOrStderr(), "accepted %s: %s\n", name, count(len(now.Tools), "tool"))
 		} else if !known {
@@ -296,15 +297,6 @@ func (h *house) lockFile() string {
 		return filepath.Join(h.state, "waldo.lock")
 	}
 	return filepath.Join(filepath.Dir(h.cfg.File), "waldo.lock")
-}
-
-func contains(all []string, s string) bool {
-	for _, a := range all {
-		if a == s {
-			return true
-		}
-	}
-	return false
 }
 
 // dryRun decides a call without making it.

@@ -34,6 +34,7 @@ const (
 type order struct {
 	Argv, Env   []string
 	Dir         string
+	Bridge      bool // descriptor 3 is one, and stays
 	UID, GID    int
 	Limits      sandbox.Limits
 	Read, Write []string
@@ -157,7 +158,11 @@ func enter() error {
 	if err := limit(o); err != nil {
 		return err
 	}
-	if err := unix.CloseRange(4, ^uint(0)>>1&0x7fffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	above := uint(3)
+	if o.Bridge {
+		above = 4
+	}
+	if err := unix.CloseRange(above, ^uint(0)>>1&0x7fffffff, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

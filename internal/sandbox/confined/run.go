@@ -151,7 +151,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 
 // order says what the supervisor is told, with the names that the box's folders have here.
 func (b *box) order(c sandbox.Command) order {
-	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
+	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, Bridge: c.Bridge != nil, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
 	if c.Dir != "" {
 		o.Dir = b.here(c.Dir)
 	}

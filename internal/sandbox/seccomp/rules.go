@@ -48,6 +48,7 @@ func first(other uint32, clauses ...clause) rule { return rule{clauses, other} }
 const (
 	newNamespaces = 0x7e020000 // CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; NEWTIME is not clone's
 	deviceBit     = 0x2000     // set in S_IFCHR and S_IFBLK, in no other type that mknod makes
+	setID         = 0o6000     // S_ISUID, S_ISGID
 	mapHuge       = 0x40000    // MAP_HUGETLB
 	mapSharedAnon = 0x21       // MAP_ANONYMOUS with MAP_SHARED or MAP_SHARED_VALIDATE
 	shmHuge       = 0x800      // SHM_HUGETLB

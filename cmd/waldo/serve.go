@@ -45,11 +45,12 @@ func newServe(g *global) *cobra.Command {
 				return err
 			}
 			defer h.sessions.Close(n.ID)
-			return gateway.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Options{
-				Version: version, Instructions: instructions, Session: n.ID, Principal: n.Principal, Catalogue: h.catalogue, Call: h.broker.Call,
+			door := gateway.New(gateway.Options{
+				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
 				Mode: func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
 				Log:  slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 			})
+			return door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Who{Session: n.ID, Principal: n.Principal})
 		},
 	}
 	c.Flags().BoolVar(&stdio, "stdio", false, "serve standard input and output; the default when standard input is a pipe")

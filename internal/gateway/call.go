@@ -18,7 +18,7 @@ import (
 
 // call answers tools/call. What is no call of a tool is a protocol error; what is one and cannot be
 // done is a result with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
-func (d *door) call(ctx context.Context, m jsonrpc.Message) (map[string]any, error) {
+func (s *Session) call(ctx context.Context, m jsonrpc.Message, link Link) (map[string]any, error) {
 	name, ok := m.Param("name").Text()
 	if !ok || !catalogue.Named(name) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "a tool is named by letters, digits, '_', '-' and '.'")
@@ -27,10 +27,10 @@ func (d *door) call(ctx context.Context, m jsonrpc.Message) (map[string]any, err
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes", call.MaxArgs)
 	}
-	c := call.Call{ID: id.New(id.Call), Args: args, Session: d.o.Session, Principal: d.o.Principal, Door: "mcp", At: d.o.Now()}
-	e, found := d.o.Catalogue.Lookup(ctx, name)
+	c := call.Call{ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal, Door: "mcp", At: s.d.o.Now()}
+	e, found := s.d.o.Catalogue.Lookup(ctx, name)
 	if !found {
-		return d.unlisted(ctx, name, c)
+		return s.unlisted(ctx, name, c)
 	}
 	if faults := e.Check(args); len(faults) > 0 { // schema
 		var say []string
@@ -40,40 +40,40 @@ func (d *door) call(ctx context.Context, m jsonrpc.Message) (map[string]any, err
 		return toolError("the arguments do not fit the tool: " + strings.Join(say, "; ")), nil
 	}
 	if e.Capability == catalogue.SearchTools {
-		return d.search(ctx, args), nil
+		return s.search(ctx, args), nil
 	}
 	c.Capability, c.ToolDigest = e.Capability, e.Digest
-	d.mu.Lock()
-	if seen := d.shown[e.Wire]; seen != "" {
+	s.mu.Lock()
+	if seen := s.shown[e.Wire]; seen != "" {
 		c.ToolDigest = seen
 	}
-	d.mu.Unlock()
-	return d.corridor(ctx, m, c, e.Server == ""), nil
+	s.mu.Unlock()
+	return s.corridor(ctx, m, c, link, e.Server == ""), nil
 }
 
 // unlisted answers a call of what the list does not show. Where no contract speaks of it the corridor
 // denies it, and so it is on record; otherwise there is no such tool now.
-func (d *door) unlisted(ctx context.Context, name string, c call.Call) (map[string]any, error) {
+func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[string]any, error) {
 	c.Capability = call.Capability(strings.ReplaceAll(name, "__", "."))
-	if d.o.Catalogue.Visible(c.Capability) {
+	if s.d.o.Catalogue.Visible(c.Capability) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q", name)
 	}
-	return d.corridor(ctx, jsonrpc.Message{}, c, true), nil
+	return s.corridor(ctx, jsonrpc.Message{}, c, nil, true), nil
 }
 
 // corridor sends a call through and puts its result into MCP's form.
-func (d *door) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, own bool) map[string]any {
+func (s *Session) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, link Link, own bool) map[string]any {
 	key := string(c.Capability) + "\n" + c.Args.Digest()
-	c.ApprovalID = d.quoted(m, key)
+	c.ApprovalID = s.quoted(m, key)
 	if token := meta(m, "progressToken"); !token.IsZero() && (token.Kind() == '"' || token.Kind() == '0') {
-		ctx = call.WithProgress(ctx, d.progress(token))
+		ctx = call.WithProgress(ctx, progress(token, link))
 	}
-	r, err := d.o.Call(ctx, c)
+	r, err := s.d.o.Call(ctx, c)
 	if err != nil {
-		d.o.Log.Error("a call failed in waldo itself", "call", c.ID, "capability", c.Capability, "error", err)
+		s.d.o.Log.Error("a call failed in waldo itself", "call", c.ID, "capability", c.Capability, "error", err)
 		return broken(c, r)
 	}
-	d.remember(key, r.ApprovalID)
+	s.remember(key, r.ApprovalID)
 	return result(r, own)
 }
 
@@ -84,33 +84,33 @@ func meta(m jsonrpc.Message, name string) wire.Value {
 
 // quoted returns the approval that a call quotes: in _meta, or because the same call was told to
 // wait before. It is a pointer to look at, no more: the corridor checks it.
-func (d *door) quoted(m jsonrpc.Message, key string) string {
+func (s *Session) quoted(m jsonrpc.Message, key string) string {
 	if text, ok := meta(m, "waldo/approval_id").Text(); ok && id.Is(id.Approval, text) {
 		return text
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.waiting[key]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting[key]
 }
 
 // maxWaiting is how many calls that wait for a human are remembered.
 const maxWaiting = 1000
 
-func (d *door) remember(key, approval string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *Session) remember(key, approval string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if approval == "" {
-		delete(d.waiting, key)
+		delete(s.waiting, key)
 		return
 	}
-	if len(d.waiting) >= maxWaiting {
-		clear(d.waiting) // each is still found when the agent quotes it
+	if len(s.waiting) >= maxWaiting {
+		clear(s.waiting) // each is still found when the agent quotes it
 	}
-	d.waiting[key] = approval
+	s.waiting[key] = approval
 }
 
 // progress tells the client how far a call is: growing numbers, at most ten a second.
-func (d *door) progress(token wire.Value) func(done, total float64) {
+func progress(token wire.Value, link Link) func(done, total float64) {
 	var mu sync.Mutex
 	var last float64
 	var at time.Time
@@ -129,12 +129,12 @@ func (d *door) progress(token wire.Value) func(done, total float64) {
 		if total > 0 {
 			params["total"] = total
 		}
-		d.conn.Notify("notifications/progress", params)
+		link.Notify("notifications/progress", params)
 	}
 }
 
 // search answers search_tools.
-func (d *door) search(ctx context.Context, args call.Args) map[string]any {
+func (s *Session) search(ctx context.Context, args call.Args) map[string]any {
 	var a struct {
 		Query  string           `json:"query"`
 		Detail catalogue.Detail `json:"detail"`
@@ -144,14 +144,14 @@ func (d *door) search(ctx context.Context, args call.Args) map[string]any {
 	if err := args.Value().Decode(&a); err != nil {
 		return toolError("the arguments do not fit the tool")
 	}
-	found := d.o.Catalogue.Search(ctx, a.Query, a.Limit)
+	found := s.d.o.Catalogue.Search(ctx, a.Query, a.Limit)
 	told := make([]catalogue.Told, len(found))
 	for i, e := range found {
 		told[i] = e.Tell(a.Detail)
 	}
-	d.mu.Lock()
-	d.show(found)
-	d.mu.Unlock()
+	s.mu.Lock()
+	s.show(found)
+	s.mu.Unlock()
 	b, err := json.Marshal(map[string]any{"tools": told})
 	if err != nil {
 		return toolError("the tools could not be listed")

@@ -160,7 +160,7 @@ func TestHalfAFrameAndTheEnd(t *testing.T) {
 	inR, inW := io.Pipe()
 	var out bytes.Buffer
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(context.Background(), inR, &out, options(t, d)) }()
+	go func() { ended <- New(options(t, d)).Serve(context.Background(), inR, &out, me) }()
 	_, _ = io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`+"\n"+`{"jsonrpc":"2.0","id":2,"method":"tools/ca`)
 	_ = inW.Close()
 	select {
@@ -340,7 +340,7 @@ func FuzzDoor(f *testing.F) {
 		var out bytes.Buffer
 		o := Options{Catalogue: cat, Call: d.call, Drain: 20 * time.Millisecond}
 		in := io.MultiReader(bytes.NewReader(b), strings.NewReader("\n"+`{"jsonrpc":"2.0","id":"are you there","method":"ping"}`+"\n"))
-		if err := Serve(context.Background(), in, &out, o); err != nil {
+		if err := New(o).Serve(context.Background(), in, &out, me); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(out.String(), `"id":"are you there","result"`) && !bytes.Contains(b, []byte("are you there")) {

@@ -1,6 +1,7 @@
-// Package gateway is the door that agents come through: an MCP server over lines, for one session.
-// It parses and limits, checks arguments against the tool's schema, binds the call to a session and a
-// principal, hands it to the corridor and puts the result into MCP's form. It decides nothing.
+// Package gateway is the door that agents come through: an MCP server, a Session for each client. It
+// checks arguments against the tool's schema, binds the call to a session and a principal, hands it to
+// the corridor and puts the result into MCP's form. It decides nothing. Lines are served here, HTTP in
+// gateway/web.
 //
 // It speaks the legacy revisions, which open with initialize, and the modern one, where every
 // request carries its revision; which one is meant, each request says.
@@ -11,6 +12,7 @@ import (
 	"encoding/base64"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -27,8 +29,6 @@ import (
 type Options struct {
 	Version      string // of waldo
 	Instructions string // how to use it, for the model; ours, never a server's
-	Session      call.Session
-	Principal    call.Principal
 	Catalogue    *catalogue.Catalogue
 	Call         func(ctx context.Context, c call.Call) (call.Result, error) // the corridor
 	Mode         func(cap call.Capability) contract.Mode                     // what the contract says; nil: high risk
@@ -40,21 +40,11 @@ type Options struct {
 // pageSize is how many tools one page of tools/list holds: enough that few hosts need a second.
 const pageSize = 500
 
-type door struct {
-	o    Options
-	conn *jsonrpc.Conn
+// Door is what all sessions share.
+type Door struct{ o Options }
 
-	mu        sync.Mutex
-	opened    bool                  // initialize was answered
-	served    int                   // version of the list that the agent has seen; 0: none
-	shown     map[string]string     // wire name to the digest of the definition it saw
-	listening map[string]wire.Value // subscriptions to the list, by id
-	waiting   map[string]string     // call to the approval it waits for
-	dirty     chan struct{}
-}
-
-// Serve answers one agent until in ends or ctx is done.
-func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
+// New makes a door. Nobody is behind it yet.
+func New(o Options) *Door {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -64,34 +54,111 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	if o.Drain == 0 {
 		o.Drain = 10 * time.Second
 	}
-	d := &door{o: o, shown: map[string]string{}, listening: map[string]wire.Value{}, waiting: map[string]string{}, dirty: make(chan struct{}, 1)}
-	d.conn = jsonrpc.New(in, out, jsonrpc.Options{
-		Request:       d.answer,
-		Inline:        func(method string) bool { return slices.Contains(quick, method) },
-		Garbage:       func(e *jsonrpc.Error) { o.Log.Warn("a frame was refused", "session", o.Session, "reason", e.Message) },
-		AnswerGarbage: true, SkipLong: true, Drain: o.Drain,
-	})
-	stop := o.Catalogue.Watch(func() {
+	return &Door{o: o}
+}
+
+// Who is on the other side of a session. Every call is bound to it.
+type Who struct {
+	Session   call.Session
+	Principal call.Principal
+}
+
+// Link carries messages to the client beside an answer. *jsonrpc.Conn is one.
+type Link interface {
+	// Notify sends a notification, or drops it when the other side does not read.
+	Notify(method string, params any) bool
+	// Tell sends a notification. It waits while the other side does not read.
+	Tell(ctx context.Context, method string, params any) error
+	// Call asks the client, as *jsonrpc.Conn does. No modern client may be asked.
+	Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (wire.Value, error)
+}
+
+// Session is one client's: what it has seen and what it waits for. It knows no transport.
+type Session struct {
+	d      *Door
+	who    Who
+	stream Link // for what belongs to no request; only legacy clients hear it
+	stop   func()
+	closed chan struct{}
+
+	mu        sync.Mutex
+	opened    bool                   // initialize was answered
+	ready     bool                   // and the client has said that it is
+	served    int                    // version of the list that the agent has seen; 0: none
+	shown     map[string]string      // wire name to the digest of the definition it saw
+	listening map[*listener]struct{} // modern subscriptions to changes of the list
+	waiting   map[string]string      // call to the approval it waits for
+	dirty     chan struct{}
+}
+
+// listener is one subscription to changes of the list.
+type listener struct {
+	id   wire.Value
+	link Link
+}
+
+// Session lets a client in. The caller has made sure who it is, and closes the session.
+func (d *Door) Session(who Who, stream Link) *Session {
+	s := &Session{d: d, who: who, stream: stream, closed: make(chan struct{}),
+		shown: map[string]string{}, listening: map[*listener]struct{}{}, waiting: map[string]string{}, dirty: make(chan struct{}, 1)}
+	s.stop = sync.OnceFunc(func() { close(s.closed) })
+	unwatch := d.o.Catalogue.Watch(func() {
 		select {
-		case d.dirty <- struct{}{}:
+		case s.dirty <- struct{}{}:
 		default: // it will be told anyway
 		}
 	})
-	defer stop()
-	go d.tellChanges()
-	return d.conn.Serve(ctx)
+	go func() {
+		defer unwatch()
+		s.tellChanges()
+	}()
+	return s
+}
+
+// Close ends a session. What it has under way is ended by the contexts of the requests.
+func (s *Session) Close() { s.stop() }
+
+// Who returns whom the session belongs to.
+func (s *Session) Who() Who { return s.who }
+
+// Serve answers one agent over lines until in ends or ctx is done.
+func (d *Door) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who) error {
+	var s *Session
+	var conn *jsonrpc.Conn
+	conn = jsonrpc.New(in, out, jsonrpc.Options{
+		Request: func(ctx context.Context, m jsonrpc.Message) (any, error) { return s.Answer(ctx, m, conn) },
+		Notify:  func(m jsonrpc.Message) { s.Note(m) },
+		Inline:  func(method string) bool { return slices.Contains(quick, method) },
+		Garbage: func(e *jsonrpc.Error) {
+			d.o.Log.Warn("a frame was refused", "session", who.Session, "reason", e.Message)
+		},
+		AnswerGarbage: true, SkipLong: true, Drain: d.o.Drain,
+	})
+	s = d.Session(who, conn)
+	defer s.Close()
+	return conn.Serve(ctx)
 }
 
 // quick are the methods that are answered before the next message is read.
 var quick = []string{"initialize", "ping", "server/discover"}
 
-// answer answers one request.
-func (d *door) answer(ctx context.Context, m jsonrpc.Message) (any, error) {
+// Note takes a notification from the client. It does not block.
+func (s *Session) Note(m jsonrpc.Message) {
+	if m.Method == "notifications/initialized" {
+		s.mu.Lock()
+		s.ready = s.opened
+		s.mu.Unlock()
+	}
+}
+
+// Answer answers one request. The link carries what belongs to the request, while it is answered. An
+// error is a *jsonrpc.Error, or one that the client is not told of.
+func (s *Session) Answer(ctx context.Context, m jsonrpc.Message, link Link) (any, error) {
 	modern, fault := revision(m)
 	if fault != nil {
 		return nil, fault
 	}
-	result, err := d.dispatch(ctx, m, modern)
+	result, err := s.dispatch(ctx, m, modern, link)
 	if err != nil || !modern {
 		return result, err
 	}
@@ -101,24 +168,24 @@ func (d *door) answer(ctx context.Context, m jsonrpc.Message) (any, error) {
 		meta = map[string]any{}
 		result["_meta"] = meta
 	}
-	meta[jsonrpc.MetaServer] = d.self()
+	meta[jsonrpc.MetaServer] = s.d.self()
 	return result, nil
 }
 
-func (d *door) dispatch(ctx context.Context, m jsonrpc.Message, modern bool) (map[string]any, error) {
+func (s *Session) dispatch(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (map[string]any, error) {
 	switch {
 	case m.Method == "tools/list":
-		return d.list(ctx, m, modern)
+		return s.list(ctx, m, modern)
 	case m.Method == "tools/call":
-		return d.call(ctx, m)
+		return s.call(ctx, m, link)
 	case m.Method == "ping" && !modern:
 		return map[string]any{}, nil
 	case m.Method == "initialize" && !modern:
-		return d.initialize(m)
+		return s.initialize(m)
 	case m.Method == "server/discover" && modern:
-		return d.discover(), nil
+		return s.d.discover(), nil
 	case m.Method == "subscriptions/listen" && modern:
-		return d.listen(ctx, m)
+		return s.listen(ctx, m, link)
 	}
 	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method: %.50q", m.Method)
 }
@@ -151,39 +218,39 @@ func unsupported(requested string) *jsonrpc.Error {
 
 func revisions() []string { return append([]string{jsonrpc.Modern}, jsonrpc.LegacyRevisions...) }
 
-func (d *door) self() jsonrpc.Implementation {
+func (d *Door) self() jsonrpc.Implementation {
 	return jsonrpc.Implementation{Name: "waldo", Version: d.o.Version}
 }
 
-func (d *door) offers() map[string]any {
+func (d *Door) offers() map[string]any {
 	return map[string]any{"tools": map[string]any{"listChanged": true}}
 }
 
 // initialize opens a legacy session, once. A revision that is not spoken here gets the newest that is.
-func (d *door) initialize(m jsonrpc.Message) (map[string]any, error) {
+func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 	revision, ok := m.Param("protocolVersion").Text()
 	_, hasCapabilities := m.Param("capabilities").Members()
 	_, hasClient := m.Param("clientInfo").Members()
 	if !ok || !hasCapabilities || !hasClient {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "initialize needs protocolVersion, capabilities and clientInfo")
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.opened {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalid, "the session is open already")
 	}
-	d.opened = true
+	s.opened = true
 	if !slices.Contains(jsonrpc.LegacyRevisions, revision) {
 		revision = jsonrpc.Legacy
 	}
-	result := map[string]any{"protocolVersion": revision, "capabilities": d.offers(), "serverInfo": d.self()}
-	if d.o.Instructions != "" {
-		result["instructions"] = d.o.Instructions
+	result := map[string]any{"protocolVersion": revision, "capabilities": s.d.offers(), "serverInfo": s.d.self()}
+	if s.d.o.Instructions != "" {
+		result["instructions"] = s.d.o.Instructions
 	}
 	return result, nil
 }
 
-func (d *door) discover() map[string]any {
+func (d *Door) discover() map[string]any {
 	result := map[string]any{"supportedVersions": revisions(), "capabilities": d.offers(), "ttlMs": 0, "cacheScope": "private"}
 	if d.o.Instructions != "" {
 		result["instructions"] = d.o.Instructions
@@ -192,7 +259,7 @@ func (d *door) discover() map[string]any {
 }
 
 // list answers tools/list, a page at a time. A cursor is the name of the last tool of the page before.
-func (d *door) list(ctx context.Context, m jsonrpc.Message, modern bool) (map[string]any, error) {
+func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map[string]any, error) {
 	after := ""
 	if c := m.Param("cursor"); !c.IsZero() {
 		text, _ := c.Text()
@@ -202,17 +269,17 @@ func (d *door) list(ctx context.Context, m jsonrpc.Message, modern bool) (map[st
 		}
 		after = string(name)
 	}
-	version := d.o.Catalogue.Version()
-	entries := d.o.Catalogue.List(ctx)
-	if v := d.o.Catalogue.Version(); v != version {
+	version := s.d.o.Catalogue.Version()
+	entries := s.d.o.Catalogue.List(ctx)
+	if v := s.d.o.Catalogue.Version(); v != version {
 		version = v
-		entries = d.o.Catalogue.List(ctx)
+		entries = s.d.o.Catalogue.List(ctx)
 	}
 	begin := sort.Search(len(entries), func(i int) bool { return entries[i].Wire > after })
 	page := entries[begin:min(begin+pageSize, len(entries))]
 	tools := make([]any, len(page))
 	for i, e := range page {
-		tools[i] = d.describe(e)
+		tools[i] = s.d.describe(e)
 	}
 	result := map[string]any{"tools": tools}
 	if begin+len(page) < len(entries) {
@@ -221,23 +288,23 @@ func (d *door) list(ctx context.Context, m jsonrpc.Message, modern bool) (map[st
 	if modern {
 		result["ttlMs"], result["cacheScope"] = 0, "private"
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.served = version
-	d.show(page)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.served = version
+	s.show(page)
 	return result, nil
 }
 
 // show remembers which definitions the agent has seen. The lock is held.
-func (d *door) show(entries []*catalogue.Entry) {
+func (s *Session) show(entries []*catalogue.Entry) {
 	for _, e := range entries {
-		d.shown[e.Wire] = e.Digest
+		s.shown[e.Wire] = e.Digest
 	}
 }
 
 // describe makes the form of a tool that hosts see. The hints are the contract's, not the server's. An
 // output schema is not promised: a result that was redacted or cut need not keep it.
-func (d *door) describe(e *catalogue.Entry) map[string]any {
+func (d *Door) describe(e *catalogue.Entry) map[string]any {
 	mode := contract.HighRisk
 	if d.o.Mode != nil {
 		mode = d.o.Mode(e.Capability)
@@ -255,7 +322,7 @@ func (d *door) describe(e *catalogue.Entry) map[string]any {
 }
 
 // listen tells a modern client of changes to the list until it cancels (MCP 2026-07-28 subscriptions).
-func (d *door) listen(ctx context.Context, m jsonrpc.Message) (map[string]any, error) {
+func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map[string]any, error) {
 	wanted, ok := m.Param("notifications").Members()
 	if !ok {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "subscriptions/listen needs notifications")
@@ -265,50 +332,50 @@ func (d *door) listen(ctx context.Context, m jsonrpc.Message) (map[string]any, e
 	if v, has := wanted["toolsListChanged"]; has && string(v.Raw()) == "true" {
 		agreed["toolsListChanged"] = true
 	}
-	if err := d.conn.Tell(ctx, "notifications/subscriptions/acknowledged", map[string]any{"notifications": agreed, "_meta": meta}); err != nil {
+	if err := link.Tell(ctx, "notifications/subscriptions/acknowledged", map[string]any{"notifications": agreed, "_meta": meta}); err != nil {
 		return nil, err
 	}
 	if len(agreed) > 0 {
-		key := string(m.ID.Canonical())
-		d.mu.Lock()
-		d.listening[key] = m.ID
-		d.mu.Unlock()
-		<-ctx.Done()
-		d.mu.Lock()
-		delete(d.listening, key)
-		d.mu.Unlock()
+		l := &listener{m.ID, link}
+		s.mu.Lock()
+		s.listening[l] = struct{}{}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-s.closed:
+		}
+		s.mu.Lock()
+		delete(s.listening, l)
+		s.mu.Unlock()
 	}
 	return map[string]any{"_meta": meta}, nil
 }
 
 // tellChanges tells the client, at most once a second, that the list it has seen is another now.
-func (d *door) tellChanges() {
+func (s *Session) tellChanges() {
 	const method = "notifications/tools/list_changed"
 	for {
 		select {
-		case <-d.dirty:
-		case <-d.conn.Done():
+		case <-s.dirty:
+		case <-s.closed:
 			return
 		}
-		d.mu.Lock()
-		tell := d.served != 0 && d.served != d.o.Catalogue.Version()
-		opened := d.opened
-		var listening []wire.Value
-		for _, id := range d.listening {
-			listening = append(listening, id)
+		s.mu.Lock()
+		tell := s.served != 0 && s.served != s.d.o.Catalogue.Version()
+		ready := s.ready
+		listening := slices.Collect(maps.Keys(s.listening))
+		s.mu.Unlock()
+		if tell && ready {
+			s.stream.Notify(method, nil)
 		}
-		d.mu.Unlock()
-		if tell && opened {
-			d.conn.Notify(method, nil)
-		}
-		for _, id := range listening {
+		for _, l := range listening {
 			if tell {
-				d.conn.Notify(method, map[string]any{"_meta": map[string]any{jsonrpc.MetaSubscription: id}})
+				l.link.Notify(method, map[string]any{"_meta": map[string]any{jsonrpc.MetaSubscription: l.id}})
 			}
 		}
 		select {
 		case <-time.After(time.Second):
-		case <-d.conn.Done():
+		case <-s.closed:
 			return
 		}
 	}

@@ -120,7 +120,7 @@ func options(t testing.TB, d *desk) Options {
 			return c != "s.hidden" && c != "s.nothing" && (strings.HasPrefix(string(c), "s.") || c == "run_python")
 		}})
 	t.Cleanup(cat.Close)
-	return Options{Version: "1", Session: "n_1", Principal: "os:1000", Catalogue: cat, Call: d.call, Drain: time.Second,
+	return Options{Version: "1", Catalogue: cat, Call: d.call, Drain: time.Second,
 		Mode: func(c call.Capability) contract.Mode {
 			if c == "s.echo" {
 				return contract.Read
@@ -133,13 +133,16 @@ func newDesk(t testing.TB) *desk {
 	return &desk{t: t, release: make(chan struct{}), ended: make(chan error, 1)}
 }
 
+// me is on the other side of every door here.
+var me = Who{Session: "n_1", Principal: "os:1000"}
+
 // start serves a door on pipes until the test is over.
 func start(t testing.TB, o Options) (in io.WriteCloser, out io.ReadCloser) {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(context.Background(), inR, outW, o) }()
+	go func() { ended <- New(o).Serve(context.Background(), inR, outW, me) }()
 	t.Cleanup(func() {
 		_ = inW.Close()
 		_ = outR.Close()

@@ -45,8 +45,13 @@ type Message struct {
 	Params wire.Value // an object, or the zero Value
 	Result wire.Value
 	Err    *Error
-	Size   int // bytes of the frame
+	Size   int   // bytes of the frame
+	Of     int64 // our request on whose stream it came, where the connection tells, as HTTP does; 0: not told
 }
+
+// maxID is how many bytes of JSON an id may have: it is kept while the request is answered, and
+// sent back.
+const maxID = 1 << 10
 
 // IsRequest reports whether m asks for an answer.
 func (m Message) IsRequest() bool { return m.Method != "" && !m.ID.IsZero() }
@@ -72,8 +77,8 @@ func Parse(frame []byte) (Message, *Error) {
 	}
 	m := Message{Size: len(frame)}
 	if id, has := members["id"]; has {
-		if id.Kind() != '"' && id.Kind() != '0' {
-			return m, Errorf(CodeInvalid, "an id is a string or a number")
+		if k := id.Kind(); k != '"' && k != '0' || len(id.Raw()) > maxID {
+			return m, Errorf(CodeInvalid, "an id is a string or a number of at most %d bytes", maxID)
 		}
 		m.ID = id
 	}

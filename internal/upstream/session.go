@@ -18,7 +18,7 @@ import (
 type session struct {
 	s        *server
 	proc     Process
-	conn     *jsonrpc.Conn
+	conn     conn
 	revision string // of MCP, as agreed
 	name     string // as the server calls itself
 	stderr   tail
@@ -61,7 +61,7 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("server %s: starting it: %w", s.cfg.Name, err)
 	}
 	ses := &session{s: s, proc: proc, ended: make(chan struct{}), gone: make(chan struct{})}
-	ses.conn = jsonrpc.New(proc.Stdout, proc.Stdin, jsonrpc.Options{Request: refuse, Notify: ses.notified, Inline: func(string) bool { return true }})
+	ses.conn = line{jsonrpc.New(proc.Stdout, proc.Stdin, ses.handlers())}
 	if proc.Stderr != nil {
 		go func() { _, _ = io.Copy(&ses.stderr, proc.Stderr) }()
 	}
@@ -77,6 +77,11 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 		s.m.o.Log.Debug("server ended", "server", s.cfg.Name, "error", err)
 	}()
 	return ses, nil
+}
+
+// handlers are what takes the requests and notifications of the server, on any connection.
+func (ses *session) handlers() jsonrpc.Options {
+	return jsonrpc.Options{Request: refuse, Notify: ses.notified, Inline: func(string) bool { return true }}
 }
 
 // refuse answers what servers ask: a ping, and no to everything else. Nothing was declared that a
@@ -143,9 +148,9 @@ func (ses *session) agree(ctx context.Context, legacy bool) error {
 func (ses *session) discover(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ses.s.m.o.Probe)
 	defer cancel()
-	ses.revision = jsonrpc.Modern
+	ses.speak(jsonrpc.Modern)
 	v, err := ses.ask(ctx, "server/discover", nil, nil)
-	ses.revision = ""
+	ses.speak("")
 	if err != nil {
 		return false, err
 	}
@@ -158,7 +163,8 @@ func (ses *session) discover(ctx context.Context) (bool, error) {
 	if v.Decode(&r) != nil || !slices.Contains(r.Supported, jsonrpc.Modern) {
 		return false, nil
 	}
-	ses.revision, ses.name = jsonrpc.Modern, r.Meta[jsonrpc.MetaServer].Name
+	ses.speak(jsonrpc.Modern)
+	ses.name = r.Meta[jsonrpc.MetaServer].Name
 	return true, nil
 }
 
@@ -181,9 +187,16 @@ func (ses *session) initialize(ctx context.Context) error {
 	if !slices.Contains(jsonrpc.LegacyRevisions, r.Revision) {
 		return fmt.Errorf("initialize: the server speaks revision %.40q of MCP, which waldo does not", r.Revision)
 	}
-	ses.revision, ses.name = r.Revision, r.Info.Name
+	ses.speak(r.Revision)
+	ses.name = r.Info.Name
 	ses.conn.Notify("notifications/initialized", nil)
 	return nil
+}
+
+// speak settles the revision of what is asked from now on.
+func (ses *session) speak(revision string) {
+	ses.revision = revision
+	ses.conn.Speak(revision)
 }
 
 func (ses *session) client() jsonrpc.Implementation {

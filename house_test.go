@@ -44,7 +44,7 @@ var plan = map[string][]string{
 	// the doors parse, limit and bind to a session; they know no worker
 	"internal/catalogue": with(values, "internal/schema"),
 	"internal/gateway":   with(values, "internal/catalogue", "internal/jsonrpc", "internal/schema"),
-	"internal/bridge":    with(values, "internal/catalogue"),
+	"internal/bridge":    with(values, "internal/jsonrpc"),
 	"internal/control":   values,
 
 	// the workers redeem a grant and act

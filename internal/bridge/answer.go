@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"context"
-	"encoding/json"
 	"regexp"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"waldo/internal/call"
 	"waldo/internal/facts"
 	"waldo/internal/id"
+	"waldo/internal/jsonrpc"
 )
 
 const protocol = "2025-11-25"
@@ -23,41 +23,48 @@ const (
 	searchMax   = 100
 )
 
+// errInside is all that a box hears of a failure of waldo's own.
+var errInside = jsonrpc.Errorf(jsonrpc.CodeInternal, "waldo failed; its operator can see why")
+
 // answer does what a request asks. A panic below ends the request, not waldo.
-func (w *wicket) answer(ctx context.Context, req request) (r response) {
+func (w *wicket) answer(ctx context.Context, m jsonrpc.Message) (result any, err error) {
 	defer func() {
 		if recover() != nil {
 			w.judge(facts.Unknown)
-			r = refusal(req.ID, codeInternal, "waldo failed; its operator can see why")
+			result, err = nil, errInside
 		}
 	}()
-	ok := func(v any) response { return response{Version: "2.0", ID: json.RawMessage(req.ID), Result: v} }
-	switch req.Method {
+	switch m.Method {
 	case "initialize":
-		return ok(map[string]any{
+		return map[string]any{
 			"protocolVersion": protocol,
 			"capabilities":    map[string]any{"tools": map[string]any{}},
 			"serverInfo":      map[string]any{"name": "waldo", "version": w.b.version},
-		})
+		}, nil
 	case "ping":
-		return ok(struct{}{})
+		return struct{}{}, nil
 	case "tools/list":
-		return w.list(req, ok)
+		return w.list(m)
 	case "waldo/search":
-		return w.search(req, ok)
+		return w.search(m)
 	case "tools/call":
-		return w.call(ctx, req, ok)
+		return w.call(ctx, m)
 	}
-	return refusal(req.ID, codeMethod, "no such method here")
+	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method here")
+}
+
+// params decodes the parameters into out. It reports false where they do not fit.
+func params(m jsonrpc.Message, out any) bool {
+	return m.Params.IsZero() || m.Params.Decode(out) == nil
 }
 
 // list answers tools/list, pageSize tools at a time; the cursor is the last name of a page.
-func (w *wicket) list(req request, ok func(any) response) response {
+func (w *wicket) list(m jsonrpc.Message) (any, error) {
 	var p struct {
 		Cursor string `json:"cursor"`
 	}
-	if !req.params(&p) {
-		return refusal(req.ID, codeParams, "tools/list takes a cursor or nothing")
+	if !params(m, &p) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/list takes a cursor or nothing")
 	}
 	page := []any{}
 	result := map[string]any{}
@@ -70,32 +77,32 @@ func (w *wicket) list(req request, ok func(any) response) response {
 			break
 		}
 		p.Cursor = string(t.Capability)
-		m := describe(t, "full")
-		m["name"], m["_meta"] = t.Capability.Wire(), map[string]any{"waldo/capability": t.Capability}
-		page = append(page, m)
+		d := describe(t, "full")
+		d["name"], d["_meta"] = t.Capability.Wire(), map[string]any{"waldo/capability": t.Capability}
+		page = append(page, d)
 	}
 	result["tools"] = page
-	return ok(result)
+	return result, nil
 }
 
 // search answers waldo/search: {query, detail: name|basic|full, limit}.
-func (w *wicket) search(req request, ok func(any) response) response {
+func (w *wicket) search(m jsonrpc.Message) (any, error) {
 	p := struct {
 		Query  string `json:"query"`
 		Detail string `json:"detail"`
 		Limit  int    `json:"limit"`
 	}{Detail: "basic", Limit: searchLimit}
-	if !req.params(&p) || p.Limit < 1 || p.Limit > searchMax {
-		return refusal(req.ID, codeParams, "search takes query, detail and a limit of at most 100")
+	if !params(m, &p) || p.Limit < 1 || p.Limit > searchMax {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "search takes query, detail and a limit of at most 100")
 	}
 	if p.Detail != "name" && p.Detail != "basic" && p.Detail != "full" {
-		return refusal(req.ID, codeParams, "detail is name, basic or full")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "detail is name, basic or full")
 	}
 	found := []any{}
 	for _, t := range w.b.c.Search(w.run, p.Query, p.Limit) {
 		found = append(found, describe(t, p.Detail))
 	}
-	return ok(map[string]any{"tools": found})
+	return map[string]any{"tools": found}, nil
 }
 
 // describe shows a tool at a level of detail, under its dotted name.
@@ -118,18 +125,18 @@ func describe(t call.Tool, detail string) map[string]any {
 }
 
 // call answers tools/call: it makes the call.Call and sends it through the corridor.
-func (w *wicket) call(ctx context.Context, req request, ok func(any) response) response {
+func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	var p struct {
 		Name       string         `json:"name"`
 		Arguments  jsontext.Value `json:"arguments"`
 		ApprovalID string         `json:"waldo/approval_id"`
 	}
-	if !req.params(&p) || p.Name == "" {
-		return refusal(req.ID, codeParams, "tools/call takes a name and arguments")
+	if !params(m, &p) || p.Name == "" {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes a name and arguments")
 	}
 	args, err := call.ParseArgs(p.Arguments)
 	if err != nil {
-		return refusal(req.ID, codeParams, "arguments must be one JSON object of at most 4 MiB")
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "arguments must be one JSON object of at most 4 MiB")
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Capability: call.Capability(p.Name), Args: args,
@@ -140,17 +147,24 @@ func (w *wicket) call(ctx context.Context, req request, ok func(any) response) r
 	if t, found := w.resolve(p.Name); found {
 		c.Capability, c.ToolDigest = t.Capability, t.Digest
 		if why := w.b.c.Check(t, args); why != nil {
-			return ok(misfit(c, *why))
+			return misfit(c, *why), nil
 		}
 	} // an unknown name goes through as it is, so that its refusal has a record
 	r, err := w.b.c.Call(ctx, c)
 	w.judge(r.Facts.SideEffect)
 	if err != nil {
-		reply := refusal(req.ID, codeInternal, "waldo failed; its operator can see why")
-		reply.Error.Data = map[string]any{"waldo/decision_id": r.DecisionID, "waldo/call_id": c.ID}
-		return reply
+		return nil, broken(r.DecisionID, c.ID)
 	}
-	return ok(show(r))
+	return show(r), nil
+}
+
+// broken is the error that waldo itself failed with, under the ids by which its operator finds more.
+func broken(decision, id string) error {
+	e := *errInside
+	if ids, err := call.ArgsOf(map[string]any{"waldo/decision_id": decision, "waldo/call_id": id}); err == nil {
+		e.Data = ids.Value()
+	}
+	return &e
 }
 
 var notIdentifier = regexp.MustCompile(`[^A-Za-z0-9_.]`)

@@ -4,7 +4,6 @@
 package bridge
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"net"
@@ -13,15 +12,15 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/facts"
+	"waldo/internal/jsonrpc"
 )
 
 // Limits of one bridge.
 const (
-	MaxFrame    = 16 << 20        // bytes of one frame, either way
-	MaxInFlight = 32              // requests being answered at once
-	MaxHeld     = MaxFrame        // bytes of the requests being answered at once
-	MaxRequests = 100_000         // requests in the life of a box
-	stopWait    = 2 * time.Second // for cancelled calls to return, once the box has ended
+	MaxInFlight = 32               // requests being answered at once
+	MaxHeld     = jsonrpc.MaxFrame // bytes of the requests being answered at once
+	MaxMessages = 100_000          // in the life of a box
+	stopWait    = 2 * time.Second  // for cancelled calls to return, once the box has ended
 )
 
 // Corridor is what the bridge needs of waldo. Every field is needed.
@@ -58,13 +57,16 @@ func New(version string, c Corridor) (*Bridge, error) {
 // all calls together: none, confirmed, or unknown if that of any is.
 func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &wicket{b: b, run: run, conn: conn, places: map[string]place{}, effect: facts.None}
+	w := &wicket{b: b, run: run, effect: facts.None}
 	w.spelled = sync.OnceValue(w.spell)
-	w.all.Add(1)
+	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
+		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxMessages: MaxMessages,
+		Unbuffered:    true,               // a box that does not read is owed at most MaxInFlight answers
+		AnswerGarbage: true, Strict: true, // whoever writes garbage here is not our runtime
+	})
 	go func() {
-		defer w.all.Done()
-		defer cancel() // a box that closed its end or broke the rules gets no more answers
-		w.serve(ctx)
+		_ = w.conn.Serve(ctx) // a box that closed its end or broke the rules gets no more answers
+		cancel()
 		_ = conn.Close()
 	}()
 	return func() facts.SideEffect {
@@ -78,93 +80,12 @@ func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop f
 type wicket struct {
 	b    *Bridge
 	run  call.Call
-	conn net.Conn
-	all  sync.WaitGroup
-
-	out sync.Mutex // held while a frame is written
+	conn *jsonrpc.Conn
 
 	spelled func() map[string][]call.Tool // tools by how code spells their names; made once, when first asked for
 
 	mu     sync.Mutex
-	places map[string]place // by request id, while it is answered
-	held   int              // bytes of those requests
 	effect facts.SideEffect
-}
-
-// place is what a request takes up while it is answered.
-type place struct {
-	cancel context.CancelFunc
-	bytes  int
-}
-
-// serve reads frames until the box closes its end, breaks the rules or is stopped.
-func (w *wicket) serve(ctx context.Context) {
-	r := bufio.NewReaderSize(w.conn, 64<<10)
-	for n := 0; n < MaxRequests; n++ {
-		line, err := readFrame(r)
-		if errors.Is(err, errFrame) {
-			w.fail(nil, codeParse, "a frame may have 16 MiB")
-		}
-		if err != nil {
-			return
-		}
-		req, bad := parseRequest(line)
-		if bad != nil {
-			w.fail(nil, bad.code, bad.text)
-			return // whoever writes garbage here is not our runtime
-		}
-		w.take(ctx, req, len(line))
-	}
-	w.fail(nil, codeBusy, "too many requests from one run")
-}
-
-// take starts the answer to one request, or refuses it.
-func (w *wicket) take(ctx context.Context, req request, bytes int) {
-	if req.notification() {
-		w.notified(req)
-		return
-	}
-	key := string(req.ID)
-	ctx, cancel := context.WithCancel(ctx)
-	w.mu.Lock()
-	_, taken := w.places[key]
-	full := len(w.places) >= MaxInFlight || w.held > 0 && w.held+bytes > MaxHeld
-	if !taken && !full {
-		w.places[key] = place{cancel, bytes}
-		w.held += bytes
-	}
-	w.mu.Unlock()
-	switch {
-	case taken:
-		cancel()
-		w.fail(req.ID, codeInvalid, "this id is in use")
-	case full:
-		cancel()
-		w.fail(req.ID, codeBusy, "too many calls at once: 32 of 16 MiB together may run")
-	default:
-		w.all.Add(1)
-		go func() {
-			defer w.all.Done()
-			defer cancel()
-			w.reply(key, w.answer(ctx, req))
-		}()
-	}
-}
-
-// notified handles a message that wants no answer.
-func (w *wicket) notified(req request) {
-	if req.Method != "notifications/cancelled" {
-		return
-	}
-	id, ok := req.cancelled()
-	if !ok {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p, ok := w.places[id]; ok {
-		p.cancel()
-	}
 }
 
 // judge adds the effect of one call: unknown outweighs confirmed, confirmed outweighs none.
@@ -183,7 +104,7 @@ func (w *wicket) judge(e facts.SideEffect) {
 // return in time is one whose effect nobody knows.
 func (w *wicket) settle() facts.SideEffect {
 	done := make(chan struct{})
-	go func() { w.all.Wait(); close(done) }()
+	go func() { w.conn.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(stopWait):

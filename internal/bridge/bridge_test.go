@@ -17,7 +17,7 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/facts"
-	"waldo/internal/wire"
+	"waldo/internal/jsonrpc"
 )
 
 // house is a corridor that remembers what came.
@@ -188,24 +188,23 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		code      int
 		ends      bool // the bridge ends; otherwise it goes on
 	}{
-		{"not JSON", `hello`, codeParse, true},
-		{"an empty frame", ``, codeParse, true},
-		{"a duplicate name", `{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, codeParse, true},
-		{"a duplicate name in the arguments", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":{"x":1,"x":2}}}`, codeParse, true},
-		{"a lone surrogate", `{"jsonrpc":"2.0","id":1,"method":"\ud800"}`, codeParse, true},
-		{"two values", `{"jsonrpc":"2.0","id":1,"method":"ping"} {}`, codeParse, true},
-		{"a batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, codeInvalid, true},
-		{"a name in another case", `{"jsonrpc":"2.0","id":1,"Method":"ping"}`, codeInvalid, true},
-		{"another version", `{"jsonrpc":"1.0","id":1,"method":"ping"}`, codeInvalid, true},
-		{"an object for an id", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, codeInvalid, true},
-		{"null for an id", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, codeInvalid, true},
-		{"a long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("i", 100) + `","method":"ping"}`, codeInvalid, true},
-		{"nesting beyond the limit", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`, codeParse, true},
-		{"an unknown method", `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, codeMethod, false},
-		{"a call without a name", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`, codeParams, false},
-		{"arguments that are no object", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":[1]}}`, codeParams, false},
-		{"a detail that is none", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","detail":"all"}}`, codeParams, false},
-		{"a limit too high", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","limit":100000}}`, codeParams, false},
+		{"not JSON", `hello`, jsonrpc.CodeParse, true},
+		{"a duplicate name", `{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call"}`, jsonrpc.CodeParse, true},
+		{"a duplicate name in the arguments", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":{"x":1,"x":2}}}`, jsonrpc.CodeParse, true},
+		{"a lone surrogate", `{"jsonrpc":"2.0","id":1,"method":"\ud800"}`, jsonrpc.CodeParse, true},
+		{"two values", `{"jsonrpc":"2.0","id":1,"method":"ping"} {}`, jsonrpc.CodeParse, true},
+		{"a batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, jsonrpc.CodeInvalid, true},
+		{"a name in another case", `{"jsonrpc":"2.0","id":1,"Method":"ping"}`, jsonrpc.CodeInvalid, true},
+		{"another version", `{"jsonrpc":"1.0","id":1,"method":"ping"}`, jsonrpc.CodeInvalid, true},
+		{"an object for an id", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, jsonrpc.CodeInvalid, true},
+		{"null for an id", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, jsonrpc.CodeInvalid, true},
+		{"a long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("i", 1100) + `","method":"ping"}`, jsonrpc.CodeInvalid, true},
+		{"nesting beyond the limit", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`, jsonrpc.CodeParse, true},
+		{"an unknown method", `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, jsonrpc.CodeNoMethod, false},
+		{"a call without a name", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`, jsonrpc.CodeParams, false},
+		{"arguments that are no object", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":[1]}}`, jsonrpc.CodeParams, false},
+		{"a detail that is none", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","detail":"all"}}`, jsonrpc.CodeParams, false},
+		{"a limit too high", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","limit":100000}}`, jsonrpc.CodeParams, false},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			h := &house{}
@@ -232,7 +231,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 func TestAFrameBeyondTheLimitEndsTheBridgeAlone(t *testing.T) {
 	h := &house{tools: []string{"a.b"}}
 	b := open(t, h)
-	b.say(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", MaxFrame-100) + `"}}`) // control: just below
+	b.say(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", jsonrpc.MaxFrame-100) + `"}}`) // control: just below
 	if m := b.hear(); code(m) != 0 {
 		t.Fatalf("control: %v", m)
 	}
@@ -247,7 +246,7 @@ func TestAFrameBeyondTheLimitEndsTheBridgeAlone(t *testing.T) {
 		t.Error("64 MiB without a newline were taken")
 	}
 	runtime.ReadMemStats(&after)
-	if grown := after.TotalAlloc - before.TotalAlloc; grown > 8*MaxFrame {
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 8*jsonrpc.MaxFrame {
 		t.Errorf("%d MiB were allocated", grown>>20)
 	}
 	b2 := open(t, h)
@@ -267,12 +266,12 @@ func TestOnlySoManyCallsAtOnce(t *testing.T) {
 		b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a.b"}}`, i))
 	}
 	for range 5 {
-		if m := b.hear(); code(m) != codeBusy {
+		if m := b.hear(); code(m) != jsonrpc.CodeBusy {
 			t.Errorf("%v", m)
 		}
 	}
 	b.say(`{"jsonrpc":"2.0","id":3,"method":"ping"}`)
-	if m := b.hear(); code(m) != codeInvalid {
+	if m := b.hear(); code(m) != jsonrpc.CodeInvalid {
 		t.Errorf("an id in use: %v", m)
 	}
 	close(release)
@@ -298,7 +297,7 @@ func TestOnlySoManyBytesAtOnce(t *testing.T) {
 	for i := range 5 {
 		b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"a.b","arguments":{"x":"%s"}}}`, i, big))
 	}
-	if m := b.hear(); code(m) != codeBusy || m["id"] != 4.0 {
+	if m := b.hear(); code(m) != jsonrpc.CodeBusy || m["id"] != 4.0 {
 		t.Errorf("%v", m)
 	}
 	close(release)
@@ -343,7 +342,7 @@ func TestErrorsSayNothingOfTheInside(t *testing.T) {
 		b := open(t, h)
 		b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b"}}`)
 		m := b.hear()
-		if text := fmt.Sprint(m); code(m) != codeInternal || strings.Contains(text, "hidden") {
+		if text := fmt.Sprint(m); code(m) != jsonrpc.CodeInternal || strings.Contains(text, "hidden") {
 			t.Errorf("%s: %v", why, m)
 		}
 		if e := b.stop(); e != facts.Unknown {
@@ -516,31 +515,4 @@ func TestListPagesAndSearch(t *testing.T) {
 	if got := fmt.Sprint(b.hear()["result"]); got != "map[tools:[map[name:s.t0000 server:s] map[name:s.t0001 server:s]]]" {
 		t.Errorf("%s", got)
 	}
-}
-
-func FuzzParseRequest(f *testing.F) {
-	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":[1,{"b":null}]}}`))
-	f.Add([]byte(`{"jsonrpc":"2.0","method":"x"}`))
-	f.Add([]byte(`{"jsonrpc":"2.0","id":"\u0000","method":"tools/call"}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, bad := parseRequest(b)
-		if bad != nil {
-			return
-		}
-		v, err := wire.Parse(b)
-		if err != nil {
-			t.Fatalf("%q is not strict JSON and was taken", b)
-		}
-		var again map[string]json.RawMessage
-		if json.Unmarshal(v.Raw(), &again) != nil || again["method"] == nil || r.Method == "" || len(r.ID) > maxID {
-			t.Fatalf("%q became %+v", b, r)
-		}
-		out, err := encode(response{Version: "2.0", ID: json.RawMessage(r.ID), Result: v})
-		if r.notification() {
-			return
-		}
-		if err != nil || bytes.ContainsAny(out, "\n\r") {
-			t.Fatalf("the answer %q: %v", out, err)
-		}
-	})
 }

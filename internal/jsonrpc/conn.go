@@ -34,9 +34,12 @@ type Options struct {
 
 	AnswerGarbage bool          // answer what is no message, as a server does
 	SkipLong      bool          // step over a line longer than MaxFrame; otherwise it ends the connection
+	Strict        bool          // what is no message ends the connection, once it is answered
 	MaxFrame      int           // bytes; 0: MaxFrame of this package
 	MaxInFlight   int           // requests being answered; more are refused with CodeBusy; 0: 256
 	MaxBytes      int           // bytes of the requests being answered; likewise; 0: 64 MiB
+	MaxMessages   int           // in the life of the connection; one more ends it; 0: no bound
+	Unbuffered    bool          // no answer is queued: one that nobody reads keeps its place among MaxInFlight
 	Drain         time.Duration // how long answers may still take once the input has ended
 }
 
@@ -56,6 +59,7 @@ type Conn struct {
 	held     int                           // their requests whose answer is not on its way yet
 	bytes    int                           // of those
 	reads    int64                         // messages read
+	over     bool                          // no more requests are taken
 	working  sync.WaitGroup
 }
 
@@ -72,7 +76,11 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 64 << 20
 	}
-	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, 64), done: make(chan struct{}),
+	queue := 64
+	if o.Unbuffered {
+		queue = 0
+	}
+	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), done: make(chan struct{}),
 		pending: map[string]*pending{}, inFlight: map[string]context.CancelFunc{}}
 }
 
@@ -153,10 +161,12 @@ func (c *Conn) write() error {
 func (c *Conn) read(ctx context.Context) error {
 	for {
 		line, err := c.in.Next()
-		if errors.Is(err, ErrTooLong) && c.o.SkipLong {
+		if errors.Is(err, ErrTooLong) {
 			c.garbage(ctx, Message{}, Errorf(CodeParse, "a message of more than %d bytes", c.in.max))
-			if err = c.in.Skip(); err == nil {
-				continue
+			if c.o.SkipLong {
+				if err = c.in.Skip(); err == nil {
+					continue
+				}
 			}
 		}
 		if err != nil {
@@ -165,10 +175,17 @@ func (c *Conn) read(ctx context.Context) error {
 		m, fault := Parse(line)
 		c.mu.Lock()
 		c.reads++
+		many := c.o.MaxMessages > 0 && c.reads > int64(c.o.MaxMessages)
 		c.mu.Unlock()
+		if many {
+			fault = Errorf(CodeBusy, "more than %d messages over one connection", c.o.MaxMessages)
+		}
 		switch {
 		case fault != nil:
 			c.garbage(ctx, m, fault)
+			if c.o.Strict || many {
+				return fault
+			}
 		case m.IsRequest():
 			c.request(ctx, m)
 		case m.Method != "":
@@ -197,12 +214,15 @@ func (c *Conn) request(ctx context.Context, m Message) {
 	c.mu.Lock()
 	_, twice := c.inFlight[key]
 	busy := c.held >= c.o.MaxInFlight || c.bytes > 0 && c.bytes+m.Size > c.o.MaxBytes
-	if !twice && !busy {
+	late := c.over
+	if !twice && !busy && !late {
 		c.inFlight[key], c.held, c.bytes = cancel, c.held+1, c.bytes+m.Size
 		c.working.Add(1)
 	}
 	c.mu.Unlock()
 	switch {
+	case late:
+		cancel()
 	case twice:
 		_ = c.send(ctx, Answer(m.ID, nil, Errorf(CodeInvalid, "the id belongs to a request that is not answered yet")))
 		cancel()
@@ -244,7 +264,19 @@ func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string
 	if fault != nil {
 		result = nil
 	}
-	_ = c.send(ctx, Answer(m.ID, result, fault))
+	b := Answer(m.ID, result, fault)
+	if len(b) > MaxFrame+1 {
+		b = Answer(m.ID, nil, Errorf(CodeInternal, "the answer is longer than a message may be: ask for less"))
+	}
+	_ = c.send(ctx, b)
+}
+
+// Wait takes no more requests and returns when none is being answered any more.
+func (c *Conn) Wait() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.working.Wait()
 }
 
 func (c *Conn) notification(m Message) {

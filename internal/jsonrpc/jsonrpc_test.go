@@ -44,6 +44,7 @@ func TestParse(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1}`, CodeInvalid, "neither"},
 		{`{"jsonrpc":"2.0","result":{}}`, CodeInvalid, "an answer to nothing"},
 		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, CodeInvalid, "a batch"},
+		{`{"jsonrpc":"2.0","id":"` + strings.Repeat("i", 1100) + `","method":"ping"}`, CodeInvalid, "a long id"},
 		{`true`, CodeInvalid, "a boolean"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -155,6 +156,8 @@ func pipe(t *testing.T, o Options) (c *Conn, write func(string), read func() str
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
+	late := time.AfterFunc(10*time.Second, func() { _ = outW.CloseWithError(errors.New("nothing came")) })
+	t.Cleanup(func() { late.Stop() })
 	c = New(inR, outW, o)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Serve(context.Background()) }()

@@ -62,6 +62,7 @@ var plan = map[string][]string{
 	"internal/workspace":         {"internal/id"},
 	"internal/egress":            {"internal/facts", "internal/sandbox"}, // the way out of a box, by rules
 	"internal/guest":             nil,
+	"internal/hosts":             nil, // the configuration files of agent hosts
 	"internal/sandbox":           {"internal/facts"},
 	"internal/sandbox/seccomp":   nil,
 	"internal/sandbox/landlock":  nil,
@@ -104,6 +105,8 @@ var only = map[string][]string{
 	"github.com/google/go-containerregistry": {"internal/template"},
 	"github.com/klauspost/compress":          {"internal/template"},
 	"github.com/google/cel-go":               {"internal/contract", "internal/policy"},
+	"github.com/tailscale/hujson":            {"internal/hosts"},
+	"github.com/pelletier/go-toml/v2":        {"internal/hosts"},
 	"gvisor.dev/gvisor":                      {"cmd/waldo-gvisor"},
 	"github.com/opencontainers/runtime-spec": {"cmd/waldo-gvisor"},
 }

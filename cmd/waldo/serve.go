@@ -45,6 +45,8 @@ func newServe(g *global) *cobra.Command {
 				return err
 			}
 			defer h.sessions.Close(n.ID)
+			defer h.tidy(n)
+			h.keepClean(c.Context())
 			door := gateway.New(gateway.Options{
 				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
 				Mode: func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },

@@ -258,6 +258,23 @@ func (m *Manager) Resume(ctx context.Context, owner, name string) (Sandbox, erro
 	})
 }
 
+// Workspaces returns the workspaces of all sandboxes, whoever owns them.
+func (m *Manager) Workspaces(ctx context.Context) (map[string]bool, error) {
+	kept, err := m.store.List(ctx, bucket)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, text := range kept {
+		s, err := decode(text)
+		if err != nil {
+			return nil, err
+		}
+		out[s.Workspace] = true
+	}
+	return out, nil
+}
+
 // Sweep pauses what was idle for its time, and stops what was for twice that. It returns what it
 // changed. Nothing in which a command runs is idle.
 func (m *Manager) Sweep(ctx context.Context) ([]Sandbox, error) {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"waldo/internal/id"
@@ -50,7 +51,15 @@ func Open(root, ident string) (*Workspace, error) {
 	if !id.Is(id.Workspace, ident) {
 		return nil, fmt.Errorf("workspace %q: not a workspace id", ident)
 	}
-	return OpenFolder(filepath.Join(root, ident))
+	w, err := OpenFolder(filepath.Join(root, ident))
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if err := os.Chtimes(w.dir, now, now); err != nil { // when it was last opened, for Sweep
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
 }
 
 // OpenFolder opens a folder that an operator named as a workspace, making input, output and tmp

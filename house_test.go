@@ -49,13 +49,14 @@ var plan = map[string][]string{
 
 	// the workers redeem a grant and act
 	"internal/tool":     with(values, "internal/grant", "internal/policy"),
-	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/jsonrpc"),
+	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/jsonrpc", "internal/remote"),
 	"internal/runner":   with(values, "internal/egress", "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
-	"internal/jsonrpc":           {"internal/wire"},   // newline-delimited JSON-RPC, for whoever speaks it
-	"internal/schema":            {"internal/wire"},   // JSON Schema within a budget
-	"internal/secret/source":     {"internal/secret"}, // fetches secrets from where the operator keeps them
+	"internal/jsonrpc":           {"internal/wire"},                                        // newline-delimited JSON-RPC, for whoever speaks it
+	"internal/remote":            {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
+	"internal/schema":            {"internal/wire"},                                        // JSON Schema within a budget
+	"internal/secret/source":     {"internal/secret"},                                      // fetches secrets from where the operator keeps them
 	"internal/store":             nil,
 	"internal/template":          nil,                                                                         // root filesystems, unpacked once and kept by digest
 	"internal/lifecycle":         {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots

@@ -145,6 +145,10 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, def *definition
 
 // where adds what is known of the place in which the server runs.
 func (s *server) where(ses *session, o call.Outcome) call.Outcome {
+	if ses.proc == nil {
+		o.Facts.Warnings = append(o.Facts.Warnings, "the server runs elsewhere, at a url")
+		return o
+	}
 	o.Facts.Sandbox = ses.proc.Box
 	if s.cfg.Placement == "outside" {
 		o.Facts.Warnings = append(o.Facts.Warnings, "the server runs outside any sandbox")

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"waldo/internal/jsonrpc"
+	"waldo/internal/remote"
 	"waldo/internal/wire"
 )
 
 // session is one running server and the connection to it.
 type session struct {
 	s        *server
-	proc     Process
+	proc     *Process // nil: the server runs elsewhere
 	conn     conn
 	revision string // of MCP, as agreed
 	name     string // as the server calls itself
@@ -56,14 +57,9 @@ func (s *server) start(ctx context.Context) (*session, error) {
 }
 
 func (s *server) launch(ctx context.Context) (*session, error) {
-	proc, err := s.m.o.Launcher.Launch(ctx, s.cfg)
-	if err != nil {
+	ses := &session{s: s, ended: make(chan struct{}), gone: make(chan struct{})}
+	if err := ses.connect(ctx); err != nil {
 		return nil, fmt.Errorf("server %s: starting it: %w", s.cfg.Name, err)
-	}
-	ses := &session{s: s, proc: proc, ended: make(chan struct{}), gone: make(chan struct{})}
-	ses.conn = line{jsonrpc.New(proc.Stdout, proc.Stdin, ses.handlers())}
-	if proc.Stderr != nil {
-		go func() { _, _ = io.Copy(&ses.stderr, proc.Stderr) }()
 	}
 	s.m.running.Add(1)
 	go func() {
@@ -71,12 +67,37 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 		err := ses.conn.Serve(s.m.ctx)
 		close(ses.ended)
 		ses.kill() // whatever ended the connection, nothing may stay behind
-		_ = proc.Wait()
-		_ = proc.Stdout.Close()
+		ses.proc.reap()
 		close(ses.gone)
 		s.m.o.Log.Debug("server ended", "server", s.cfg.Name, "error", err)
 	}()
 	return ses, nil
+}
+
+// connect starts the server's program, or reaches for its address, and makes the connection.
+func (ses *session) connect(ctx context.Context) error {
+	s := ses.s
+	if s.cfg.URL != "" {
+		if s.m.o.Remote == nil {
+			return errors.New("this waldo reaches no addresses")
+		}
+		o, err := s.m.o.Remote(ctx, s.cfg)
+		if err != nil {
+			return err
+		}
+		o.URL, o.Handlers = s.cfg.URL, ses.handlers()
+		ses.conn, err = remote.New(o)
+		return err
+	}
+	proc, err := s.m.o.Launcher.Launch(ctx, s.cfg)
+	if err != nil {
+		return err
+	}
+	ses.proc, ses.conn = &proc, line{jsonrpc.New(proc.Stdout, proc.Stdin, ses.handlers())}
+	if proc.Stderr != nil {
+		go func() { _, _ = io.Copy(&ses.stderr, proc.Stderr) }()
+	}
+	return nil
 }
 
 // handlers are what takes the requests and notifications of the server, on any connection.
@@ -113,17 +134,18 @@ func (ses *session) alive() bool {
 func (ses *session) kill() {
 	ses.once.Do(func() {
 		ses.conn.Close()
-		ses.proc.Kill()
-		_ = ses.proc.Stdin.Close()
+		ses.proc.end()
 	})
 }
 
 // stop asks the server to end by closing its input (MCP basic/lifecycle), and ends it when it does not.
 func (ses *session) stop() {
-	_ = ses.proc.Stdin.Close()
-	select {
-	case <-ses.ended:
-	case <-time.After(time.Second):
+	if ses.proc != nil {
+		_ = ses.proc.Stdin.Close()
+		select {
+		case <-ses.ended:
+		case <-time.After(time.Second):
+		}
 	}
 	ses.kill()
 	<-ses.gone

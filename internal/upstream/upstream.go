@@ -15,6 +15,7 @@ import (
 	"waldo/internal/call"
 	"waldo/internal/contract"
 	"waldo/internal/facts"
+	"waldo/internal/remote"
 )
 
 // Process is a server that was started.
@@ -27,21 +28,38 @@ type Process struct {
 	Box    facts.Sandbox // where it runs, as the launcher knows it
 }
 
+// end ends the process, if there is one.
+func (p *Process) end() {
+	if p != nil {
+		p.Kill()
+		_ = p.Stdin.Close()
+	}
+}
+
+// reap waits until the process is gone, if there is one.
+func (p *Process) reap() {
+	if p != nil {
+		_ = p.Wait()
+		_ = p.Stdout.Close()
+	}
+}
+
 // Launcher starts a server where its placement says.
 type Launcher interface {
 	Launch(ctx context.Context, s contract.Server) (Process, error)
 }
 
-// Options are what the manager is made of. Launcher is needed.
+// Options are what the manager is made of. Launcher is needed for programs, Remote for servers at a url.
 type Options struct {
 	Launcher Launcher
-	Lock     *Lock                    // accepted definitions; nil: none were accepted
-	Changed  func(server string)      // told when a server says that its tools are others now
-	Scrub    func(text string) string // takes secrets out of what a server wrote to stderr; nil: it is dropped
-	Log      *slog.Logger             // nil: nothing is logged
-	Version  string                   // ours, told to servers
-	Start    time.Duration            // how long a start may take; 0: 60 s
-	Probe    time.Duration            // how long a server may take to say that it speaks the newest revision; 0: 3 s
+	Remote   func(context.Context, contract.Server) (remote.Options, error) // the way to a server at a url; nil: none is reached
+	Lock     *Lock                                                          // accepted definitions; nil: none were accepted
+	Changed  func(server string)                                            // told when a server says that its tools are others now
+	Scrub    func(text string) string                                       // takes secrets out of what a server wrote to stderr; nil: it is dropped
+	Log      *slog.Logger                                                   // nil: nothing is logged
+	Version  string                                                         // ours, told to servers
+	Start    time.Duration                                                  // how long a start may take; 0: 60 s
+	Probe    time.Duration                                                  // how long a server may take to say that it speaks the newest revision; 0: 3 s
 }
 
 // Manager holds the upstreams of one configuration.

@@ -42,10 +42,11 @@ var plan = map[string][]string{
 	"internal/broker": with(values, "internal/policy", "internal/approval", "internal/grant"),
 
 	// the doors parse, limit and bind to a session; they know no worker
-	"internal/catalogue": with(values, "internal/schema"),
-	"internal/gateway":   with(values, "internal/catalogue", "internal/jsonrpc", "internal/schema"),
-	"internal/bridge":    with(values, "internal/jsonrpc"),
-	"internal/control":   values,
+	"internal/catalogue":   with(values, "internal/schema"),
+	"internal/gateway":     with(values, "internal/catalogue", "internal/jsonrpc", "internal/schema"),
+	"internal/gateway/web": with(values, "internal/gateway", "internal/jsonrpc"), // the same door over HTTP
+	"internal/bridge":      with(values, "internal/jsonrpc"),
+	"internal/control":     values,
 
 	// the workers redeem a grant and act
 	"internal/tool":     with(values, "internal/grant", "internal/policy"),

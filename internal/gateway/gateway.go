@@ -154,7 +154,7 @@ func (s *Session) Note(m jsonrpc.Message) {
 // Answer answers one request. The link carries what belongs to the request, while it is answered. An
 // error is a *jsonrpc.Error, or one that the client is not told of.
 func (s *Session) Answer(ctx context.Context, m jsonrpc.Message, link Link) (any, error) {
-	modern, fault := revision(m)
+	modern, fault := Revision(m)
 	if fault != nil {
 		return nil, fault
 	}
@@ -190,9 +190,9 @@ func (s *Session) dispatch(ctx context.Context, m jsonrpc.Message, modern bool, 
 	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method: %.50q", m.Method)
 }
 
-// revision reports whether a request is of the modern kind, and refuses one that claims to be and
+// Revision reports whether a request is of the modern kind, and refuses one that claims to be and
 // is not (MCP 2026-07-28 basic/versioning).
-func revision(m jsonrpc.Message) (modern bool, fault *jsonrpc.Error) {
+func Revision(m jsonrpc.Message) (modern bool, fault *jsonrpc.Error) {
 	meta, _ := m.Param("_meta").Members()
 	text, _ := meta[jsonrpc.MetaRevision].Text()
 	if text < jsonrpc.Modern {

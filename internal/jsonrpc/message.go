@@ -19,6 +19,7 @@ const (
 	CodeParams      = -32602
 	CodeInternal    = -32603
 	CodeBusy        = -32000 // ours: too much in flight
+	CodeMismatch    = -32020 // MCP: the headers of HTTP say something else than the message
 	CodeCapability  = -32021 // MCP: the client lacks a capability
 	CodeUnsupported = -32022 // MCP: the revision is not spoken here
 )

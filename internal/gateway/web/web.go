@@ -1,0 +1,295 @@
+// Package web is the door of the gateway for HTTP: MCP's streamable HTTP at /mcp, both eras of the
+// protocol on one endpoint, and health beside it. It holds who is asking to their own sessions, and
+// every request to its limits; what is asked is the gateway's business.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/gateway"
+	"waldo/internal/jsonrpc"
+)
+
+// Options are what the door for HTTP is made of. Door, Identify, Open and Hosts are needed.
+type Options struct {
+	Door     *gateway.Door
+	Identify func(r *http.Request) (call.Principal, *Refusal) // who is asking
+	Open     func(p call.Principal) (call.Session, error)     // the session of a principal, opened where it has none
+	Hosts    []string                                         // names that the Host header may carry, without a port
+	Origins  []string                                         // besides those of the hosts themselves: "https://console.example.com"
+	Beside   map[string]http.Handler                          // other paths, which are held to Host and Origin alone
+	Ready    func() error                                     // nil: always ready
+	Log      *slog.Logger                                     // nil: nothing is logged
+	Limits   Limits
+}
+
+// Refusal is the answer to somebody who is not let in.
+type Refusal struct {
+	Status    int    // 401 or 403
+	Challenge string // of WWW-Authenticate (RFC 9110 §11.6.1)
+	Why       string // for the client: never what would help to guess
+}
+
+// Limits bound what clients can take. A bound of zero is replaced by that of DefaultLimits.
+type Limits struct {
+	Body      int64         // bytes of one message
+	Held      int64         // bytes of all the messages that are being read and answered
+	Headers   int           // bytes of one request's headers
+	Conns     int           // connections at once
+	Sessions  int           // of all clients
+	Each      int           // sessions of one principal
+	InFlight  int           // requests being answered in one session
+	Idle      time.Duration // without a request, after which a session is forgotten
+	Read      time.Duration // to send the headers; and again for the body
+	Write     time.Duration // to take one piece of an answer
+	KeepAlive time.Duration // between the comments of a silent stream; also how long an answer may take before it becomes one
+	Drain     time.Duration // for answers once the door closes
+}
+
+// DefaultLimits are for one machine.
+func DefaultLimits() Limits {
+	return Limits{Body: 4 << 20, Held: 64 << 20, Headers: 32 << 10, Conns: 512, Sessions: 1000, Each: 100, InFlight: 64, Idle: time.Hour,
+		Read: 10 * time.Second, Write: 30 * time.Second, KeepAlive: 15 * time.Second, Drain: 10 * time.Second}
+}
+
+func (l *Limits) fill() {
+	d := DefaultLimits()
+	for at, otherwise := range map[*int64]int64{&l.Body: d.Body, &l.Held: d.Held} {
+		if *at == 0 {
+			*at = otherwise
+		}
+	}
+	for at, otherwise := range map[*int]int{&l.Headers: d.Headers, &l.Conns: d.Conns, &l.Sessions: d.Sessions, &l.Each: d.Each, &l.InFlight: d.InFlight} {
+		if *at == 0 {
+			*at = otherwise
+		}
+	}
+	for at, otherwise := range map[*time.Duration]time.Duration{&l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write, &l.KeepAlive: d.KeepAlive, &l.Drain: d.Drain} {
+		if *at == 0 {
+			*at = otherwise
+		}
+	}
+}
+
+// Server is the door. Use New, then Serve.
+type Server struct {
+	o       Options
+	http    *http.Server
+	closing chan struct{} // closed when no more work is taken
+	close   func()
+	end     context.CancelFunc // ends what is still under way
+	life    context.Context
+
+	mu       sync.Mutex
+	sessions map[string]*session         // legacy, by Mcp-Session-Id
+	modern   map[call.Principal]*session // one for each principal: the modern era knows no sessions
+	held     int64
+
+	work atomic.Int64 // answers being made
+}
+
+// New makes the door.
+func New(o Options) *Server {
+	o.Limits.fill()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{}}
+	s.close = sync.OnceFunc(func() { close(s.closing) })
+	s.life, s.end = context.WithCancel(context.Background())
+	s.http = &http.Server{
+		Handler: s, ReadHeaderTimeout: o.Limits.Read, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: o.Limits.Headers,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ErrorLog:    slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+	}
+	return s
+}
+
+type connKey struct{}
+
+// Conn returns the connection that a request came over, nil where it is not known.
+func Conn(r *http.Request) net.Conn {
+	c, _ := r.Context().Value(connKey{}).(net.Conn)
+	return c
+}
+
+// Serve answers on l until ctx is done; then it takes nothing new, lets what is being answered
+// finish within Limits.Drain, and ends.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.end()
+	sweep := time.NewTicker(max(s.o.Limits.Idle/10, time.Second))
+	defer sweep.Stop()
+	ended := make(chan error, 1)
+	go func() { ended <- s.http.Serve(limit(l, s.o.Limits.Conns)) }()
+	for {
+		select {
+		case <-sweep.C:
+			s.sweep(time.Now())
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			s.drain()
+			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+func (s *Server) drain() {
+	s.close()
+	s.mu.Lock()
+	for _, n := range s.modern {
+		n.gateway.Close() // which ends the subscriptions
+	}
+	s.mu.Unlock()
+	for end := time.Now().Add(s.o.Limits.Drain); s.work.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.end()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		s.http.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.sessions {
+		n.close()
+	}
+}
+
+func (s *Server) draining() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// ServeHTTP satisfies http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	if why := s.stranger(r); why != "" {
+		http.Error(w, why, http.StatusForbidden)
+		return
+	}
+	switch beside := s.o.Beside[r.URL.Path]; {
+	case r.URL.Path == "/mcp":
+		s.mcp(w, r)
+	case r.URL.Path == "/healthz":
+		fmt.Fprintln(w, "ok")
+	case r.URL.Path == "/readyz":
+		s.ready(w)
+	case beside != nil:
+		beside.ServeHTTP(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (s *Server) ready(w http.ResponseWriter) {
+	var err error
+	if s.o.Ready != nil {
+		err = s.o.Ready()
+	}
+	if err != nil || s.draining() {
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// stranger says why a request comes from a page that has no business here: a name that is not ours
+// in Host is what DNS rebinding looks like, and an Origin that is not ours is another site's script.
+func (s *Server) stranger(r *http.Request) string {
+	if !s.ours(r.Host) {
+		return "this server does not go by the name in Host"
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if !s.welcome(origin, r.Host) {
+			return "no page of that Origin is let in"
+		}
+	}
+	return ""
+}
+
+// ours reports whether the server goes by the name in a Host header. The port is left out: a
+// tunnel changes it, and a page cannot gain by it.
+func (s *Server) ours(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.Trim(name, "[]")
+	for _, h := range s.o.Hosts {
+		if strings.EqualFold(h, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// welcome reports whether a page of that origin may ask: one of our own, or one that was named.
+func (s *Server) welcome(origin, host string) bool {
+	for _, o := range s.o.Origins {
+		if o == origin {
+			return true
+		}
+	}
+	return origin == "http://"+host || origin == "https://"+host
+}
+
+// mcp answers at the MCP endpoint.
+func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
+	if twice := duplicate(r.Header); twice != "" {
+		http.Error(w, "the header "+twice+" stands twice", http.StatusBadRequest)
+		return
+	}
+	who, refusal := s.o.Identify(r)
+	if refusal != nil {
+		if refusal.Challenge != "" {
+			w.Header().Set("WWW-Authenticate", refusal.Challenge)
+		}
+		http.Error(w, refusal.Why, refusal.Status)
+		return
+	}
+	if who == "" || s.draining() {
+		http.Error(w, "not now", http.StatusServiceUnavailable)
+		return
+	}
+	if r.Method == http.MethodPost {
+		s.post(w, r, who)
+		return
+	}
+	id := r.Header.Get(headerSession)
+	if r.Method != http.MethodGet && r.Method != http.MethodDelete || id == "" || r.Header.Get(headerVersion) >= jsonrpc.Modern {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "send messages by POST; GET and DELETE are for the sessions of legacy clients", http.StatusMethodNotAllowed)
+		return
+	}
+	n := s.find(id, who)
+	switch {
+	case n == nil:
+		http.Error(w, "no such session", http.StatusNotFound)
+	case r.Method == http.MethodDelete:
+		s.forget(n)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		s.stream(w, r, n)
+	}
+}

@@ -63,7 +63,7 @@ require (
 )
 
 require (
-	filippo.io/age v1.3.2 // indirect
+	filippo.io/age v1.3.2
 	filippo.io/hpke v0.4.0 // indirect
 	github.com/danieljoos/wincred v1.2.3 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
@@ -71,7 +71,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/pelletier/go-toml/v2 v2.4.3
 	github.com/tailscale/hujson v0.0.0-20260727124030-b80ff77dac4f
-	github.com/zalando/go-keyring v0.2.8 // indirect
+	github.com/zalando/go-keyring v0.2.8
 	golang.org/x/text v0.43.0 // indirect
 )
 

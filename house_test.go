@@ -58,6 +58,7 @@ var plan = map[string][]string{
 	"internal/remote":            {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
 	"internal/schema":            {"internal/wire"},                                        // JSON Schema within a budget
 	"internal/secret/source":     {"internal/secret"},                                      // fetches secrets from where the operator keeps them
+	"internal/secret/safe":       {"internal/secret", "internal/secret/source"}, // waldo's own store of secrets, sealed
 	"internal/store":             nil,
 	"internal/template":          nil,                                                                         // root filesystems, unpacked once and kept by digest
 	"internal/lifecycle":         {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
@@ -110,6 +111,8 @@ var only = map[string][]string{
 	"github.com/tailscale/hujson":            {"internal/hosts"},
 	"github.com/pelletier/go-toml/v2":        {"internal/hosts"},
 	"gvisor.dev/gvisor":                      {"cmd/waldo-gvisor"},
+	"filippo.io/age":                         {"internal/secret/source", "internal/secret/safe"},
+	"github.com/zalando/go-keyring":          {"internal/secret/source"},
 	"github.com/opencontainers/runtime-spec": {"cmd/waldo-gvisor"},
 }
 

@@ -11,6 +11,8 @@ if [ "${1:-}" != --runtime ]; then
   command -v git >/dev/null || missing+=(git)
   [ -x /usr/bin/node ] || [ -x /usr/local/bin/node ] || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
+  command -v dbus-run-session >/dev/null || missing+=(dbus)
+  command -v gnome-keyring-daemon >/dev/null || missing+=(gnome-keyring) # a keyring to read secrets from
 fi
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then

@@ -12,6 +12,7 @@ func (p *parser) check() {
 		p.checkKeys(c)
 		p.checkRules(c)
 		p.checkExamples(c)
+		p.checkSecrets(c)
 	}
 }
 
@@ -39,6 +40,7 @@ func (p *parser) checkKeys(c *Contract) {
 // belongsTo names the keys that mean something with some transports only.
 var belongsTo = map[string][]Transport{
 	"isolation":  {SandboxedExec},
+	"reveal":     {SandboxedExec},
 	"filesystem": {SandboxedExec, Direct},
 	"allow":      {SandboxedExec, Direct},
 	"root":       {Direct},
@@ -122,8 +124,10 @@ func (p *parser) complete() {
 		}
 	}
 	p.warnUnused()
-	for _, s := range p.secrets {
-		p.warn(s.at, "secret.unbound", "`waldo secret set "+s.name+"` defines it", "secret %q is not defined here: calls that need it are denied until it is", s.name)
+	for _, s := range p.cfg.SecretUses {
+		if !p.cfg.named(s.Ref) {
+			p.warn(s.At, "secret.unbound", "`waldo secret set "+string(s.Ref)+"` defines it", "secret %q is not defined here: calls that need it are denied until it is", s.Ref)
+		}
 	}
 	for _, b := range BuiltIns() {
 		if !slices.ContainsFunc(p.cfg.Contracts, func(c Contract) bool { return Pattern(c.Pattern).Match(b.Pattern) }) {

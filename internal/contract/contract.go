@@ -130,6 +130,7 @@ type Contract struct {
 	Root           string                // of the files tool
 	Programs       []string              // of the cli tool
 	Secrets        map[string]secret.Ref // variable or slot to secret
+	Reveal         []string              // variables of Secrets that hold the secret itself in the box
 	Environments   []string              // empty: every environment
 	Timeout        time.Duration
 	Retry          Retry
@@ -168,6 +169,8 @@ type Config struct {
 	Digest      string // SHA-256 of the file's bytes, "sha256:…"; empty where there is no file
 	Environment string
 	Servers     map[string]Server
+	Secrets     map[string]Secret
+	SecretUses  []SecretUse
 	Contracts   []Contract // in the order of the file
 	Internal    []string   // hosts that internal_only stands for
 	Redaction   Redaction

@@ -34,6 +34,7 @@ func BuiltIns() []Contract {
 func Default() *Config {
 	return &Config{
 		Servers:   map[string]Server{},
+		Secrets:   map[string]Secret{},
 		Contracts: BuiltIns(),
 		Redaction: Redaction{Model: slices.Clone(classes)},
 		Approval:  Approvals{Timeout: time.Hour, Roles: map[string][]string{}, Carriers: []string{"console", "terminal"}},

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"waldo/internal/secret"
 )
 
 // ManagerForHighPriority is what the shorthand manager_for_high_priority stands for: letter case
@@ -59,7 +57,9 @@ func (p *parser) reach(c *Contract, f field) {
 	case "allow":
 		c.Programs = p.texts(f)
 	case "secrets":
-		c.Secrets = p.entrySecrets(f)
+		c.Secrets = p.entrySecrets(f, c.Pattern)
+	case "reveal":
+		c.Reveal = p.texts(f)
 	case "environments":
 		c.Environments = p.texts(f)
 	}
@@ -152,24 +152,6 @@ func hostPattern(s string) bool {
 		}
 	}
 	return true
-}
-
-func (p *parser) entrySecrets(f field) map[string]secret.Ref {
-	if f.val.Kind == yaml.MappingNode {
-		p.refs(f)
-		p.later(f.val, "secrets given to a capability by variable")
-		return nil
-	}
-	if f.val.Value == "none" {
-		return nil
-	}
-	ref := p.ref(f)
-	if fetched(string(ref)) {
-		p.later(f.val, "a secret from the environment for a capability")
-		return nil
-	}
-	p.uses(f, map[string]secret.Ref{"": ref})
-	return map[string]secret.Ref{string(ref): ref}
 }
 
 func (p *parser) retry(f field) Retry {

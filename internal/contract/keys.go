@@ -16,6 +16,7 @@ type Key struct {
 const (
 	top        = ""
 	inServer   = "server"
+	inSecret   = "secret"
 	inAuth     = "auth"
 	inMounts   = "mounts"
 	inEntry    = "capability"
@@ -40,6 +41,8 @@ func scopeName(scope string) string {
 		return "a capability"
 	case inServer:
 		return "a server"
+	case inSecret:
+		return "a secret"
 	case inExample:
 		return "an example"
 	case inRule:
@@ -58,6 +61,7 @@ var keys = []Key{
 	{top, "version", "int", nil, nil, "1", "The version of this format: 1.", "internal/contract"},
 	{top, "environment", "text", nil, nil, "none: capabilities that name environments are denied", "What this deployment is, as in production.", "internal/policy"},
 	{top, "servers", "servers", nil, nil, "none", "The upstream MCP servers, by name.", "internal/upstream"},
+	{top, "secrets", "named", nil, nil, "none", "Secrets by name, and where each is kept.", "internal/secret"},
 	{top, "capabilities", "capabilities", nil, nil, "the built-in ones alone", "The contracts: one entry for each capability, or pattern with *.", "internal/policy"},
 	{top, "internal", "texts", nil, nil, "none", "The hosts that network: internal_only stands for; their names may stand for private addresses.", "internal/egress"},
 	{top, "webhooks", "any", nil, nil, "none", "Signed events from outside.", ""},
@@ -66,6 +70,12 @@ var keys = []Key{
 	{top, "gateway", inGateway, nil, nil, "not listening", "The MCP server that agents see.", "internal/gateway"},
 	{top, "store", inStore, nil, nil, "sqlite", "Where state is kept.", "internal/store"},
 	{top, "sandboxes", inBoxes, nil, nil, "auto", "How boxes are made.", "internal/runner"},
+
+	{inSecret, "from", "ref", nil, nil, "", "Where it is kept.", "internal/secret"},
+	{inSecret, "environments", "places", nil, nil, "", "Where it is kept in each environment; in another it has no place.", "internal/secret"},
+	{inSecret, "command", "texts", nil, nil, "", "A program, run without a shell, that prints it.", "internal/secret"},
+	{inSecret, "timeout", "time", nil, nil, "10s", "How long the command may take, at most 1m.", "internal/secret"},
+	{inSecret, "refresh", "time", nil, nil, "5m for a command and for Vault, where its lease is not shorter; 1m for the keyring; a file when it changes", "How long a value is used before it is asked for again.", "internal/secret"},
 
 	{inServer, "command", "texts", nil, nil, "", "The program to start and its arguments.", "internal/upstream"},
 	{inServer, "url", "text", nil, nil, "", "The address of a server that runs elsewhere: https, or http on this machine.", ""},
@@ -91,7 +101,8 @@ var keys = []Key{
 	{inEntry, "root", "text", nil, nil, "none", "The folder that a files tool is held to.", ""},
 	{inEntry, "allow", "texts", nil, nil, "none", "The programs that a cli tool may run.", ""},
 	{inEntry, "url", "ref", nil, nil, "none", "The database of an sql tool.", ""},
-	{inEntry, "secrets", "word|ref|refs", []string{"none"}, nil, "none", "The secrets it may use.", "internal/policy"},
+	{inEntry, "secrets", "word|ref|refs", []string{"none"}, nil, "none", "The secrets it may use, by the variable in which a box finds them.", "internal/policy"},
+	{inEntry, "reveal", "texts", nil, nil, "none", "Those of the variables that hold the secret itself in the box; its code can read and keep it.", "internal/runner"},
 	{inEntry, "environments", "texts", nil, nil, "every environment", "The environments it works in.", "internal/policy"},
 	{inEntry, "timeout_seconds", "int", nil, nil, "30", "Wall-clock seconds for one try.", "internal/runner"},
 	{inEntry, "retry", inRetry, nil, nil, "never", "How often to try again; for reads alone.", "internal/upstream"},

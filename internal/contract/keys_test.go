@@ -15,6 +15,7 @@ import (
 var inPlace = map[string]string{
 	top:        "%",
 	inServer:   "servers: {s: {command: [a], %}}",
+	inSecret:   "secrets: {s: {%}}",
 	inAuth:     "servers: {s: {url: 'https://h/', auth: {%}}}",
 	inMounts:   "servers: {s: {command: [a], mounts: {%}}}",
 	inEntry:    "capabilities: {a: {%}}",

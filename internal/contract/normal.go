@@ -23,6 +23,13 @@ func (c *Config) Normal() ([]byte, error) {
 		}
 		root.put("servers", servers)
 	}
+	if len(c.Secrets) > 0 {
+		secrets := map[string]any{}
+		for name, s := range c.Secrets {
+			secrets[name] = s.normal()
+		}
+		root.put("secrets", secrets)
+	}
 	entries := mapping()
 	for _, e := range c.Contracts {
 		if !e.BuiltIn {
@@ -128,10 +135,17 @@ func (c Contract) value(key string) any {
 	case "allow":
 		return c.Programs
 	case "secrets":
-		for _, ref := range c.Secrets {
-			return string(ref)
+		if len(c.Secrets) == 0 {
+			return "none"
 		}
-		return "none"
+		for v, ref := range c.Secrets {
+			if v == string(ref) && len(c.Secrets) == 1 {
+				return v
+			}
+		}
+		return refTexts(c.Secrets)
+	case "reveal":
+		return c.Reveal
 	case "environments":
 		return c.Environments
 	case "timeout_seconds":

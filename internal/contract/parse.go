@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"waldo/internal/secret"
 )
 
 // Load reads a regular file of at most 1 MiB and returns what Parse makes of it. The error is of
@@ -60,6 +58,7 @@ func Parse(name string, text []byte) (*Config, Problems) {
 	if n := p.document(text); n != nil {
 		p.top(n)
 	}
+	p.chooseSecrets()
 	if len(p.problems) == 0 {
 		p.check()
 	}
@@ -81,14 +80,7 @@ func digest(b []byte) string {
 
 type parser struct {
 	reader
-	cfg     *Config
-	secrets []use // of secrets by name
-}
-
-// use is where the file names something that is defined elsewhere.
-type use struct {
-	name string
-	at   Position
+	cfg *Config
 }
 
 func (p *parser) top(n *yaml.Node) {
@@ -101,6 +93,10 @@ func (p *parser) top(n *yaml.Node) {
 		case "servers":
 			for _, e := range p.entries(f) {
 				p.server(e)
+			}
+		case "secrets":
+			for _, e := range p.entries(f) {
+				p.secretEntry(e)
 			}
 		case "capabilities":
 			for _, e := range p.entries(f) {
@@ -156,8 +152,7 @@ func (p *parser) server(e field) {
 		case "network":
 			s.Network = p.network(f, inServer)
 		case "secrets":
-			s.Secrets = p.refs(f)
-			p.uses(f, s.Secrets)
+			s.Secrets = p.secretRefs(f, "server "+e.name)
 		case "env":
 			s.Env = p.pairs(f)
 		case "mounts":
@@ -169,7 +164,7 @@ func (p *parser) server(e field) {
 		case "auth":
 			for _, g := range p.fields(f.val, inAuth) {
 				s.Bearer = p.ref(g)
-				p.uses(g, map[string]secret.Ref{"bearer": s.Bearer})
+				p.use(s.Bearer, g.val, "server "+e.name)
 			}
 		}
 	}
@@ -243,14 +238,6 @@ func (p *parser) pairs(f field) map[string]string {
 		}
 	}
 	return out
-}
-
-func (p *parser) uses(f field, refs map[string]secret.Ref) {
-	for _, r := range refs {
-		if r != "" && !fetched(string(r)) {
-			p.secrets = append(p.secrets, use{string(r), p.at(f.val)})
-		}
-	}
 }
 
 func (p *parser) redaction(f field) {

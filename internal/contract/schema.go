@@ -55,7 +55,7 @@ func keySchema(k Key) map[string]any {
 
 func typeSchema(k Key, t string) map[string]any {
 	text := map[string]any{"type": "string", "minLength": 1}
-	reference := map[string]any{"type": "string", "pattern": "^(env:)?[A-Za-z_][A-Za-z0-9_.-]*$"}
+	reference := map[string]any{"type": "string", "pattern": "^((env|file|dotenv|age|keyring|vault|store):.+|[A-Za-z][A-Za-z0-9_.-]*)$"}
 	many := func(items any) map[string]any {
 		return map[string]any{"type": "array", "items": items, "minItems": 1}
 	}
@@ -96,6 +96,10 @@ func typeSchema(k Key, t string) map[string]any {
 		return map[string]any{}
 	case "servers":
 		return named(scopeSchema(inServer))
+	case "places":
+		return named(reference)
+	case "named":
+		return named(scopeSchema(inSecret))
 	case "capabilities":
 		return named(scopeSchema(inEntry))
 	}

@@ -173,34 +173,19 @@ func spelled(s string, most int, others string) bool {
 
 func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// ref reads where a secret comes from: env:VARIABLE, or the name of a stored one. What it finds
-// is never part of a message: it may be the secret itself.
+// ref reads where a secret comes from: a place such as env:VARIABLE, or a name. What it finds is
+// never part of a message: it may be the secret itself.
 func (r *reader) ref(f field) secret.Ref {
 	if f.val.Kind != yaml.ScalarNode || f.val.Tag != "!!str" {
 		r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, not a secret", f.name)
 		return ""
 	}
-	if fetched(f.val.Value) || named(f.val.Value) && !looksSecret(f.val.Value) {
-		return secret.Ref(f.val.Value)
+	ref := secret.Ref(f.val.Value)
+	if _, ok := ref.Place(); ok || named(f.val.Value) && !looksSecret(f.val.Value) {
+		return ref
 	}
 	r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, as in env:GITHUB_TOKEN, never the secret itself", f.name)
 	return ""
-}
-
-// fetched reports whether a reference says where waldo fetches the secret: env:VARIABLE,
-// file:/PATH or dotenv:/PATH#VARIABLE.
-func fetched(ref string) bool {
-	where, rest, _ := strings.Cut(ref, ":")
-	switch where {
-	case "env":
-		return variable(rest)
-	case "file":
-		return strings.HasPrefix(rest, "/")
-	case "dotenv":
-		path, name, ok := strings.Cut(rest, "#")
-		return ok && strings.HasPrefix(path, "/") && variable(name)
-	}
-	return false
 }
 
 // looksSecret guards against a token pasted where its name belongs: a long run of letters mixed

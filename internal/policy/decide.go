@@ -2,7 +2,6 @@ package policy
 
 import (
 	"slices"
-	"strings"
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
@@ -168,8 +167,8 @@ func (p *Policy) reachable(j *judgement) {
 		deny("server.unbound", "no server stands behind this capability", "server")
 	}
 	for _, ref := range j.c.Secrets {
-		if name := string(ref); !strings.HasPrefix(name, "env:") && !p.machine.Secrets[name] {
-			deny("secret.unbound", "a secret that it needs is not defined: "+name, "secrets")
+		if _, ok := ref.Place(); !ok && !p.machine.Secrets[string(ref)] {
+			deny("secret.unbound", "a secret that it needs is not defined: "+string(ref), "secrets")
 		}
 	}
 	if j.c.Transport == contract.SandboxedExec && !p.machine.Isolations[j.c.Isolation] {

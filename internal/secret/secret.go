@@ -7,28 +7,32 @@ import (
 	"log/slog"
 )
 
-// Ref names a secret and where it comes from, such as "env:GITHUB_TOKEN". It is safe to print.
-type Ref string
-
 // Value holds a secret behind a pointer, because fmt prints unexported fields of a struct without
-// asking its String method; through the pointer there is only an address to print.
-type Value struct{ p *string }
+// asking its String method; through the pointer there is only an address to print. Behind it stands
+// a function and not the text, because printers that walk by reflection follow pointers.
+type Value struct{ p *func() string }
 
 const shown = "[secret]"
 
 // NewValue wraps a secret.
-func NewValue(s string) Value { return Value{p: &s} }
+func NewValue(s string) Value {
+	f := func() string { return s }
+	return Value{p: &f}
+}
 
 // Reveal returns the secret. Call it where the secret is used, and nowhere before.
 func (v Value) Reveal() string {
 	if v.p == nil {
 		return ""
 	}
-	return *v.p
+	return (*v.p)()
 }
 
 // IsZero reports whether there is no secret, which is not the same as an empty one.
 func (v Value) IsZero() bool { return v.p == nil }
+
+// Same reports whether two values hold the same secret, or both none.
+func (v Value) Same(o Value) bool { return v.IsZero() == o.IsZero() && v.Reveal() == o.Reveal() }
 
 // String returns a fixed word.
 func (v Value) String() string { return shown }

@@ -40,7 +40,7 @@ func ParseEnv(text []byte) (map[string]secret.Value, error) {
 			continue
 		}
 		name, raw, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
-		if !ok || !variable(name) {
+		if !ok || !secret.Variable(name) {
 			return nil, &ParseError{i + 1, whyForm}
 		}
 		v, why := envValue(raw)

@@ -92,7 +92,7 @@ func (o owned) Sys() any        { return &syscall.Stat_t{Uid: o.uid} }
 // TestPrivateOwner: another user's file may change under us, however tight its mode.
 func TestPrivateOwner(t *testing.T) {
 	for uid, want := range map[uint32]bool{1000: true, 0: true, 1001: false} {
-		if got := private(owned{uid: uid}, 1000); got != want {
+		if got := private(owned{uid: uid}, 1000, onlyMine); got != want {
 			t.Errorf("owner %d, we are 1000: %v", uid, got)
 		}
 	}

@@ -1,18 +1,19 @@
-// Package source fetches secrets from where the operator keeps them: waldo's environment, a file
-// that holds one secret, a .env file. It reads and never writes, and no error shows a secret.
+// Package source fetches secrets from where the operator keeps them: waldo's environment, files
+// plain and sealed, the keyring of the session, Vault, a command, waldo's own store. It reads and
+// never writes, and no error shows a secret. A Keeper holds them and keeps them fresh.
 package source
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
+	"time"
 
 	"waldo/internal/secret"
 )
 
-// maxFile is the largest file read, in bytes.
+// maxFile is the largest file read and the longest answer taken, in bytes.
 const maxFile = 64 << 10
 
 // Why a secret could not be had. Each is wrapped in an error that names the Ref.
@@ -21,104 +22,169 @@ var (
 	ErrEmpty   = errors.New("it is empty")
 	ErrUnsafe  = errors.New("others could read or change it")
 	ErrTooBig  = errors.New("it is larger than 64 KiB")
-	ErrForm    = errors.New("want env:VARIABLE, file:/PATH or dotenv:/PATH#VARIABLE")
+	ErrForm    = errors.New("want " + secret.Forms)
 	ErrBytes   = errors.New("it holds a NUL byte")
+	ErrClosed  = errors.New("this source is not open here")
+	ErrSealed  = errors.New("it could not be opened with the identity or passphrase given")
 )
 
 // Sources says where secrets may come from. The zero value has none.
 type Sources struct {
-	Env   func(name string) (string, bool) // such as os.LookupEnv; nil: no environment
-	Files bool                             // whether file: and dotenv: are read
+	Env        func(name string) (string, bool)              // such as os.LookupEnv; nil: no environment
+	Files      bool                                          // whether file:, dotenv: and age: are read
+	Keyring    func(service, account string) (string, error) // such as Keyring; nil: none
+	Vault      *Vault                                        // nil: none
+	Stored     func(name string) (secret.Value, error)       // waldo's own store; nil: none
+	Commands   bool                                          // whether commands are run
+	Identity   string                                        // a file of age identities, read as a private file; "": none
+	Passphrase func(what string) (secret.Value, error)       // asks the person at the terminal; nil: nobody is there
 }
 
-// Resolve fetches the secret that ref names: env:VARIABLE, file:/PATH or dotenv:/PATH#VARIABLE.
-// A path is absolute and clean. One newline at the end of a file is not part of the secret.
-// An empty secret is refused, as is one with a NUL byte, which no environment or header can carry.
+// fetched is a secret as it came from its source.
+type fetched struct {
+	value secret.Value
+	lasts time.Duration // after which it is asked for again; 0: it does not change while waldo runs
+	stamp string        // of the file it came from; "": no file
+}
+
+// How long a value is used whose source says nothing of it.
+const (
+	vaultLasts   = 5 * time.Minute
+	commandLasts = 5 * time.Minute
+	keyringLasts = time.Minute
+	storeLasts   = time.Second
+)
+
+// fetchPatience is how long one source is waited for.
+const fetchPatience = 15 * time.Second
+
+// Resolve fetches the secret that ref names. One newline at the end of a file is not part of the
+// secret. An empty secret is refused, as is one with a NUL byte, which no environment or header can
+// carry.
 func (s Sources) Resolve(ref secret.Ref) (secret.Value, error) {
-	r, ok := split(ref)
-	if !ok { // it may be a secret pasted where its name belongs
-		return secret.Value{}, fmt.Errorf("a secret whose name is not shown: %w", ErrForm)
+	got, err := s.fetch(ref, secret.Spec{From: ref})
+	return got.value, err
+}
+
+// fetch gets what a specification says, for the secret of a name that may be shown.
+func (s Sources) fetch(name secret.Ref, spec secret.Spec) (fetched, error) {
+	var got fetched
+	var err error
+	where := "a command"
+	switch p, ok := spec.From.Place(); {
+	case len(spec.Command) > 0:
+		got, err = s.fromCommand(spec)
+		where += " (" + spec.Command[0] + ")"
+	case spec.From == "" && name != "":
+		return fetched{}, fmt.Errorf("secret %s: %w: no place is given for it in this environment", name, ErrMissing)
+	case !ok: // it may be a secret pasted where its name belongs
+		return fetched{}, fmt.Errorf("a secret whose name is not shown: %w", ErrForm)
+	default:
+		where = s.where(p)
+		got, err = s.from(p)
 	}
-	v, err := s.fetch(r)
 	if err == nil {
-		err = usable(v)
+		err = usable(got.value)
 	}
 	if err != nil {
-		return secret.Value{}, fmt.Errorf("secret %s: %w", ref, err)
+		return fetched{}, fmt.Errorf("secret %s: %w: looked in %s", name, err, where)
 	}
-	return v, nil
+	if spec.Refresh > 0 {
+		got.lasts = spec.Refresh
+	}
+	return got, nil
 }
 
-// parts are a Ref taken apart: a path, a variable, or both.
-type parts struct{ scheme, path, name string }
-
-func split(ref secret.Ref) (parts, bool) {
-	scheme, rest, _ := strings.Cut(string(ref), ":")
-	switch scheme {
+// where says in words where a place is looked for.
+func (s Sources) where(p secret.Place) string {
+	switch p.Kind {
 	case "env":
-		return parts{scheme, "", rest}, variable(rest)
-	case "file":
-		return parts{scheme, rest, ""}, plainPath(rest)
-	case "dotenv":
-		path, name, _ := cutLast(rest, "#")
-		return parts{scheme, path, name}, plainPath(path) && variable(name)
+		return "the environment of waldo, variable " + p.Name
+	case "keyring":
+		return "the keyring of the session, service " + p.Path + ", account " + p.Name
+	case "vault":
+		if s.Vault == nil {
+			return "Vault"
+		}
+		return "Vault at " + s.Vault.host() + ", " + p.Path + ", field " + p.Name
+	case "store":
+		return "waldo's store, " + p.Name
 	}
-	return parts{}, false
+	if p.Name == "" {
+		return "the file " + p.Path
+	}
+	return "the file " + p.Path + ", variable " + p.Name
 }
 
-func (s Sources) fetch(r parts) (secret.Value, error) {
-	switch r.scheme {
+func (s Sources) from(p secret.Place) (fetched, error) {
+	switch p.Kind {
 	case "env":
-		return s.fromEnv(r.name)
-	case "file":
-		return s.fromFile(r.path)
-	case "dotenv":
-		return s.fromDotenv(r.path, r.name)
+		return s.fromEnv(p.Name)
+	case "file", "dotenv", "age":
+		return s.fromFile(p)
+	case "keyring":
+		return s.fromKeyring(p)
+	case "vault":
+		return s.fromVault(p)
+	case "store":
+		if s.Stored == nil {
+			return fetched{}, ErrClosed
+		}
+		v, err := s.Stored(p.Name)
+		return fetched{value: v, lasts: storeLasts}, err
 	}
-	return secret.Value{}, ErrForm
+	return fetched{}, ErrForm
 }
 
-func (s Sources) fromEnv(name string) (secret.Value, error) {
+func (s Sources) fromEnv(name string) (fetched, error) {
 	if s.Env == nil {
-		return secret.Value{}, ErrMissing
+		return fetched{}, ErrClosed
 	}
 	v, ok := s.Env(name)
 	if !ok {
-		return secret.Value{}, ErrMissing
+		return fetched{}, ErrMissing
 	}
-	return secret.NewValue(v), nil
+	return fetched{value: secret.NewValue(v)}, nil
 }
 
-func (s Sources) fromFile(path string) (secret.Value, error) {
-	b, err := s.read(path)
-	if err != nil {
-		return secret.Value{}, err
+// fromFile reads a file that holds one secret, or variables, sealed or not. A sealed one may be
+// read by others, and like the rest may not be changed by them.
+func (s Sources) fromFile(p secret.Place) (fetched, error) {
+	if !s.Files {
+		return fetched{}, ErrClosed
 	}
-	b = bytes.TrimSuffix(b, []byte("\n"))
-	return secret.NewValue(string(bytes.TrimSuffix(b, []byte("\r")))), nil
-}
-
-func (s Sources) fromDotenv(path, name string) (secret.Value, error) {
-	b, err := s.read(path)
+	mask := onlyMine
+	if p.Kind == "age" {
+		mask = mineToChange
+	}
+	b, stamp, err := readPrivate(p.Path, mask)
+	if err == nil && p.Kind == "age" {
+		b, err = s.unseal(p.Path, b)
+	}
 	if err != nil {
-		return secret.Value{}, err
+		return fetched{}, err
+	}
+	got := fetched{stamp: stamp}
+	if p.Name == "" {
+		got.value = secret.NewValue(string(oneLineLess(b)))
+		return got, nil
 	}
 	all, err := ParseEnv(b)
 	if err != nil {
-		return secret.Value{}, err
+		return fetched{}, err
 	}
-	v, ok := all[name]
+	v, ok := all[p.Name]
 	if !ok {
-		return secret.Value{}, ErrMissing
+		return fetched{}, ErrMissing
 	}
-	return v, nil
+	got.value = v
+	return got, nil
 }
 
-func (s Sources) read(path string) ([]byte, error) {
-	if !s.Files {
-		return nil, ErrMissing
-	}
-	return readPrivate(path)
+// oneLineLess takes one newline off the end.
+func oneLineLess(b []byte) []byte {
+	b = bytes.TrimSuffix(b, []byte("\n"))
+	return bytes.TrimSuffix(b, []byte("\r"))
 }
 
 func usable(v secret.Value) error {
@@ -129,34 +195,4 @@ func usable(v secret.Value) error {
 		return ErrBytes
 	}
 	return nil
-}
-
-// variable reports whether s can name an environment variable: at most 128 bytes of ASCII letters,
-// digits and '_', no digit first (POSIX.1-2017 §8.1, with lower case allowed).
-func variable(s string) bool {
-	for i, c := range []byte(s) {
-		letter := c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 128
-}
-
-// plainPath reports whether s is an absolute, clean path of printable ASCII.
-func plainPath(s string) bool {
-	for _, c := range []byte(s) {
-		if c < 0x20 || c > 0x7e {
-			return false
-		}
-	}
-	return filepath.IsAbs(s) && filepath.Clean(s) == s
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }

@@ -31,8 +31,8 @@ func TestResolveEnv(t *testing.T) {
 		{"a secret pasted in place of its name is not looked up", canary, ErrForm},
 		{"a secret pasted after the scheme is not shown", "env:" + canary, ErrForm},
 		{"a secret pasted after an unknown scheme is not shown", "vault:" + canary, ErrForm},
-		{"files are closed unless opened", "file:/etc/hostname", ErrMissing},
-		{"a .env file is a file", "dotenv:/etc/hostname#A", ErrMissing},
+		{"files are closed unless opened", "file:/etc/hostname", ErrClosed},
+		{"a .env file is a file", "dotenv:/etc/hostname#A", ErrClosed},
 		{"a relative path depends on where waldo stands", "file:token", ErrForm},
 		{"a path is what it says", "file:/run/../etc/shadow", ErrForm},
 		{"nothing names nothing", "", ErrForm},
@@ -48,7 +48,7 @@ func TestResolveEnv(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (Sources{}).Resolve("env:GOOD"); !errors.Is(err, ErrMissing) {
+	if _, err := (Sources{}).Resolve("env:GOOD"); !errors.Is(err, ErrClosed) {
 		t.Errorf("the zero value resolves: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"waldo/internal/facts"
+	"waldo/internal/sandbox/sandboxtest"
 )
 
 // TestAttacks holds the attacks that are one question: a thing that works outside is refused in
@@ -546,5 +547,5 @@ func (s *signalled) Write(b []byte) (int, error) {
 
 // TestAsAnOrdinaryUser runs all of the above without root.
 func TestAsAnOrdinaryUser(t *testing.T) {
-	ordinary(t, "^(TestAttacks|TestNoRoute|TestForkBomb|TestMemoryBomb|TestSharedMemory|TestDiskFill|TestTimeWithoutEnd|TestProcessors|TestOrphansEnd|TestFlood|TestExportFollowsNothing|TestBoxesAreApart)$")
+	sandboxtest.AsOrdinaryUser(t, "^(TestAttacks|TestNoRoute|TestForkBomb|TestMemoryBomb|TestSharedMemory|TestDiskFill|TestTimeWithoutEnd|TestProcessors|TestOrphansEnd|TestFlood|TestExportFollowsNothing|TestBoxesAreApart)$")
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -84,49 +83,6 @@ func boxMain(args []string) int {
 		return *f.ExitCode
 	}
 	return 1
-}
-
-// ordinary runs the tests named by the pattern once more as a user without any power. It reports
-// whether this process is root, which is when that says something new.
-func ordinary(t *testing.T, pattern string) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("these tests already run as an ordinary user")
-	}
-	dir, err := os.MkdirTemp("", "waldo-attack-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	const uid = 12345
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	home := filepath.Join(dir, "home")
-	if err := os.Mkdir(home, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(home, uid, uid); err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Join(dir, "attack.test")
-	if err := os.WriteFile(bin, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(bin, "-test.run", pattern, "-test.v")
-	cmd.Dir = home
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "TMPDIR=" + home}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("as uid %d: %v\n%s", uid, err, out)
-		return
-	}
-	t.Logf("as uid %d: %d tests pass", uid, strings.Count(string(out), "--- PASS"))
 }
 
 // box is one box and what to run in it.

@@ -1,50 +1,62 @@
 """Puts the verdicts of the probes into SECURITY.md, between its markers, and judges them.
 
-usage: probes.py PATTERN VERDICTS.json...   with a pattern nothing is written
+usage: probes.py PARTIAL DRIVER-USER/verdicts.json...   where PARTIAL is not empty nothing is written
 """
 import collections, json, os, platform, sys
 
 BEGIN, END = '<!-- probes:begin -->', '<!-- probes:end -->'
+DRIVERS = ['namespace', 'gvisor', 'confined']
+WORDS = {'CONTAINED': 'contained', 'GUEST': 'in its own kernel', 'ESCAPED': 'escaped', 'N/A': 'n/a', 'NOVERDICT': 'no verdict', 'KILLED': 'killed'}
 
 
-def table(runs):
-    """One line for each class of probe: how many were contained, for each way to start."""
-    classes = collections.OrderedDict()
-    for name, results in runs:
+def table(runs, drivers, field):
+    """One line for each value of the field: the verdicts in the boxes of each driver, of all who started them."""
+    lines = collections.defaultdict(lambda: collections.defaultdict(collections.Counter))
+    for driver, _, results in runs:
         for r in results:
-            c = classes.setdefault(r['cls'], collections.OrderedDict())
-            c.setdefault(name, []).append(r['verdict'])
-    out = ['| class | probes | ' + ' | '.join('started by ' + n for n, _ in runs) + ' |', '|---|--:|' + '---|' * len(runs)]
-    for cls in sorted(classes):
-        cells, count = [], 0
-        for name, _ in runs:
-            v = classes[cls].get(name, [])
-            count = max(count, len(v))
-            cells.append(', '.join('%d %s' % (n, w.lower()) for w, n in sorted(collections.Counter(v).items())))
-        out.append('| %s | %d | %s |' % (cls, count, ' | '.join(cells)))
+            lines[r[field]][driver][r['verdict']] += 1
+    out = ['| %s | %s |' % ({'cls': 'class', 'sev': 'severity'}[field], ' | '.join('`%s`' % d for d in drivers)), '|---|' + '---|' * len(drivers)]
+    for name in sorted(lines):
+        cells = [', '.join('%d %s' % (n, WORDS[w]) for w, n in sorted(lines[name][d].items())) for d in drivers]
+        out.append('| %s | %s |' % (name, ' | '.join(cells)))
     return out
 
 
 def main():
-    pattern, files = sys.argv[1], sys.argv[2:]
-    runs = [({'root': 'root', 'user': 'an ordinary user'}[os.path.basename(os.path.dirname(f))], json.load(open(f))['results']) for f in files]
-    bad = [(n, r) for n, rs in runs for r in rs if r['verdict'] in ('ESCAPED', 'NOVERDICT', 'KILLED')]
-    unasked = [(n, r) for n, rs in runs for r in rs if r['verdict'] == 'N/A']
-    text = ['', 'Driver `namespace`, kernel %s, %s. `make probes` runs them and writes this table.' % (platform.release(), platform.machine()), '']
-    text += table(runs) + ['']
-    for n, r in bad + unasked:
-        text.append('- %s, started by %s: %s. %s' % (r['id'], n, r['verdict'].lower(), r['why'][:120].replace('|', '/')))
-    text.append('' if bad or unasked else 'No probe got out, and none was left unanswered.')
-    if not pattern and os.path.exists('SECURITY.md'):
+    partial, files = sys.argv[1], sys.argv[2:]
+    runs = []
+    for f in files:
+        driver, user = os.path.basename(os.path.dirname(f)).split('-')
+        runs.append((driver, {'root': 'root', 'user': 'an ordinary user'}[user], json.load(open(f))['results']))
+    runs.sort(key=lambda r: (DRIVERS.index(r[0]), r[1] != 'root'))
+    drivers = list(dict.fromkeys(r[0] for r in runs))
+    excuses = {(e['driver'], e['probe'], e['verdict']): e['why'] for e in json.load(open('attack/excused.json'))}
+    used, bad, notes = set(), [], []
+    for driver, user, results in runs:
+        for r in results:
+            if r['verdict'] in ('CONTAINED', 'GUEST'):
+                continue
+            key = (driver, r['id'], r['verdict'])
+            used.add(key)
+            why = excuses.get(key)
+            if why is None and r['verdict'] != 'N/A':
+                bad.append(key)
+            notes.append('- `%s`, started by %s: %s %s. %s' % (driver, user, r['id'], WORDS[r['verdict']], why or r['why'][:120].replace('|', '/')))
+    stale = [] if partial else [k for k in excuses if k not in used]
+    text = ['', 'Kernel %s, %s; every probe in a box that root has started and in one that an ordinary user has. `make probes` runs them and writes this.' % (platform.release(), platform.machine()), '']
+    text += table(runs, drivers, 'sev') + [''] + table(runs, drivers, 'cls') + ['']
+    text += ['"In its own kernel": the call worked, but it is gVisor\'s kernel that served it, not this machine\'s.', ''] + notes
+    text.append('' if notes else 'No probe got out, and none was left unanswered.')
+    if not partial and not bad:
         s = open('SECURITY.md').read()
-        if BEGIN in s and END in s:
-            s = s[:s.index(BEGIN) + len(BEGIN)] + '\n' + '\n'.join(text).rstrip() + '\n\n' + s[s.index(END):]
-            open('SECURITY.md', 'w').write(s)
-    total = sum(len(rs) for _, rs in runs)
-    contained = sum(r['verdict'] == 'CONTAINED' for _, rs in runs for r in rs)
-    print('probes: %d runs, %d contained, %d escaped, %d without a verdict, %d that do not apply here' % (
-        total, contained, sum(r['verdict'] == 'ESCAPED' for _, r in bad), sum(r['verdict'] != 'ESCAPED' for _, r in bad), len(unasked)))
-    sys.exit(1 if bad or contained == 0 else 0)
+        s = s[:s.index(BEGIN) + len(BEGIN)] + '\n' + '\n'.join(text).rstrip() + '\n\n' + s[s.index(END):]
+        open('SECURITY.md', 'w').write(s)
+    count = collections.Counter(r['verdict'] for _, _, rs in runs for r in rs)
+    for what, rows in (('got out or gave no verdict, unexcused', bad), ('excused for nothing', stale)):
+        for row in rows:
+            print('probes: %s: %s' % (what, ' '.join(row)))
+    print('probes: %d runs, %s; %d unexcused' % (sum(count.values()), ', '.join('%d %s' % (n, WORDS[v]) for v, n in sorted(count.items())), len(bad)))
+    sys.exit(1 if bad or stale or count['CONTAINED'] == 0 else 0)
 
 
 main()

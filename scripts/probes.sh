@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs every probe in a box, started as root (where this is root) and as an ordinary user, and
-# writes what came of it into SECURITY.md. It fails when one gets out, or when none was tried.
-# PROBES='^6' runs the probes whose names match, and writes nothing.
+# Runs every probe in a box of every driver, started as root (where this is root) and as an ordinary
+# user, and writes what came of it into SECURITY.md. It fails when one gets out that is not excused
+# in attack/excused.json, when an excuse is for nothing, or when none was tried.
+# PROBES='^6' runs the probes whose names match, DRIVERS='gvisor' those drivers; then nothing is written.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,21 +15,21 @@ chmod -R a+rX "$work"
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
 
-# one NAME UID: all probes, started by that user; their verdicts go to NAME/verdicts.json
+# one DRIVER NAME UID: all probes, started by that user; their verdicts go to DRIVER-NAME/verdicts.json
 one() {
-	local home="$work/$1" uid=$2
+	local home="$work/$1-$2" driver=$1 uid=$3 guest=
 	mkdir -p "$home"
 	if [ "$(id -u)" = 0 ]; then chown "$uid:$uid" "$home"; fi
+	if [ "$driver" = gvisor ]; then guest=--guest-kernel; fi
 	(
 		cd "$home"
 		export HOME="$home" WALDO_STATE="$home/state" PATH=/usr/local/bin:/usr/bin:/bin
 		as "$uid" "$python" "$work/probes/runner.py" \
-			--lim pids=64 --lim nofile=64 --lim out_kb=1024 --lim inodes=20000 --cwd "$home" \
+			--lim pids=64 --lim nofile=64 --lim out_kb=1024 --lim inodes=20000 --cwd "$home" $guest \
 			${PROBES:+--only "$PROBES"} --json "$home/verdicts.json" \
 			--collect "find '$home/state' -path '*/workspaces/*' \( -type f -o -type l \) -exec cat {} + 2>/dev/null" \
-			-- "$work/waldo" exec --quiet --timeout 10s --output-kb 1024 -- </dev/null
-	) | tee "$home/log" | grep -v ' CONTAINED ' || true
-	[ -s "$home/verdicts.json" ] || { echo "probes: the runner gave no verdicts for $home" >&2; exit 1; }
+			-- "$work/waldo" exec --isolation "$driver" --quiet --timeout 10s --output-kb 1024 -- </dev/null
+	) >"$home.log" 2>&1 || true
 }
 
 # as UID COMMAND...: becomes that user, where that is another, and then the command
@@ -52,17 +53,19 @@ control() {
 	echo "control: $(wc -w <<<"$want") probes without a box all get out"
 }
 
-if [ "$(id -u)" = 0 ]; then
-	echo "== started as root"
-	control 0
-	one root 0
-	echo "== started as an ordinary user"
-	control 12345
-	one user 12345
-else
-	echo "== started as an ordinary user"
-	control "$(id -u)"
-	one user "$(id -u)"
-fi
+users="user:$(id -u)"
+if [ "$(id -u)" = 0 ]; then users="root:0 user:12345"; fi
+for u in $users; do control "${u#*:}"; done
+for driver in ${DRIVERS:-namespace gvisor confined}; do
+	began=$(date +%s)
+	for u in $users; do one "$driver" "${u%:*}" "${u#*:}" & done
+	wait
+	for u in $users; do
+		home="$work/$driver-${u%:*}"
+		echo "== $driver, started by ${u%:*} ($(($(date +%s) - began)) s)"
+		grep -v ' CONTAINED ' "$home.log" || true
+		[ -s "$home/verdicts.json" ] || { echo "probes: the runner gave no verdicts for $driver" >&2; exit 1; }
+	done
+done
 
-"$python" scripts/probes.py "${PROBES:-}" "$work"/*/verdicts.json
+"$python" scripts/probes.py "${PROBES:-}${DRIVERS:-}" "$work"/*/verdicts.json

@@ -70,7 +70,7 @@ func drivers(state string) map[string]sandbox.Driver {
 	return map[string]sandbox.Driver{
 		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000}),
 		"namespace": namespace.New(namespace.Options{MilliCPU: 1000}),
-		"confined":  confined.New(),
+		"confined":  confined.New(confined.Options{MilliCPU: 1000}),
 	}
 }
 

@@ -140,6 +140,19 @@ type Report struct {
 	Abilities []Ability `json:"abilities"`
 }
 
+// Promise is one thing that a box of a driver keeps to, or does not, and why.
+type Promise struct {
+	Class string
+	Held  bool
+	Why   string
+}
+
+// Promiser is a driver that does not promise everything. sandboxtest proves each promise that is
+// held, and that what is not held is refused or told.
+type Promiser interface {
+	Promises() []Promise
+}
+
 // Driver is a way to make boxes.
 type Driver interface {
 	Name() string

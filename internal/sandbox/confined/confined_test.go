@@ -28,7 +28,7 @@ func python(code string) sandbox.Command {
 // start makes a box, or passes on a kernel that says itself that it cannot.
 func start(t *testing.T, p sandbox.Profile) sandbox.Box {
 	t.Helper()
-	b, err := New().Start(context.Background(), p)
+	b, err := New(Options{MilliCPU: 1000}).Start(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +40,20 @@ func start(t *testing.T, p sandbox.Profile) sandbox.Box {
 	return b
 }
 
+func TestSuite(t *testing.T) { sandboxtest.Run(t, New(Options{MilliCPU: 1000})) }
+
+func TestKilled(t *testing.T) {
+	sandboxtest.Killed(t, "TestKilled", func() sandbox.Driver { return New(Options{}) })
+}
+
+// TestAsOrdinaryUser runs the suite and the attacks again as a user with no capabilities, where this
+// was started by root.
+func TestAsOrdinaryUser(t *testing.T) {
+	sandboxtest.AsOrdinaryUser(t, "^Test(Suite|Held|Ends|Probe|Killed)$")
+}
+
 func TestProbe(t *testing.T) {
-	r := New().Probe(context.Background())
+	r := New(Options{MilliCPU: 1000}).Probe(context.Background())
 	if !r.OK {
 		t.Fatalf("%+v", r)
 	}

@@ -83,7 +83,7 @@ func TestInContainer(t *testing.T) {
 	if _, _, e := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); e != syscall.ENOSYS {
 		t.Fatalf("the container is none (control): clone3: %v", e)
 	}
-	if r := New().Probe(context.Background()); !r.OK {
+	if r := New(Options{MilliCPU: 1000}).Probe(context.Background()); !r.OK {
 		t.Errorf("%+v", r)
 	}
 	f, err := start(t, sandboxtest.Profile()).Run(context.Background(), python("print(1)"))

@@ -1,3 +1,8 @@
 // Package confined makes boxes out of Landlock, a seccomp filter and rlimits alone, for machines
-// and containers that give no namespaces. Promises and Losses say what that is worth.
+// and containers that give no namespaces. Its promises say what that is worth.
 package confined
+
+// Options are what is decided for every box of a driver. The zero Options bound no processors.
+type Options struct {
+	MilliCPU int64 // thousandths of a processor that a box is held to, rounded up to whole ones
+}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"waldo/internal/facts"
 	"waldo/internal/sandbox"
@@ -18,10 +19,13 @@ import (
 )
 
 // Driver makes boxes without namespaces.
-type Driver struct{}
+type Driver struct {
+	options Options
+	sweep   sync.Once
+}
 
-// New returns the driver.
-func New() *Driver { return &Driver{} }
+// New returns the driver. It does nothing until Probe or Start.
+func New(o Options) *Driver { return &Driver{options: o} }
 
 // Name returns "confined".
 func (d *Driver) Name() string { return "confined" }
@@ -31,14 +35,16 @@ const needABI = 6
 
 // readable is what a box may read and execute, as far as it is there.
 var readable = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",
-	"/etc/ssl/certs", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/mime.types"}
+	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/mime.types"}
 
 // devices are what a box may read and write.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
 type box struct {
 	profile  sandbox.Profile
-	dir      string // of all the box's folders; empty: the box is over
+	milli    int64
+	dir      string   // of all the box's folders; empty: the box is over
+	held     *os.File // dir, locked for as long as this process lives
 	uid, gid int
 	places   []common.Place
 	targets  []string // folders of the box by the names that the profile has for them
@@ -46,6 +52,9 @@ type box struct {
 	write    []string
 	warnings []string
 	running  sync.Mutex
+	over     bool                // ended by force: not used again
+	now      atomic.Pointer[run] // what runs
+	closing  atomic.Bool
 }
 
 // Start makes the box's folders. It refuses what only namespaces give.
@@ -53,7 +62,8 @@ func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Box, error
 	if err := refuse(p, landlock.ABI()); err != nil {
 		return nil, err
 	}
-	b := &box{profile: p}
+	d.sweep.Do(func() { sweep(os.TempDir()) })
+	b := &box{profile: p, milli: d.options.MilliCPU}
 	var err error
 	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
 		return nil, fmt.Errorf("confined: %w", err)
@@ -84,10 +94,7 @@ func refuse(p sandbox.Profile, abi int) error {
 }
 
 func (b *box) prepare() (err error) {
-	if b.dir, err = os.MkdirTemp("", "waldo-confined-"); err != nil {
-		return err
-	}
-	if err := os.Chmod(b.dir, 0o711); err != nil {
+	if err := b.makeDir(os.TempDir()); err != nil {
 		return err
 	}
 	l := b.profile.Limits
@@ -143,7 +150,7 @@ func (b *box) place(t sandbox.Tmpfs) error {
 
 // lost names the classes that are not held.
 func lost() (out []string) {
-	for _, p := range Promises {
+	for _, p := range promises {
 		if !p.Held {
 			out = append(out, p.Class)
 		}
@@ -166,8 +173,12 @@ func (b *box) Export(target, dir string) ([]string, error) {
 	return common.Export(b.places, target, dir)
 }
 
-// Close removes the box's folders. Nothing runs in it any more: a run ends with its command.
+// Close ends what runs in the box and removes its folders.
 func (b *box) Close() error {
+	b.closing.Store(true)
+	if r := b.now.Load(); r != nil {
+		r.end("")
+	}
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.dir == "" {
@@ -177,7 +188,7 @@ func (b *box) Close() error {
 		_ = common.Walk(p.Dir, func(common.Entry) bool { return true }) // makes what was closed to us ours again
 		p.Dir.Close()
 	}
-	err := os.RemoveAll(b.dir)
+	err := errors.Join(os.RemoveAll(b.dir), b.held.Close())
 	b.dir = ""
 	return err
 }
@@ -210,7 +221,7 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	}
 	add("Landlock", err, fmt.Sprintf("ABI %d", landlock.ABI()), "Linux 6.12 or later, with landlock among the modules of the boot option lsm=")
 	add("contained", d.look(ctx), "a command in a box could not write to the host, read /proc or /etc/hostname, nor signal its parent", "")
-	for _, p := range Promises {
+	for _, p := range promises {
 		if !p.Held {
 			r.Abilities = append(r.Abilities, sandbox.Ability{Name: p.Class, What: p.Why, Hint: "use isolation namespace where the machine gives it"})
 		}

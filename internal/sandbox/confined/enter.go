@@ -34,6 +34,7 @@ const (
 type order struct {
 	Argv, Env   []string
 	Dir         string
+	MilliCPU    int64
 	Bridge      bool // descriptor 3 is one, and stays
 	UID, GID    int
 	Limits      sandbox.Limits
@@ -152,6 +153,9 @@ func enter() error {
 	if err := become(o); err != nil {
 		return err
 	}
+	if _, err := common.Pin(0, o.MilliCPU); err != nil {
+		return err
+	}
 	if err := os.Chdir(o.Dir); err != nil {
 		return err
 	}
@@ -180,6 +184,9 @@ func enter() error {
 
 // become gives up the user, where waldo is root, and dies with the supervisor.
 func become(o order) error {
+	for c := uintptr(0); c < 64; c++ { // what is not held cannot be dropped, and is not there
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+	}
 	if o.UID != os.Geteuid() {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(o.GID, o.GID, o.GID), syscall.Setresuid(o.UID, o.UID, o.UID)); err != nil {
 			return err

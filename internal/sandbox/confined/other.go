@@ -15,7 +15,7 @@ type Driver struct{}
 var errSystem = errors.New("confined: only Linux on amd64 and arm64 has Landlock and seccomp")
 
 // New returns a driver that refuses.
-func New() *Driver { return &Driver{} }
+func New(Options) *Driver { return &Driver{} }
 
 // Main returns: nothing is started here.
 func Main() {}

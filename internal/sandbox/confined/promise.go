@@ -1,23 +1,31 @@
 package confined
 
-// Promise is one class of attack and what this tier makes of it.
-type Promise struct {
-	Class string
-	Held  bool
-	Why   string
-}
+import "waldo/internal/sandbox"
 
-// Promises is what the tier promises and what it does not, each with its reason.
-var Promises = []Promise{
-	{"network", true, "seccomp: no socket can be made, not even a Unix one; only connected pairs"},
-	{"files of the host: contents", true, "Landlock: nothing but /usr, libraries and a few files of /etc can be read, nothing but the box's folders written"},
-	{"files of the host: metadata", true, "seccomp: chmod, chown, times and attributes by path are refused everywhere"},
-	{"signals and tracing", true, "Landlock scope (ABI 6), and no ptrace"},
-	{"orphans", true, "a supervisor adopts and ends all that is left"},
-	{"pid namespace", false, "process numbers of the host can be seen to exist; /proc is closed"},
-	{"mount namespace", false, "names, sizes and modes of the host's files can be asked for; /workspace and /tmp are folders of other names, given by HOME, TMPDIR and the working folder"},
-	{"memory of the whole tree", false, "each process is held to the limit by the kernel; the sum is looked at every 10 ms"},
-	{"disk", false, "each file is held to the limit by the kernel; the sum is looked at every 50 ms"},
-	{"processes", false, "counted by the kernel for the user, and by waldo every 10 ms; as an ordinary user they share the count of the host's"},
-	{"processors", false, "nothing bounds how many are used"},
+// Promises is what the tier promises and what it does not, each with its reason. The classes are
+// those of sandboxtest.
+func (d *Driver) Promises() []sandbox.Promise { return promises }
+
+var promises = []sandbox.Promise{
+	{Class: "network", Held: true, Why: "seccomp: no socket can be made, not even a Unix one; only connected pairs"},
+	{Class: "identity", Held: true, Why: "a user that is not root, no capability in any set, no new privileges, a session of its own; as root a user of its own"},
+	{Class: "contents of files", Held: true, Why: "Landlock: nothing but /usr, libraries and a few files of /etc can be read, nothing but the box's folders written"},
+	{Class: "metadata of files", Held: true, Why: "seccomp: chmod, chown, times and attributes by path are refused everywhere, and set-id bits by any way"},
+	{Class: "signals and tracing", Held: true, Why: "Landlock scope (ABI 6), and no ptrace"},
+	{Class: "orphans", Held: true, Why: "a supervisor adopts and ends all that is left"},
+	{Class: "output", Held: true, Why: "cut while it is read, as in every box"},
+	{Class: "time", Held: true, Why: "wall clock and processor time of the whole tree, by waldo's own clock"},
+	{Class: "names of files", Why: "names, sizes and modes of the host's files can be asked for: no mount namespace"},
+	{Class: "folders at their names", Why: "/workspace and /tmp are folders of other names, given by HOME, TMPDIR and the working folder; nothing can be shown at another name"},
+	{Class: "processes out of sight", Why: "process numbers of the host can be seen to exist; /proc is closed"},
+	{Class: "host name", Why: "it is the host's: no UTS namespace"},
+	{Class: "own loopback", Why: "programs in the box cannot speak to one another by sockets"},
+	{Class: "bounding set", Why: "started by an ordinary user it stays as it was: only root can make it smaller; no new privileges keeps it from being of use"},
+	{Class: "own shared memory", Why: "/dev/shm is the host's, and closed: no named semaphores, so no pool of Python's multiprocessing"},
+	{Class: "folders of the owner alone", Why: "started by root, the box's own user cannot be shown what only another may read: no id-mapped mounts"},
+	{Class: "memory of the whole tree", Why: "each process is held to the limit by the kernel; the sum is looked at every 10 ms"},
+	{Class: "disk of the whole box", Why: "each file is held to the limit by the kernel; the sum is looked at every 50 ms"},
+	{Class: "processes of the box alone", Why: "counted by the kernel for the user, and by waldo every 10 ms; started by an ordinary user they share the count of the host's"},
+	{Class: "processors", Held: true, Why: "pinned to as many as it may fill, which seccomp keeps it from changing"},
+	{Class: "templates", Why: "there is no root but the host's"},
 }

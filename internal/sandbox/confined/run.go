@@ -38,7 +38,7 @@ type run struct {
 	once     sync.Once
 	out, err *common.Stream
 	peak     common.Sample
-	full     bool
+	disk     int64 // bytes in the box's folders when they were last looked at
 }
 
 // end ends the run, for a limit or, with the empty limit, for the caller.
@@ -56,23 +56,29 @@ func (r *run) end(l facts.Limit) {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if b.dir == "" {
-		return facts.Facts{}, errors.New("confined: the box is closed")
+	if b.dir == "" || b.over {
+		return facts.Facts{}, errors.New("confined: the box is closed, or was ended by force")
 	}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return facts.Facts{}, errors.New("confined: no command to run")
 	}
 	before, began := common.Look(b.places), time.Now()
 	r := &run{box: b}
+	b.now.Store(r)
+	defer b.now.Store(nil)
 	p, told, finish, err := r.start(c)
 	if err != nil {
 		return facts.Facts{}, fmt.Errorf("confined: %w", err)
 	}
 	stop := r.watch(ctx, p.Pid, began)
+	if b.closing.Load() {
+		r.end("")
+	}
 	text, _ := io.ReadAll(told)
 	told.Close()
 	_, werr := p.Wait()
 	stop()
+	b.over = r.stopped.Load()
 	r.end("")
 	finish()
 	var rep report
@@ -151,7 +157,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 
 // order says what the supervisor is told, with the names that the box's folders have here.
 func (b *box) order(c sandbox.Command) order {
-	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, Bridge: c.Bridge != nil, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
+	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, MilliCPU: b.milli, Bridge: c.Bridge != nil, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
 	if c.Dir != "" {
 		o.Dir = b.here(c.Dir)
 	}
@@ -210,8 +216,8 @@ func (r *run) watch(ctx context.Context, pid int, began time.Time) (stop func())
 func (r *run) over() bool {
 	l := r.box.profile.Limits
 	n, inodes := r.box.used()
-	r.full = n > l.Disk || inodes > l.Inodes
-	return r.full
+	r.disk = n
+	return n > l.Disk || inodes > l.Inodes
 }
 
 func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before common.State, wall time.Duration) facts.Facts {
@@ -223,7 +229,8 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(max(rep.CPU, r.peak.CPU)), MemoryPeak: max(rep.Maxrss, r.peak.Memory),
 		PidsPeak: max(r.peak.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
-	f.Usage.DiskBytes, _ = b.used()
+	full := r.over() // written faster than it is looked at
+	f.Usage.DiskBytes = r.disk
 	switch {
 	case rep.NotRun != "":
 		code := 126
@@ -246,6 +253,9 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 		f.ExitCode = &code
 	}
 	r.judge(ctx, &f, rep)
+	if disk := facts.LimitDisk; full && f.Limit == nil {
+		f.Limit, f.Status = &disk, facts.Failed
+	}
 	after := common.Look(b.places)
 	f.Files.Written = after.Written(before)
 	slices.Sort(f.Files.Written)

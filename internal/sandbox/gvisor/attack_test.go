@@ -238,28 +238,3 @@ func TestGroups(t *testing.T) {
 		t.Errorf("%v %s", err, st)
 	}
 }
-
-func TestPin(t *testing.T) {
-	var all, now unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &all))
-	if all.Count() < 2 {
-		t.Skip("one processor: nothing to bound")
-	}
-	done := make(chan struct{})
-	onLauncher(func() {
-		defer close(done)
-		undo, err := pin(1000)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if err := unix.SchedGetaffinity(0, &now); err != nil || now.Count() != 1 {
-			t.Errorf("%v: %d processors, not 1", err, now.Count())
-		}
-		undo()
-		if err := unix.SchedGetaffinity(0, &now); err != nil || now.Count() != all.Count() {
-			t.Errorf("%v: %d processors afterwards, not %d", err, now.Count(), all.Count())
-		}
-	})
-	<-done
-}

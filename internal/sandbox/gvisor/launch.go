@@ -5,7 +5,6 @@ package gvisor
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"sync"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
 )
 
@@ -79,7 +79,7 @@ func launch(executable *os.File, uid, gid int, milli int64) (*os.Process, *job.C
 	var p *os.Process
 	onLauncher(func() {
 		var undo func()
-		if undo, err = pin(milli); err == nil {
+		if undo, err = common.Pin(0, milli); err == nil {
 			defer undo()
 			p, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", executableFD), []string{job.Name}, attr)
 		}
@@ -91,30 +91,6 @@ func launch(executable *os.File, uid, gid int, milli int64) (*os.Process, *job.C
 		return nil, nil, errors.Join(fmt.Errorf("starting gVisor: %w", err), conn.Close())
 	}
 	return p, conn, nil
-}
-
-// pin holds this thread, and so what it starts, to as many processors as milli thousandths fill,
-// until the function that it returns is called. Nothing in the box can call sched_setaffinity on
-// this machine's kernel.
-func pin(milli int64) (undo func(), err error) {
-	if milli <= 0 {
-		return func() {}, nil
-	}
-	var have, want unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &have); err != nil {
-		return nil, fmt.Errorf("sched_getaffinity: %w", err)
-	}
-	n := int((milli + 999) / 1000)
-	for _, i := range rand.Perm(len(have) * 64) { // not always the first: boxes share the machine
-		if n > 0 && have.IsSet(i) {
-			want.Set(i)
-			n--
-		}
-	}
-	if err := unix.SchedSetaffinity(0, &want); err != nil {
-		return nil, fmt.Errorf("sched_setaffinity: %w", err)
-	}
-	return func() { _ = unix.SchedSetaffinity(0, &have) }, nil
 }
 
 // executableFD is where the executable is in the new process at the moment of its exec.

@@ -18,7 +18,7 @@ import (
 
 // TestConformance holds the driver to the suite of every driver.
 func TestConformance(t *testing.T) {
-	sandboxtest.Run(t, namespace.New(namespace.Options{}))
+	sandboxtest.Run(t, namespace.New(namespace.Options{MilliCPU: 1000}))
 }
 
 // TestOrdinaryUser runs the suite again as a user who is nobody: without root's powers, and as a

@@ -92,6 +92,9 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 	wall := time.Duration(f.Usage.WallMS * float64(time.Millisecond)).Seconds()
 	switch key {
 	case "exit":
+		if strings.Contains(row.Input.Code, "multiprocessing") && s.answer("own shared memory", "", "no") == "no" {
+			number = 1
+		}
 		return f.ExitCode != nil && *f.ExitCode == int(number) && f.Signal == nil && (f.Status == facts.OK) == (number == 0)
 	case "exit_in":
 		return f.ExitCode != nil && slices.Contains(want.([]any), any(float64(*f.ExitCode)))
@@ -124,6 +127,9 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 	case "facts_not_forged":
 		return f.Status == facts.OK && *f.ExitCode == 0 && f.Stdout != "" && !f.TimedOut
 	case "files_changed":
+		if s.less { // its code has no /work: that is another folder
+			return s.answer("folders at their names", "", "no") == "no" && *f.ExitCode == 1 && len(f.Files.Written) == 0
+		}
 		return slices.Equal(f.Files.Written, []string{"/work/" + want.([]any)[0].(string)})
 	case "filesystem":
 		return strings.Contains(f.Stderr, "OSError") || strings.Contains(f.Stderr, "PermissionError")
@@ -144,6 +150,9 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 // alone fails when anything but the looking process is left in the box.
 func (s *suite) alone(t *testing.T, b sandbox.Box) {
 	t.Helper()
+	if s.less {
+		return // /proc is closed: testNothingLeft looks from outside
+	}
 	f := run(t, b, python(`print(sorted(open("/proc/%s/comm" % p).read().strip() for p in os.listdir("/proc") if p.isdigit() and int(p) > 1))`))
 	if !strings.HasPrefix(f.Stdout, "['python3") || strings.Contains(f.Stdout, ",") {
 		t.Errorf("left in the box: %s%s", f.Stdout, f.Stderr)

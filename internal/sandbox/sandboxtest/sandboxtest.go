@@ -4,14 +4,17 @@ package sandboxtest
 
 import (
 	"context"
+	"flag"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"waldo/internal/sandbox"
 )
 
-var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"}
+// A driver without a mount namespace gives the folders other names, and these variables with them.
+var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "OUT=/workspace/output"}
 
 // Profile returns a profile with modest limits, a /tmp and an exported /workspace/output.
 func Profile() sandbox.Profile {
@@ -31,11 +34,15 @@ type suite struct {
 	driver  sandbox.Driver
 	ability map[string]bool
 	has     map[string]bool // interpreters
+	less    bool            // the driver does not promise everything
+	asked   map[string]bool // classes of promises that something here has asked about
 }
 
 // Run holds a driver to what every driver must do.
 func Run(t *testing.T, d sandbox.Driver) {
-	s := &suite{driver: d, ability: map[string]bool{}, has: map[string]bool{}}
+	s := &suite{driver: d, ability: map[string]bool{}, has: map[string]bool{}, asked: map[string]bool{}}
+	promiser, less := d.(sandbox.Promiser)
+	s.less = less
 	report := d.Probe(context.Background())
 	for _, a := range report.Abilities {
 		s.ability[a.Name] = a.OK
@@ -60,7 +67,44 @@ func Run(t *testing.T, d sandbox.Driver) {
 	t.Run("files", s.testFiles)
 	t.Run("ends", s.testEnds)
 	t.Run("nothing left", s.testNothingLeft)
+	t.Run("tenants", s.testTenants)
+	t.Run("bombs", s.testBombs)
 	t.Run("facts", s.testFacts)
+	if less && !strings.Contains(flag.Lookup("test.run").Value.String(), "/") { // all was asked
+		p := Profile()
+		p.Template = sandbox.Template{Name: "dir:/srv/x", Dir: "/srv/x"}
+		if b, err := d.Start(context.Background(), p); s.answer("templates", "", "no") == "no" && err == nil {
+			t.Errorf("another root than the host's: %v", b.Close())
+		}
+		s.testPromises(t, promiser.Promises())
+	}
+}
+
+// answer returns what a box says that is asked about a class of promises: of a driver that does not
+// promise everything another thing, where less says one. Both are exact.
+func (s *suite) answer(class, full, less string) string {
+	s.asked[class] = true
+	if s.less && less != "" {
+		return less
+	}
+	return full
+}
+
+// testPromises: a driver promises nothing that this suite does not ask for, and leaves out nothing
+// that it does.
+func (s *suite) testPromises(t *testing.T, promises []sandbox.Promise) {
+	for _, p := range promises {
+		if !s.asked[p.Class] {
+			t.Errorf("nothing here asks about %q, held: %v", p.Class, p.Held)
+		}
+		if p.Why == "" {
+			t.Errorf("%s: no reason", p.Class)
+		}
+		delete(s.asked, p.Class)
+	}
+	for class := range s.asked {
+		t.Errorf("%s says nothing about %q", s.driver.Name(), class)
+	}
 }
 
 func (s *suite) start(t *testing.T, p sandbox.Profile) sandbox.Box {
@@ -84,6 +128,13 @@ func python(code string) sandbox.Command {
 def attempt(f):
     try: print("ok", f())
     except OSError as e: print("refused", errno.errorcode.get(e.errno, e.errno))
+def opened(least):
+    out = []
+    for f in range(least, 1000):
+        try: os.fstat(f); out.append(f)
+        except OSError: pass
+    return out
+TMP, OUT = os.environ["HOME"], os.environ["OUT"]
 libc = ctypes.CDLL(None, use_errno=True)
 def call(nr, *a):
     r = libc.syscall(nr, *a)

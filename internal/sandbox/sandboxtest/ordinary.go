@@ -1,0 +1,50 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// nobody is a user that owns nothing and has no group.
+const nobody = 65533
+
+// AsOrdinaryUser runs tests of this binary once more as a user without any power, where this is root,
+// which is when that says something new. Each of the tests must be there and pass.
+func AsOrdinaryUser(t *testing.T, tests string, env ...string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("these tests already run as an ordinary user")
+	}
+	dir, err := os.MkdirTemp("", "waldo-nobody-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, home := filepath.Join(dir, "test"), filepath.Join(dir, "home")
+	if err := errs(os.Chmod(dir, 0o755), os.WriteFile(binary, self, 0o755), os.Mkdir(home, 0o700), os.Chown(home, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(binary, "-test.run", tests, "-test.v", "-test.count=1")
+	c.Dir, c.Env = home, append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "TMPDIR=" + home}, env...)
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := c.CombinedOutput()
+	if err == nil && strings.Contains(string(out), "--- PASS") {
+		return
+	}
+	for line := range strings.Lines(string(out)) {
+		if !strings.Contains(line, "--- PASS") && !strings.HasPrefix(line, "=== ") {
+			t.Log(strings.TrimRight(line, "\n"))
+		}
+	}
+	t.Errorf("as an ordinary user: %v", err)
+}

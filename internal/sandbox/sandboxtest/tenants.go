@@ -1,0 +1,247 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+)
+
+// testTenants: two boxes side by side cannot see, signal or slow one another beyond their share.
+func (s *suite) testTenants(t *testing.T) {
+	s.answer("processors", "", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	name := "tenant." + itoa(os.Getpid())
+	p := Profile()
+	p.Tmpfs[0].Export = true
+	other, up := s.start(t, p), make(chan string, 1)
+	done := make(chan facts.Facts, 1)
+	go func() {
+		c := python(`
+os.setpgrp() if os.getpid() != os.getpgrp() else None
+open(TMP+"/` + name + `", "w").write("secret of a tenant")
+try: shm = call(29 if os.uname().machine == "x86_64" else 194, 0x7a1d0, 4096, 0o1666)
+except OSError: shm = -1
+try: s = socket.socket(socket.AF_UNIX); s.bind("\0` + name + `"); s.listen(1)
+except OSError: pass
+print(os.getpid(), TMP, flush=True)
+time.sleep(60)`)
+		c.Stdout = &firstLine{to: up}
+		f, _ := other.Run(ctx, c)
+		done <- f
+	}()
+	var pid, folder string
+	select {
+	case line := <-up:
+		pid, folder, _ = strings.Cut(line, " ")
+	case <-time.After(20 * time.Second):
+		t.Fatal("control: the other tenant does not start")
+	}
+	host := below(os.Getpid())
+	if len(host) == 0 {
+		t.Fatal("control: the other tenant is not there")
+	}
+	const sees = `
+def sees(what, f):
+    try: print(what, f())
+    except OSError: pass
+`
+	own := s.start(t, Profile())
+	f := run(t, own, python(sees+`
+open(TMP+"/own", "w").write("x")
+sees("control", lambda: open(TMP+"/own").read())
+sees("file", lambda: open("`+folder+`/`+name+`").read())
+for p in [`+pid+`, `+strings.Join(host, ", ")+`]:
+    if p > 2 and p != os.getpid():
+        sees("signalled %d" % p, lambda: os.kill(p, 0))
+        sees("looked at %d" % p, lambda: open("/proc/%d/cmdline" % p).read().count("tenant"))
+sees("shared memory", lambda: call(29 if os.uname().machine == "x86_64" else 194, 0x7a1d0, 4096, 0o666))
+def meet():
+    c = socket.socket(socket.AF_UNIX); c.connect("\0`+name+`"); return "met"
+sees("socket", meet)
+`))
+	if f.Stdout != "control x\n" {
+		t.Errorf("one tenant of the other: %q %s", f.Stdout, f.Stderr)
+	}
+	cancel()
+	if f := <-done; f.Status != facts.Cancelled {
+		t.Errorf("the other tenant was disturbed: %s %v %s", f.Status, deref(f.Signal), f.Stderr)
+	}
+	s.share(t)
+}
+
+// share: however many processes a box has, it gets the processors of one box.
+func (s *suite) share(t *testing.T) {
+	t.Helper()
+	const burn = "for i in range(%d): os.fork()\nend = time.time() + 1\nwhile time.time() < end: pass"
+	p := Profile()
+	f := run(t, s.start(t, p), python(fmt.Sprintf(burn, 3)))
+	if f.Usage.CPUMS > 1500 || f.Usage.CPUMS < 200 {
+		t.Errorf("eight processes that burn for a second got %.0f ms of one processor", f.Usage.CPUMS)
+	}
+}
+
+// below lists the processes that a process has made, and what those have made.
+func below(pid int) (out []string) {
+	tasks, _ := filepath.Glob("/proc/" + itoa(pid) + "/task/*/children")
+	for _, t := range tasks {
+		b, _ := os.ReadFile(t)
+		for _, child := range strings.Fields(string(b)) {
+			n, _ := strconv.Atoi(child)
+			out = append(append(out, child), below(n)...)
+		}
+	}
+	return out
+}
+
+// alive leaves out the processes that have ended.
+func alive(pids []string) (out []string) {
+	for _, p := range pids {
+		b, _ := os.ReadFile("/proc/" + p + "/stat")
+		if _, after, ok := strings.Cut(string(b), ") "); ok && !strings.HasPrefix(after, "Z") {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// firstLine sends the first line that is written to it.
+type firstLine struct {
+	to  chan<- string
+	got string
+}
+
+func (f *firstLine) Write(b []byte) (int, error) {
+	if !strings.Contains(f.got, "\n") {
+		if f.got += string(b); strings.Contains(f.got, "\n") {
+			line, _, _ := strings.Cut(f.got, "\n")
+			f.to <- line
+		}
+	}
+	return len(b), nil
+}
+
+// testBombs: while one box does its worst, the next box works, and afterwards nothing is left.
+func (s *suite) testBombs(t *testing.T) {
+	tag := "61." + itoa(os.Getpid())
+	for _, r := range []struct{ why, code string }{
+		{"forks", "while 1:\n  try: os.fork() or os.setsid()\n  except OSError: pass"},
+		{"sleepers", "import subprocess\nwhile 1:\n  try: subprocess.Popen(['sleep', '" + tag + "'], start_new_session=True)\n  except OSError: pass"},
+		{"memory", "x = []\nwhile 1: x.append(b'x' * (8 << 20))"},
+		{"disk", "f = open(TMP+'/f', 'wb')\nwhile 1:\n  try: f.write(b'x' * 65536); f.flush()\n  except OSError: f.seek(0)"},
+		{"inodes", "n = 0\nwhile 1:\n  n += 1\n  try: open(TMP+'/%d' % n, 'w')\n  except OSError: pass"},
+		{"output", "while 1: os.write(1 + os.getpid() % 2, b'x' * 65536)"},
+		{"descriptors", "import itertools\nx = []\nwhile 1:\n  try: x += os.pipe()\n  except OSError: pass"},
+	} {
+		p := Profile()
+		p.Limits.Wall = 700 * time.Millisecond
+		bomb, ended := s.start(t, p), make(chan facts.Facts, 1)
+		go func() {
+			f, err := bomb.Run(context.Background(), python(r.code))
+			if err != nil {
+				t.Errorf("%s: %v", r.why, err)
+			}
+			ended <- f
+		}()
+		time.Sleep(100 * time.Millisecond)
+		began := time.Now()
+		if f := run(t, s.start(t, Profile()), sandbox.Command{Argv: []string{"sh", "-c", "echo works"}, Env: env}); f.Stdout != "works\n" || time.Since(began) > 8*time.Second {
+			t.Errorf("%s: a box beside it: %s %q %q after %s", r.why, f.Status, f.Stdout, f.Stderr, time.Since(began))
+		}
+		if f := <-ended; f.Status == facts.OK || f.Usage.WallMS > 8000 {
+			t.Errorf("%s: %s after %.0f ms", r.why, f.Status, f.Usage.WallMS)
+		}
+		if left := sleeping(t, tag); len(left) > 0 {
+			t.Errorf("%s: left running: %v", r.why, left)
+		}
+		if err := bomb.Close(); err != nil {
+			t.Errorf("%s: %v", r.why, err)
+		}
+	}
+}
+
+// Killed is for a test of that name: a waldo that is killed leaves nothing running at once, and
+// nothing at all once the next one has started a box. first makes the driver anew.
+func Killed(t *testing.T, test string, first func() sandbox.Driver) {
+	const key = "WALDO_TEST_KILLED"
+	if os.Getenv(key) != "" {
+		b, err := first().Start(context.Background(), Profile())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", "setsid sleep 62 & echo started; sleep 62"}, Env: env, Stdout: os.Stdout})
+		return
+	}
+	temp := t.TempDir()
+	for _, dir := range []string{filepath.Dir(temp), temp} { // the box's user goes through it
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.Command("/proc/self/exe", "-test.run", "^"+test+"$", "-test.v")
+	c.Env = append(os.Environ(), key+"=1", "TMPDIR="+temp)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stuck := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "started" {
+	}
+	made := below(c.Process.Pid)
+	if !stuck.Stop() || len(made) == 0 {
+		t.Fatalf("control: the command does not start: %v", made)
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	for end := time.Now().Add(10 * time.Second); len(alive(made)) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("left running: %v of %v", alive(made), made)
+		}
+	}
+	t.Setenv("TMPDIR", temp)
+	b, err := first().Start(context.Background(), Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if after := leftovers(temp, c.Process.Pid); len(after) > 0 {
+		t.Errorf("left after the next start: %v", after)
+	}
+}
+
+// leftovers lists what boxes are made of outside themselves: folders in a temporary folder, groups
+// of a process, mounts.
+func leftovers(temp string, pid int) (out []string) {
+	out, _ = filepath.Glob(filepath.Join(temp, "waldo*"))
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "waldo-") && strings.Contains(d.Name(), "-"+itoa(pid)+"-") {
+			out = append(out, p)
+		}
+		return nil
+	})
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, "waldo") {
+			out = append(out, line)
+		}
+	}
+	return out
+}

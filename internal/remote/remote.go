@@ -18,8 +18,8 @@ import (
 	"waldo/internal/wire"
 )
 
-// ErrForgotten is in the chain of Call's error when the server no longer knows the session. The
-// request was not taken up, and the connection has ended: a new one begins a new session.
+// ErrForgotten is in the chain of Call's error when the server no longer knows the session: the
+// connection has ended, and a new one begins a new session. That nothing was done is only its word.
 var ErrForgotten = errors.New("the server has forgotten the session")
 
 // Status is an answer that is no message: the server, or something before it, refused in HTTP.
@@ -249,18 +249,14 @@ func (c *Conn) fault(resp *http.Response, w *waiting) (jsonrpc.Message, error) {
 	c.mu.Lock()
 	session := c.session
 	c.mu.Unlock()
-	err := error(&Status{resp.StatusCode})
-	switch {
-	case resp.StatusCode == http.StatusNotFound && session != "":
+	if resp.StatusCode == http.StatusNotFound && session != "" {
 		c.mu.Lock()
 		c.session = "" // there is nothing to take leave of
 		c.mu.Unlock()
 		c.cancel()
-		return jsonrpc.Message{}, errors.Join(jsonrpc.ErrNotSent, ErrForgotten)
-	case resp.StatusCode/100 == 4 && resp.StatusCode != http.StatusRequestTimeout:
-		err = errors.Join(jsonrpc.ErrNotSent, err) // refused before anything was begun
+		return jsonrpc.Message{}, ErrForgotten
 	}
-	return jsonrpc.Message{}, err
+	return jsonrpc.Message{}, &Status{resp.StatusCode}
 }
 
 // Notify sends a notification in the background, or drops it when too many are on their way. The

@@ -14,6 +14,7 @@ import (
 	"waldo/internal/grant"
 	"waldo/internal/jsonrpc"
 	"waldo/internal/policy"
+	"waldo/internal/remote"
 	"waldo/internal/wire"
 )
 
@@ -72,7 +73,8 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 	}
 	for try := 0; ; try++ {
 		o, failure := s.attempt(ctx, d, def, timeout)
-		if !again(d.Contract, failure, try) || ctx.Err() != nil {
+		renewed := failure == forgotten && try == 0 && d.Contract.Mode == contract.Read
+		if !renewed && !again(d.Contract, failure, try) || ctx.Err() != nil {
 			if try > 0 {
 				o.Facts.Warnings = append(o.Facts.Warnings, fmt.Sprintf("tried %d times", try+1))
 			}
@@ -91,8 +93,12 @@ func again(c contract.Contract, failure string, try int) bool {
 	return c.Mode == contract.Read && try < c.Retry.Max && slices.Contains(on, failure)
 }
 
-// unavailable is the failure after which a contract may ask for another try.
-const unavailable = "unavailable"
+// The kinds of failure. After unavailable a contract may ask for another try; after forgotten, when
+// the server has lost the session and said so, a read is asked once more whatever the contract says.
+const (
+	unavailable = "unavailable"
+	forgotten   = "forgotten"
+)
 
 // find returns the definition that the decision is about, nil if there is none. It lists the
 // server's tools the first time.
@@ -134,12 +140,15 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, def *definition
 		return s.where(ses, answered(v, d)), ""
 	case errors.As(err, &fault):
 		return s.where(ses, failed(d, fmt.Sprintf("the server refused: %s", fault.Message))), ""
+	case errors.Is(err, remote.ErrForgotten):
+		return s.where(ses, unanswered(ctx, d, false)), forgotten
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		if ses.conn.Reads() == before { // not a word since the call began: it hangs
 			ses.kill()
 		}
 		return s.where(ses, unanswered(ctx, d, false)), "timeout"
 	}
+	s.m.o.Log.Warn("call was not answered", "server", s.cfg.Name, "error", err)
 	return s.where(ses, unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))), unavailable
 }
 

@@ -30,26 +30,35 @@ func sdk(newest bool) func(*bufio.Scanner, io.Writer) {
 			}
 			_ = w.Close()
 		}()
-		o := &mcp.ServerOptions{SupportedProtocolVersions: []string{"2025-06-18"}}
-		if newest {
-			o = nil
-		}
-		s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, o)
-		type args struct {
-			Message string `json:"message"`
-		}
-		mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says it again."}, func(ctx context.Context, r *mcp.CallToolRequest, a args) (*mcp.CallToolResult, any, error) {
-			if token := r.Params.GetProgressToken(); token != nil {
-				_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 2})
-			}
-			if a.Message == "wait" {
-				<-ctx.Done()
-				return nil, nil, ctx.Err()
-			}
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: a.Message}}}, map[string]string{"said": a.Message}, nil
-		})
+		s := sdkServer(newest)
 		_ = s.Run(context.Background(), &mcp.IOTransport{Reader: r, Writer: nopCloser{out}})
 	}
+}
+
+// sdkServer has one tool that says its argument again.
+func sdkServer(newest bool) *mcp.Server {
+	o := &mcp.ServerOptions{SupportedProtocolVersions: []string{"2025-06-18"}}
+	if newest {
+		o = nil
+	}
+	s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, o)
+	type args struct {
+		Message string `json:"message"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Says it again."}, func(ctx context.Context, r *mcp.CallToolRequest, a args) (*mcp.CallToolResult, any, error) {
+		if token := r.Params.GetProgressToken(); token != nil {
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 2})
+		}
+		if a.Message == "wait" {
+			select {
+			case <-ctx.Done():
+			case <-time.After(2 * time.Second): // a server at an address does not see the end of a stream unless told to
+			}
+			return nil, nil, ctx.Err()
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: a.Message}}}, map[string]string{"said": a.Message}, nil
+	})
+	return s
 }
 
 type nopCloser struct{ io.Writer }

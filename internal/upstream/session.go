@@ -168,7 +168,11 @@ func (ses *session) agree(ctx context.Context, legacy bool) error {
 
 // discover asks in the newest revision. It reports whether that settled the matter.
 func (ses *session) discover(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, ses.s.m.o.Probe)
+	patience := ses.s.m.o.Probe
+	if ses.proc == nil {
+		patience *= 5 // it is far away, and may want a token first
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ses.speak(jsonrpc.Modern)
 	v, err := ses.ask(ctx, "server/discover", nil, nil)

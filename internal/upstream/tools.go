@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"waldo/internal/call"
+	"waldo/internal/remote"
 	"waldo/internal/wire"
 )
 
@@ -55,7 +56,15 @@ func (s *server) list(ctx context.Context) (*session, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pins.take(s.cfg, ses.name, definitions(s.cfg.Name, found), s.m.o.Lock)
+	defs := definitions(s.cfg.Name, found)
+	if s.cfg.URL != "" {
+		for _, d := range defs {
+			if err := remote.Headers(d.tool.Input); err != nil { // MCP 2026-07-28 basic/transports/streamable-http
+				d.quarantine("tool.header", err.Error())
+			}
+		}
+	}
+	s.pins.take(s.cfg, ses.name, defs, s.m.o.Lock)
 	return ses, nil
 }
 

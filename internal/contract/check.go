@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -13,6 +14,14 @@ func (p *parser) check() {
 		p.checkRules(c)
 		p.checkExamples(c)
 		p.checkSecrets(c)
+	}
+	var plain []string
+	for _, name := range slices.Sorted(maps.Keys(p.cfg.Servers)) {
+		if s := p.cfg.Servers[name]; s.Plain {
+			if plain = append(plain, name); len(plain) > 1 {
+				p.against(s.At, "names.twice", "leave it out for one of them", "servers "+plain[0]+" and "+name+" both write names: plain, which would mix up their tools")
+			}
+		}
 	}
 }
 

@@ -160,7 +160,17 @@ type Server struct {
 	Input       string                // mounts.input: a host folder shown read-only
 	Env         map[string]string
 	IdleTimeout time.Duration
-	Bearer      secret.Ref // auth.bearer: sent to URL as a bearer token
+	Plain       bool // names: plain
+	Asks        Asks
+	Auth        Auth // at a URL
+}
+
+// Asks says what a server may ask of the agent's host during a call. The zero value refuses all.
+type Asks struct {
+	Form, URL bool // elicitation
+	Sampling  bool
+	HostRoots bool     // roots: host
+	Roots     []string // folders that waldo names in the host's place
 }
 
 // Config is one waldo.yaml, read, checked and completed.

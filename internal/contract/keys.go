@@ -18,6 +18,8 @@ const (
 	inServer   = "server"
 	inSecret   = "secret"
 	inAuth     = "auth"
+	inOAuth    = "oauth"
+	inAsks     = "asks"
 	inMounts   = "mounts"
 	inEntry    = "capability"
 	inNetwork  = "network"
@@ -78,15 +80,28 @@ var keys = []Key{
 	{inSecret, "refresh", "time", nil, nil, "5m for a command and for Vault, where its lease is not shorter; 1m for the keyring; a file when it changes", "How long a value is used before it is asked for again.", "internal/secret"},
 
 	{inServer, "command", "texts", nil, nil, "", "The program to start and its arguments.", "internal/upstream"},
-	{inServer, "url", "text", nil, nil, "", "The address of a server that runs elsewhere: https, or http on this machine.", ""},
+	{inServer, "url", "text", nil, nil, "", "The address of a server that runs elsewhere: https, or http on this machine.", "internal/remote"},
 	{inServer, "placement", "word", []string{"sandbox", "outside"}, []string{"workspace"}, "sandbox for a command, outside for a url", "Where the server runs.", "internal/upstream"},
 	{inServer, "network", "word|" + inNetwork, []string{"denied", "none"}, nil, "denied", "What the server's box may reach.", "internal/egress"},
 	{inServer, "secrets", "refs", nil, nil, "none", "Environment variables of the server that hold secrets.", "internal/upstream"},
 	{inServer, "env", "pairs", nil, nil, "none", "Other environment variables of the server.", "internal/upstream"},
 	{inServer, "mounts", inMounts, nil, nil, "none", "What the server sees of this machine's files.", "internal/upstream"},
 	{inServer, "idle_timeout", "time", nil, nil, "10m", "How long a server that nobody calls keeps running.", "internal/upstream"},
-	{inServer, "auth", inAuth, nil, nil, "none", "How waldo shows itself to the server at a url.", ""},
-	{inAuth, "bearer", "ref", nil, nil, "none", "A token, sent in the Authorization header.", ""},
+	{inServer, "names", "word", []string{"prefixed", "plain"}, nil, "prefixed", "Whether its tools, prompts and resources are shown under its name; plain, for one server alone, shows them as the server names them.", "internal/catalogue"},
+	{inServer, "asks", inAsks, nil, nil, "nothing: every question of the server is refused", "What the server may ask of the agent's host during a call.", "internal/upstream"},
+	{inAsks, "elicitation", "words", []string{"form", "url"}, nil, "refused", "Ask the person for data in a form, or show an address to open.", "internal/upstream"},
+	{inAsks, "sampling", "bool", nil, nil, "false", "Ask the host's model for text.", "internal/upstream"},
+	{inAsks, "roots", "word|texts", []string{"host"}, nil, "refused", "The folders that the server is told of: these, or with host those that the host names.", "internal/upstream"},
+	{inServer, "auth", inAuth, nil, nil, "none", "How waldo shows itself to the server at a url.", "internal/remote"},
+	{inAuth, "bearer", "ref", nil, nil, "none", "A token, sent in the Authorization header.", "internal/remote"},
+	{inAuth, "headers", "headers", nil, nil, "none", "Other headers that hold secrets, by name.", "internal/remote"},
+	{inAuth, "oauth", inOAuth, nil, nil, "none", "A token that an authorization server issues; waldo keeps it and renews it.", "internal/oauth"},
+	{inOAuth, "grant", "word", []string{"authorization_code", "client_credentials"}, nil, "authorization_code", "How the token is had: by a person with waldo login, or with the client's own secret.", "internal/oauth"},
+	{inOAuth, "client_id", "text", nil, nil, "waldo registers itself where that is offered", "The client that is registered for waldo.", "internal/oauth"},
+	{inOAuth, "client_secret", "ref", nil, nil, "none: a public client", "The secret of that client.", "internal/oauth"},
+	{inOAuth, "client_metadata", "text", nil, nil, "none", "The https address of a client metadata document, used as the client's id where the issuer takes one.", "internal/oauth"},
+	{inOAuth, "scopes", "texts", nil, nil, "what the server asks for", "What the token is for.", "internal/oauth"},
+	{inOAuth, "issuer", "text", nil, nil, "the first that the server names", "The only authorization server that is trusted with the client.", "internal/oauth"},
 	{inMounts, "input", "text", nil, nil, "none", "A folder of this machine, shown read-only.", "internal/upstream"},
 
 	{inEntry, "transport", "word", []string{"direct", "mcp", "sandboxed_exec"}, []string{"a2a"}, "told by the name: a defined server's is mcp, a built-in's its own; otherwise denied", "How the capability is reached.", "internal/policy"},

@@ -17,6 +17,8 @@ var inPlace = map[string]string{
 	inServer:   "servers: {s: {command: [a], %}}",
 	inSecret:   "secrets: {s: {%}}",
 	inAuth:     "servers: {s: {url: 'https://h/', auth: {%}}}",
+	inOAuth:    "servers: {s: {url: 'https://h/', auth: {oauth: {%}}}}",
+	inAsks:     "servers: {s: {command: [a], asks: {%}}}",
 	inMounts:   "servers: {s: {command: [a], mounts: {%}}}",
 	inEntry:    "capabilities: {a: {%}}",
 	inNetwork:  "capabilities: {a: {network: {%}}}",

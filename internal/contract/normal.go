@@ -74,11 +74,32 @@ func (s Server) normal() map[string]any {
 	m := map[string]any{"placement": s.Placement, "idle_timeout": s.IdleTimeout.String()}
 	putIf(m, "command", s.Command, len(s.Command) > 0)
 	putIf(m, "url", s.URL, s.URL != "")
+	putIf(m, "names", "plain", s.Plain)
+	if a := s.Asks.normal(); len(a) > 0 {
+		m["asks"] = a
+	}
 	putIf(m, "secrets", refTexts(s.Secrets), len(s.Secrets) > 0)
 	putIf(m, "env", s.Env, len(s.Env) > 0)
 	putIf(m, "mounts", map[string]string{"input": s.Input}, s.Input != "")
-	putIf(m, "auth", map[string]string{"bearer": string(s.Bearer)}, s.Bearer != "")
+	if a := s.Auth.normal(); len(a) > 0 {
+		m["auth"] = a
+	}
 	putIf(m, "network", map[string]any{"allow": s.Network.Allow}, len(s.Network.Allow) > 0)
+	return m
+}
+
+func (a Asks) normal() map[string]any {
+	m, modes := map[string]any{}, []string{}
+	if a.Form {
+		modes = append(modes, "form")
+	}
+	if a.URL {
+		modes = append(modes, "url")
+	}
+	putIf(m, "elicitation", modes, len(modes) > 0)
+	putIf(m, "sampling", true, a.Sampling)
+	putIf(m, "roots", "host", a.HostRoots)
+	putIf(m, "roots", a.Roots, len(a.Roots) > 0)
 	return m
 }
 

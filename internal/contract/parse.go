@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,17 +160,38 @@ func (p *parser) server(e field) {
 			for _, g := range p.fields(f.val, inMounts) {
 				s.Input = p.text(g)
 			}
+		case "names":
+			s.Plain = p.word(f, inServer) == "plain"
+		case "asks":
+			s.Asks = p.asks(f)
 		case "idle_timeout":
 			s.IdleTimeout = p.duration(f, 24*time.Hour)
 		case "auth":
-			for _, g := range p.fields(f.val, inAuth) {
-				s.Bearer = p.ref(g)
-				p.use(s.Bearer, g.val, "server "+e.name)
-			}
+			s.Auth = p.auth(f, e.name)
 		}
 	}
 	p.place(e, &s, at)
 	p.cfg.Servers[e.name] = s
+}
+
+func (p *parser) asks(f field) Asks {
+	var a Asks
+	for _, g := range p.fields(f.val, inAsks) {
+		switch g.name {
+		case "elicitation":
+			modes := p.words(g, inAsks)
+			a.Form, a.URL = slices.Contains(modes, "form"), slices.Contains(modes, "url")
+		case "sampling":
+			a.Sampling = p.boolean(g)
+		case "roots":
+			if g.val.Kind == yaml.SequenceNode {
+				a.Roots = p.texts(g)
+			} else {
+				a.HostRoots = p.word(g, inAsks) == "host"
+			}
+		}
+	}
+	return a
 }
 
 // place checks that a server is reached in one way and that what is asked of its box can be held.

@@ -86,7 +86,7 @@ func typeSchema(k Key, t string) map[string]any {
 		return many(map[string]any{"enum": k.Words})
 	case "ref":
 		return reference
-	case "refs":
+	case "refs", "headers":
 		return named(reference)
 	case "pairs":
 		return named(text)

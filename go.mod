@@ -62,6 +62,8 @@ require (
 	github.com/klauspost/compress v1.20.3
 )
 
+require github.com/go-jose/go-jose/v4 v4.1.8
+
 require (
 	filippo.io/age v1.3.2
 	filippo.io/hpke v0.4.0 // indirect

@@ -42,11 +42,12 @@ var plan = map[string][]string{
 	"internal/broker": with(values, "internal/policy", "internal/approval", "internal/grant"),
 
 	// the doors parse, limit and bind to a session; they know no worker
-	"internal/catalogue":   with(values, "internal/schema"),
-	"internal/gateway":     with(values, "internal/catalogue", "internal/jsonrpc", "internal/schema"),
-	"internal/gateway/web": with(values, "internal/gateway", "internal/jsonrpc"), // the same door over HTTP
-	"internal/bridge":      with(values, "internal/jsonrpc"),
-	"internal/control":     values,
+	"internal/catalogue":        with(values, "internal/schema"),
+	"internal/gateway":          with(values, "internal/catalogue", "internal/jsonrpc", "internal/schema"),
+	"internal/gateway/web":      with(values, "internal/gateway", "internal/jsonrpc"), // the same door over HTTP
+	"internal/gateway/identity": with(values, "internal/gateway/web"),                 // who a request comes from
+	"internal/bridge":           with(values, "internal/jsonrpc"),
+	"internal/control":          values,
 
 	// the workers redeem a grant and act
 	"internal/tool":     with(values, "internal/grant", "internal/policy"),
@@ -58,14 +59,15 @@ var plan = map[string][]string{
 	"internal/remote":            {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
 	"internal/schema":            {"internal/wire"},                                        // JSON Schema within a budget
 	"internal/secret/source":     {"internal/secret"},                                      // fetches secrets from where the operator keeps them
-	"internal/secret/safe":       {"internal/secret", "internal/secret/source"}, // waldo's own store of secrets, sealed
+	"internal/secret/safe":       {"internal/secret", "internal/secret/source"},            // waldo's own store of secrets, sealed
 	"internal/store":             nil,
 	"internal/template":          nil,                                                                         // root filesystems, unpacked once and kept by digest
 	"internal/lifecycle":         {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
 	"internal/workspace":         {"internal/id"},
 	"internal/egress":            {"internal/facts", "internal/sandbox"}, // the way out of a box, by rules
 	"internal/guest":             nil,
-	"internal/hosts":             nil, // the configuration files of agent hosts
+	"internal/hosts":             nil,                                                        // the configuration files of agent hosts
+	"internal/adopt":             {"internal/contract", "internal/hosts", "internal/secret"}, // their servers, as lines of waldo.yaml
 	"internal/sandbox":           {"internal/facts"},
 	"internal/sandbox/seccomp":   nil,
 	"internal/sandbox/landlock":  nil,
@@ -103,6 +105,7 @@ var excused = map[string]string{
 // only says which external package may be imported by which rooms alone.
 var only = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"internal/gateway", "internal/upstream", "internal/demo/helpdesk"},
+	"github.com/go-jose/go-jose":             {"internal/gateway/identity"},
 	"modernc.org/sqlite":                     {"internal/store"},
 	"github.com/spf13/cobra":                 {"cmd/waldo"},
 	"github.com/google/go-containerregistry": {"internal/template"},

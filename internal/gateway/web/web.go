@@ -28,6 +28,7 @@ type Options struct {
 	Hosts    []string                                         // names that the Host header may carry, without a port
 	Origins  []string                                         // besides those of the hosts themselves: "https://console.example.com"
 	Beside   map[string]http.Handler                          // other paths, which are held to Host and Origin alone
+	Peer     func(c net.Conn) (uid int, err error)            // nil: cannot be told
 	Ready    func() error                                     // nil: always ready
 	Log      *slog.Logger                                     // nil: nothing is logged
 	Limits   Limits
@@ -101,6 +102,9 @@ type Server struct {
 // New makes the door.
 func New(o Options) *Server {
 	o.Limits.fill()
+	if o.Peer == nil {
+		o.Peer = func(net.Conn) (int, error) { return 0, errors.New("this server does not look") }
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -109,18 +113,24 @@ func New(o Options) *Server {
 	s.life, s.end = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.Limits.Read, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: o.Limits.Headers,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-		ErrorLog:    slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, peerKey{}, sync.OnceValues(func() (int, error) { return o.Peer(c) }))
+		},
+		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
 	return s
 }
 
-type connKey struct{}
+type peerKey struct{}
 
-// Conn returns the connection that a request came over, nil where it is not known.
-func Conn(r *http.Request) net.Conn {
-	c, _ := r.Context().Value(connKey{}).(net.Conn)
-	return c
+// Peer returns who is at the other end of a request's connection, as Options.Peer tells it, which is
+// asked once for each connection.
+func Peer(r *http.Request) (uid int, err error) {
+	ask, ok := r.Context().Value(peerKey{}).(func() (int, error))
+	if !ok {
+		return 0, errors.New("the connection is not known")
+	}
+	return ask()
 }
 
 // Serve answers on l until ctx is done; then it takes nothing new, lets what is being answered

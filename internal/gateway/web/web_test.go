@@ -430,7 +430,8 @@ func TestSessionsEnd(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	h := open(t, Limits{Body: 1000, InFlight: 2, Read: 300 * time.Millisecond, Conns: 20, Held: 2500})
+	h := open(t, Limits{Body: 1000, InFlight: 2, Conns: 20, Held: 2500})
+	quick := open(t, Limits{Read: 300 * time.Millisecond})
 	t.Run("a message too long", func(t *testing.T) {
 		if status, _, _ := h.ask(strings.Repeat(" ", 990) + `{}`); status != 400 {
 			t.Errorf("the control: %d", status)
@@ -440,7 +441,7 @@ func TestLimits(t *testing.T) {
 		}
 	})
 	t.Run("a message that never comes", func(t *testing.T) {
-		c, err := net.Dial("tcp", h.addr)
+		c, err := net.Dial("tcp", quick.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -453,7 +454,7 @@ func TestLimits(t *testing.T) {
 		}
 	})
 	t.Run("headers that never end", func(t *testing.T) {
-		c, err := net.Dial("tcp", h.addr)
+		c, err := net.Dial("tcp", quick.addr)
 		if err != nil {
 			t.Fatal(err)
 		}

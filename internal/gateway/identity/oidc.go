@@ -1,0 +1,261 @@
+package identity
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// OIDC lets in whoever an issuer has given a token for this resource (OAuth 2.1 resource server;
+// RFC 9068 access tokens). Issuer and Audience are needed.
+type OIDC struct {
+	Issuer   string           // as in the token, to the letter
+	Audience string           // which a token must name (RFC 8707): our own URL
+	JWKS     string           // where the issuer's keys are; "": as the issuer's own metadata says
+	Scopes   []string         // each of which a token must have
+	Client   *http.Client     // nil: one of its own
+	Now      func() time.Time // nil: time.Now
+
+	mu      sync.Mutex
+	keys    jose.JSONWebKeySet
+	fetched time.Time // when keys came
+	tried   time.Time // when they were last asked for
+}
+
+const (
+	leeway   = time.Minute      // between our clock and the issuer's
+	fresh    = 10 * time.Minute // how long keys are used before they are asked for again
+	stale    = 24 * time.Hour   // how long they are used where the issuer does not answer
+	patience = 30 * time.Second // between two questions to the issuer, however many tokens name a key that is not known
+	maxKeys  = 256 << 10        // bytes of what the issuer answers
+)
+
+// algorithms are those that a token may be signed with: with a public key, and none that is broken.
+// The key that is used decides with the token's own word for it, never that word alone.
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+
+var (
+	errToken = errors.New("the token is not valid here")
+	errScope = errors.New("the token lacks a scope")
+)
+
+// claims are what is read of a token besides the registered ones.
+type claims struct {
+	jwt.Claims
+	Scope string `json:"scope"`
+}
+
+// verify returns the subject of a token, errScope, or an error that says no more to the client.
+func (o *OIDC) verify(ctx context.Context, token string) (string, error) {
+	t, err := jwt.ParseSigned(token, algorithms)
+	if err != nil || len(t.Headers) != 1 {
+		return "", errToken
+	}
+	key, err := o.key(ctx, t.Headers[0].KeyID)
+	if err != nil {
+		return "", err
+	}
+	if key.Algorithm != "" && key.Algorithm != t.Headers[0].Algorithm {
+		return "", errToken
+	}
+	var c claims
+	if err := t.Claims(key.Key, &c); err != nil {
+		return "", errToken
+	}
+	want := jwt.Expected{Issuer: o.Issuer, AnyAudience: jwt.Audience{o.Audience}, Time: o.now()}
+	if c.Expiry == nil || c.Subject == "" || len(c.Subject) > 255 || c.ValidateWithLeeway(want, leeway) != nil {
+		return "", errToken
+	}
+	if strings.ContainsFunc(c.Subject, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return "", errToken // it is to be read in logs and by approvers
+	}
+	have := strings.Fields(c.Scope)
+	for _, s := range o.Scopes {
+		if !slices.Contains(have, s) {
+			return "", errScope
+		}
+	}
+	return c.Subject, nil
+}
+
+func (o *OIDC) now() time.Time {
+	if o.Now != nil {
+		return o.Now()
+	}
+	return time.Now()
+}
+
+// key returns the issuer's key of that id. One that is not known is asked for, since issuers change
+// their keys, but not more often than patience allows.
+func (o *OIDC) key(ctx context.Context, id string) (jose.JSONWebKey, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	age := o.now().Sub(o.fetched)
+	key, ok := o.find(id)
+	if (!ok || age > fresh) && o.now().Sub(o.tried) >= patience {
+		o.tried = o.now()
+		if set, err := o.fetch(ctx); err == nil {
+			o.keys, o.fetched, age = set, o.now(), 0
+			key, ok = o.find(id)
+		} else if !ok || age > stale {
+			return key, fmt.Errorf("the issuer's keys: %w", err)
+		}
+	}
+	if !ok || age > stale {
+		return key, errToken
+	}
+	return key, nil
+}
+
+// find returns the public signing key of that id; without one there must be no choice.
+func (o *OIDC) find(id string) (jose.JSONWebKey, bool) {
+	var found []jose.JSONWebKey
+	for _, k := range o.keys.Keys {
+		if k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") && (id == "" || k.KeyID == id) {
+			found = append(found, k)
+		}
+	}
+	if len(found) != 1 {
+		return jose.JSONWebKey{}, false
+	}
+	return found[0], true
+}
+
+// fetch asks the issuer for its keys.
+func (o *OIDC) fetch(ctx context.Context) (set jose.JSONWebKeySet, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // others wait for the same keys
+	defer cancel()
+	at := o.JWKS
+	if at == "" {
+		var about struct {
+			Issuer string `json:"issuer"`
+			JWKS   string `json:"jwks_uri"`
+		}
+		for _, u := range discovery(o.Issuer) {
+			if err = o.get(ctx, u, &about); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			return set, err
+		}
+		if about.Issuer != o.Issuer {
+			return set, errors.New("its metadata names another issuer") // RFC 8414 §3.3
+		}
+		at = about.JWKS
+	}
+	var all struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err = o.get(ctx, at, &all); err != nil {
+		return set, err
+	}
+	for _, b := range all.Keys {
+		var k jose.JSONWebKey
+		if k.UnmarshalJSON(b) == nil { // a kind of key that is not known here is of no use here (RFC 7517 §5)
+			set.Keys = append(set.Keys, k)
+		}
+	}
+	return set, nil
+}
+
+// discovery returns where an issuer describes itself (RFC 8414 §3.1, OpenID Connect Discovery §4).
+func discovery(issuer string) []string {
+	u, err := url.Parse(issuer)
+	if err != nil {
+		return nil
+	}
+	path := strings.TrimSuffix(u.Path, "/")
+	at := func(p string) string { v := *u; v.Path = p; return v.String() }
+	return []string{at("/.well-known/oauth-authorization-server" + path), at(path + "/.well-known/openid-configuration")}
+}
+
+// get reads one JSON document of the issuer's. It follows no redirect and takes https alone, or http
+// within this machine.
+func (o *OIDC) get(ctx context.Context, at string, out any) error {
+	if err := Secure(at); err != nil {
+		return err
+	}
+	client := o.Client
+	if client == nil {
+		client = &http.Client{}
+	}
+	one := *client
+	one.CheckRedirect = func(*http.Request, []*http.Request) error { return errors.New("it sends elsewhere") }
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", "application/json")
+	res, err := one.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", at, res.Status)
+	}
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxKeys+1))
+	if err != nil {
+		return err
+	}
+	if len(b) > maxKeys {
+		return fmt.Errorf("%s answers more than %d bytes", at, maxKeys)
+	}
+	return json.Unmarshal(b, out)
+}
+
+// Secure refuses a URL whose answers others could write: all but https, and http within this machine.
+func Secure(at string) error {
+	u, err := url.Parse(at)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return fmt.Errorf("%.200q is not the URL of a server", at)
+	}
+	ip := net.ParseIP(u.Hostname())
+	if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) {
+		return nil
+	}
+	return fmt.Errorf("%.200q: https is needed", at)
+}
+
+// metadataURL returns where the resource describes itself (RFC 9728 §3.1).
+func metadataURL(resource string) string {
+	u, err := url.Parse(resource)
+	if err != nil {
+		return ""
+	}
+	u.Path = "/.well-known/oauth-protected-resource" + strings.TrimSuffix(u.Path, "/")
+	return u.String()
+}
+
+// Beside returns the documents that describe the resource to clients (RFC 9728 §3), by path.
+func (o *Options) Beside() map[string]http.Handler {
+	if o.OIDC == nil {
+		return nil
+	}
+	about := map[string]any{"resource": o.URL, "authorization_servers": []string{o.OIDC.Issuer}, "bearer_methods_supported": []string{"header"}}
+	if len(o.OIDC.Scopes) > 0 {
+		about["scopes_supported"] = o.OIDC.Scopes
+	}
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(about) // a client that has gone has gone
+	})
+	all := map[string]http.Handler{"/.well-known/oauth-protected-resource": h}
+	if u, err := url.Parse(metadataURL(o.URL)); err == nil {
+		all[u.Path] = h
+	}
+	return all
+}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/approval"
@@ -21,6 +22,7 @@ import (
 	"waldo/internal/catalogue"
 	"waldo/internal/contract"
 	"waldo/internal/facts"
+	"waldo/internal/gateway"
 	"waldo/internal/id"
 	"waldo/internal/policy"
 	"waldo/internal/redact"
@@ -33,6 +35,7 @@ import (
 	"waldo/internal/session"
 	"waldo/internal/store"
 	"waldo/internal/upstream"
+	"waldo/internal/wire"
 	"waldo/internal/workspace"
 )
 
@@ -51,6 +54,7 @@ type house struct {
 	upstreams *upstream.Manager
 	catalogue *catalogue.Catalogue
 	broker    *broker.Broker
+	door      atomic.Pointer[gateway.Door] // the one that serves; nil: none does
 	close     []func() error
 }
 
@@ -211,18 +215,31 @@ func (h *house) openWorkers(s settings) error {
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
 		Launcher: h, Lock: lock, Scrub: redact.Clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
+		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
+		Updated: func(server, uri string) {
+			if door := h.door.Load(); door != nil {
+				door.Updated(server, uri)
+			}
+		},
 	})
 	h.close = append(h.close, h.upstreams.Close)
 	return nil
 }
 
 func (h *house) openCorridor(s settings) error {
-	sources := map[string]catalogue.Source{}
-	for name := range h.cfg.Servers {
+	sources, offers, plain := map[string]catalogue.Source{}, map[string]catalogue.OfferSource{}, ""
+	for name, s := range h.cfg.Servers {
 		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.upstreams.Tools(ctx, name) }
+		offers[name] = func(ctx context.Context) (o catalogue.Offer, err error) {
+			o.Prompts, o.Resources, o.Templates, err = h.upstreams.Offer(ctx, name)
+			return o, err
+		}
+		if s.Plain {
+			plain = name
+		}
 	}
 	h.catalogue = catalogue.New(catalogue.Options{
-		Builtins: catalogue.Builtins(), Sources: sources, Visible: h.policy.Visible, Clean: redact.Clean,
+		Builtins: catalogue.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: redact.Clean,
 	})
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{
@@ -259,6 +276,16 @@ func (t tightened) Decide(c call.Call) policy.Decision {
 		return d // the worker finds no such tool either
 	}
 	return policy.Tighten(d, e.Annotations)
+}
+
+// aside hides in what a server says beside its answer what its contract hides; in a question to a
+// person, what must not leave in any case.
+func (h *house) aside(c call.Call, v wire.Value, question bool) wire.Value {
+	k, _ := h.policy.Lookup(c.Capability)
+	if question {
+		k.Redact = []string{"secrets"}
+	}
+	return h.redact.Aside(policy.Decision{Call: c, Contract: k}, v)
 }
 
 // Close closes the rooms in the reverse order of their opening.

@@ -49,9 +49,11 @@ func newServe(g *global) *cobra.Command {
 			h.keepClean(c.Context())
 			door := gateway.New(gateway.Options{
 				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
-				Mode: func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
-				Log:  slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+				Mode:  func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
+				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+				Aside: h.aside, Ended: h.upstreams.Forget,
 			})
+			h.door.Store(door)
 			return door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Who{Session: n.ID, Principal: n.Principal})
 		},
 	}

@@ -103,7 +103,12 @@ type Call struct {
 	ApprovalID string // what an earlier answer said to quote; it is checked, never believed
 	At         time.Time
 	ToolDigest string // digest of the definition the caller saw; empty where there is none
+	Trace      Trace
 }
+
+// Trace is the place of a call in a distributed trace (W3C Trace Context). It is handed on as it
+// came; its baggage never is.
+type Trace struct{ Parent, State string }
 
 // Trust says how far content may be believed.
 type Trust uint8
@@ -137,6 +142,7 @@ type Outcome struct {
 	Content    []Content
 	Structured wire.Value // the tool's own structured content; the zero Value where there is none
 	IsError    bool       // the tool says that it failed
+	Fault      *Fault     // the server's error, where it answered with one
 	Trust      Trust
 	Facts      facts.Facts
 }
@@ -159,6 +165,7 @@ type Result struct {
 	Content    []Content
 	Structured wire.Value
 	IsError    bool
+	Fault      *Fault
 	Trust      Trust
 	Facts      facts.Facts
 	Why        []Reason

@@ -5,7 +5,9 @@ package catalogue
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -22,6 +24,8 @@ type Source func(ctx context.Context) ([]call.Tool, error)
 type Options struct {
 	Builtins []call.Tool
 	Sources  map[string]Source              // by server
+	Offers   map[string]OfferSource         // by server
+	Plain    string                         // the server whose names stand without its own before them; empty: none
 	Visible  func(cap call.Capability) bool // whether a contract line speaks of it; nil: none does
 	Clean    func(text string) string       // makes untrusted text safe to show; nil: it is not shown
 	Load     time.Duration                  // how long one source may take; 0: 60 s
@@ -47,33 +51,27 @@ type Problem struct {
 
 // Catalogue is safe to use from many goroutines.
 type Catalogue struct {
-	o       Options
-	ctx     context.Context
-	cancel  context.CancelFunc
-	sources map[string]*source
+	o      Options
+	cancel context.CancelFunc
+	tools  *feeds[[]call.Tool]
+	offers *feeds[Offer]
 
 	watching map[int]func() // under mu
 	watches  int
+
+	building sync.Mutex // held by Rebuild, so that no older list takes the place of a newer one
 
 	mu       sync.RWMutex
 	entries  []*Entry // sorted by wire name
 	byName   map[string]*Entry
 	index    *index
+	shown    shown
 	problems []Problem
-	version  int
+	version  Versions
 }
 
-// source is what is known of one upstream's tools.
-type source struct {
-	list    Source
-	mu      sync.Mutex
-	tools   []call.Tool
-	problem *Problem
-	fresh   bool
-	begun   time.Time     // when it was last asked
-	failed  time.Time     // when it was last asked in vain
-	loading chan struct{} // closed when the load under way is over; nil: none is
-}
+// Versions count how often each list became another, from 1.
+type Versions struct{ Tools, Prompts, Resources int }
 
 // New makes a catalogue. No source is asked before somebody wants to know.
 func New(o Options) *Catalogue {
@@ -82,11 +80,11 @@ func New(o Options) *Catalogue {
 			*d = otherwise
 		}
 	}
-	c := &Catalogue{o: o, sources: map[string]*source{}, watching: map[int]func(){}}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	for name, list := range o.Sources {
-		c.sources[name] = &source{list: list}
-	}
+	c := &Catalogue{o: o, watching: map[int]func(){}, version: Versions{1, 1, 1}}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.tools = newFeeds(ctx, o, o.Sources, c.Rebuild)
+	c.offers = newFeeds(ctx, o, o.Offers, c.Rebuild)
 	c.Rebuild()
 	return c
 }
@@ -96,7 +94,7 @@ func (c *Catalogue) Close() { c.cancel() }
 
 // List returns every visible tool, sorted by wire name, once all sources were asked or Wait is over.
 func (c *Catalogue) List(ctx context.Context) []*Entry {
-	c.load(ctx, nil)
+	c.tools.load(ctx, "")
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.entries
@@ -104,9 +102,9 @@ func (c *Catalogue) List(ctx context.Context) []*Entry {
 
 // Lookup returns the visible tool of a wire name or a dotted one, asking at most its own source.
 func (c *Catalogue) Lookup(ctx context.Context, name string) (*Entry, bool) {
-	for server, s := range c.sources {
-		if strings.HasPrefix(name, server+".") || strings.HasPrefix(name, server+"__") {
-			c.load(ctx, s)
+	for server := range c.tools.by {
+		if server == c.o.Plain || strings.HasPrefix(name, server+".") || strings.HasPrefix(name, server+"__") {
+			c.tools.load(ctx, server)
 		}
 	}
 	c.mu.RLock()
@@ -139,86 +137,35 @@ func (c *Catalogue) Problems() []Problem {
 // Invalidate says that a server's tools may be others now. If they were ever wanted they are listed
 // again, at most once a second however often the server says so.
 func (c *Catalogue) Invalidate(server string) {
-	s := c.sources[server]
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	wanted := !s.begun.IsZero()
-	s.fresh = false
-	s.mu.Unlock()
-	if wanted {
-		c.begin(server, s)
+	if c.tools.invalidate(server) {
+		c.changed(Versions{Tools: 1})
 	}
 }
 
-// Version counts how often the list became another.
-func (c *Catalogue) Version() int {
+// InvalidateOffer says the same of its prompts and resources.
+func (c *Catalogue) InvalidateOffer(server string) {
+	if c.offers.invalidate(server) {
+		c.changed(Versions{Prompts: 1, Resources: 1})
+	}
+}
+
+// changed tells the watchers what a server says: that its list is another now. What they see of it
+// when they ask may still be the same.
+func (c *Catalogue) changed(by Versions) {
+	c.mu.Lock()
+	c.version.Tools, c.version.Prompts, c.version.Resources = c.version.Tools+by.Tools, c.version.Prompts+by.Prompts, c.version.Resources+by.Resources
+	tell := slices.Collect(maps.Values(c.watching))
+	c.mu.Unlock()
+	for _, f := range tell {
+		f()
+	}
+}
+
+// Versions count how often the lists became others.
+func (c *Catalogue) Versions() Versions {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.version
-}
-
-// load asks the sources that are not fresh (or the one given) and waits, but not longer than Wait.
-func (c *Catalogue) load(ctx context.Context, only *source) {
-	var waiting []chan struct{}
-	for name, s := range c.sources {
-		if only == nil || s == only {
-			if done := c.begin(name, s); done != nil {
-				waiting = append(waiting, done)
-			}
-		}
-	}
-	if len(waiting) == 0 {
-		return
-	}
-	t := time.NewTimer(c.o.Wait)
-	defer t.Stop()
-	for _, done := range waiting {
-		select {
-		case <-done:
-		case <-t.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// begin starts a load unless the source is fresh, was asked in vain just now, or is being asked.
-func (c *Catalogue) begin(name string, s *source) chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.loading != nil {
-		return s.loading
-	}
-	if s.fresh || time.Since(s.failed) < c.o.Retry {
-		return nil
-	}
-	done, pause := make(chan struct{}), time.Until(s.begun.Add(time.Second))
-	s.loading, s.fresh, s.begun = done, true, time.Now().Add(max(0, pause)) // an Invalidate from now on asks again
-	go func() {
-		time.Sleep(pause)
-		ctx, cancel := context.WithTimeout(c.ctx, c.o.Load)
-		defer cancel()
-		tools, err := s.list(ctx)
-		s.mu.Lock()
-		if err != nil {
-			s.fresh, s.failed = false, time.Now()
-			s.problem = &Problem{Server: name, Code: "server.unavailable", Text: err.Error()}
-		} else {
-			s.tools, s.problem, s.failed = tools, nil, time.Time{}
-		}
-		s.loading = nil
-		stale := !s.fresh && s.failed.IsZero()
-		s.mu.Unlock()
-		c.Rebuild()
-		close(done)
-		if stale && c.ctx.Err() == nil {
-			c.begin(name, s)
-		}
-	}()
-	return done
 }
 
 // Watch has f called, from any goroutine, whenever the list has become another, until stop.
@@ -237,38 +184,47 @@ func (c *Catalogue) Watch(f func()) (stop func()) {
 
 // Rebuild makes the list anew from what is known, as when the contracts are others now.
 func (c *Catalogue) Rebuild() {
+	for _, f := range c.rebuild() {
+		f()
+	}
+}
+
+// rebuild returns whom to tell that a list is another now.
+func (c *Catalogue) rebuild() (tell []func()) {
+	c.building.Lock()
+	defer c.building.Unlock()
 	b := builder{o: &c.o, byWire: map[string][]*Entry{}}
 	b.add(SearchTool(), "")
 	for _, t := range c.o.Builtins {
 		b.add(t, "")
 	}
-	for _, name := range sortedKeys(c.sources) {
-		s := c.sources[name]
-		s.mu.Lock()
-		tools, problem := s.tools, s.problem
-		s.mu.Unlock()
-		if problem != nil {
-			b.problems = append(b.problems, *problem)
-		}
-		for _, t := range tools {
+	for _, name := range sortedKeys(c.tools.by) {
+		for _, t := range c.tools.by[name].get(&b.problems) {
 			b.add(t, name)
 		}
 	}
 	entries, byName := b.finish()
 	ix := newIndex(entries)
-	var tell []func()
+	lists := b.offers(c.offers)
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.version
 	if !same(c.entries, entries) {
-		c.version++
+		c.version.Tools++
+	}
+	if !sameItems(c.shown.prompts, lists.prompts) {
+		c.version.Prompts++
+	}
+	if !sameItems(c.shown.resources, lists.resources) || !sameItems(c.shown.templates, lists.templates) {
+		c.version.Resources++
+	}
+	if c.version != was {
 		for _, f := range c.watching {
 			tell = append(tell, f)
 		}
 	}
-	c.entries, c.byName, c.problems, c.index = entries, byName, b.problems, ix
-	c.mu.Unlock()
-	for _, f := range tell {
-		f()
-	}
+	c.entries, c.byName, c.problems, c.index, c.shown = entries, byName, b.problems, ix, lists
+	return tell
 }
 
 func same(a, b []*Entry) bool {
@@ -324,8 +280,7 @@ func (b *builder) add(t call.Tool, server string) {
 		b.problem(t, "tool.name", "%.100q is not a name: letters, digits, '_', '-' and '.', at most 200", name)
 		return
 	}
-	visible := b.o.Visible != nil && b.o.Visible(t.Capability)
-	if !visible && (server != "" || t.Capability != SearchTools) {
+	if !b.visible(t.Capability) && (server != "" || t.Capability != SearchTools) {
 		return // hidden: no contract line speaks of it
 	}
 	e, err := b.entry(t)
@@ -333,7 +288,14 @@ func (b *builder) add(t call.Tool, server string) {
 		b.problem(t, "tool.schema", "%v", err)
 		return
 	}
-	b.byWire[t.Capability.Wire()] = append(b.byWire[t.Capability.Wire()], e)
+	wire := t.Capability.Wire()
+	if server != "" && server == b.o.Plain {
+		wire = call.Capability(name[len(server)+1:]).Wire()
+		if other, _, _ := strings.Cut(wire, "__"); b.o.Sources[other] != nil || slices.ContainsFunc(b.byWire[wire], func(e *Entry) bool { return e.Server == "" }) {
+			wire = t.Capability.Wire() // it would look like another server's, or waldo's own
+		}
+	}
+	b.byWire[wire] = append(b.byWire[wire], e)
 }
 
 // finish gives every tool a wire name of its own. Tools whose names would be the same on the wire,

@@ -219,7 +219,7 @@ func TestSlowAndFailingSources(t *testing.T) {
 	if p := c.Problems(); len(p) != 1 || p[0].Server != "bad" || p[0].Code != "server.unavailable" {
 		t.Errorf("problems: %v", p)
 	}
-	before, version := changed.Load(), c.Version()
+	before, version := changed.Load(), c.Versions().Tools
 	close(release)
 	for range 100 {
 		if changed.Load() > before {
@@ -227,7 +227,7 @@ func TestSlowAndFailingSources(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if got := names(c.List(context.Background())); got != "good__x search_tools slow__x" || c.Version() == version {
+	if got := names(c.List(context.Background())); got != "good__x search_tools slow__x" || c.Versions().Tools == version {
 		t.Errorf("later: %s", got)
 	}
 }

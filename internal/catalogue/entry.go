@@ -65,10 +65,8 @@ func (b *builder) clean(s string) string {
 // show cleans a schema for clients: its text is cleaned, what would make a client copy an argument
 // into a header is left out (MCP 2026-07-28 x-mcp-header), and so is text hidden in a comment.
 func (b *builder) show(v wire.Value) (wire.Value, error) {
-	d := json.NewDecoder(bytes.NewReader(v.Raw()))
-	d.UseNumber() // keeps every digit
 	var x any
-	if err := d.Decode(&x); err != nil {
+	if err := decodeNumbers(v, &x); err != nil {
 		return wire.Value{}, err
 	}
 	x = b.walk(x, false)
@@ -82,6 +80,13 @@ func (b *builder) show(v wire.Value) (wire.Value, error) {
 		return wire.Value{}, err
 	}
 	return wire.Parse(out.Bytes())
+}
+
+// decodeNumbers decodes a value and keeps every digit of its numbers.
+func decodeNumbers(v wire.Value, out any) error {
+	d := json.NewDecoder(bytes.NewReader(v.Raw()))
+	d.UseNumber()
+	return d.Decode(out)
 }
 
 // named are the keywords whose members are names of properties, not keywords.

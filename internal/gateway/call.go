@@ -4,9 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
-	"sync"
-	"time"
 
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
@@ -18,7 +17,7 @@ import (
 
 // call answers tools/call. What is no call of a tool is a protocol error; what is one and cannot be
 // done is a result with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
-func (s *Session) call(ctx context.Context, m jsonrpc.Message, link Link) (map[string]any, error) {
+func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error) {
 	name, ok := m.Param("name").Text()
 	if !ok || !catalogue.Named(name) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "a tool is named by letters, digits, '_', '-' and '.'")
@@ -48,7 +47,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, link Link) (map[s
 		c.ToolDigest = seen
 	}
 	s.mu.Unlock()
-	return s.corridor(ctx, m, c, link, e.Server == ""), nil
+	return s.corridor(ctx, m, c, h, e.Server)
 }
 
 // unlisted answers a call of what the list does not show. Where no contract speaks of it the corridor
@@ -58,23 +57,57 @@ func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[s
 	if s.d.o.Catalogue.Visible(c.Capability) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q", name)
 	}
-	return s.corridor(ctx, jsonrpc.Message{}, c, nil, true), nil
+	return s.corridor(ctx, jsonrpc.Message{}, c, nil, "")
 }
 
-// corridor sends a call through and puts its result into MCP's form.
-func (s *Session) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, link Link, own bool) map[string]any {
+// corridor sends a call of a tool through and puts its result into MCP's form. An error of the server
+// that says more than words stays an error.
+func (s *Session) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, h *host, server string) (map[string]any, error) {
+	r, err := s.through(ctx, m, c, h)
+	if err != nil {
+		return broken(c, r), nil
+	}
+	if f := r.Fault; f != nil && !f.Data.IsZero() {
+		return nil, refusal(r)
+	}
+	return s.result(r, server), nil
+}
+
+// through sends a call through the corridor. An error is waldo's own failure, and logged.
+func (s *Session) through(ctx context.Context, m jsonrpc.Message, c call.Call, h *host) (call.Result, error) {
 	key := string(c.Capability) + "\n" + c.Args.Digest()
-	c.ApprovalID = s.quoted(m, key)
-	if token := meta(m, "progressToken"); !token.IsZero() && (token.Kind() == '"' || token.Kind() == '0') {
-		ctx = call.WithProgress(ctx, progress(token, link))
+	c.ApprovalID, c.Trace = s.quoted(m, key), trace(m)
+	if h != nil {
+		h.mu.Lock()
+		h.call = c
+		h.mu.Unlock()
 	}
 	r, err := s.d.o.Call(ctx, c)
 	if err != nil {
 		s.d.o.Log.Error("a call failed in waldo itself", "call", c.ID, "capability", c.Capability, "error", err)
-		return broken(c, r)
+		return r, err
 	}
 	s.remember(key, r.ApprovalID)
-	return result(r, own)
+	return r, nil
+}
+
+// The form of the two fields of a trace (W3C Trace Context).
+var (
+	traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	traceState  = regexp.MustCompile(`^[ -~]{1,512}$`)
+)
+
+// trace reads the place of a request in a trace. Its baggage stays behind: it is anybody's data.
+func trace(m jsonrpc.Message) (t call.Trace) {
+	parent, _ := meta(m, "traceparent").Text()
+	if !traceParent.MatchString(parent) {
+		return t
+	}
+	t.Parent = parent
+	if state, _ := meta(m, "tracestate").Text(); traceState.MatchString(state) {
+		t.State = state
+	}
+	return t
 }
 
 func meta(m jsonrpc.Message, name string) wire.Value {
@@ -107,30 +140,6 @@ func (s *Session) remember(key, approval string) {
 		clear(s.waiting) // each is still found when the agent quotes it
 	}
 	s.waiting[key] = approval
-}
-
-// progress tells the client how far a call is: growing numbers, at most ten a second.
-func progress(token wire.Value, link Link) func(done, total float64) {
-	var mu sync.Mutex
-	var last float64
-	var at time.Time
-	first := true
-	return func(done, total float64) {
-		mu.Lock()
-		tell := first || done > last && time.Since(at) >= 100*time.Millisecond
-		if tell {
-			first, last, at = false, done, time.Now()
-		}
-		mu.Unlock()
-		if !tell {
-			return
-		}
-		params := map[string]any{"progressToken": token, "progress": done}
-		if total > 0 {
-			params["total"] = total
-		}
-		link.Notify("notifications/progress", params)
-	}
 }
 
 // search answers search_tools.
@@ -168,17 +177,10 @@ func toolError(s string) map[string]any {
 // result puts a result into MCP's form. structuredContent is the tool's own where an upstream gave
 // any, and the facts otherwise; waldo/structured says which, so that no tool passes its word off as
 // facts. The facts are in _meta where structuredContent is the tool's.
-func result(r call.Result, own bool) map[string]any {
-	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": r.Status,
-		"waldo/trust": r.Trust, "waldo/structured": "facts"}
-	if len(r.Why) > 0 {
-		meta["waldo/reasons"] = r.Why
-	}
-	if r.ApprovalID != "" {
-		meta["waldo/approval_id"] = r.ApprovalID
-	}
-	out := map[string]any{"content": content(r), "_meta": meta, "structuredContent": r.Facts}
-	if !own && !r.Structured.IsZero() {
+func (s *Session) result(r call.Result, server string) map[string]any {
+	meta := metaOf(r)
+	out := map[string]any{"content": s.content(r, server), "_meta": meta, "structuredContent": r.Facts}
+	if server != "" && !r.Structured.IsZero() {
 		out["structuredContent"] = r.Structured
 		meta["waldo/structured"], meta["waldo/facts"] = "tool", r.Facts
 	}
@@ -188,16 +190,28 @@ func result(r call.Result, own bool) map[string]any {
 	return out
 }
 
+func metaOf(r call.Result) map[string]any {
+	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": r.Status,
+		"waldo/trust": r.Trust, "waldo/structured": "facts"}
+	if len(r.Why) > 0 {
+		meta["waldo/reasons"] = r.Why
+	}
+	if r.ApprovalID != "" {
+		meta["waldo/approval_id"] = r.ApprovalID
+	}
+	return meta
+}
+
 // content returns the blocks of a result and, where it is no plain success, a line that says what
 // became of the call.
-func content(r call.Result) []any {
+func (s *Session) content(r call.Result, server string) []any {
 	out := []any{}
 	for _, c := range r.Content {
 		switch {
 		case c.Type == "text":
 			out = append(out, text(c.Text))
 		case !c.Raw.IsZero():
-			out = append(out, c.Raw)
+			out = append(out, s.outer(server, c.Raw))
 		}
 	}
 	if say := epilogue(r); say != "" {

@@ -8,11 +8,11 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -35,13 +35,24 @@ type Options struct {
 	Log          *slog.Logger                                                // nil: nothing is logged
 	Now          func() time.Time                                            // nil: time.Now
 	Drain        time.Duration                                               // for answers once the input has ended; 0: 10 s
+	Park         time.Duration                                               // how long a modern client may take to come back with an answer; 0: 10 min
+	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
+	// message. The zero Value is not shown. nil: nothing of the kind is.
+	Aside func(c call.Call, v wire.Value, question bool) wire.Value
+	Ended func(n call.Session) // told when a session is over; nil: nobody is
 }
 
 // pageSize is how many tools one page of tools/list holds: enough that few hosts need a second.
 const pageSize = 500
 
 // Door is what all sessions share.
-type Door struct{ o Options }
+type Door struct {
+	o   Options
+	lot *lot
+
+	mu       sync.Mutex
+	sessions map[*Session]struct{}
+}
 
 // New makes a door. Nobody is behind it yet.
 func New(o Options) *Door {
@@ -54,7 +65,10 @@ func New(o Options) *Door {
 	if o.Drain == 0 {
 		o.Drain = 10 * time.Second
 	}
-	return &Door{o: o}
+	if o.Park == 0 {
+		o.Park = 10 * time.Minute
+	}
+	return &Door{o: o, lot: newLot(), sessions: map[*Session]struct{}{}}
 }
 
 // Who is on the other side of a session. Every call is bound to it.
@@ -84,35 +98,56 @@ type Session struct {
 	mu        sync.Mutex
 	opened    bool                   // initialize was answered
 	ready     bool                   // and the client has said that it is
-	served    int                    // version of the list that the agent has seen; 0: none
+	seen      catalogue.Versions     // of the lists that the agent was shown last; 0: none
+	declared  wire.Value             // what a legacy client answers
+	level     string                 // of the log messages that a legacy client wants; empty: none
+	subs      map[string]int         // resources that it wants to hear of
 	shown     map[string]string      // wire name to the digest of the definition it saw
 	listening map[*listener]struct{} // modern subscriptions to changes of the list
 	waiting   map[string]string      // call to the approval it waits for
 	dirty     chan struct{}
 }
 
-// listener is one subscription to changes of the list.
+// listener is one subscription to changes.
 type listener struct {
-	id   wire.Value
-	link Link
+	id                        wire.Value
+	link                      Link
+	tools, prompts, resources bool
+	uris                      map[string]int
+	seen                      catalogue.Versions
 }
 
 // Session lets a client in. The caller has made sure who it is, and closes the session.
 func (d *Door) Session(who Who, stream Link) *Session {
 	s := &Session{d: d, who: who, stream: stream, closed: make(chan struct{}),
-		shown: map[string]string{}, listening: map[*listener]struct{}{}, waiting: map[string]string{}, dirty: make(chan struct{}, 1)}
-	s.stop = sync.OnceFunc(func() { close(s.closed) })
-	unwatch := d.o.Catalogue.Watch(func() {
-		select {
-		case s.dirty <- struct{}{}:
-		default: // it will be told anyway
+		shown: map[string]string{}, listening: map[*listener]struct{}{}, waiting: map[string]string{}, subs: map[string]int{}, dirty: make(chan struct{}, 1)}
+	d.mu.Lock()
+	d.sessions[s] = struct{}{}
+	d.mu.Unlock()
+	s.stop = sync.OnceFunc(func() {
+		close(s.closed)
+		d.mu.Lock()
+		delete(d.sessions, s)
+		d.mu.Unlock()
+		d.lot.leave(s)
+		if d.o.Ended != nil {
+			d.o.Ended(who.Session)
 		}
 	})
+	unwatch := d.o.Catalogue.Watch(s.wake)
 	go func() {
 		defer unwatch()
 		s.tellChanges()
 	}()
 	return s
+}
+
+// wake has the client told of what has changed.
+func (s *Session) wake() {
+	select {
+	case s.dirty <- struct{}{}:
+	default: // it will be told anyway
+	}
 }
 
 // Close ends a session. What it has under way is ended by the contexts of the requests.
@@ -162,7 +197,9 @@ func (s *Session) Answer(ctx context.Context, m jsonrpc.Message, link Link) (any
 	if err != nil || !modern {
 		return result, err
 	}
-	result["resultType"] = "complete"
+	if result["resultType"] == nil {
+		result["resultType"] = "complete"
+	}
 	meta, _ := result["_meta"].(map[string]any)
 	if meta == nil {
 		meta = map[string]any{}
@@ -177,7 +214,9 @@ func (s *Session) dispatch(ctx context.Context, m jsonrpc.Message, modern bool, 
 	case m.Method == "tools/list":
 		return s.list(ctx, m, modern)
 	case m.Method == "tools/call":
-		return s.call(ctx, m, link)
+		return s.asked(ctx, m, modern, link, s.call)
+	case m.Method == "logging/setLevel" && !modern:
+		return s.setLevel(m)
 	case m.Method == "ping" && !modern:
 		return map[string]any{}, nil
 	case m.Method == "initialize" && !modern:
@@ -186,6 +225,9 @@ func (s *Session) dispatch(ctx context.Context, m jsonrpc.Message, modern bool, 
 		return s.d.discover(), nil
 	case m.Method == "subscriptions/listen" && modern:
 		return s.listen(ctx, m, link)
+	}
+	if result, err, ok := s.offer(ctx, m, modern, link); ok {
+		return result, err
 	}
 	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method: %.50q", m.Method)
 }
@@ -223,7 +265,21 @@ func (d *Door) self() jsonrpc.Implementation {
 }
 
 func (d *Door) offers() map[string]any {
-	return map[string]any{"tools": map[string]any{"listChanged": true}}
+	can := map[string]any{"tools": map[string]any{"listChanged": true}}
+	prompts, resources := d.o.Catalogue.Offered()
+	if prompts {
+		can["prompts"] = map[string]any{"listChanged": true}
+	}
+	if resources {
+		can["resources"] = map[string]any{"listChanged": true, "subscribe": true}
+	}
+	if prompts || resources {
+		can["completions"] = struct{}{}
+	}
+	if d.o.Aside != nil {
+		can["logging"] = struct{}{}
+	}
+	return can
 }
 
 // initialize opens a legacy session, once. A revision that is not spoken here gets the newest that is.
@@ -239,7 +295,7 @@ func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 	if s.opened {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalid, "the session is open already")
 	}
-	s.opened = true
+	s.opened, s.declared = true, m.Param("capabilities")
 	if !slices.Contains(jsonrpc.LegacyRevisions, revision) {
 		revision = jsonrpc.Legacy
 	}
@@ -269,9 +325,9 @@ func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map
 		}
 		after = string(name)
 	}
-	version := s.d.o.Catalogue.Version()
+	version := s.d.o.Catalogue.Versions().Tools
 	entries := s.d.o.Catalogue.List(ctx)
-	if v := s.d.o.Catalogue.Version(); v != version {
+	if v := s.d.o.Catalogue.Versions().Tools; v != version {
 		version = v
 		entries = s.d.o.Catalogue.List(ctx)
 	}
@@ -290,7 +346,7 @@ func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.served = version
+	s.seen.Tools = version
 	s.show(page)
 	return result, nil
 }
@@ -321,25 +377,52 @@ func (d *Door) describe(e *catalogue.Entry) map[string]any {
 	return t
 }
 
-// listen tells a modern client of changes to the list until it cancels (MCP 2026-07-28 subscriptions).
+// listen tells a modern client of changes until it cancels (MCP 2026-07-28 subscriptions).
 func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map[string]any, error) {
 	wanted, ok := m.Param("notifications").Members()
 	if !ok {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "subscriptions/listen needs notifications")
 	}
-	meta := map[string]any{jsonrpc.MetaSubscription: m.ID}
-	agreed := map[string]bool{}
-	if v, has := wanted["toolsListChanged"]; has && string(v.Raw()) == "true" {
-		agreed["toolsListChanged"] = true
+	o := s.d.o.Catalogue
+	prompts, resources := o.Offered()
+	yes := func(name string) bool { return string(wanted[name].Raw()) == "true" }
+	l := &listener{id: m.ID, link: link, tools: yes("toolsListChanged"), prompts: prompts && yes("promptsListChanged"),
+		resources: resources && yes("resourcesListChanged"), uris: map[string]int{}}
+	agreed := map[string]any{}
+	for name, on := range map[string]bool{"toolsListChanged": l.tools, "promptsListChanged": l.prompts, "resourcesListChanged": l.resources} {
+		if on {
+			agreed[name] = true
+		}
 	}
+	uris, _ := wanted["resourceSubscriptions"].Elements()
+	heard := []wire.Value{}
+	for _, v := range uris {
+		if uri, _ := v.Text(); resources && s.subscribe(ctx, v, false) == nil {
+			l.uris[uri]++
+			heard = append(heard, v)
+			defer func() { _ = s.subscribe(context.WithoutCancel(ctx), v, true) }() // the server is told; nobody waits for it
+		}
+	}
+	if len(heard) > 0 {
+		agreed["resourceSubscriptions"] = heard
+	}
+	meta := map[string]any{jsonrpc.MetaSubscription: m.ID}
 	if err := link.Tell(ctx, "notifications/subscriptions/acknowledged", map[string]any{"notifications": agreed, "_meta": meta}); err != nil {
 		return nil, err
 	}
 	if len(agreed) > 0 {
-		l := &listener{m.ID, link}
+		if l.tools { // what nobody has asked for, nobody keeps an eye on
+			o.List(ctx)
+		}
+		if l.prompts || l.resources {
+			o.Prompts(ctx)
+		}
+		now := o.Versions()
 		s.mu.Lock()
+		l.seen = catalogue.Versions{Tools: cmp.Or(s.seen.Tools, now.Tools), Prompts: cmp.Or(s.seen.Prompts, now.Prompts), Resources: cmp.Or(s.seen.Resources, now.Resources)}
 		s.listening[l] = struct{}{}
 		s.mu.Unlock()
+		s.wake() // a list may have become another since it was shown
 		select {
 		case <-ctx.Done():
 		case <-s.closed:
@@ -351,32 +434,58 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 	return map[string]any{"_meta": meta}, nil
 }
 
-// tellChanges tells the client, at most once a second, that the list it has seen is another now.
+// tellChanges tells the client, at most once a second, that a list it has seen is another now.
 func (s *Session) tellChanges() {
-	const method = "notifications/tools/list_changed"
 	for {
 		select {
 		case <-s.dirty:
 		case <-s.closed:
 			return
 		}
-		s.mu.Lock()
-		tell := s.served != 0 && s.served != s.d.o.Catalogue.Version()
-		ready := s.ready
-		listening := slices.Collect(maps.Keys(s.listening))
-		s.mu.Unlock()
-		if tell && ready {
-			s.stream.Notify(method, nil)
-		}
-		for _, l := range listening {
-			if tell {
-				l.link.Notify(method, map[string]any{"_meta": map[string]any{jsonrpc.MetaSubscription: l.id}})
-			}
-		}
+		s.tellOnce(s.d.o.Catalogue.Versions())
 		select {
 		case <-time.After(time.Second):
 		case <-s.closed:
 			return
 		}
 	}
+}
+
+func (s *Session) tellOnce(now catalogue.Versions) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready {
+		for _, method := range changed(s.seen, now) {
+			s.stream.Notify(method, nil)
+		}
+	}
+	for l := range s.listening {
+		seen := catalogue.Versions{}
+		if l.tools {
+			seen.Tools = l.seen.Tools
+		}
+		if l.prompts {
+			seen.Prompts = l.seen.Prompts
+		}
+		if l.resources {
+			seen.Resources = l.seen.Resources
+		}
+		for _, method := range changed(seen, now) {
+			l.link.Notify(method, map[string]any{"_meta": map[string]any{jsonrpc.MetaSubscription: l.id}})
+		}
+		l.seen = now
+	}
+}
+
+// changed names the lists that are others than those seen; what was never seen is not among them.
+func changed(seen, now catalogue.Versions) (methods []string) {
+	for _, x := range []struct {
+		name      string
+		was, isIt int
+	}{{"tools", seen.Tools, now.Tools}, {"prompts", seen.Prompts, now.Prompts}, {"resources", seen.Resources, now.Resources}} {
+		if x.was != 0 && x.was != x.isIt {
+			methods = append(methods, "notifications/"+x.name+"/list_changed")
+		}
+	}
+	return methods
 }

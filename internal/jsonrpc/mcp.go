@@ -16,6 +16,7 @@ const (
 	MetaClient       = "io.modelcontextprotocol/clientInfo"
 	MetaServer       = "io.modelcontextprotocol/serverInfo"
 	MetaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	MetaLogLevel     = "io.modelcontextprotocol/logLevel"
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
 )
 

@@ -47,7 +47,24 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	if !o.Structured.IsZero() {
 		res.Structured = b.structured(p.json(o.Structured.Raw()))
 	}
+	if f := o.Fault; f != nil {
+		res.Fault = &call.Fault{Code: f.Code, Message: b.cut("error.txt", p.text(f.Message), b.max)}
+		if !f.Data.IsZero() {
+			res.Fault.Data = b.structured(p.json(f.Data.Raw()))
+		}
+	}
 	return res
+}
+
+// Aside returns what a server says beside its answer, a log message or a question, as those may see
+// it that the contract and the session of the decision name. It is the zero Value where it cannot be
+// shown at all.
+func (r *Redactor) Aside(d policy.Decision, v wire.Value) wire.Value {
+	out, err := wire.Parse(r.show(d).json(v.Raw()))
+	if err != nil {
+		return wire.Value{}
+	}
+	return out
 }
 
 // status is what the facts say, which the tool's own word may only make worse. Nothing known and

@@ -55,24 +55,12 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 	if s == nil {
 		return refused("upstream.unbound", "no server is configured for this capability")
 	}
-	short, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	def, err := s.find(short, d)
-	if err != nil {
-		m.o.Log.Warn("tools could not be listed", "server", name, "error", err)
-		return unanswered(short, d, true)
-	}
-	if def == nil {
-		return refused("upstream.no_tool", "the server has no such tool")
-	}
-	if def.why != "" { // quarantined
-		return refused(def.code, "the tool is in quarantine until an operator accepts it: "+def.why)
-	}
-	if shown := d.Call.ToolDigest; shown != "" && shown != def.tool.Digest {
-		return refused("upstream.changed", "the tool is not the one that was shown: list the tools again")
+	q, no := s.request(ctx, d, timeout)
+	if no != nil {
+		return *no
 	}
 	for try := 0; ; try++ {
-		o, failure := s.attempt(ctx, d, def, timeout)
+		o, failure := s.attempt(ctx, d, q, timeout)
 		renewed := failure == forgotten && try == 0 && d.Contract.Mode == contract.Read
 		if !renewed && !again(d.Contract, failure, try) || ctx.Err() != nil {
 			if try > 0 {
@@ -81,6 +69,37 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 			return o
 		}
 	}
+}
+
+// request makes of a decision what is asked of the server, or says why nothing is.
+func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Duration) (errand, *call.Outcome) {
+	no := func(o call.Outcome) (errand, *call.Outcome) { return errand{}, &o }
+	tool := d.Contract.Tool
+	if tool == "" {
+		_, tool, _ = strings.Cut(string(d.Call.Capability), ".")
+	}
+	if strings.Contains(tool, "/") { // no tool has such a name
+		if q, ok := s.relayed(tool, d); ok {
+			return q, nil
+		}
+		return no(refused("upstream.no_tool", "servers are not asked for this"))
+	}
+	short, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	def, err := s.find(short, d)
+	switch {
+	case err != nil:
+		s.m.o.Log.Warn("tools could not be listed", "server", s.cfg.Name, "error", err)
+		return no(unanswered(short, d, true))
+	case def == nil:
+		return no(refused("upstream.no_tool", "the server has no such tool"))
+	case def.why != "": // quarantined
+		return no(refused(def.code, "the tool is in quarantine until an operator accepts it: "+def.why))
+	}
+	if shown := d.Call.ToolDigest; shown != "" && shown != def.tool.Digest {
+		return no(refused("upstream.changed", "the tool is not the one that was shown: list the tools again"))
+	}
+	return errand{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, read: answered}, nil
 }
 
 // again says whether a failed attempt may be repeated: only of a read, as often as the contract
@@ -122,34 +141,61 @@ func (s *server) find(ctx context.Context, d policy.Decision) (*definition, erro
 }
 
 // attempt asks once. It returns the outcome and, where there was no answer, the kind of failure.
-func (s *server) attempt(ctx context.Context, d policy.Decision, def *definition, timeout time.Duration) (call.Outcome, string) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeout time.Duration) (call.Outcome, string) {
+	ctx, clock, cancel := withClock(ctx, timeout)
 	defer cancel()
-	ses, release, err := s.use(ctx)
+	ses, unused, err := s.use(ctx)
+	if err == nil && q.plan == nil && s.asks() && s.cfg.URL == "" && ses.revision != jsonrpc.Modern && call.HostOf(ctx) != nil {
+		unused() // a line does not say which call a question belongs to
+		ses, unused, err = s.alone(ctx)
+	}
 	if err != nil {
 		s.m.o.Log.Warn("server is not available", "server", s.cfg.Name, "error", err)
 		return unanswered(ctx, d, true), unavailable
 	}
-	defer release()
+	defer unused()
+	if q.plan != nil {
+		if o := q.plan(ses); o != nil {
+			return s.where(ses, *o), ""
+		}
+	}
+	r := &running{ses: ses, d: d, host: call.HostOf(ctx), clock: clock}
+	if q.plan == nil {
+		defer ses.begin(r)()
+	}
 	before := ses.conn.Reads()
-	params := map[string]any{"name": def.name, "arguments": d.Call.Args}
-	v, err := ses.ask(ctx, "tools/call", params, call.Progress(ctx))
+	v, short, err := ses.rounds(ctx, r, q)
+	o, failure := s.judge(ctx, ses, q, d, v, short, err, before)
+	r.mu.Lock()
+	o.Facts.Warnings = append(o.Facts.Warnings, r.notes...)
+	r.mu.Unlock()
+	return s.where(ses, o), failure
+}
+
+// judge makes an outcome of what came back, if anything did.
+func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Decision, v wire.Value, short *call.Outcome, err error, before int64) (call.Outcome, string) {
 	var fault *jsonrpc.Error
 	switch {
+	case short != nil:
+		return *short, ""
+	case err == nil && resultKind(v) != "complete":
+		return failed(d, "the server wants more than an answer to this call; that is not supported"), ""
 	case err == nil:
-		return s.where(ses, answered(v, d)), ""
+		return q.read(v, d), ""
 	case errors.As(err, &fault):
-		return s.where(ses, failed(d, fmt.Sprintf("the server refused: %s", fault.Message))), ""
+		o := failed(d, fmt.Sprintf("the server refused: %s", fault.Message))
+		o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
+		return o, ""
 	case errors.Is(err, remote.ErrForgotten):
-		return s.where(ses, unanswered(ctx, d, false)), forgotten
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return unanswered(ctx, d, false), forgotten
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		if ses.conn.Reads() == before { // not a word since the call began: it hangs
 			ses.kill()
 		}
-		return s.where(ses, unanswered(ctx, d, false)), "timeout"
+		return unanswered(ctx, d, false), "timeout"
 	}
 	s.m.o.Log.Warn("call was not answered", "server", s.cfg.Name, "error", err)
-	return s.where(ses, unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))), unavailable
+	return unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent)), unavailable
 }
 
 // where adds what is known of the place in which the server runs.
@@ -174,11 +220,6 @@ func answered(v wire.Value, d policy.Decision) call.Outcome {
 	m, ok := v.Members()
 	if !ok {
 		return failed(d, "the server's answer is not a result of a tool")
-	}
-	if kind, has := m["resultType"]; has {
-		if s, _ := kind.Text(); s != "complete" {
-			return failed(d, "the server wants more than an answer to this call; that is not supported")
-		}
 	}
 	o := call.Outcome{Facts: facts.New()}
 	if o.Content, ok = content(m["content"]); !ok {
@@ -257,7 +298,7 @@ func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcom
 	o := failed(d, "")
 	text := "the server ended before it answered"
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		wall := facts.LimitWall
 		o.Facts.Status, o.Facts.TimedOut, o.Facts.Limit = facts.Timeout, true, &wall
 		text = "there was no answer in time"

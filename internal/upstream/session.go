@@ -22,10 +22,16 @@ type session struct {
 	conn     conn
 	revision string // of MCP, as agreed
 	name     string // as the server calls itself
+	can      abilities
 	stderr   tail
+	again    chan struct{} // the subscriptions are others now
 	ended    chan struct{} // closed when the connection is over
 	gone     chan struct{} // closed when the process is gone as well
 	once     sync.Once
+
+	mu    sync.Mutex
+	calls map[*running]int64 // under way, each with the id of its request
+	level int                // of log messages that it was asked for, from 1; 0: none yet
 }
 
 // start launches the server and agrees on a revision with it. A server that falls silent or ends
@@ -57,7 +63,7 @@ func (s *server) start(ctx context.Context) (*session, error) {
 }
 
 func (s *server) launch(ctx context.Context) (*session, error) {
-	ses := &session{s: s, ended: make(chan struct{}), gone: make(chan struct{})}
+	ses := &session{s: s, again: make(chan struct{}, 1), calls: map[*running]int64{}, ended: make(chan struct{}), gone: make(chan struct{})}
 	if err := ses.connect(ctx); err != nil {
 		return nil, fmt.Errorf("server %s: starting it: %w", s.cfg.Name, err)
 	}
@@ -102,22 +108,7 @@ func (ses *session) connect(ctx context.Context) error {
 
 // handlers are what takes the requests and notifications of the server, on any connection.
 func (ses *session) handlers() jsonrpc.Options {
-	return jsonrpc.Options{Request: refuse, Notify: ses.notified, Inline: func(string) bool { return true }}
-}
-
-// refuse answers what servers ask: a ping, and no to everything else. Nothing was declared that a
-// server could ask for.
-func refuse(_ context.Context, m jsonrpc.Message) (any, error) {
-	if m.Method == "ping" {
-		return struct{}{}, nil
-	}
-	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "this client does not offer %.50q", m.Method)
-}
-
-func (ses *session) notified(m jsonrpc.Message) {
-	if m.Method == "notifications/tools/list_changed" && ses.s.m.o.Changed != nil {
-		ses.s.m.o.Changed(ses.s.cfg.Name)
-	}
+	return jsonrpc.Options{Request: ses.question, Notify: ses.notified, Inline: func(method string) bool { return method == "ping" }, MaxInFlight: 2 * maxAsks}
 }
 
 func (ses *session) alive() bool {
@@ -190,13 +181,13 @@ func (ses *session) discover(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	ses.speak(jsonrpc.Modern)
-	ses.name = r.Meta[jsonrpc.MetaServer].Name
+	ses.name, ses.can = r.Meta[jsonrpc.MetaServer].Name, abilitiesOf(v)
 	return true, nil
 }
 
 func (ses *session) initialize(ctx context.Context) error {
 	v, err := ses.conn.Call(ctx, "initialize", func(int64) any {
-		return map[string]any{"protocolVersion": jsonrpc.Legacy, "capabilities": struct{}{}, "clientInfo": ses.client()}
+		return map[string]any{"protocolVersion": jsonrpc.Legacy, "capabilities": ses.s.declared(nil, false), "clientInfo": ses.client()}
 	}, nil)
 	if err != nil {
 		return fmt.Errorf("initialize: %w", err)
@@ -214,7 +205,7 @@ func (ses *session) initialize(ctx context.Context) error {
 		return fmt.Errorf("initialize: the server speaks revision %.40q of MCP, which waldo does not", r.Revision)
 	}
 	ses.speak(r.Revision)
-	ses.name = r.Info.Name
+	ses.name, ses.can = r.Info.Name, abilitiesOf(v)
 	ses.conn.Notify("notifications/initialized", nil)
 	return nil
 }
@@ -231,25 +222,43 @@ func (ses *session) client() jsonrpc.Implementation {
 
 // ask sends a request in the revision that was agreed on. Raw values in params are sent as they are.
 func (ses *session) ask(ctx context.Context, method string, params map[string]any, progress func(done, total float64)) (wire.Value, error) {
-	return ses.conn.Call(ctx, method, func(id int64) any {
-		meta := map[string]any{}
-		if progress != nil {
-			meta["progressToken"] = id
-		}
+	return ses.conn.Call(ctx, method, func(id int64) any { return ses.params(id, params, progress != nil, nil) }, progress)
+}
+
+// params completes the parameters of a request: what the protocol wants in _meta and nothing that a
+// client has put there, but for the place of a call in a trace.
+func (ses *session) params(id int64, params map[string]any, progress bool, r *running) map[string]any {
+	meta := map[string]any{}
+	if progress {
+		meta["progressToken"] = id
+	}
+	if ses.revision == jsonrpc.Modern {
+		meta[jsonrpc.MetaRevision] = jsonrpc.Modern
+		meta[jsonrpc.MetaClient] = ses.client()
+		meta[jsonrpc.MetaCapabilities] = struct{}{}
+	}
+	if r != nil {
 		if ses.revision == jsonrpc.Modern {
-			meta[jsonrpc.MetaRevision] = jsonrpc.Modern
-			meta[jsonrpc.MetaClient] = ses.client()
-			meta[jsonrpc.MetaCapabilities] = struct{}{}
+			meta[jsonrpc.MetaCapabilities] = ses.s.declared(r.host, true)
+			if r.host != nil && r.host.Abilities().Log != "" {
+				meta[jsonrpc.MetaLogLevel] = r.host.Abilities().Log
+			}
 		}
-		all := map[string]any{}
-		for k, v := range params {
-			all[k] = v
+		if t := r.d.Call.Trace; t.Parent != "" {
+			meta["traceparent"] = t.Parent
+			if t.State != "" {
+				meta["tracestate"] = t.State
+			}
 		}
-		if len(meta) > 0 {
-			all["_meta"] = meta
-		}
-		return all
-	}, progress)
+	}
+	all := map[string]any{}
+	for k, v := range params {
+		all[k] = v
+	}
+	if len(meta) > 0 {
+		all["_meta"] = meta
+	}
+	return all
 }
 
 // said returns what the server last wrote to stderr, without secrets, for the operator.

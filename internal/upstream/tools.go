@@ -26,33 +26,9 @@ func (s *server) list(ctx context.Context) (*session, error) {
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, s.m.o.Start)
 	defer cancel()
-	var found []wire.Value
-	var cursor wire.Value
-	bytes, seen := 0, map[string]bool{}
-	for page := 0; ; page++ {
-		params := map[string]any{}
-		if !cursor.IsZero() {
-			params["cursor"] = cursor
-		}
-		v, err := ses.ask(ctx, "tools/list", params, nil)
-		if err != nil {
-			return nil, fmt.Errorf("server %s: tools/list: %w", s.cfg.Name, err)
-		}
-		members, _ := v.Members()
-		tools, ok := members["tools"].Elements()
-		if !ok {
-			return nil, fmt.Errorf("server %s: tools/list: the answer holds no list", s.cfg.Name)
-		}
-		found = append(found, tools...)
-		bytes += len(v.Raw())
-		next, more := members["nextCursor"].Text()
-		if !more || next == "" {
-			break
-		}
-		if seen[next] || page >= maxPages || len(found) > maxTools || bytes > maxListBytes {
-			return nil, fmt.Errorf("server %s: tools/list does not end", s.cfg.Name)
-		}
-		seen[next], cursor = true, members["nextCursor"]
+	found, err := ses.pages(ctx, "tools/list", "tools")
+	if err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,6 +42,38 @@ func (s *server) list(ctx context.Context) (*session, error) {
 	}
 	s.pins.take(s.cfg, ses.name, defs, s.m.o.Lock)
 	return ses, nil
+}
+
+// pages asks for a whole list, which stands under key in the answers.
+func (ses *session) pages(ctx context.Context, method, key string) ([]wire.Value, error) {
+	var found []wire.Value
+	var cursor wire.Value
+	bytes, seen := 0, map[string]bool{}
+	for page := 0; ; page++ {
+		params := map[string]any{}
+		if !cursor.IsZero() {
+			params["cursor"] = cursor
+		}
+		v, err := ses.ask(ctx, method, params, nil)
+		if err != nil {
+			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, err)
+		}
+		members, _ := v.Members()
+		list, ok := members[key].Elements()
+		if !ok {
+			return nil, fmt.Errorf("server %s: %s: the answer holds no list", ses.s.cfg.Name, method)
+		}
+		found = append(found, list...)
+		bytes += len(v.Raw())
+		next, more := members["nextCursor"].Text()
+		if !more || next == "" {
+			return found, nil
+		}
+		if seen[next] || page >= maxPages || len(found) > maxTools || bytes > maxListBytes {
+			return nil, fmt.Errorf("server %s: %s does not end", ses.s.cfg.Name, method)
+		}
+		seen[next], cursor = true, members["nextCursor"]
+	}
 }
 
 // definition is one tool as a server gave it.

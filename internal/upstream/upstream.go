@@ -55,6 +55,8 @@ type Options struct {
 	Remote   func(context.Context, contract.Server) (remote.Options, error) // the way to a server at a url; nil: none is reached
 	Lock     *Lock                                                          // accepted definitions; nil: none were accepted
 	Changed  func(server string)                                            // told when a server says that its tools are others now
+	Offers   func(server string)                                            // the same of its prompts and resources
+	Updated  func(server, uri string)                                       // told when a resource that somebody subscribed to is another now
 	Scrub    func(text string) string                                       // takes secrets out of what a server wrote to stderr; nil: it is dropped
 	Log      *slog.Logger                                                   // nil: nothing is logged
 	Version  string                                                         // ours, told to servers
@@ -86,6 +88,10 @@ type server struct {
 	using    int // calls under way
 	idle     *time.Timer
 	pins     pins
+	subs     map[string]map[call.Session]bool // who wants to hear of which resource
+	twins    []*server                        // of the same server, for calls that must be alone
+	taken    bool                             // by a call that must be alone
+	freed    chan struct{}                    // closed when one of them is free again; nil: nobody waits
 }
 
 // New makes a manager. No server is started before it is needed.
@@ -103,7 +109,7 @@ func New(servers map[string]contract.Server, o Options) *Manager {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	for name, cfg := range servers {
 		cfg.Name = name
-		m.servers[name] = &server{m: m, cfg: cfg}
+		m.servers[name] = &server{m: m, cfg: cfg, subs: map[string]map[call.Session]bool{}}
 	}
 	return m
 }
@@ -224,6 +230,9 @@ func (s *server) begin() {
 		ses, err := s.start(ctx)
 		s.mu.Lock()
 		s.session, s.failed, s.failedAt, s.starting = ses, err, time.Now(), nil
+		if ses != nil && s.subs != nil {
+			defer ses.resume(s.m.ctx)
+		}
 		if s.m.ctx.Err() != nil && ses != nil {
 			ses.kill()
 		}
@@ -267,6 +276,9 @@ func (s *server) rest() {
 
 func (s *server) stop() {
 	s.mu.Lock()
+	for _, t := range s.twins {
+		defer t.stop()
+	}
 	ses := s.session
 	s.session = nil
 	if s.idle != nil {

@@ -197,7 +197,7 @@ func TestExecuteJudgesTheAnswer(t *testing.T) {
 		{"a result that is no object", write, `"fine"`, "the server's answer is not a result of a tool", facts.Failed, facts.Unknown},
 		{"content that is no list", write, `{"content":"fine"}`, "the server's answer is not a result of a tool", facts.Failed, facts.Unknown},
 		{"a text without text", write, `{"content":[{"type":"text"}]}`, "the server's answer is not a result of a tool", facts.Failed, facts.Unknown},
-		{"a question instead of an answer", write, `{"resultType":"input_required"}`, "the server wants more than an answer to this call; that is not supported", facts.Failed, facts.Unknown},
+		{"a question instead of an answer", write, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}`, "the server asks for more before it answers: the operator does not let this server ask for elicitation/create", facts.Failed, facts.Unknown},
 		{"a task instead of an answer", write, `{"resultType":"task","taskId":"1"}`, "the server wants more than an answer to this call; that is not supported", facts.Failed, facts.Unknown},
 		{"content of an unknown type", read, `{"content":[{"type":"hologram","x":1},{"type":"text","text":"b"}]}`, "[content of an unknown type was left out]|b", facts.OK, facts.None},
 	} {

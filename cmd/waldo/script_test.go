@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"waldo/internal/sandbox/confined"
+	"waldo/internal/sandbox/sandboxtest"
 )
 
 func TestMain(m *testing.M) {
@@ -25,6 +27,11 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(run([]string{"--config", "desk.yaml", "approve", strings.TrimSpace(string(b))}, os.Stdin, os.Stdout, os.Stderr))
 		},
+		// behind MACHINE COMMAND.. executes the command on a machine that refuses what that one does.
+		"behind": func() {
+			fmt.Fprintln(os.Stderr, sandboxtest.BehindMain(os.Args[1:], exec.LookPath))
+			os.Exit(99)
+		},
 		"waldo": func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 	})
 }
@@ -34,6 +41,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "registry": serveImage},
+		Condition: func(cond string) (bool, error) {
+			if cond != "root" {
+				return false, fmt.Errorf("no condition %q", cond)
+			}
+			return os.Geteuid() == 0, nil
+		},
 		Setup: func(e *testscript.Env) error {
 			state := filepath.Join(e.WorkDir, ".state")
 			e.Setenv("WALDO_STATE", state)

@@ -4,7 +4,9 @@ package confined
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +20,10 @@ import (
 
 func TestMain(m *testing.M) {
 	Main()
+	if len(os.Args) > 1 && os.Args[1] == "behind" {
+		fmt.Fprintln(os.Stderr, sandboxtest.BehindMain(os.Args[2:], exec.LookPath))
+		os.Exit(99)
+	}
 	os.Exit(m.Run())
 }
 

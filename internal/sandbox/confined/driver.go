@@ -62,7 +62,7 @@ func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Box, error
 	if err := refuse(p, landlock.ABI()); err != nil {
 		return nil, err
 	}
-	d.sweep.Do(func() { sweep(os.TempDir()) })
+	d.sweep.Do(func() { sweep(tempDir()) })
 	b := &box{profile: p, milli: d.options.MilliCPU}
 	var err error
 	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
@@ -94,7 +94,7 @@ func refuse(p sandbox.Profile, abi int) error {
 }
 
 func (b *box) prepare() (err error) {
-	if err := b.makeDir(os.TempDir()); err != nil {
+	if err := b.makeDir(tempDir()); err != nil {
 		return err
 	}
 	l := b.profile.Limits
@@ -122,7 +122,7 @@ func (b *box) prepare() (err error) {
 			}
 		}
 	}
-	b.warnings = append(b.warnings, "confined: no namespaces: "+strings.Join(lost(), ", ")+" are not held as in other boxes; see waldo doctor")
+	b.warnings = append(b.warnings, fmt.Sprintf("confined: a weaker box: %d things are not held as in others; waldo doctor names them", lost()))
 	return nil
 }
 
@@ -148,14 +148,14 @@ func (b *box) place(t sandbox.Tmpfs) error {
 	return p.Fill(b.uid, b.gid)
 }
 
-// lost names the classes that are not held.
-func lost() (out []string) {
+// lost counts the classes that are not held.
+func lost() (n int) {
 	for _, p := range promises {
 		if !p.Held {
-			out = append(out, p.Class)
+			n++
 		}
 	}
-	return out
+	return n
 }
 
 // here gives a path of the profile the name that it has without a mount namespace.

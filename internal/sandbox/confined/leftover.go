@@ -24,6 +24,30 @@ const (
 // staleAfter is how old a folder without its lock must be before it is taken for left over.
 const staleAfter = time.Minute
 
+// tempDir is where the folders of boxes are made: the first temporary folder that the box's user can
+// go into. Started by root that is another than ours, and a private $TMPDIR is closed to it.
+func tempDir() string {
+	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if os.Geteuid() != 0 || open(dir) {
+			return dir
+		}
+	}
+	return os.TempDir()
+}
+
+// open reports whether everybody can go into a folder.
+func open(dir string) bool {
+	for ; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		if dir == filepath.Dir(dir) {
+			return true
+		}
+	}
+}
+
 // makeDir makes the folder of the box in a temporary folder.
 func (b *box) makeDir(temp string) error {
 	made, err := os.MkdirTemp(temp, unlocked)

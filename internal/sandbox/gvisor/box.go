@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
@@ -120,7 +123,7 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 		}
 	}
 	if answer.Error != "" {
-		return errors.New(answer.Error)
+		return advised(answer.Error)
 	}
 	if answer.Ready == nil || len(files) != len(want) {
 		return fmt.Errorf("PID 1 answered %+v with %d places, not %d", answer, len(files), len(want))
@@ -131,6 +134,18 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 		}
 	}
 	return b.conn.Send(job.Ask{Boot: &job.Boot{}})
+}
+
+// advised is what PID 1 said went wrong, with what to do where the machine is known to do that.
+func advised(text string) error {
+	err := errors.New(text)
+	switch {
+	case strings.HasSuffix(text, unix.EACCES.Error()): // in a namespace of one's own, only a security module says that
+		return common.Advise(err, common.NamespaceHint(unix.EACCES))
+	case strings.Contains(text, "/proc") && strings.HasSuffix(text, unix.EPERM.Error()):
+		return common.Advise(err, "this container covers parts of /proc: in Docker --security-opt systempaths=unconfined, in Kubernetes procMount: Unmasked")
+	}
+	return err
 }
 
 func hostname(p sandbox.Profile) string {

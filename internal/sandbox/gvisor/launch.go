@@ -42,8 +42,6 @@ var powers = []uintptr{
 	unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_KILL,
 }
 
-const namespaceHint = `the kernel refuses user namespaces here: on Ubuntu 23.10 and later "sysctl kernel.apparmor_restrict_unprivileged_userns=0" or an AppArmor profile for waldo; elsewhere look at the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone; in Docker use --security-opt seccomp=unconfined`
-
 // launch starts PID 1 of a box, as the user outside, and returns our end of its socket. The
 // executable is run by its descriptor: its path need not be open to that user, and cannot change.
 // Where milli is above zero, the process and all that it will start are held to as many processors
@@ -85,8 +83,8 @@ func launch(executable *os.File, uid, gid int, milli int64) (*os.Process, *job.C
 		}
 	})
 	if err != nil {
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) {
-			err = fmt.Errorf("%w; %s", err, namespaceHint)
+		if errno := syscall.Errno(0); errors.As(err, &errno) && (errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSPC) {
+			err = common.Advise(err, common.NamespaceHint(errno))
 		}
 		return nil, nil, errors.Join(fmt.Errorf("starting gVisor: %w", err), conn.Close())
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 )
 
 // Probe makes a box, runs a command in it that tries what the box must refuse, and compares what
@@ -26,6 +27,9 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 		a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
 		if err != nil {
 			a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "gvisor: "), "; ")
+			if own := (common.Advised{}); errors.As(err, &own) {
+				a.Hint = own.Hint()
+			}
 		}
 		r.Abilities = append(r.Abilities, a)
 	}

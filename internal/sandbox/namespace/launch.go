@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/common"
 )
 
 // launcher starts machines on one thread that lives as long as the process: a box dies with the
@@ -261,21 +263,14 @@ func (l *list) failure(r record, base uint64) error {
 	if !ok {
 		return fmt.Errorf("namespace: the box reports %d %#x %d", r.kind, r.a, r.b)
 	}
-	err := fmt.Errorf("namespace: %s: %w", l.steps[i].name, unix.Errno(r.b))
-	if h := l.steps[i].hint; h != "" {
-		err = advised{err, h}
+	errno := unix.Errno(r.b)
+	err := fmt.Errorf("namespace: %s: %w", l.steps[i].name, errno)
+	h := l.steps[i].hint
+	if h == userNSHint || l.steps[i].nr == unix.SYS_MOUNT && errno == unix.EACCES { // in a namespace of one's own, only a security module says that
+		h = common.NamespaceHint(errno)
+	}
+	if h != "" {
+		err = common.Advise(err, h)
 	}
 	return err
 }
-
-// advised is an error with what a person can do about it.
-type advised struct {
-	error
-	hint string
-}
-
-// Hint returns what to do.
-func (a advised) Hint() string { return a.hint }
-
-// Unwrap returns the error itself.
-func (a advised) Unwrap() error { return a.error }

@@ -51,8 +51,8 @@ func ability(name string, need bool, done string, err error) sandbox.Ability {
 	a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
 	if err != nil {
 		a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "namespace: "), "; ")
-		if own := (advised{}); errors.As(err, &own) {
-			a.Hint = own.hint
+		if own := (common.Advised{}); errors.As(err, &own) {
+			a.Hint = own.Hint()
 		}
 	}
 	return a

@@ -62,7 +62,8 @@ func (s *setup) resetSignals() {
 	s.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, zero, 0, 8)
 }
 
-const userNSHint = `the kernel refuses user namespaces here: on Ubuntu 23.10 and later "sysctl kernel.apparmor_restrict_unprivileged_userns=0" or an AppArmor profile for waldo; elsewhere look at the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone; in Docker use --security-opt seccomp=unconfined`
+// userNSHint marks a step that needs user namespaces: what to do is said by the error.
+const userNSHint = "user namespaces"
 
 // makeInit makes PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps it, and when
 // it is reaped everything else in the box is dead. The process that made it reports and ends.

@@ -1,0 +1,63 @@
+//go:build linux
+
+package common
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Advised is an error with what a person can do about it.
+type Advised struct {
+	error
+	hint string
+}
+
+// Advise gives an error the words that help.
+func Advise(err error, hint string) error { return Advised{err, hint} }
+
+// Hint returns what to do.
+func (a Advised) Hint() string { return a.hint }
+
+// Unwrap returns the error itself.
+func (a Advised) Unwrap() error { return a.error }
+
+// The ways in which machines refuse user namespaces, and what to do about each.
+const (
+	hintMax    = `no user namespaces are allowed here: sysctl -w user.max_user_namespaces=15000, and the same in /etc/sysctl.d`
+	hintClone  = `only root may make user namespaces here: sysctl -w kernel.unprivileged_userns_clone=1, and the same in /etc/sysctl.d`
+	hintUbuntu = `AppArmor leaves user namespaces without powers here, as Ubuntu 23.10 and later do: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for waldo with the line "userns,"`
+	hintFilter = `this container's filter of system calls refuses user namespaces: in Docker --security-opt seccomp=unconfined, in Kubernetes seccompProfile: {type: Unconfined} or hostUsers: false`
+	hintAny    = `the kernel refuses user namespaces here: look at the sysctls user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns; in Docker use --security-opt seccomp=unconfined`
+	hintLess   = `; or take the weaker level where that is enough: isolation confined`
+)
+
+// NamespaceHint says what to do where the kernel refused a user namespace, or something in one, with
+// this error. It names one cause as far as the machine tells which it is.
+func NamespaceHint(err unix.Errno) string {
+	return namespaceHint(err, func(name string) string {
+		b, _ := os.ReadFile(name)
+		return strings.TrimSpace(string(b))
+	})
+}
+
+func namespaceHint(err unix.Errno, read func(name string) string) string {
+	filtered := false
+	for line := range strings.Lines(read("/proc/self/status")) {
+		name, value, _ := strings.Cut(line, ":")
+		filtered = filtered || name == "Seccomp" && strings.TrimSpace(value) == "2"
+	}
+	switch {
+	case err == unix.ENOSPC, read("/proc/sys/user/max_user_namespaces") == "0":
+		return hintMax + hintLess
+	case read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
+		return hintClone + hintLess
+	case err == unix.EACCES, read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
+		return hintUbuntu + hintLess
+	case filtered:
+		return hintFilter + hintLess
+	}
+	return hintAny + hintLess
+}

@@ -185,7 +185,7 @@ type Config struct {
 	Internal    []string   // hosts that internal_only stands for
 	Redaction   Redaction
 	Approval    Approvals
-	Listen      string
+	Gateway     Gateway
 	Warnings    []Problem
 }
 

@@ -31,6 +31,8 @@ const (
 	inRedact   = "redaction"
 	inAsk      = "approvals"
 	inGateway  = "gateway"
+	inEntrance = "gateway.auth"
+	inIssuer   = "gateway.auth.oidc"
 	inStore    = "store"
 	inBoxes    = "sandboxes"
 )
@@ -155,8 +157,15 @@ var keys = []Key{
 	{inAsk, "by", "roles", nil, nil, "no roles", "Role to the principals that have it.", "internal/approval"},
 	{inAsk, "carriers", "words", []string{"elicitation", "console", "terminal"}, nil, "[console, terminal]", "How a question reaches a human.", "internal/approval"},
 
-	{inGateway, "listen", "text", nil, nil, "not listening", "The address to listen on; only loopback while auth is not enforced.", ""},
-	{inGateway, "auth", "any", nil, nil, "none", "Who may connect.", ""},
+	{inGateway, "listen", "text", nil, nil, "127.0.0.1:7676", "Where waldo serve listens when it does not serve standard input; beyond this machine only with auth and url.", "internal/gateway"},
+	{inGateway, "url", "text", nil, nil, "none: clients on this machine alone", "The address of the MCP endpoint as clients know it: what Host must say, and what an issuer's token must be for.", "internal/gateway"},
+	{inGateway, "origins", "texts", nil, nil, "waldo's own", "Origins of web pages that may ask, as in https://console.example.com.", "internal/gateway"},
+	{inGateway, "auth", inEntrance, nil, nil, "the user that waldo runs as, on this machine", "Who may connect over HTTP.", "internal/gateway"},
+	{inEntrance, "tokens", "pairs", nil, nil, "none", "Name to the hash of a token, both from waldo token.", "internal/gateway"},
+	{inEntrance, "oidc", inIssuer, nil, nil, "none", "Whose signed tokens are taken.", "internal/gateway"},
+	{inIssuer, "issuer", "text", nil, nil, "", "The https address of the issuer, to the letter.", "internal/gateway"},
+	{inIssuer, "jwks", "text", nil, nil, "as the issuer's metadata says", "Where the issuer's keys are.", "internal/gateway"},
+	{inIssuer, "scopes", "texts", nil, nil, "none", "Scopes that a token must have, every one.", "internal/gateway"},
 	{inStore, "url", "text", nil, nil, "sqlite", "sqlite.", "internal/store"},
 	{inBoxes, "default", "word", []string{"auto"}, []string{"namespace", "gvisor", "confined", "engine", "pod", "microvm"}, "auto", "The isolation of entries that name none.", "internal/policy"},
 	{inBoxes, "warm", "int", nil, nil, "0", "How many boxes to keep ready.", ""},

@@ -30,6 +30,8 @@ var inPlace = map[string]string{
 	inRedact:   "redaction: {%}",
 	inAsk:      "approval: {%}",
 	inGateway:  "gateway: {%}",
+	inEntrance: "gateway: {auth: {%}}",
+	inIssuer:   "gateway: {auth: {oidc: {%}}}",
 	inStore:    "store: {%}",
 	inBoxes:    "sandboxes: {%}",
 }

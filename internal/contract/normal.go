@@ -48,8 +48,8 @@ func (c *Config) Normal() ([]byte, error) {
 		approval["by"] = c.Approval.Roles
 	}
 	root.put("approval", approval)
-	if c.Listen != "" {
-		root.put("gateway", map[string]any{"listen": c.Listen})
+	if g := c.Gateway.normal(); len(g) > 0 {
+		root.put("gateway", g)
 	}
 	return yaml.Marshal(root.Node)
 }

@@ -290,20 +290,3 @@ func (p *parser) approvals(f field) {
 		}
 	}
 }
-
-func (p *parser) gateway(f field) {
-	for _, g := range p.fields(f.val, inGateway) {
-		if g.name != "listen" {
-			continue
-		}
-		p.cfg.Listen = p.text(g)
-		host, port, err := net.SplitHostPort(p.cfg.Listen)
-		switch {
-		case p.cfg.Listen == "":
-		case err != nil || port == "":
-			p.fail(g.val, "value.address", `as in "127.0.0.1:7676"`, "not an address to listen on")
-		case !loopback(host):
-			p.fail(g.val, "listen.open", "listen on 127.0.0.1", "listening beyond this machine needs auth, which this build does not enforce")
-		}
-	}
-}

@@ -3,7 +3,13 @@ package hosts
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
+
+// Hidden reports a character that nobody sees: formats, direction marks, tags, private use.
+func Hidden(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp, unicode.Variation_Selector) || r >= 0xe0000 && r <= 0xe0fff || r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\uffa0'
+}
 
 // Show returns text as one shell word, exact and on one line: what a terminal, a shell or an eye
 // could misread stands in $'…' with its escapes, so that nothing in a hostile file paints the

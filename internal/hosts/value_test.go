@@ -115,7 +115,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		most := 2 // what YAML leaves out stands after the end
+		most := 2                                                                // what YAML leaves out stands after the end
 		for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} { // as YAML knows the ends of lines
 			most += strings.Count(string(text), end)
 		}

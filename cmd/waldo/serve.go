@@ -27,37 +27,55 @@ func newServe(g *global) *cobra.Command {
 	var stdio bool
 	var listen string
 	c := &cobra.Command{
-		Use: "serve [--stdio]", Short: "The gateway: an MCP server for an agent host", Args: cobra.NoArgs,
-		Long: "Offers waldo's own tools and those of the configured servers over standard input and output, every call through the\n" +
-			"corridor. Listening on HTTP is not part of this build and is refused.",
-		Example: "  waldo serve --stdio\n  claude mcp add waldo -- waldo serve --stdio",
+		Use: "serve [--stdio | --listen ADDRESS]", Short: "The gateway: an MCP server for an agent host", Args: cobra.NoArgs,
+		Long: "Offers waldo's own tools and those of the configured servers, every call through the corridor: over standard input and\n" +
+			"output, or over HTTP at /mcp. With neither flag it is standard input and output where they are pipes, as an agent's host\n" +
+			"makes them, and otherwise HTTP at gateway.listen or " + defaultListen + ".\n\n" +
+			"Over HTTP the user that waldo runs as is let in from this machine, and with gateway.auth who shows a token (waldo token)\n" +
+			"or is signed in by an issuer. The console, the API and webhooks are not part of this build.",
+		Example: "  waldo serve --stdio\n  claude mcp add waldo -- waldo serve --stdio\n  waldo serve --listen 127.0.0.1:7676\n  claude mcp add --transport http waldo http://127.0.0.1:7676/mcp",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if listen != "" || (!stdio && terminal(c.InOrStdin())) {
-				return usage("waldo serve --stdio, started by the agent's host", "this build serves standard input and output alone")
+			if stdio && listen != "" {
+				return usage("one waldo serve for each", "--stdio and --listen exclude each other")
 			}
 			h, err := openHouse(c.Context(), g, settings{warm: warmBoxes, sessions: maxSessions})
 			if err != nil {
 				return err
 			}
 			defer h.Close()
+			h.keepClean(c.Context())
+			o := gateway.Options{
+				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
+				Mode:  func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
+				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+				Aside: h.aside, Ended: h.upstreams.Forget,
+			}
+			if listen != "" || !stdio && !piped(c.InOrStdin()) {
+				return h.serveHTTP(c.Context(), listen, o)
+			}
 			n, err := h.open()
 			if err != nil {
 				return err
 			}
 			defer h.sessions.Close(n.ID)
 			defer h.tidy(n)
-			h.keepClean(c.Context())
-			door := gateway.New(gateway.Options{
-				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
-				Mode:  func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
-				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-				Aside: h.aside, Ended: h.upstreams.Forget,
-			})
+			door := gateway.New(o)
 			h.door.Store(door)
 			return door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Who{Session: n.ID, Principal: n.Principal})
 		},
 	}
 	c.Flags().BoolVar(&stdio, "stdio", false, "serve standard input and output; the default when standard input is a pipe")
-	c.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on; refused by this build")
+	c.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on over HTTP, as in "+defaultListen)
 	return c
+}
+
+// piped reports whether in is what an agent's host makes: a pipe, a socket or a file, and neither a
+// terminal nor /dev/null.
+func piped(in any) bool {
+	f, ok := in.(*os.File)
+	if !ok {
+		return true
+	}
+	about, err := f.Stat()
+	return err == nil && about.Mode()&os.ModeCharDevice == 0
 }

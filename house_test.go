@@ -56,6 +56,7 @@ var plan = map[string][]string{
 
 	// machinery knows no contract, no policy and no MCP
 	"internal/jsonrpc":           {"internal/wire"},                                        // newline-delimited JSON-RPC, for whoever speaks it
+	"internal/oauth":             {"internal/wire"},                                        // tokens for servers, from those who issue them
 	"internal/remote":            {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
 	"internal/schema":            {"internal/wire"},                                        // JSON Schema within a budget
 	"internal/secret/source":     {"internal/secret"},                                      // fetches secrets from where the operator keeps them

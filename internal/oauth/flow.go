@@ -1,0 +1,303 @@
+package oauth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// patience is how long a person may take.
+const patience = 10 * time.Minute
+
+// consent gets a token through a person: a page of the issuer, which leads back to this machine.
+func (c *Client) consent(ctx context.Context, m metadata, scopes []string) error {
+	l, err := c.listen()
+	if err != nil {
+		return fmt.Errorf("waiting for the page to lead back: %w", err)
+	}
+	defer l.Close()
+	redirect := fmt.Sprintf("http://127.0.0.1:%d/callback", l.Addr().(*net.TCPAddr).Port)
+	if err := c.become(ctx, m, redirect, scopes); err != nil {
+		return err
+	}
+	verifier, state := rand.Text()+rand.Text(), rand.Text()
+	sum := sha256.Sum256([]byte(verifier))
+	page, err := url.Parse(m.Authorize)
+	if err != nil {
+		return err
+	}
+	q := page.Query()
+	for k, v := range map[string]string{"response_type": "code", "client_id": c.kept.Client.ID, "redirect_uri": redirect, "state": state,
+		"code_challenge": base64.RawURLEncoding.EncodeToString(sum[:]), "code_challenge_method": "S256"} {
+		q.Set(k, v)
+	}
+	c.about(q, scopes)
+	page.RawQuery = q.Encode()
+	code, err := c.wait(ctx, l, m, state, page.String())
+	if err != nil {
+		return err
+	}
+	return c.token(ctx, m.Token, scopes, url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {redirect}, "code_verifier": {verifier}})
+}
+
+// listen opens the door that the page leads back to: the one that was registered, where it is free.
+func (c *Client) listen() (net.Listener, error) {
+	port := c.Port
+	if u, err := url.Parse(c.kept.Client.Redirect); port == 0 && err == nil {
+		port, _ = strconv.Atoi(u.Port())
+	}
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil && c.Port == 0 {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	return l, err
+}
+
+// about says which server the token is for (RFC 8707) and what it may do there.
+func (c *Client) about(q url.Values, scopes []string) {
+	resource := c.kept.Resource
+	if resource == "" {
+		resource = c.Server
+	}
+	q.Set("resource", resource)
+	if len(scopes) > 0 {
+		q.Set("scope", strings.Join(scopes, " "))
+	}
+}
+
+// become makes waldo a client of the issuer: as the operator has registered it, by its metadata
+// document, or by registering itself, in this order.
+func (c *Client) become(ctx context.Context, m metadata, redirect string, scopes []string) error {
+	switch {
+	case c.Config.ClientID != "":
+		return c.registered(m)
+	case m.Document && c.Config.Metadata != "":
+		c.kept.Client = client{ID: c.Config.Metadata, Method: "none"}
+		return nil
+	case c.kept.Client.ID != "" && c.kept.Client.Redirect == redirect:
+		return nil
+	case m.Register != "":
+		return c.register(ctx, m, redirect, scopes)
+	}
+	return errors.New("the issuer registers nobody by itself: register waldo there, and write oauth: {client_id: …}")
+}
+
+// registered takes the client that the operator has written.
+func (c *Client) registered(m metadata) error {
+	c.kept.Client = client{ID: c.Config.ClientID, Method: "none"}
+	if c.Config.Secret == nil {
+		return nil
+	}
+	secret, err := c.Config.Secret()
+	if err != nil {
+		return err
+	}
+	c.kept.Client.Secret, c.kept.Client.Method = secret, method(m, false)
+	return nil
+}
+
+// method chooses how a client shows itself at the token endpoint.
+func method(m metadata, public bool) string {
+	for _, want := range []string{"none", "client_secret_basic", "client_secret_post"} {
+		if slices.Contains(m.Methods, want) && (public || want != "none") {
+			return want
+		}
+	}
+	if public && len(m.Methods) == 0 {
+		return "none"
+	}
+	return "client_secret_basic" // RFC 8414 §2: the one meant where none is listed
+}
+
+// register asks the issuer to take waldo as a client (RFC 7591).
+func (c *Client) register(ctx context.Context, m metadata, redirect string, scopes []string) error {
+	if _, err := c.safe(m.Register); err != nil {
+		return fmt.Errorf("registration_endpoint: %w", err)
+	}
+	ask := map[string]any{"client_name": c.Name, "redirect_uris": []string{redirect}, "grant_types": []string{"authorization_code", "refresh_token"},
+		"response_types": []string{"code"}, "application_type": "native", "token_endpoint_auth_method": method(m, true)}
+	if len(scopes) > 0 {
+		ask["scope"] = strings.Join(scopes, " ")
+	}
+	body, err := json.Marshal(ask)
+	if err != nil {
+		return err
+	}
+	req, err := post(ctx, m.Register, "application/json", body)
+	if err != nil {
+		return err
+	}
+	var got struct {
+		ID     string `json:"client_id"`
+		Secret string `json:"client_secret"`
+		Method string `json:"token_endpoint_auth_method"`
+	}
+	if status, err := c.do(req, &got); err != nil || status/100 != 2 || got.ID == "" {
+		return errors.Join(fmt.Errorf("the issuer does not register waldo (HTTP status %d)", status), err)
+	}
+	if err := c.learn(got.Secret); err != nil {
+		return err
+	}
+	if got.Method == "" {
+		got.Method = method(m, got.Secret == "")
+	}
+	c.kept.Client = client{ID: got.ID, Secret: got.Secret, Method: got.Method, Redirect: redirect}
+	return c.save()
+}
+
+// wait shows the page and waits until it leads back with a code of this login: the state is ours,
+// and the issuer the one that was asked (RFC 9207). What comes without our state is not ours to read.
+func (c *Client) wait(ctx context.Context, l net.Listener, m metadata, state, page string) (string, error) {
+	type end struct {
+		code string
+		err  error
+	}
+	ended := make(chan end, 1)
+	srv := &http.Server{ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 32 << 10, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if r.Method != http.MethodGet || r.URL.Path != "/callback" || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(state)) != 1 {
+			http.Error(w, "This is not the login that waldo waits for.", http.StatusBadRequest)
+			return
+		}
+		var e end
+		iss, has := q.Get("iss"), q.Has("iss")
+		switch {
+		case has && iss != m.Issuer || !has && m.NamesIss:
+			e.err = errors.New("the answer does not come from the issuer that was asked")
+		case q.Has("error"):
+			e.err = &Error{strings.Map(plain, q.Get("error"))}
+		case q.Get("code") == "":
+			e.err = errors.New("the page led back without a code")
+		default:
+			e.code = q.Get("code")
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if e.err != nil {
+			fmt.Fprintln(w, "waldo has not been let in. You can close this page; the terminal says why.")
+		} else {
+			fmt.Fprintln(w, "waldo has been let in. You can close this page.")
+		}
+		select {
+		case ended <- e:
+		default: // a second answer counts for nothing
+		}
+	})}
+	defer srv.Close()
+	go func() { _ = srv.Serve(l) }()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := c.Browser(ctx, page); err != nil {
+		return "", err
+	}
+	select {
+	case e := <-ended:
+		time.Sleep(50 * time.Millisecond) // let the page be written
+		return e.code, e.err
+	case <-ctx.Done():
+		return "", fmt.Errorf("nobody went through the page: %w", ctx.Err())
+	}
+}
+
+// plain leaves letters, digits and '_' of a code of an error.
+func plain(r rune) rune {
+	if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
+		return r
+	}
+	return -1
+}
+
+// credentials gets a token with the client's own secret (RFC 6749 §4.4).
+func (c *Client) credentials(ctx context.Context, m metadata, scopes []string) error {
+	if err := c.registered(m); err != nil {
+		return err
+	}
+	return c.token(ctx, m.Token, scopes, url.Values{"grant_type": {"client_credentials"}})
+}
+
+// refresh renews the token. Where the issuer refuses, the login is over.
+func (c *Client) refresh(ctx context.Context) error {
+	if c.Config.ClientID != "" && c.Config.Secret != nil {
+		secret, err := c.Config.Secret() // it may have changed since
+		if err != nil {
+			return err
+		}
+		c.kept.Client.Secret = secret
+	}
+	err := c.token(ctx, c.kept.Token, c.kept.Asked, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {c.kept.Refresh}})
+	var refused *Error
+	if errors.As(err, &refused) {
+		c.kept.Refresh, c.kept.Access = "", ""
+		return errors.Join(ErrLogin, err, c.save())
+	}
+	return err
+}
+
+// token asks the issuer for a token and keeps it.
+func (c *Client) token(ctx context.Context, endpoint string, scopes []string, q url.Values) error {
+	if _, err := c.safe(endpoint); err != nil {
+		return fmt.Errorf("token_endpoint: %w", err)
+	}
+	c.about(q, scopes)
+	who := c.kept.Client
+	if who.Method != "client_secret_basic" {
+		q.Set("client_id", who.ID)
+	}
+	if who.Method == "client_secret_post" {
+		q.Set("client_secret", who.Secret)
+	}
+	req, err := post(ctx, endpoint, "application/x-www-form-urlencoded", []byte(q.Encode()))
+	if err != nil {
+		return err
+	}
+	if who.Method == "client_secret_basic" { // each part form-encoded first: RFC 6749 §2.3.1
+		req.SetBasicAuth(url.QueryEscape(who.ID), url.QueryEscape(who.Secret))
+	}
+	var got struct {
+		Access  string `json:"access_token"`
+		Type    string `json:"token_type"`
+		Expires any    `json:"expires_in"` // some write the number as text
+		Refresh string `json:"refresh_token"`
+	}
+	status, err := c.do(req, &got)
+	switch {
+	case err != nil:
+		return err
+	case status/100 != 2:
+		return fmt.Errorf("the issuer gives no token (HTTP status %d)", status)
+	case !sendable(got.Access) || !strings.EqualFold(got.Type, "Bearer"):
+		return errors.New("the issuer gives no bearer token")
+	}
+	for _, s := range []string{got.Access, got.Refresh} {
+		if err := c.learn(s); err != nil {
+			return err
+		}
+	}
+	c.kept.Access, c.kept.Expires = got.Access, time.Time{}
+	if n, err := strconv.ParseFloat(fmt.Sprint(got.Expires), 64); err == nil && n > 0 && n < 1<<32 {
+		c.kept.Expires = time.Now().Add(time.Duration(n) * time.Second).UTC()
+	}
+	if got.Refresh != "" {
+		c.kept.Refresh = got.Refresh
+	}
+	c.kept.Asked, c.kept.Wanted = scopes, nil
+	c.issued = time.Now()
+	return c.save()
+}
+
+// sendable reports whether s is a bearer token (RFC 6750 §2.1), so that it cannot break a header.
+func sendable(s string) bool {
+	body := strings.TrimRight(s, "=")
+	return body != "" && len(s) <= 16<<10 && strings.Trim(body, "-._~+/0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}

@@ -205,7 +205,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 			} else {
 				s.answer(w, a.status, a.frame)
 			}
-			if m.Method == "initialize" && a.status != http.StatusOK {
+			if n.id != "" && m.Method == "initialize" && a.status != http.StatusOK {
 				s.forget(n)
 			}
 			return

@@ -327,6 +327,7 @@ func TestHeadersAndBody(t *testing.T) {
 		{"a legacy revision that there never was", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, []string{"MCP-Protocol-Version", "1999-01-01"}, 400, -32600},
 		{"an answer from a modern client", `{"jsonrpc":"2.0","id":1,"result":{}}`, []string{"MCP-Protocol-Version", "2026-07-28"}, 400, -32600},
 		{"a method of the legacy era", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{` + metaText + `}}`, []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "ping"}, 404, -32601},
+		{"initialize in the modern era", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` + metaText + `}}`, []string{"MCP-Protocol-Version", "2026-07-28", "Mcp-Method", "initialize"}, 404, -32601},
 		{"two readings", `{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}`, nil, 400, -32700},
 		{"a batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, nil, 400, -32600},
 		{"a legacy request without a session", echo, nil, 400, 1},
@@ -339,6 +340,13 @@ func TestHeadersAndBody(t *testing.T) {
 		if status, _, body := h.ask(row.body, row.headers...); status != row.status || code(body) != row.code {
 			t.Errorf("%s: %d %s", row.why, status, body)
 		}
+	}
+	if status, _, body := h.modern("tools/call", `"name":"s__slow"`, "Mcp-Name", "s__echo"); status != 400 {
+		t.Errorf("%d %s", status, body)
+	}
+	close(h.desk.release)
+	if status, _, body := h.modern("tools/call", `"name":"s__slow"`, "Mcp-Name", "s__slow"); status != 200 || !strings.Contains(body, "fine") {
+		t.Errorf("after all of these: %d %s", status, body)
 	}
 }
 

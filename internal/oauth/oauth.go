@@ -106,7 +106,13 @@ func (c *Client) Refused(ctx context.Context, token string, resp *http.Response)
 	if err := c.load(); err != nil {
 		return false, err
 	}
-	if token != c.kept.Access {
+	if token == c.kept.Access {
+		c.loaded = false // somebody may have logged in elsewhere
+		if err := c.load(); err != nil {
+			return false, err
+		}
+	}
+	if token != c.kept.Access && c.kept.Access != "" {
 		return true, nil // another call has got a new one meanwhile
 	}
 	ch := challenged(resp.Header)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/http/httptrace"
@@ -68,9 +69,14 @@ func (c *Conn) once(ctx context.Context, method string, to *url.URL, body []byte
 		return nil, errors.Join(jsonrpc.ErrNotSent, err)
 	}
 	c.head(req, body)
-	for k, v := range more {
-		req.Header[k] = v
+	if c.o.Header != nil {
+		own, err := c.o.Header()
+		if err != nil {
+			return nil, errors.Join(jsonrpc.ErrNotSent, err)
+		}
+		maps.Copy(req.Header, own)
 	}
+	maps.Copy(req.Header, more)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -40,9 +40,10 @@ type Authorizer interface {
 // Options are what a connection is made of. URL and Transport are needed.
 type Options struct {
 	URL       string
-	Transport http.RoundTripper // see Transport
-	Auth      Authorizer        // nil: no token is sent
-	Handlers  jsonrpc.Options   // Request and Notify take what the server asks and says
+	Transport http.RoundTripper           // see Transport
+	Auth      Authorizer                  // nil: no token is sent
+	Header    func() (http.Header, error) // more for the head of each request; nil: nothing
+	Handlers  jsonrpc.Options             // Request and Notify take what the server asks and says
 }
 
 // Conn is a connection to one server. It keeps its session, where the server gives one, and is over

@@ -51,7 +51,7 @@ func (g *guest) wait() error {
 
 const (
 	containerID = "box"
-	initUID     = 65534 // of the first process: not the user of the commands, who must not touch it
+	initUID     = 1<<31 - 2 // of the first process: not the user of the commands, who must not touch it
 )
 
 func (g *guest) boot(b job.Box) (err error) {
@@ -186,7 +186,7 @@ func spec(b job.Box) *specs.Spec {
 		Hostname: b.Hostname,
 		Root:     &specs.Root{Path: rootDir, Readonly: true},
 		Process: &specs.Process{
-			User:            specs.User{UID: job.UID, GID: job.UID},
+			User:            specs.User{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())},
 			Args:            []string{"init"},
 			Env:             []string{"HOME=/"},
 			Cwd:             "/",
@@ -201,8 +201,8 @@ func spec(b job.Box) *specs.Spec {
 			Seccomp: filter(),
 			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace}},
-			UIDMappings: []specs.LinuxIDMapping{{ContainerID: job.UID, HostID: uint32(os.Getuid()), Size: 1}},
-			GIDMappings: []specs.LinuxIDMapping{{ContainerID: job.UID, HostID: uint32(os.Getgid()), Size: 1}},
+			UIDMappings: []specs.LinuxIDMapping{{ContainerID: uint32(os.Getuid()), HostID: uint32(os.Getuid()), Size: 1}},
+			GIDMappings: []specs.LinuxIDMapping{{ContainerID: uint32(os.Getgid()), HostID: uint32(os.Getgid()), Size: 1}},
 		},
 		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
 	}

@@ -84,7 +84,7 @@ func (r *run) args() (*control.ExecArgs, error) {
 	}
 	return &control.ExecArgs{
 		Argv: r.ask.Argv, Envv: r.ask.Env, WorkingDirectory: r.ask.Dir,
-		KUID: job.UID, KGID: job.UID, NoNewPrivileges: true, Capabilities: &auth.TaskCapabilities{},
+		KUID: auth.KUID(os.Getuid()), KGID: auth.KGID(os.Getgid()), NoNewPrivileges: true, Capabilities: &auth.TaskCapabilities{},
 		FilePayload: control.NewFilePayload(files, nil),
 	}, nil
 }

@@ -41,6 +41,23 @@ type Ahead struct {
 type Template struct {
 	Name string // "host": the machine's own /usr and little else
 	Dir  string // another root, as a folder of this machine; empty with "host"
+	// The user and group of commands, as the box sees them; zero: InsideID. Nobody is root in a box.
+	UID, GID int
+}
+
+// InsideID is the user and group that commands have in a box whose template names none.
+const InsideID = 1000
+
+// IDs returns the user and group of commands, as the box sees them.
+func (t Template) IDs() (uid, gid int) {
+	uid, gid = t.UID, t.GID
+	if uid <= 0 {
+		uid = InsideID
+	}
+	if gid <= 0 {
+		gid = InsideID
+	}
+	return uid, gid
 }
 
 // Mount shows a folder or file of the host inside the box, without devices or setuid.

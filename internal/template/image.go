@@ -115,7 +115,9 @@ func (i *image) unpack(ctx context.Context, t *tree) error {
 			return fmt.Errorf("layer %d: %w", n+1, err)
 		}
 	}
-	return nil
+	var err error
+	t.config, err = configOf(c.Config, t.small)
+	return err
 }
 
 // unpack puts a layer into t, and checks the digest of its bytes, where one is stated, and of what

@@ -38,6 +38,7 @@ type Template struct {
 	Entries int       `json:"entries,omitempty"`
 	Skipped int       `json:"skipped,omitempty"` // devices, pipes and the like, which are left out
 	At      time.Time `json:"at,omitzero"`       // when it was unpacked
+	Config  Config    `json:"config,omitzero"`   // what the image says of its commands
 }
 
 // Host is the root that is always there: the machine's own /usr and little else.
@@ -226,7 +227,7 @@ func (s *Store) keep(name, digest string, fill func(t *tree) error) (out Templat
 		return Template{}, fmt.Errorf("template %s: %w", name, err)
 	}
 	out = Template{Name: name, Digest: digest, Bytes: s.bounds.Bytes - t.left.Bytes, Entries: s.bounds.Entries - t.left.Entries,
-		Skipped: t.skipped, At: time.Now().UTC().Truncate(time.Millisecond)}
+		Skipped: t.skipped, Config: t.config, At: time.Now().UTC().Truncate(time.Millisecond)}
 	about, err := json.Marshal(out)
 	if err != nil {
 		return Template{}, err

@@ -39,6 +39,7 @@ type tree struct {
 	here    map[string]bool // what the layer under way has brought, and the folders it is in
 	dir     string          // where it is
 	bounds  Bounds
+	config  Config // of the image that was unpacked
 }
 
 // newTree makes an empty root.

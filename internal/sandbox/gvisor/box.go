@@ -76,7 +76,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 	}
 	// Beside the cgroup's share, because gVisor tells its guest of as many processors as it sees,
 	// and counts their time as if it had them.
-	if b.init, b.conn, err = launch(executable, b.uid, b.gid, b.driver.options.MilliCPU); err != nil {
+	if b.init, b.conn, err = launch(executable, b.profile.Template, b.uid, b.gid, b.driver.options.MilliCPU); err != nil {
 		return err
 	}
 	if err := b.group.Join(b.init.Pid); err != nil {

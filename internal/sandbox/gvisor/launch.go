@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
 )
@@ -42,11 +43,11 @@ var powers = []uintptr{
 	unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_KILL,
 }
 
-// launch starts PID 1 of a box, as the user outside, and returns our end of its socket. The
+// launch starts PID 1 of a box, as the user outside, which is the template's user inside, and returns our end of its socket. The
 // executable is run by its descriptor: its path need not be open to that user, and cannot change.
 // Where milli is above zero, the process and all that it will start are held to as many processors
 // as milli thousandths fill.
-func launch(executable *os.File, uid, gid int, milli int64) (*os.Process, *job.Conn, error) {
+func launch(executable *os.File, t sandbox.Template, uid, gid int, milli int64) (*os.Process, *job.Conn, error) {
 	conn, theirs, err := job.Pair()
 	if err != nil {
 		return nil, nil, err
@@ -58,17 +59,18 @@ func launch(executable *os.File, uid, gid int, milli int64) (*os.Process, *job.C
 	}
 	defer null.Close()
 	root := os.Geteuid() == 0
+	insideUID, insideGID := t.IDs()
 	attr := &os.ProcAttr{
 		Env:   environment(),
 		Files: []*os.File{null, null, null, theirs, executable},
 		Dir:   "/",
 		Sys: &syscall.SysProcAttr{
 			Cloneflags:                 unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
-			UidMappings:                []syscall.SysProcIDMap{{ContainerID: job.UID, HostID: uid, Size: 1}},
-			GidMappings:                []syscall.SysProcIDMap{{ContainerID: job.UID, HostID: gid, Size: 1}},
+			UidMappings:                []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: uid, Size: 1}},
+			GidMappings:                []syscall.SysProcIDMap{{ContainerID: insideGID, HostID: gid, Size: 1}},
 			GidMappingsEnableSetgroups: root,
 			// Only root may drop its supplementary groups; others keep what they had.
-			Credential:  &syscall.Credential{Uid: job.UID, Gid: job.UID, NoSetGroups: !root},
+			Credential:  &syscall.Credential{Uid: uint32(insideUID), Gid: uint32(insideGID), NoSetGroups: !root},
 			AmbientCaps: powers,
 			Pdeathsig:   syscall.SIGKILL,
 			Setsid:      true,

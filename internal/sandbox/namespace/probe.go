@@ -123,7 +123,7 @@ func checks(outside int) []check {
 	address := binary.LittleEndian.AppendUint16(nil, unix.AF_INET)
 	address = append(address, 0, 80, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0) // 192.0.2.1:80, RFC 5737
 	return []check{
-		{name: "not root", nr: unix.SYS_GETUID, want: insideUID, need: true},
+		{name: "not root", nr: unix.SYS_GETUID, want: sandbox.InsideID, need: true},
 		{name: "no new privileges", nr: unix.SYS_PRCTL, args: []any{unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0}, want: 1, need: true},
 		{name: "no capability to regain", nr: unix.SYS_PRCTL, args: []any{unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0}, want: 0, need: true},
 		{name: "seccomp", nr: unix.SYS_UNSHARE, args: []any{0}, errno: unix.EPERM, need: true},

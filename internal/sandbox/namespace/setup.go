@@ -15,11 +15,9 @@ import (
 	"waldo/internal/sandbox/seccomp"
 )
 
-// The one user that a box has. Its id outside is another for each box when waldo runs as root.
-const (
-	insideUID  = 1000
-	insideUser = "agent"
-)
+// The one user that a box has, where its template names none. Its id outside is another for each box
+// when waldo runs as root.
+const insideUser = "agent"
 
 // atCWD is the folder that relative paths of the *at calls start from.
 const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
@@ -82,10 +80,11 @@ func (s *setup) makeInit() {
 
 // mapIDs maps the one user and group of the box.
 func (s *setup) mapIDs() {
+	uid, gid := s.profile.Template.IDs()
 	s.write("/proc/self/setgroups", "deny", 0)
-	s.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", insideUID, s.uid), 0)
+	s.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", uid, s.uid), 0)
 	s.hint(userNSHint)
-	s.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", insideUID, s.gid), 0)
+	s.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", gid, s.gid), 0)
 }
 
 // write appends steps that write a file; with O_CREAT among the flags they make it, readable to

@@ -109,4 +109,20 @@ func Template(t *testing.T, d sandbox.Driver) {
 			t.Errorf("the facts name the template %q", f.Sandbox.Template)
 		}
 	}
+	p.Template.UID, p.Template.GID = 4321, 4322
+	other, err := d.Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for _, row := range []struct{ why, command, want string }{
+		{"the template's user", "cat /proc/self/status", "Uid:\t4321\t4321\t4321\t4321\nGid:\t4322\t4322\t4322\t4322\n"},
+		{"what only its owner may read", "cat /etc/private", "its owner's\n"},
+		{"our writable places", "echo x > /workspace/output/a && echo y > /tmp/a && cat /workspace/output/a", "x\n"},
+	} {
+		f, err := other.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"}, Env: []string{"PATH=/usr/bin:/bin"}})
+		if err != nil || !strings.Contains(f.Stdout, row.want) {
+			t.Errorf("%s: %s gave %q, want %q: %v", row.why, row.command, f.Stdout+f.Stderr, row.want, err)
+		}
+	}
 }

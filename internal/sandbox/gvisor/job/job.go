@@ -23,9 +23,6 @@ const maxFrame = 16 << 20
 // maxFDs bounds the descriptors that travel with one message.
 const maxFDs = 64
 
-// UID is the one user that a box has, as seen from inside.
-const UID = 1000
-
 // Box is waldo's first message: what the box is made of. With it come the copies of
 // held binds; the answer brings a descriptor of each tmpfs. Both are in the order of the tree.
 type Box struct {

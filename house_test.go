@@ -66,6 +66,7 @@ var plan = map[string][]string{
 	"internal/lifecycle":         {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
 	"internal/workspace":         {"internal/id"},
 	"internal/egress":            {"internal/facts", "internal/sandbox"}, // the way out of a box, by rules
+	"internal/egress/postgres":   {"internal/secret"},                    // the start-up of PostgreSQL with a password the box never has
 	"internal/guest":             nil,
 	"internal/hosts":             nil,                                                        // the configuration files of agent hosts
 	"internal/adopt":             {"internal/contract", "internal/hosts", "internal/secret"}, // their servers, as lines of waldo.yaml

@@ -11,6 +11,8 @@ if [ "${1:-}" != --runtime ]; then
   command -v git >/dev/null || missing+=(git)
   [ -x /usr/bin/node ] || [ -x /usr/local/bin/node ] || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
+  compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || missing+=(postgresql)
+  command -v psql >/dev/null || missing+=(postgresql-client)
   command -v dbus-run-session >/dev/null || missing+=(dbus)
   command -v gnome-keyring-daemon >/dev/null || missing+=(gnome-keyring) # a keyring to read secrets from
 fi
@@ -20,6 +22,9 @@ if [ ${#missing[@]} -gt 0 ]; then
     exit 1
   fi
   echo "setup: installing ${missing[*]}"
+  if [[ " ${missing[*]} " == *" postgresql "* ]]; then # the tests make a database of their own; none is started for the machine
+    mkdir -p /etc/postgresql-common && echo "create_main_cluster = false" >>/etc/postgresql-common/createcluster.conf
+  fi
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 [ "${1:-}" = --runtime ] && exit 0

@@ -1,9 +1,11 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -242,5 +244,46 @@ func TestWrongHeaderMarks(t *testing.T) {
 	o := execute(t, context.Background(), m, decision(t, "s.bad", `{}`, contract.Contract{}))
 	if !strings.HasPrefix(text(o), "tool.header") {
 		t.Errorf("%q", text(o))
+	}
+}
+
+// An error that no legacy server makes ends the search for a revision; any other opens the old way.
+func TestAgreementAtAnAddress(t *testing.T) {
+	for _, row := range []struct {
+		why, fault string // of server/discover, the first time
+		want       string // the revision, or what the error says
+	}{
+		{"control: a legacy server", `{"code":-32601,"message":"no such method"}`, "2025-11-25"},
+		{"control: no word of revisions", `{"code":-32022,"message":"no"}`, "2025-11-25"},
+		{"it speaks legacy revisions", `{"code":-32022,"message":"no","data":{"supported":["2025-06-18"]}}`, "2025-11-25"},
+		{"it speaks what it refused", `{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}`, "2026-07-28"},
+		{"it speaks only what is newer", `{"code":-32022,"message":"no","data":{"supported":["2099-01-01"]}}`, "does not take what is asked"},
+		{"it wants a capability", `{"code":-32021,"message":"no"}`, "does not take what is asked"},
+		{"the headers do not please it", `{"code":-32020,"message":"no"}`, "does not take what is asked"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			var asked atomic.Int64
+			old := at(echoTool, fineAt)
+			m := reach(t, map[string]http.Handler{"s": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				var q request
+				_ = json.Unmarshal(b, &q)
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case q.Method == "server/discover" && asked.Add(1) == 1:
+					w.WriteHeader(http.StatusBadRequest)
+					fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":%s}`, q.ID, row.fault)
+				case q.Method == "server/discover":
+					fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`, q.ID)
+				default:
+					r.Body = io.NopCloser(bytes.NewReader(b))
+					old(w, r)
+				}
+			})}, Options{})
+			_, err := m.Tools(context.Background(), "s")
+			if err != nil && !strings.Contains(err.Error(), row.want) || err == nil && m.Status()[0].Revision != row.want {
+				t.Errorf("%v %s", err, m.Status()[0].Revision)
+			}
+		})
 	}
 }

@@ -44,7 +44,7 @@ func (s *server) start(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = ses.agree(ctx, legacy); err != nil && !legacy && ctx.Err() == nil {
+	if err = ses.agree(ctx, legacy); err != nil && !legacy && ctx.Err() == nil && !errors.Is(err, errNewer) {
 		ses.kill()
 		if ses, err = s.launch(ctx); err != nil {
 			return nil, err
@@ -146,7 +146,7 @@ func (ses *session) stop() {
 func (ses *session) agree(ctx context.Context, legacy bool) error {
 	if !legacy {
 		done, err := ses.discover(ctx)
-		if done || errors.Is(err, jsonrpc.ErrClosed) || errors.Is(err, jsonrpc.ErrNotSent) {
+		if done || errors.Is(err, jsonrpc.ErrClosed) || errors.Is(err, jsonrpc.ErrNotSent) || errors.Is(err, errNewer) {
 			return err
 		}
 		// An error or silence: it speaks another revision. A slow server answers this one in its turn.
@@ -167,9 +167,12 @@ func (ses *session) discover(ctx context.Context) (bool, error) {
 	defer cancel()
 	ses.speak(jsonrpc.Modern)
 	v, err := ses.ask(ctx, "server/discover", nil, nil)
+	if slices.Contains(offered(err), jsonrpc.Modern) { // it refuses what it says that it speaks
+		v, err = ses.ask(ctx, "server/discover", nil, nil)
+	}
 	ses.speak("")
 	if err != nil {
-		return false, err
+		return false, newer(err)
 	}
 	var r struct {
 		Supported []string `json:"supportedVersions"`
@@ -183,6 +186,38 @@ func (ses *session) discover(ctx context.Context) (bool, error) {
 	ses.speak(jsonrpc.Modern)
 	ses.name, ses.can = r.Meta[jsonrpc.MetaServer].Name, abilitiesOf(v)
 	return true, nil
+}
+
+// errNewer is in the chain of an error of a server that speaks revisions after the legacy ones alone.
+var errNewer = errors.New("the server does not take what is asked in revision " + jsonrpc.Modern)
+
+// newer marks the errors that no legacy server makes (MCP basic/versioning, backward compatibility).
+func newer(err error) error {
+	var fault *jsonrpc.Error
+	if !errors.As(err, &fault) {
+		return err
+	}
+	legacy := func(r string) bool { return slices.Contains(jsonrpc.LegacyRevisions, r) }
+	known := offered(err)
+	if fault.Code == jsonrpc.CodeHeader || fault.Code == jsonrpc.CodeCapability || len(known) > 0 && !slices.ContainsFunc(known, legacy) {
+		return errors.Join(errNewer, err)
+	}
+	return err
+}
+
+// offered returns the revisions that a server has named in place of the one that was asked for.
+func offered(err error) []string {
+	var fault *jsonrpc.Error
+	if !errors.As(err, &fault) || fault.Code != jsonrpc.CodeUnsupported {
+		return nil
+	}
+	var data struct {
+		Supported []string `json:"supported"`
+	}
+	if fault.Data.IsZero() || fault.Data.Decode(&data) != nil {
+		return nil
+	}
+	return data.Supported
 }
 
 func (ses *session) initialize(ctx context.Context) error {

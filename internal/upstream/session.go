@@ -199,7 +199,7 @@ func newer(err error) error {
 	}
 	legacy := func(r string) bool { return slices.Contains(jsonrpc.LegacyRevisions, r) }
 	known := offered(err)
-	if fault.Code == jsonrpc.CodeHeader || fault.Code == jsonrpc.CodeCapability || len(known) > 0 && !slices.ContainsFunc(known, legacy) {
+	if fault.Code == jsonrpc.CodeMismatch || fault.Code == jsonrpc.CodeCapability || len(known) > 0 && !slices.ContainsFunc(known, legacy) {
 		return errors.Join(errNewer, err)
 	}
 	return err

@@ -55,18 +55,21 @@ var plan = map[string][]string{
 	"internal/runner":   with(values, "internal/egress", "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
-	"internal/jsonrpc":           {"internal/wire"},                                        // newline-delimited JSON-RPC, for whoever speaks it
-	"internal/oauth":             {"internal/wire"},                                        // tokens for servers, from those who issue them
-	"internal/remote":            {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
-	"internal/schema":            {"internal/wire"},                                        // JSON Schema within a budget
-	"internal/secret/source":     {"internal/secret"},                                      // fetches secrets from where the operator keeps them
-	"internal/secret/safe":       {"internal/secret", "internal/secret/source"},            // waldo's own store of secrets, sealed
-	"internal/store":             nil,
-	"internal/template":          nil,                                                                         // root filesystems, unpacked once and kept by digest
-	"internal/lifecycle":         {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
-	"internal/workspace":         {"internal/id"},
-	"internal/egress":            {"internal/facts", "internal/sandbox"}, // the way out of a box, by rules
-	"internal/egress/postgres":   {"internal/secret"},                    // the start-up of PostgreSQL with a password the box never has
+	"internal/jsonrpc":       {"internal/wire"},                                        // newline-delimited JSON-RPC, for whoever speaks it
+	"internal/oauth":         {"internal/wire"},                                        // tokens for servers, from those who issue them
+	"internal/remote":        {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
+	"internal/schema":        {"internal/wire"},                                        // JSON Schema within a budget
+	"internal/secret/source": {"internal/secret"},                                      // fetches secrets from where the operator keeps them
+	"internal/secret/safe":   {"internal/secret", "internal/secret/source"},            // waldo's own store of secrets, sealed
+	"internal/store":         nil,
+	"internal/template":      nil,                                                                         // root filesystems, unpacked once and kept by digest
+	"internal/lifecycle":     {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
+	"internal/workspace":     {"internal/id"},
+	// the way out of a box, by rules
+	"internal/egress":            {"internal/facts", "internal/sandbox", "internal/secret", "internal/egress/authority", "internal/egress/postgres", "internal/egress/sigv4"},
+	"internal/egress/authority":  nil,                 // who vouches, in one box, for the hosts that are looked into
+	"internal/egress/postgres":   {"internal/secret"}, // the start-up of PostgreSQL with a password the box never has
+	"internal/egress/sigv4":      nil,                 // requests signed as Amazon wants them
 	"internal/guest":             nil,
 	"internal/hosts":             nil,                                                        // the configuration files of agent hosts
 	"internal/adopt":             {"internal/contract", "internal/hosts", "internal/secret"}, // their servers, as lines of waldo.yaml
@@ -101,7 +104,8 @@ const (
 )
 
 var excused = map[string]string{
-	"cmd/waldo": "every command of waldo and the house that joins the rooms; a command holds flags and words, the work is in the rooms",
+	"cmd/waldo":         "every command of waldo and the house that joins the rooms; a command holds flags and words, the work is in the rooms",
+	"internal/contract": "the table of every key of waldo.yaml, which is data, and its one reader",
 }
 
 // only says which external package may be imported by which rooms alone.

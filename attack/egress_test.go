@@ -104,6 +104,7 @@ func outsideWorld(t *testing.T) {
 		c.Close()
 	}
 	programs(t, dir, pool)
+	programsInside(t, dir, pool)
 }
 
 func authority(t *testing.T, file string) (tls.Certificate, *x509.CertPool) {
@@ -210,6 +211,15 @@ func world(t *testing.T, dir string) http.Handler {
 	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "https://evil.example/", http.StatusFound)
 	})
+	private := http.StripPrefix("/private.git", http.FileServer(http.Dir(repo)))
+	mux.HandleFunc("git.example.com/private.git/", func(w http.ResponseWriter, r *http.Request) {
+		if user, pass, _ := r.BasicAuth(); user != "me" || pass != realToken {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		private.ServeHTTP(w, r)
+	})
 	mux.Handle("git.example.com/repo/", http.StripPrefix("/repo", http.FileServer(http.Dir(repo))))
 	mux.HandleFunc("pypi.example.com/simple/waldotest/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -221,6 +231,12 @@ func world(t *testing.T, dir string) http.Handler {
 		_, _ = io.WriteString(w, `{"name":"waldotest","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"waldotest","version":"1.0.0","dist":{"tarball":"https://npm.example.com/waldotest.tgz"}}}}`)
 	})
 	mux.HandleFunc("npm.example.com/waldotest.tgz", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(tgz.Bytes()) })
+	mux.HandleFunc("/private/", func(w http.ResponseWriter, r *http.Request) { // says who was let in, and echoes it
+		if r.Header.Get("Authorization") != "Bearer "+realToken {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		fmt.Fprintf(w, "%s asked as %s\n", r.Proto, r.Header.Get("Authorization"))
+	})
 	mux.HandleFunc("/ws", func(w http.ResponseWriter, r *http.Request) {
 		c, b, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -234,7 +250,7 @@ func world(t *testing.T, dir string) http.Handler {
 }
 
 // inBox runs a shell command in a box that may reach lines, and returns what it said and the facts.
-func inBox(t *testing.T, dir string, pool *x509.CertPool, lines []string, command string) (string, facts.Facts) {
+func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, lines []string, command string) (string, facts.Facts) {
 	t.Helper()
 	rules, err := egress.ParseRules(lines)
 	if err != nil {
@@ -243,10 +259,20 @@ func inBox(t *testing.T, dir string, pool *x509.CertPool, lines []string, comman
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", "127.0.0.1:53")
 	}}
-	s := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}, Resolver: resolver, Roots: pool})
+	s, err := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}, Resolver: resolver, Roots: pool}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "box.pem"), append(trust, s.Trust()...), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := profile()
 	p.Network = sandbox.Network{Hosts: lines, Ports: s.Ports(), Serve: s.Serve}
-	p.Mounts = append(p.Mounts, sandbox.Mount{Source: filepath.Join(dir, "ca.pem"), Target: "/ca.pem"})
+	p.Mounts = append(p.Mounts, sandbox.Mount{Source: filepath.Join(dir, "box.pem"), Target: "/ca.pem"})
 	p.Limits.Memory, p.Limits.Pids, p.Limits.Files, p.Limits.CPU, p.Limits.Wall = 2<<30, 256, 1024, 40*time.Second, 60*time.Second
 	box, err := driver().Start(t.Context(), p)
 	if err != nil {
@@ -254,6 +280,9 @@ func inBox(t *testing.T, dir string, pool *x509.CertPool, lines []string, comman
 	}
 	env := []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "CURL_CA_BUNDLE=/ca.pem", "SSL_CERT_FILE=/ca.pem", "GIT_SSL_CAINFO=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem",
 		"PIP_CERT=/ca.pem", "REQUESTS_CA_BUNDLE=/ca.pem", "npm_config_cafile=/ca.pem", "PIP_DISABLE_PIP_VERSION_CHECK=1", "npm_config_update_notifier=false"}
+	for _, c := range o.Credentials {
+		env = append(env, strings.ToUpper(c.Name)+"="+c.Placeholder)
+	}
 	f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sh", "-c", command}, Env: env, Dir: "/tmp"})
 	s.Report(&f)
 	if cerr := box.Close(); err != nil || cerr != nil {
@@ -306,7 +335,7 @@ func programs(t *testing.T, dir string, pool *x509.CertPool) {
 		{"UDP to an allowed name", `python3 -c 'import socket; s=socket.socket(2,2); s.connect(("api.example.com",443)); s.send(b"x"); s.settimeout(2); s.recv(1)' 2>&1 | tail -1`, "ConnectionRefusedError", ""},
 		{"git over another protocol", "git clone -q git://git.example.com/repo r 2>&1", "unable to connect", ""},
 	} {
-		out, f := inBox(t, dir, pool, all, row.command)
+		out, f := inBox(t, dir, pool, egress.Options{}, all, row.command)
 		if !strings.Contains(out, row.want) {
 			t.Errorf("%s: %q\n%+v", row.why, out, f.Network.Attempts)
 		}

@@ -32,6 +32,8 @@ import (
 	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
+	"waldo/internal/secret"
+	"waldo/internal/secret/source"
 	"waldo/internal/session"
 	"waldo/internal/store"
 	"waldo/internal/upstream"
@@ -48,6 +50,7 @@ type house struct {
 	log       *audit.Log
 	sessions  *session.Manager
 	redact    *redact.Redactor
+	secrets   *source.Keeper
 	approvals *approval.Desk
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
@@ -151,6 +154,9 @@ func (h *house) machine() policy.Machine {
 		Transports: map[contract.Transport]bool{contract.SandboxedExec: true, contract.MCP: true},
 		Secrets:    map[string]bool{},
 	}
+	for name := range h.cfg.Secrets {
+		m.Secrets[name] = true
+	}
 	for level := range h.drivers {
 		m.Isolations[level] = true // each start proves it again, and refuses with the step that failed
 	}
@@ -184,6 +190,10 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 	}
 	h.close = append(h.close, h.log.Close)
 	h.sessions = session.NewManager(session.Defaults(), time.Now)
+	h.secrets = &source.Keeper{Sources: sources, Specs: map[secret.Ref]secret.Spec{}}
+	for name, s := range h.cfg.Secrets {
+		h.secrets.Specs[secret.Ref(name)] = s.Spec
+	}
 	h.redact = redact.New(h.cfg.Redaction, &redact.Registry{}, h.sessions)
 	h.redact.Spill = h.spill
 	h.approvals = &approval.Desk{

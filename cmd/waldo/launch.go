@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"waldo/internal/contract"
-	"waldo/internal/egress"
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/sandbox"
@@ -104,6 +103,9 @@ func (h *house) serverEnv(s contract.Server) ([]string, error) {
 		env = append(env, k+"="+s.Env[k])
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Secrets)) {
+		if h.cfg.Secrets[string(s.Secrets[k])].Broker != nil {
+			continue // its box gets a placeholder
+		}
 		v, err := sources.Resolve(s.Secrets[k])
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", k, err)
@@ -130,17 +132,15 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []str
 	if s.Input != "" {
 		p.Mounts = append(p.Mounts, sandbox.Mount{Source: s.Input, Target: "/workspace/input"})
 	}
-	way, hosts, err := h.egress(s.Network)
+	way, err := h.wayOut(s.Network, s.Secrets)
 	if err != nil {
 		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
 	}
-	if way != nil {
-		p.Network = sandbox.Network{Hosts: hosts, Ports: way.Ports(), Serve: way.Serve}
-	}
+	env = slices.Concat(env, way.Open(&p))
 	driver := h.drivers["namespace"]
 	box, err := driver.Start(ctx, p)
 	if err != nil {
-		return upstream.Process{}, err
+		return upstream.Process{}, errors.Join(err, way.End())
 	}
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -156,29 +156,12 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []str
 			p.Close()
 		}
 		inR.Close()
-		ended <- errors.Join(err, box.Close())
+		err = errors.Join(err, box.Close())
+		h.reached(s, p.ID, way)
+		ended <- errors.Join(err, way.End())
 	}()
 	return upstream.Process{
 		Stdin: inW, Stdout: outR, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
 		Box: facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"},
 	}, nil
-}
-
-// egress makes the way out of one box; nil: the network allows nothing. What it allows is said in lines.
-func (h *house) egress(n contract.Network) (*egress.Server, []string, error) {
-	lines := n.Allow
-	if n.Internal {
-		lines = h.cfg.Internal
-	}
-	if len(lines) == 0 {
-		return nil, nil, nil
-	}
-	rules, err := egress.ParseRules(lines)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range rules {
-		rules[i].Internal = n.Internal
-	}
-	return egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}), slices.Clone(lines), nil
 }

@@ -23,6 +23,9 @@ func (p *parser) check() {
 			}
 		}
 	}
+	for _, s := range p.cfg.Servers {
+		p.checkServerSecrets(s)
+	}
 }
 
 func (p *parser) against(at Position, code, hint, text string) {

@@ -52,6 +52,15 @@ func (m *Mode) UnmarshalText(b []byte) error {
 type Network struct {
 	Internal bool     `json:"internal,omitempty"` // internal_only: the operator's named set
 	Allow    []string `json:"allow,omitempty"`    // host patterns, as in *.example.com
+	Limits   Traffic  `json:"limits,omitzero"`
+}
+
+// Traffic bounds what one box sends and receives. A zero field takes waldo's own bound.
+type Traffic struct {
+	Bytes             int `json:"bytes,omitempty"` // both ways, over the life of the box
+	BytesPerSecond    int `json:"bytes_per_second,omitempty"`
+	RequestsPerSecond int `json:"requests_per_second,omitempty"` // of HTTP, and other connections
+	Connections       int `json:"connections,omitempty"`         // at a time
 }
 
 // Filesystem says what a capability sees of the host's files. The zero value sees nothing.

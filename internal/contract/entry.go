@@ -105,11 +105,32 @@ func (p *parser) network(f field, scope string) Network {
 	if f.val.Kind == yaml.MappingNode {
 		var n Network
 		for _, g := range p.fields(f.val, inNetwork) {
-			n.Allow = p.hosts(g)
+			switch g.name {
+			case "allow":
+				n.Allow = p.hosts(g)
+			case "limits":
+				n.Limits = p.traffic(g)
+			}
 		}
 		return n
 	}
 	return Network{Internal: p.word(f, scope) == "internal_only"}
+}
+
+func (p *parser) traffic(f field) (t Traffic) {
+	for _, g := range p.fields(f.val, inTraffic) {
+		switch g.name {
+		case "bytes":
+			t.Bytes = p.integer(g, 1, 1<<50)
+		case "bytes_per_second":
+			t.BytesPerSecond = p.integer(g, 1<<10, 1<<40)
+		case "requests_per_second":
+			t.RequestsPerSecond = p.integer(g, 1, 1_000_000)
+		case "connections":
+			t.Connections = p.integer(g, 1, 10_000)
+		}
+	}
+	return t
 }
 
 // hosts reads a list of hosts that may be reached.
@@ -126,17 +147,15 @@ func (p *parser) hosts(f field) []string {
 // hostParts takes a line apart: [METHOD[,METHOD] ]HOST[:PORT][/PATH].
 var hostParts = regexp.MustCompile(`^(?:([A-Z]+(?:,[A-Z]+)*) )?([^ :/]+)(?::([1-9][0-9]{0,4}))?(/[A-Za-z0-9._~/-]*\*?)?$`)
 
-// hostLine reports whether s is a host, perhaps with methods before it and a port and a path after
-// it. A line with methods or a path is for plain HTTP: what is inside TLS nobody sees.
+// hostLine reports whether s is a host, perhaps with methods before it and a port and a path after it.
 func hostLine(s string) bool {
 	m := hostParts.FindStringSubmatch(s)
 	if m == nil || !hostPattern(m[2]) {
 		return false
 	}
 	port, _ := strconv.Atoi(m[3])
-	web := m[1] != "" || m[4] != ""
 	plain := m[4] == "" || m[4] == path.Clean(m[4]) || m[4] == path.Clean(m[4])+"/"
-	return port < 1<<16 && port != 53 && port != 3128 && plain && !(web && (port == 443 || port == 8443))
+	return port < 1<<16 && port != 53 && port != 3128 && plain
 }
 
 // hostPattern reports whether s is a lower-case host name of at least two labels (RFC 1123 §2.1),

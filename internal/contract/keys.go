@@ -22,7 +22,9 @@ const (
 	inAsks     = "asks"
 	inMounts   = "mounts"
 	inEntry    = "capability"
+	inBroker   = "broker"
 	inNetwork  = "network"
+	inTraffic  = "limits"
 	inApproval = "approval"
 	inRule     = "rule"
 	inRetry    = "retry"
@@ -80,6 +82,16 @@ var keys = []Key{
 	{inSecret, "command", "texts", nil, nil, "", "A program, run without a shell, that prints it.", "internal/secret"},
 	{inSecret, "timeout", "time", nil, nil, "10s", "How long the command may take, at most 1m.", "internal/secret"},
 	{inSecret, "refresh", "time", nil, nil, "5m for a command and for Vault, where its lease is not shorter; 1m for the keyring; a file when it changes", "How long a value is used before it is asked for again.", "internal/secret"},
+	{inSecret, "broker", inBroker, nil, nil, "none: it goes where it is used", "The one host that it belongs to: a box has a placeholder, and the egress puts the secret into requests to that host.", "internal/egress"},
+	{inBroker, "host", "text", nil, nil, "", "The host, as in api.example.com or api.example.com:8443; over TLS alone.", "internal/egress"},
+	{inBroker, "methods", "texts", nil, nil, "", "The methods of requests that get it, as in [GET, POST].", "internal/egress"},
+	{inBroker, "paths", "texts", nil, nil, "", "The paths of requests that get it, as in [/repos/*]; /* is every path.", "internal/egress"},
+	{inBroker, "as", "word", []string{"bearer", "basic", "header", "query", "sigv4"}, nil, "", "How it goes into a request; what the box has put there is replaced.", "internal/egress"},
+	{inBroker, "name", "text", nil, nil, "none; needed with basic, header and query", "The header, the parameter of the query, or the user of basic.", "internal/egress"},
+	{inBroker, "key", "ref", nil, nil, "none; needed with sigv4", "With sigv4: the id of the key.", "internal/egress"},
+	{inBroker, "token", "ref", nil, nil, "none", "With sigv4: the token of a key that does not last.", "internal/egress"},
+	{inBroker, "region", "text", nil, nil, "none; needed with sigv4", "With sigv4: the region, as in eu-central-1.", "internal/egress"},
+	{inBroker, "service", "text", nil, nil, "none; needed with sigv4", "With sigv4: the service, as in s3.", "internal/egress"},
 
 	{inServer, "command", "texts", nil, nil, "", "The program to start and its arguments.", "internal/upstream"},
 	{inServer, "url", "text", nil, nil, "", "The address of a server that runs elsewhere: https, or http on this machine.", "internal/remote"},
@@ -114,6 +126,11 @@ var keys = []Key{
 	{inEntry, "tool", "text", nil, nil, "the rest of the name", "The upstream's own name for it.", "internal/policy"},
 	{inEntry, "network", "word|" + inNetwork, []string{"denied", "none", "internal_only"}, nil, "denied", "What it may reach; internal_only stands for the hosts of internal, and for nothing without it.", "internal/egress"},
 	{inNetwork, "allow", "texts", nil, nil, "nothing", "Hosts it may reach, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*.", "internal/egress"},
+	{inNetwork, "limits", inTraffic, nil, nil, "waldo's own", "What one box may send and receive.", "internal/egress"},
+	{inTraffic, "bytes", "int", nil, nil, "16 GiB", "Bytes both ways, over the life of the box.", "internal/egress"},
+	{inTraffic, "bytes_per_second", "int", nil, nil, "as fast as it goes", "Bytes both ways in a second; what is faster waits.", "internal/egress"},
+	{inTraffic, "requests_per_second", "int", nil, nil, "none; 6000 connections in a minute", "Requests that waldo reads, and other connections; what is more is refused.", "internal/egress"},
+	{inTraffic, "connections", "int", nil, nil, "256", "Connections at a time.", "internal/egress"},
 	{inEntry, "filesystem", "word", []string{"workspace_only", "none"}, nil, "none", "What it sees of the host's files.", "internal/runner"},
 	{inEntry, "root", "text", nil, nil, "none", "The folder that a files tool is held to.", ""},
 	{inEntry, "allow", "texts", nil, nil, "none", "The programs that a cli tool may run.", ""},

@@ -84,7 +84,7 @@ func (s Server) normal() map[string]any {
 	if a := s.Auth.normal(); len(a) > 0 {
 		m["auth"] = a
 	}
-	putIf(m, "network", map[string]any{"allow": s.Network.Allow}, len(s.Network.Allow) > 0)
+	putIf(m, "network", s.Network.normal(), len(s.Network.Allow) > 0)
 	return m
 }
 
@@ -200,9 +200,19 @@ func (n Network) normal() any {
 	case n.Internal:
 		return "internal_only"
 	case len(n.Allow) > 0:
-		return map[string]any{"allow": n.Allow}
+		m := map[string]any{"allow": n.Allow}
+		putIf(m, "limits", n.Limits.normal(), n.Limits != Traffic{})
+		return m
 	}
 	return "denied"
+}
+
+func (t Traffic) normal() map[string]any {
+	m := map[string]any{}
+	for k, n := range map[string]int{"bytes": t.Bytes, "bytes_per_second": t.BytesPerSecond, "requests_per_second": t.RequestsPerSecond, "connections": t.Connections} {
+		putIf(m, k, n, n > 0)
+	}
+	return m
 }
 
 func (a Approval) normal() any {

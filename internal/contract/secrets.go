@@ -15,6 +15,8 @@ type Secret struct {
 	At   Position
 	Spec secret.Spec           // zero: it has no place in this environment
 	In   map[string]secret.Ref // environment to place, where it was written so
+	// Broker says to which requests the egress adds it; nil: to none.
+	Broker *Broker
 }
 
 // SecretUse is one place of the file that wants a secret.
@@ -55,6 +57,8 @@ func (p *parser) secretEntry(e field) {
 			s.Spec.Timeout = p.duration(f, time.Minute)
 		case "refresh":
 			s.Spec.Refresh = p.duration(f, 30*24*time.Hour)
+		case "broker":
+			s.Broker = p.broker(f)
 		}
 	}
 	if where != 1 && e.val.Kind == yaml.MappingNode {
@@ -127,7 +131,10 @@ func (p *parser) checkSecrets(c *Contract) {
 		switch {
 		case !secret.Variable(v):
 			p.against(c.Keys["secrets"], "secret.variable", "write {VARIABLE: NAME}", "a box gets a secret as a variable, and "+cut(v, 40)+" cannot name one")
-		case !slices.Contains(c.Reveal, v):
+		case slices.Contains(c.Reveal, v):
+		case p.cfg.Secrets[string(c.Secrets[v])].Broker != nil:
+			p.checkBroker(*p.cfg.Secrets[string(c.Secrets[v])].Broker, v, c.Network, c.Keys["secrets"])
+		default:
 			p.against(c.Keys["secrets"], "secret.kept", "reveal: ["+cut(v, 40)+"] puts the secret itself into the box", "nothing of the secret "+cut(v, 40)+" would reach the box")
 		}
 	}
@@ -149,5 +156,19 @@ func (s Secret) normal() map[string]any {
 	putIf(m, "command", s.Spec.Command, len(s.Spec.Command) > 0)
 	putIf(m, "timeout", s.Spec.Timeout.String(), s.Spec.Timeout > 0)
 	putIf(m, "refresh", s.Spec.Refresh.String(), s.Spec.Refresh > 0)
+	if s.Broker != nil {
+		m["broker"] = s.Broker.normal()
+	}
 	return m
+}
+
+// Placeholders returns the variables that hold a placeholder in the box: all but the revealed ones.
+func (c Contract) Placeholders() (out []string) {
+	for v := range c.Secrets {
+		if !slices.Contains(c.Reveal, v) {
+			out = append(out, v)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

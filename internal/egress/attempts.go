@@ -23,6 +23,7 @@ type attempt struct {
 	refused        bool
 	times          int
 	sent, received atomic.Int64
+	told           facts.Attempt // what has been reported already
 	total          *atomic.Int64 // of the whole box
 }
 
@@ -34,10 +35,14 @@ type attempts struct {
 	mu   sync.Mutex
 	list []*attempt
 	more int
-	all  atomic.Int64 // bytes, sent and received
+	all  atomic.Int64        // bytes, sent and received
+	safe func(string) string // takes out of a host's name what no fact may hold; nil: nothing
 }
 
 func (l *attempts) find(host string, port uint16, code string, refused bool) *attempt {
+	if l.safe != nil {
+		host = l.safe(host)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range l.list {
@@ -78,8 +83,8 @@ func (l *attempts) failed(host string, port uint16, err error) {
 	l.find(host, port, code, false)
 }
 
-// Report adds to the facts of a run what the box tried: every attempt, and
-// each refusal as a denial.
+// Report adds to the facts of a run what the box tried since the last report: every attempt, and each
+// refusal as a denial.
 func (s *Server) Report(f *facts.Facts) {
 	l := &s.attempts
 	l.mu.Lock()
@@ -88,13 +93,19 @@ func (s *Server) Report(f *facts.Facts) {
 		f.Seen = append(f.Seen, "network")
 	}
 	for _, a := range l.list {
+		now := facts.Attempt{Host: strings.ToValidUTF8(a.host, "\uFFFD"), Port: int(a.port), Allowed: !a.refused, Why: a.code, Times: a.times, Sent: a.sent.Load(), Received: a.received.Load()}
+		if now == a.told {
+			continue
+		}
+		news := now
+		news.Times, news.Sent, news.Received = now.Times-a.told.Times, now.Sent-a.told.Sent, now.Received-a.told.Received
+		a.told = now
 		where := a.host
 		if a.port != 0 {
 			where = net.JoinHostPort(a.host, fmt.Sprint(a.port))
 		}
 		where = strings.ToValidUTF8(where, "\uFFFD")
-		f.Network.Attempts = append(f.Network.Attempts, facts.Attempt{Host: strings.ToValidUTF8(a.host, "\uFFFD"), Port: int(a.port), Allowed: !a.refused,
-			Why: a.code, Times: a.times, Sent: a.sent.Load(), Received: a.received.Load()})
+		f.Network.Attempts = append(f.Network.Attempts, news)
 		switch {
 		case a.refused:
 			f.Network.Denied = append(f.Network.Denied, where)
@@ -105,5 +116,6 @@ func (s *Server) Report(f *facts.Facts) {
 	}
 	if l.more > 0 {
 		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more connections than the %d different ones that are listed", l.more, maxAttempts))
+		l.more = 0
 	}
 }

@@ -128,7 +128,10 @@ func benchDial(b *testing.B, to string, port uint16, through bool) func() net.Co
 			Connect: func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "tcp", far)
 			}}
-		s := NewServer(d)
+		s, err := NewServer(d, Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			b.Fatal(err)

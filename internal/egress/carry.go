@@ -36,11 +36,21 @@ func (s *Server) tls(f *first, host string, port uint16) {
 		reset(f.Conn)
 		return
 	}
+	if s.inside(host, port) {
+		_ = f.Conn.SetReadDeadline(time.Time{})
+		s.intercept(f, host, port)
+		return
+	}
 	s.plain(f, host, port)
 }
 
 // plain dials and carries bytes both ways.
 func (s *Server) plain(f *first, host string, port uint16) {
+	if why := s.pace.request(); why != nil {
+		s.attempts.refused(host, port, why)
+		reset(f.Conn)
+		return
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, 2*patience)
 	defer cancel()
 	out, err := s.dialer.Dial(ctx, host, port)
@@ -59,6 +69,11 @@ func (s *Server) plain(f *first, host string, port uint16) {
 	a := s.attempts.began(host, port)
 	_ = f.Conn.SetDeadline(time.Time{})
 	if len(f.head) > 0 {
+		if firstWords(f.head) != isTLS && s.marks.in(f.head) {
+			s.attempts.refused(host, port, errPlaceholder)
+			reset(f.Conn)
+			return
+		}
 		k, err := out.Write(f.head)
 		a.out(int64(k))
 		if err != nil {
@@ -80,6 +95,10 @@ func (s *Server) late(f *first, out net.Conn, a *attempt) bool {
 		s.attempts.refused(a.host, a.port, refuse("late", "TLS and HTTP are spoken at once or not at all"))
 		return false
 	}
+	if s.marks.in(f.head) {
+		s.attempts.refused(a.host, a.port, errPlaceholder)
+		return false
+	}
 	k, err := out.Write(f.head)
 	a.out(int64(k))
 	return err == nil && k > 0
@@ -89,24 +108,29 @@ func (s *Server) late(f *first, out net.Conn, a *attempt) bool {
 const chunk = 4 << 20
 
 // splice copies both ways until both are over, nothing moves, or the box has had all it may have.
+// Between two TCP connections the kernel moves the bytes.
 func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 	in := f.Conn
 	var moved atomic.Int64
 	moved.Store(time.Now().UnixNano())
 	var wait sync.WaitGroup
-	half := func(to, from net.Conn, count func(int64)) {
+	half := func(to, from net.Conn, words io.Reader, count func(int64)) {
 		for !s.spent() {
 			_ = from.SetReadDeadline(time.Now().Add(s.limits.Idle))
-			n, err := io.CopyN(to, from, min(chunk, s.limits.Bytes))
+			n, err := io.CopyN(to, words, s.pace.step(min(chunk, s.limits.Bytes)))
 			count(n)
 			if n > 0 {
 				moved.Store(time.Now().UnixNano())
+				s.pace.bytes(s.ctx, int(n))
 			}
 			idle := errors.Is(err, os.ErrDeadlineExceeded) && time.Since(time.Unix(0, moved.Load())) < s.limits.Idle
 			if err != nil && !idle {
 				if errors.Is(err, io.EOF) {
 					closeWrite(to)
 					return
+				}
+				if errors.Is(err, errPlaceholder) {
+					s.attempts.refused(a.host, a.port, errPlaceholder)
 				}
 				break
 			}
@@ -115,7 +139,7 @@ func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 	}
 	wait.Go(func() {
 		if s.late(f, out, a) {
-			half(out, in, a.out)
+			half(out, in, s.words(f), a.out)
 			return
 		}
 		closeWrite(out)
@@ -123,8 +147,19 @@ func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 			_, _ = in.Close(), out.Close()
 		}
 	})
-	half(in, out, a.in)
+	half(in, out, out, a.in)
 	wait.Wait()
+}
+
+// words is what the box says on a connection. Where it may say a placeholder in the clear, somebody
+// listens; f.head has been sent.
+func (s *Server) words(f *first) io.Reader {
+	if s.marks == nil || firstWords(f.head) == isTLS {
+		return f.Conn
+	}
+	w := &watched{ReadCloser: f.Conn, m: s.marks}
+	w.keep(f.head)
+	return w
 }
 
 func closeWrite(c net.Conn) {

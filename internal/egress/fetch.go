@@ -62,12 +62,12 @@ func (d *Dialer) Transport() *http.Transport {
 			}
 			return d.Dial(ctx, host, port)
 		},
-		TLSClientConfig:    &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSClientConfig:    &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: d.Roots},
 		ForceAttemptHTTP2:  true,
 		DisableCompression: true,
 		// A silent server is given up, and heads are bounded; the caller bounds the body.
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10,
-		IdleConnTimeout: time.Minute, WriteBufferSize: 64 << 10, ReadBufferSize: 64 << 10,
+		IdleConnTimeout: time.Minute, WriteBufferSize: 16 << 10, ReadBufferSize: 16 << 10,
 	}
 }
 

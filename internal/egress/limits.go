@@ -1,6 +1,10 @@
 package egress
 
-import "time"
+import (
+	"context"
+	"sync"
+	"time"
+)
 
 // Limits hold for everything that one box sends and receives. A zero field takes the default of
 // DefaultLimits: a forgotten limit is not no limit.
@@ -10,6 +14,9 @@ type Limits struct {
 	Bytes  int64         // both ways, over the life of the box
 	Idle   time.Duration // a connection on which nothing moves ends
 	Names  int           // different names that are given an address
+
+	PerSec      int   // requests of HTTP, and other connections, in a second; 0: only PerMin holds
+	BytesPerSec int64 // both ways together; what is faster waits; 0: as fast as it goes
 }
 
 // DefaultLimits are what a box gets whose policy says nothing.
@@ -33,4 +40,71 @@ func (l Limits) complete() Limits {
 		l.Names = d.Names
 	}
 	return l
+}
+
+// pace holds a box to its rates.
+type pace struct {
+	limits Limits
+
+	mu       sync.Mutex
+	requests bucket
+	moved    bucket
+}
+
+// bucket fills at a rate and holds what a second brings.
+type bucket struct {
+	level float64
+	last  time.Time
+}
+
+// take takes n out of the bucket, which may become less than empty, and returns its level.
+func (b *bucket) take(n, rate float64, now time.Time) float64 {
+	if b.last.IsZero() {
+		b.level = rate
+	} else {
+		b.level = min(rate, b.level+rate*now.Sub(b.last).Seconds())
+	}
+	b.last = now
+	b.level -= n
+	return b.level
+}
+
+// request counts a request, and refuses one too many.
+func (p *pace) request() *Refusal {
+	if p.limits.PerSec <= 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.requests.take(1, float64(p.limits.PerSec), time.Now()) < 0 {
+		p.requests.level++ // what is refused does not count
+		return refuse("limit.requests", "too many requests in a second")
+	}
+	return nil
+}
+
+// bytes counts what has moved, and waits until that much may have.
+func (p *pace) bytes(ctx context.Context, n int) {
+	rate := float64(p.limits.BytesPerSec)
+	if rate <= 0 || n == 0 {
+		return
+	}
+	p.mu.Lock()
+	level := p.moved.take(float64(n), rate, time.Now())
+	p.mu.Unlock()
+	if level >= 0 {
+		return
+	}
+	select {
+	case <-time.After(time.Duration(-level / rate * float64(time.Second))):
+	case <-ctx.Done():
+	}
+}
+
+// step is how many bytes may move between two looks at the limits.
+func (p *pace) step(most int64) int64 {
+	if p.limits.BytesPerSec > 0 {
+		most = min(most, max(p.limits.BytesPerSec/10, 1<<10))
+	}
+	return most
 }

@@ -16,6 +16,7 @@ import (
 type names struct {
 	policy *Policy
 	most   int
+	marks  *marks // a name that holds a placeholder is not allowed
 
 	mu     sync.Mutex
 	byName map[string]netip.Addr
@@ -30,7 +31,7 @@ func newNames(p *Policy, most int) *names {
 // address returns what stands for a name in the box; false: the name is not allowed.
 func (n *names) address(name string) (netip.Addr, bool) {
 	name = normal(name)
-	if !slices.ContainsFunc(n.policy.Rules, func(r Rule) bool { return r.Host.Match(name) }) {
+	if n.marks.in([]byte(name)) || !slices.ContainsFunc(n.policy.Rules, func(r Rule) bool { return r.Host.Match(name) }) {
 		return netip.Addr{}, false
 	}
 	n.mu.Lock()

@@ -3,10 +3,12 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Refusal is why something does not go out. A nil Refusal refuses nothing.
@@ -24,7 +26,7 @@ func refuse(code, text string) *Refusal { return &Refusal{"egress." + code, text
 type Rule struct {
 	Host     HostPattern
 	Ports    []uint16 // empty: none
-	Methods  []string // of HTTP; empty: any. With methods or paths, only plain HTTP goes out
+	Methods  []string // of HTTP; empty: any. With methods or paths, only HTTP goes out, inside TLS or plain
 	Paths    []string // of HTTP, as in /v1/* where * stands for what follows; empty: any
 	Internal bool     // the host is of the operator's own network: its private addresses may be dialled
 }
@@ -32,8 +34,7 @@ type Rule struct {
 // standard are the ports of a rule that names none.
 var standard = []uint16{80, 443}
 
-// ParseRule reads one line: [METHOD[,METHOD] ]HOST[:PORT][/PATH]. Without a port it is for 80 and
-// 443; with methods or a path for 80 alone, since nothing of them is seen inside TLS.
+// ParseRule reads one line: [METHOD[,METHOD] ]HOST[:PORT][/PATH]. Without a port it is for 80 and 443.
 func ParseRule(line string) (Rule, error) {
 	r := Rule{}
 	rest := line
@@ -48,8 +49,8 @@ func ParseRule(line string) (Rule, error) {
 	}
 	if _, err := netip.ParsePrefix(rest); err != nil {
 		if i := strings.IndexByte(rest, '/'); i >= 0 {
-			if rest[i:] != path.Clean(rest[i:]) && rest[i:] != path.Clean(rest[i:])+"/" || strings.ContainsAny(rest[i:], " ?#%\\") || strings.Contains(strings.TrimSuffix(rest[i:], "*"), "*") {
-				return Rule{}, fmt.Errorf("egress rule %q: write the path plainly, as in /v1/* with a * at its end alone", line)
+			if why := BadPath(rest[i:]); why != "" {
+				return Rule{}, fmt.Errorf("egress rule %q: %s", line, why)
 			}
 			r.Paths, rest = []string{rest[i:]}, rest[:i]
 		}
@@ -65,21 +66,18 @@ func ParseRule(line string) (Rule, error) {
 	if r.Host, err = ParseHostPattern(rest); err != nil {
 		return Rule{}, err
 	}
-	return r.complete(line)
-}
-
-// complete fills in the ports of a rule that names none.
-func (r Rule) complete(line string) (Rule, error) {
-	http := len(r.Methods)+len(r.Paths) > 0
-	switch {
-	case len(r.Ports) == 0 && http:
-		r.Ports = []uint16{80}
-	case len(r.Ports) == 0:
+	if len(r.Ports) == 0 {
 		r.Ports = slices.Clone(standard)
-	case http && kindOf(r.Ports[0]) == isTLS:
-		return Rule{}, fmt.Errorf("egress rule %q: no method or path is seen inside TLS; name the host alone", line)
 	}
 	return r, nil
+}
+
+// BadPath says why a path cannot stand in a rule; "" where it can.
+func BadPath(p string) string {
+	if !strings.HasPrefix(p, "/") || p != path.Clean(p) && p != path.Clean(p)+"/" || strings.ContainsAny(p, " ?#%\\;") || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
+		return "write the path plainly, as in /v1/* with a * at its end alone"
+	}
+	return ""
 }
 
 // ParseRules reads lines, in order.
@@ -98,7 +96,7 @@ func ParseRules(lines []string) ([]Rule, error) {
 // String returns the rule as ParseRule reads it, but for its ports.
 func (r Rule) String() string { return r.Host.String() }
 
-// webOnly reports whether the rule looks at requests, so that nothing but plain HTTP goes out.
+// webOnly reports whether the rule looks at requests, so that nothing but HTTP goes out.
 func (r Rule) webOnly() bool { return len(r.Methods)+len(r.Paths) > 0 }
 
 // Policy is what one box may reach. The zero Policy reaches nothing.
@@ -129,6 +127,11 @@ func (p *Policy) Classify(host string, port uint16) *Refusal {
 	return refuse("host", "no rule names this host")
 }
 
+// requestsOnly reports whether every rule for a host and port looks at requests.
+func (p *Policy) requestsOnly(host string, port uint16) bool {
+	return !slices.ContainsFunc(p.rules(host, port), func(r Rule) bool { return !r.webOnly() })
+}
+
 // ClassifyURL reads a URL and says why a request to it does not go out.
 func (p *Policy) ClassifyURL(method, rawURL string) (Target, *Refusal) {
 	t, why := ParseURL(rawURL)
@@ -153,23 +156,43 @@ func (p *Policy) request(method string, t Target) *Refusal {
 
 // allows reports whether a rule lets a method and a path with query through.
 func (r Rule) allows(method, target string) bool {
-	if len(r.Methods) > 0 && !slices.Contains(r.Methods, method) {
-		return false
-	}
-	if len(r.Paths) == 0 {
-		return true
-	}
-	p, _, _ := strings.Cut(target, "?")
-	if strings.ContainsAny(p, "%\\;") || p != path.Clean(p) && p != path.Clean(p)+"/" {
-		return false // a server may read it as another path
-	}
-	return slices.ContainsFunc(r.Paths, func(want string) bool {
+	return (len(r.Methods) == 0 || slices.Contains(r.Methods, method)) && (len(r.Paths) == 0 || underPaths(r.Paths, target))
+}
+
+// underPaths reports whether a path with query is one of those of a rule. A path that servers read in
+// different ways is none of any rule's.
+func underPaths(rules []string, target string) bool {
+	p, ok := plainPath(target)
+	return ok && slices.ContainsFunc(rules, func(want string) bool {
 		if before, ok := strings.CutSuffix(want, "*"); ok {
 			return strings.HasPrefix(p, before)
 		}
 		return p == want
 	})
 }
+
+// plainPath returns the path of a request without its escapes, and whether there is but one reading
+// of it: no dot or empty segments, no backslash, no parameters of segments, no escape of a separator,
+// of a percent sign, of a control character or of what needs none (RFC 3986 §2.4, §6.2.2).
+func plainPath(target string) (string, bool) {
+	raw, _, _ := strings.Cut(target, "?")
+	p, err := url.PathUnescape(raw)
+	if err != nil || raw != path.Clean(raw) && raw != path.Clean(raw)+"/" || !utf8.ValidString(p) ||
+		strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' || c == ';' || c == '%' }) {
+		return "", false
+	}
+	for i := strings.IndexByte(raw, '%'); i >= 0; i = strings.IndexByte(raw, '%') {
+		c, _ := strconv.ParseUint(raw[i+1:i+3], 16, 8)
+		if unreserved := c < 0x80 && (c == '/' || strings.IndexByte("-._~", byte(c)) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'); unreserved {
+			return "", false
+		}
+		raw = raw[i+3:]
+	}
+	return p, true
+}
+
+// overrides are headers by which some servers take a request for one of another method or path.
+var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url"}
 
 // Address says why an address is not dialled for a host; nil lets it. Addresses that are not public
 // are dialled only where a rule names them, or the host is of the operator's own network.

@@ -3,14 +3,16 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
+	"strconv"
 	"sync"
 	"time"
 
+	"waldo/internal/egress/authority"
 	"waldo/internal/sandbox"
 )
 
@@ -24,6 +26,14 @@ type Server struct {
 	transport *http.Transport
 	certs     certificates
 	attempts  attempts
+	pace      pace
+	creds     []Credential
+	forms     func(string) []string
+	marks     *marks               // nil: the box has no placeholder
+	authority *authority.Authority // nil: no TLS is looked into
+	configs   sync.Map             // host → *tls.Config of what is looked into
+	http      *http.Server
+	handed    chan net.Conn
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
@@ -36,12 +46,49 @@ type Server struct {
 	wait  sync.WaitGroup
 }
 
+// Options are what a box's way out is beside its rules.
+type Options struct {
+	Credentials []Credential
+	// Forms returns every spelling in which a host may echo a secret, itself among them; needed with Credentials.
+	Forms func(secret string) []string
+}
+
 // NewServer returns a server for one box. The dialer's policy is the box's.
-func NewServer(d *Dialer) *Server {
-	s := &Server{dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{}}
+func NewServer(d *Dialer, o Options) (*Server, error) {
+	s := &Server{dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{},
+		creds: o.Credentials, forms: o.Forms, marks: newMarks(o.Credentials), handed: make(chan net.Conn)}
+	for _, c := range s.creds {
+		if err := c.check(); err != nil {
+			return nil, err
+		}
+		if why := s.policy.Classify(c.Host, c.Port); why != nil {
+			return nil, fmt.Errorf("secret %s: %s: %s", c.Name, net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), why.Text)
+		}
+		if s.forms == nil {
+			return nil, fmt.Errorf("secret %s: nobody says how it could be echoed", c.Name)
+		}
+	}
+	if domains := s.domains(); len(domains) > 0 {
+		var err error
+		if s.authority, err = authority.New(domains); err != nil {
+			return nil, fmt.Errorf("egress: %w", err)
+		}
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.names = newNames(d.Policy, s.limits.Names)
-	return s
+	if s.marks != nil {
+		s.names.marks, s.attempts.safe = s.marks, s.marks.out
+	}
+	s.pace.limits, s.http = s.limits, s.newWeb()
+	return s, nil
+}
+
+// Trust returns the certificate that programs in the box must trust, in PEM; nil: none.
+func (s *Server) Trust() []byte {
+	if s.authority == nil {
+		return nil
+	}
+	return s.authority.PEM()
 }
 
 // Serve takes the sockets of a box and returns at once. Close of what it returns ends every
@@ -53,6 +100,7 @@ func (s *Server) Serve(w sandbox.Way) io.Closer {
 			s.attempts.refused(name, 0, refuse("name", "no rule names this host"))
 		})
 	})
+	s.wait.Go(func() { _ = s.http.Serve(handed{s}) })
 	s.wait.Go(func() { s.accept(w.Proxy, s.proxy) })
 	for _, l := range w.TCP {
 		s.way = append(s.way, l)
@@ -64,9 +112,14 @@ func (s *Server) Serve(w sandbox.Way) io.Closer {
 // Ports returns the ports at which the box finds the outside.
 func (s *Server) Ports() []uint16 { return s.policy.Ports() }
 
-// Close ends everything.
+// Close ends everything, once.
 func (s *Server) Close() error {
 	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		s.wait.Wait()
+		return nil
+	}
 	s.over = true
 	s.stop()
 	for c := range s.conns {
@@ -77,6 +130,7 @@ func (s *Server) Close() error {
 	for _, c := range s.way {
 		errs = append(errs, c.Close())
 	}
+	errs = append(errs, s.http.Close())
 	s.wait.Wait()
 	s.transport.CloseIdleConnections()
 	return errors.Join(errs...)
@@ -174,7 +228,11 @@ func (s *Server) direct(c net.Conn) {
 
 // carry judges a connection by what its first words are, and takes it to the host.
 func (s *Server) carry(c *first, host string, port uint16) {
-	if why := s.policy.Classify(host, port); why != nil {
+	why := s.policy.Classify(host, port)
+	if s.marks.in([]byte(host)) {
+		why = errPlaceholder
+	}
+	if why != nil {
 		s.attempts.refused(host, port, why)
 		reset(c.Conn)
 		return
@@ -183,19 +241,25 @@ func (s *Server) carry(c *first, host string, port uint16) {
 	case isTLS:
 		s.tls(c, host, port)
 	case isHTTP:
-		s.web(c, Target{Scheme: "http", Host: host, Port: port})
+		s.web(c, Target{Scheme: "http", Host: host, Port: port}, nil)
 	default:
 		s.plain(c, host, port)
 	}
 }
 
 // kind says as what a connection is judged: as its port says, or else as its first words do. Where
-// rules look at requests, it is HTTP or nothing.
+// rules look at requests, it is HTTP, in TLS or plain, or nothing.
 func (s *Server) kind(f *first, host string, port uint16) portKind {
 	if k := kindOf(port); k != isAny {
 		return k
 	}
-	if !slices.ContainsFunc(s.policy.rules(host, port), func(r Rule) bool { return !r.webOnly() }) {
+	if s.inside(host, port) {
+		_ = f.Conn.SetReadDeadline(time.Now().Add(patience))
+		f.more()
+		_ = f.Conn.SetReadDeadline(time.Time{})
+		if firstWords(f.head) == isTLS {
+			return isTLS
+		}
 		return isHTTP
 	}
 	_ = f.Conn.SetReadDeadline(time.Now().Add(listening))

@@ -40,6 +40,10 @@ type rig struct {
 	hosts []string // Host headers that arrived outside
 	urls  []string
 	raw   string // address of what answers at other ports
+	heads []http.Header
+	facts facts.Facts
+	// answer is what the servers outside say; nil: hello
+	answer http.HandlerFunc
 }
 
 type fixed map[string][]string
@@ -55,7 +59,7 @@ func (f fixed) LookupNetIP(_ context.Context, _, host string) (out []netip.Addr,
 }
 
 var outsideNames = fixed{"api.example.com": {"93.184.215.14"}, "files.example.org": {"93.184.215.20"}, "a.trusted.example": {"93.184.215.30"},
-	"evil.example": {"93.184.215.66"}, "inside.example.com": {"10.0.0.5"}}
+	"evil.example": {"93.184.215.66"}, "raw.example.org": {"93.184.215.31"}, "inside.example.com": {"10.0.0.5"}}
 
 // certificate returns one for names, and a pool that trusts it.
 func certificate(t testing.TB, names ...string) (tls.Certificate, *x509.CertPool) {
@@ -79,6 +83,11 @@ func certificate(t testing.TB, names ...string) (tls.Certificate, *x509.CertPool
 
 func newRig(t testing.TB, limits Limits, lines ...string) *rig {
 	t.Helper()
+	return newRigWith(t, limits, Options{}, lines...)
+}
+
+func newRigWith(t testing.TB, limits Limits, o Options, lines ...string) *rig {
+	t.Helper()
 	rules, err := ParseRules(lines)
 	if err != nil {
 		t.Fatal(err)
@@ -86,8 +95,13 @@ func newRig(t testing.TB, limits Limits, lines ...string) *rig {
 	g := &rig{}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.mu.Lock()
-		g.hosts, g.urls = append(g.hosts, r.Host), append(g.urls, r.Method+" "+r.RequestURI)
+		g.hosts, g.urls, g.heads = append(g.hosts, r.Host), append(g.urls, r.Method+" "+r.RequestURI), append(g.heads, r.Header.Clone())
+		answer := g.answer
 		g.mu.Unlock()
+		if answer != nil {
+			answer(w, r)
+			return
+		}
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(w, "hello from "+r.Host)
 	})
@@ -115,7 +129,9 @@ func newRig(t testing.TB, limits Limits, lines ...string) *rig {
 			}
 			return at443{c, to}, nil
 		}}
-	g.Server = NewServer(d)
+	if g.Server, err = NewServer(d, o); err != nil {
+		t.Fatal(err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -161,11 +177,14 @@ func (g *rig) direct(t testing.TB, host string, port uint16) net.Conn {
 	return c
 }
 
+func (g *rig) told() []facts.Attempt {
+	g.Report(&g.facts)
+	return g.facts.Network.Attempts
+}
+
 // codes are the reasons of all that was refused, and "" for what went out.
 func (g *rig) codes() (out []string) {
-	f := facts.New()
-	g.Report(&f)
-	for _, a := range f.Network.Attempts {
+	for _, a := range g.told() {
 		out = append(out, a.Why)
 	}
 	return out

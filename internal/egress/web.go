@@ -1,6 +1,9 @@
 package egress
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -12,10 +15,11 @@ import (
 	"time"
 )
 
-// web carries plain HTTP to one host. Every request is read, judged and written anew, so that what
-// is judged is what goes out; a second request on the connection is judged as the first.
-func (s *Server) web(c net.Conn, to Target) {
-	s.serveHTTP(c, func(w http.ResponseWriter, r *http.Request) {
+// web carries HTTP to one host, plain or, with inside, within the TLS that the box makes with waldo.
+// Every request is read, judged and written anew, so that what is judged is what goes out; a second
+// request on the connection is judged as the first.
+func (s *Server) web(c net.Conn, to Target, inside *tls.Config) {
+	s.serveHTTP(c, inside, func(w http.ResponseWriter, r *http.Request) {
 		t, why := originTarget(r, to)
 		s.forward(w, r, t, why)
 	})
@@ -23,7 +27,7 @@ func (s *Server) web(c net.Conn, to Target) {
 
 // proxy serves a connection to the proxy: CONNECT, and plain HTTP with the whole URL.
 func (s *Server) proxy(c net.Conn) {
-	s.serveHTTP(c, func(w http.ResponseWriter, r *http.Request) {
+	s.serveHTTP(c, nil, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect {
 			s.connect(w, r)
 			return
@@ -61,50 +65,93 @@ func originTarget(r *http.Request, to Target) (Target, *Refusal) {
 // forward judges one request and carries it, or answers it with the refusal.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *Refusal) {
 	if why == nil {
-		why = s.policy.request(r.Method, t)
+		why = s.judge(r, t)
+	}
+	var use injection
+	if why == nil {
+		use, why = s.inject(r, t)
 	}
 	if up := r.Header.Get("Upgrade"); up != "" && !strings.EqualFold(up, "websocket") {
 		r.Header.Del("Upgrade") // the connection stays one that is read request by request
 	}
 	if why != nil {
-		host, port := t.Host, t.Port
-		if host == "" {
-			host = "an unreadable address"
-		}
-		s.attempts.refused(host, port, why)
-		w.Header().Set("Connection", "close")
-		http.Error(w, "waldo: "+why.Error(), http.StatusForbidden)
+		s.answerRefusal(w, t.Host, t.Port, why)
 		return
 	}
 	a := s.attempts.began(t.Host, t.Port)
 	p := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "http", net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))), t.Authority()
+			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = t.Scheme, net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))), t.Authority()
 			p.Out.URL.RawQuery = p.In.URL.RawQuery
 			if _, ok := p.Out.Header["User-Agent"]; !ok {
 				p.Out.Header.Set("User-Agent", "")
 			}
+			use.add(p.Out)
 			if p.Out.Body != nil {
-				p.Out.Body = &counted{p.Out.Body, a.out, s}
+				p.Out.Body = &counted{s.watch(p.Out.Body), a.out, s}
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
+			if err := use.unveil(resp); err != nil {
+				return err
+			}
 			in := counted{resp.Body, a.in, s}
 			if both, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-				resp.Body = &countedBoth{in, both, a.out}
+				resp.Body = &countedBoth{use.body(&in, nil), both, a.out, s}
 				return nil
 			}
-			resp.Body = &in
+			resp.Body = use.body(&in, resp)
 			return nil
 		},
 		Transport: s.transport, FlushInterval: -1, BufferPool: buffers{}, ErrorLog: log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			var why *Refusal
+			if errors.As(err, &why) {
+				s.answerRefusal(w, t.Host, t.Port, why)
+				return
+			}
 			s.attempts.failed(t.Host, t.Port, err)
 			http.Error(w, "waldo: the host could not be reached", http.StatusBadGateway)
 		},
 	}
-	p.ServeHTTP(w, r)
+	p.ServeHTTP(final{w}, r)
 }
+
+// judge says why a request does not go out.
+func (s *Server) judge(r *http.Request, t Target) *Refusal {
+	if why := s.policy.request(r.Method, t); why != nil {
+		return why
+	}
+	if s.inside(t.Host, t.Port) || s.policy.requestsOnly(t.Host, t.Port) {
+		for _, name := range overrides {
+			if r.Header.Get(name) != "" {
+				return refuse("request", "a server may take this for another method or path: "+name)
+			}
+		}
+	}
+	return s.pace.request()
+}
+
+// answerRefusal records a refusal and says it to the client.
+func (s *Server) answerRefusal(w http.ResponseWriter, host string, port uint16, why *Refusal) {
+	if host == "" {
+		host = "an unreadable address"
+	}
+	s.attempts.refused(host, port, why)
+	w.Header().Set("Connection", "close")
+	http.Error(w, "waldo: "+why.Error(), http.StatusForbidden)
+}
+
+// final drops what a server says before its answer (103), which nobody would look through.
+type final struct{ http.ResponseWriter }
+
+func (f final) WriteHeader(code int) {
+	if code >= 200 || code == http.StatusSwitchingProtocols {
+		f.ResponseWriter.WriteHeader(code)
+	}
+}
+
+func (f final) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // counted counts a body as it passes, and ends it where the box has had all it may have.
 type counted struct {
@@ -116,6 +163,7 @@ type counted struct {
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
 	c.count(int64(n))
+	c.s.pace.bytes(c.s.ctx, n)
 	if c.s.spent() {
 		return n, errSpent
 	}
@@ -124,9 +172,10 @@ func (c *counted) Read(b []byte) (int, error) {
 
 // countedBoth counts a websocket.
 type countedBoth struct {
-	counted
+	io.ReadCloser
 	both io.ReadWriteCloser
 	out  func(n int64)
+	s    *Server
 }
 
 func (c *countedBoth) Write(b []byte) (int, error) {
@@ -135,6 +184,7 @@ func (c *countedBoth) Write(b []byte) (int, error) {
 	}
 	n, err := c.both.Write(b)
 	c.out(int64(n))
+	c.s.pace.bytes(c.s.ctx, n)
 	return n, err
 }
 
@@ -148,12 +198,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
 		why = refuse("proxy", "CONNECT has no body")
 	}
 	if why != nil {
-		if host == "" {
-			host = "an unreadable address"
-		}
-		s.attempts.refused(host, port, why)
-		w.Header().Set("Connection", "close")
-		http.Error(w, "waldo: "+why.Error(), http.StatusForbidden)
+		s.answerRefusal(w, host, port, why)
 		return
 	}
 	c, b, err := http.NewResponseController(w).Hijack()
@@ -170,22 +215,45 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
 	s.carry(&first{Conn: c.(*once).Conn, head: early}, host, port)
 }
 
-// serveHTTP serves one connection until it is over.
-func (s *Server) serveHTTP(c net.Conn, h http.HandlerFunc) {
-	o := &once{Conn: c, over: make(chan struct{})}
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: patience, IdleTimeout: s.limits.Idle, MaxHeaderBytes: 64 << 10,
-		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true,
+// serveHTTP serves one connection until it is over; with inside, within TLS.
+func (s *Server) serveHTTP(c net.Conn, inside *tls.Config, h http.HandlerFunc) {
+	o := &once{Conn: c, over: make(chan struct{}), serve: h}
+	var conn net.Conn = o
+	if inside != nil {
+		conn = tls.Server(o, inside)
 	}
-	_ = srv.Serve(&oneListener{c: o})
-	<-o.over
+	select {
+	case s.handed <- conn:
+		<-o.over
+	case <-s.ctx.Done():
+	}
 }
 
-// once is the one connection of an http.Server.
+// newWeb returns the HTTP server of a box: its connections are handed to it one by one, each with
+// its own handler.
+func (s *Server) newWeb() *http.Server {
+	type handler struct{}
+	return &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Context().Value(handler{}).(http.HandlerFunc)(w, r)
+		}),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if t, ok := c.(*tls.Conn); ok {
+				c = t.NetConn()
+			}
+			return context.WithValue(ctx, handler{}, c.(*once).serve)
+		},
+		ReadHeaderTimeout: patience, IdleTimeout: s.limits.Idle, MaxHeaderBytes: 64 << 10,
+		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true,
+	}
+}
+
+// once is a connection whose end is told.
 type once struct {
 	net.Conn
-	end  sync.Once
-	over chan struct{}
+	serve http.HandlerFunc
+	end   sync.Once
+	over  chan struct{}
 }
 
 func (o *once) Close() error {
@@ -194,22 +262,24 @@ func (o *once) Close() error {
 	return err
 }
 
-type oneListener struct{ c *once }
+// handed is the listener of an http.Server that is given its connections.
+type handed struct{ s *Server }
 
-func (l *oneListener) Accept() (net.Conn, error) {
-	if c := l.c; c != nil {
-		l.c = nil
+func (h handed) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.s.handed:
 		return c, nil
+	case <-h.s.ctx.Done():
+		return nil, net.ErrClosed
 	}
-	return nil, net.ErrClosed
 }
-func (l *oneListener) Close() error   { return nil }
-func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (handed) Close() error   { return nil }
+func (handed) Addr() net.Addr { return &net.TCPAddr{} }
 
 // buffers are large: a body is copied through them.
 type buffers struct{}
 
-var pool = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+var pool = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}
 
 func (buffers) Get() []byte  { return *pool.Get().(*[]byte) }
 func (buffers) Put(b []byte) { pool.Put(&b) }

@@ -61,7 +61,7 @@ var scripts = map[call.Capability]guest.Lang{
 
 // job reads the arguments of a decided call. What does not fit is refused with its reason.
 func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
-	if len(d.Contract.Secrets) > 0 {
+	if len(d.Contract.Reveal) > 0 {
 		return job{}, &call.Reason{Code: "secrets.unsupported", Text: "this build puts no secret into a box"}
 	}
 	switch lang, ok := scripts[d.Call.Capability]; {

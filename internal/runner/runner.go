@@ -19,7 +19,6 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
-	"waldo/internal/egress"
 	"waldo/internal/facts"
 	"waldo/internal/grant"
 	"waldo/internal/policy"
@@ -44,7 +43,7 @@ type Runner struct {
 	// Workspace returns where a session's files are kept; nil: nothing is kept. The runner closes it.
 	Workspace func(s call.Session) (*workspace.Workspace, error)
 	// Egress makes the way out for lines of hosts that a contract allows; nil: a run that wants one is refused.
-	Egress func(n contract.Network) (*egress.Server, []string, error)
+	Egress func(d policy.Decision, n contract.Network) (*Way, error)
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
 
@@ -143,13 +142,11 @@ func (r *Runner) driver(contract, asked string) (sandbox.Driver, *call.Reason) {
 func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, j job) (out call.Outcome, err error) {
 	nothing := facts.New()
 	nothing.Status, nothing.SideEffect = facts.Failed, facts.None
-	way, network, err := r.way(d, o)
-	if err != nil {
-		return refuse(d, call.Reason{Code: "network.unsupported", Text: err.Error()}), nil
+	way, why := r.way(d, o)
+	if why != nil {
+		return refuse(d, *why), nil
 	}
-	if way != nil {
-		o.Env = append(slices.Clone(o.Env), proxied...)
-	}
+	defer func() { err = errors.Join(err, way.End()) }()
 	ws, err := r.open(d, j)
 	if err != nil {
 		return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
@@ -164,7 +161,8 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		}
 	}
 	p := r.profile(d, o, ws)
-	p.Ahead, p.Network = j.ahead(o), network
+	o.Env = slices.Concat(o.Env, way.Open(&p))
+	p.Ahead = j.ahead(o)
 	box, err := driver.Start(ctx, p)
 	if err != nil {
 		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
@@ -173,10 +171,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 	f, err := r.inside(ctx, d, o, box, j)
-	if way != nil {
-		f.Network.Policy, f.Network.AllowedHosts = "allowed", network.Hosts
-		way.Report(&f)
-	}
+	way.Report(&f)
 	if err != nil {
 		return outcome(d, f), fmt.Errorf("run %s: %w", d.Call.ID, err)
 	}
@@ -185,33 +180,6 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		keep(box, ws, before, &f)
 	}
 	return outcome(d, f), nil
-}
-
-// proxied tells programs that want a proxy of waldo's. The way out does not rest on it.
-var proxied = []string{fmt.Sprintf("HTTPS_PROXY=http://%s:%d", sandbox.Gateway, sandbox.ProxyPort), "NO_PROXY=localhost,127.0.0.1,::1"}
-
-// way makes the way out of a box whose contract allows hosts; nil: it allows none.
-func (r *Runner) way(d policy.Decision, o Options) (*egress.Server, sandbox.Network, error) {
-	n := d.Contract.Network
-	if len(o.Hosts) > 0 {
-		for _, h := range o.Hosts {
-			if !slices.Contains(n.Allow, h) {
-				return nil, sandbox.Network{}, fmt.Errorf("the contract does not allow the host %q as it is written", h)
-			}
-		}
-		n = contract.Network{Allow: o.Hosts} // narrower
-	}
-	if len(n.Allow) == 0 && !n.Internal {
-		return nil, sandbox.Network{}, nil
-	}
-	if r.Egress == nil {
-		return nil, sandbox.Network{}, errors.New("no box can reach hosts here")
-	}
-	s, hosts, err := r.Egress(n)
-	if err != nil || s == nil {
-		return nil, sandbox.Network{}, err
-	}
-	return s, sandbox.Network{Hosts: hosts, Ports: s.Ports(), Serve: s.Serve}, nil
 }
 
 // open opens the session's workspace where the contract lets the code see it, and puts the job's

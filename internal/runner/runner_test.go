@@ -300,9 +300,13 @@ func TestSideEffects(t *testing.T) {
 				return func() facts.SideEffect { _ = conn.Close(); return row.bell }
 			}
 		}
-		r.Egress = func(n contract.Network) (*egress.Server, []string, error) {
+		r.Egress = func(_ policy.Decision, n contract.Network) (*Way, error) {
 			rules, err := egress.ParseRules(n.Allow)
-			return egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}), n.Allow, err
+			if err != nil {
+				return nil, err
+			}
+			s, err := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}, egress.Options{})
+			return &Way{Server: s, Hosts: n.Allow}, err
 		}
 		g, dec := allowed(t, "run_python", `{"code":""}`, func(c *contract.Contract) { c.Network.Allow = row.hosts })
 		out, err := r.Execute(context.Background(), g)

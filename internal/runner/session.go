@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +50,7 @@ type resident struct {
 	level string
 	box   sandbox.Box
 	ws    *workspace.Workspace
+	way   *Way // nil: it reaches nothing
 	in    *io.PipeWriter
 	from  *io.PipeReader
 	out   *bufio.Reader // of from
@@ -95,7 +97,7 @@ func (r *Runner) cell(ctx context.Context, d policy.Decision, o Options, driver 
 	if decode(d.Call.Args, &a) != nil || a.Code == nil || len(d.Call.Args.Values()) != 2 {
 		return refuse(d, call.Reason{Code: "args.invalid", Text: "with session, run_python takes code (text) and nothing else"}), nil
 	}
-	if len(d.Contract.Secrets) > 0 {
+	if len(d.Contract.Reveal) > 0 {
 		return refuse(d, call.Reason{Code: "secrets.unsupported", Text: "this build puts no secret into a box"}), nil
 	}
 	l := narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout)
@@ -147,9 +149,13 @@ func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver
 	if why != nil {
 		return nil, why, nil
 	}
-	i, err := r.stays(ctx, d, o, driver, exe)
+	way, why := r.way(d, o)
+	if why != nil {
+		return nil, why, nil
+	}
+	i, err := r.stays(ctx, d, o, driver, exe, way)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, way.End())
 	}
 	i.key = key
 	i.idle = time.AfterFunc(sessionIdle, func() { r.retire(i) })
@@ -161,13 +167,14 @@ func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver
 }
 
 // stays starts an interpreter, held for its first cell.
-func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string) (*resident, error) {
+func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string, way *Way) (*resident, error) {
 	ws, err := r.open(d, job{})
 	if err != nil {
 		return nil, err
 	}
 	p := r.profile(d, o, ws)
 	p.Limits.Wall, p.Limits.CPU = sessionLife, sessionCPU
+	o.Env = slices.Concat(o.Env, way.Open(&p))
 	box, err := driver.Start(ctx, p)
 	if err != nil {
 		if ws != nil {
@@ -178,7 +185,7 @@ func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
-	i := &resident{id: p.ID, level: driver.Name(), box: box, ws: ws, in: inW, from: outR, out: bufio.NewReader(outR), root: p.Template.Name, kill: kill,
+	i := &resident{id: p.ID, level: driver.Name(), box: box, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR), root: p.Template.Name, kill: kill,
 		busy: make(chan struct{}, 1), over: make(chan struct{})}
 	i.busy <- struct{}{}
 	go func() {
@@ -210,7 +217,10 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 		got <- v
 	}()
 	f := facts.New()
-	f.SideEffect = facts.None // no network and no tools
+	f.SideEffect = facts.None // no tools
+	if i.way != nil {
+		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
+	}
 	f.Sandbox = facts.Sandbox{ID: i.id, Driver: i.level, Template: i.root, Warm: true}
 	f.Limits = facts.Limits{WallMS: wall.Milliseconds(), CPUMS: wall.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
 	f.Warnings = append(f.Warnings, "processor, memory and processes are counted for the whole session, not for one call")
@@ -251,6 +261,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	f.Stdout, f.Truncated.Stdout = clip(v.Stdout, l.Output)
 	f.Stderr, f.Truncated.Stderr = clip(v.Stderr, l.Output)
 	f.Usage.OutputBytes = int64(len(f.Stdout) + len(f.Stderr))
+	i.way.Report(&f)
 	out := outcome(d, f)
 	out.Content = append(out.Content, v.blocks(l.Output)...)
 	return out
@@ -332,6 +343,7 @@ func (r *Runner) retire(i *resident) {
 		_ = i.ws.Close()
 	}
 	_ = i.box.Close()
+	_ = i.way.End()
 }
 
 // Close ends every interpreter that stays, keeping what they left in output.

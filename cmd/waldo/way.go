@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"waldo/internal/facts"
+
+	"waldo/internal/contract"
+	"waldo/internal/egress"
+	"waldo/internal/policy"
+	"waldo/internal/redact"
+	"waldo/internal/runner"
+	"waldo/internal/sandbox"
+	"waldo/internal/secret"
+)
+
+// egress makes the way out of the box of a decided call.
+func (h *house) egress(d policy.Decision, n contract.Network) (*runner.Way, error) {
+	hidden := map[string]secret.Ref{}
+	for _, v := range d.Contract.Placeholders() {
+		hidden[v] = d.Contract.Secrets[v]
+	}
+	return h.wayOut(n, hidden)
+}
+
+// wayOut makes the way out of one box; nil: the network allows nothing. Of the secrets, by the
+// variable of the box, those that belong to a host of the network go into requests to it, and the
+// box gets placeholders.
+func (h *house) wayOut(n contract.Network, secrets map[string]secret.Ref) (*runner.Way, error) {
+	lines := n.Allow
+	if n.Internal {
+		lines = h.cfg.Internal
+	}
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	rules, err := egress.ParseRules(lines)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rules {
+		rules[i].Internal = n.Internal
+	}
+	p := &egress.Policy{Rules: rules, Limits: egress.Limits{Bytes: int64(n.Limits.Bytes), BytesPerSec: int64(n.Limits.BytesPerSecond),
+		PerSec: n.Limits.RequestsPerSecond, Conns: n.Limits.Connections}}
+	w := &runner.Way{Hosts: slices.Clone(lines)}
+	var creds []egress.Credential
+	for v, ref := range secrets {
+		b := h.cfg.Secrets[string(ref)].Broker
+		if b == nil {
+			continue
+		}
+		c, err := h.credential(ref, *b)
+		if err != nil {
+			return nil, err
+		}
+		if p.Classify(c.Host, c.Port) != nil {
+			continue // a narrower list of hosts: the variable is not there
+		}
+		creds = append(creds, c)
+		w.Env = append(w.Env, v+"="+c.Placeholder)
+		if c.As == egress.SigV4 {
+			w.Env = append(w.Env, "AWS_ACCESS_KEY_ID=waldo", "AWS_REGION="+c.Region, "AWS_DEFAULT_REGION="+c.Region)
+		}
+	}
+	if w.Server, err = egress.NewServer(&egress.Dialer{Policy: p}, egress.Options{Credentials: creds, Forms: redact.Forms}); err != nil {
+		return nil, err
+	}
+	if ours := w.Server.Trust(); ours != nil {
+		if err := h.trust(w, ours); err != nil {
+			return nil, fmt.Errorf("what the box trusts: %w", err)
+		}
+	}
+	return w, nil
+}
+
+// into says by the word of a contract how a secret goes into a request.
+var into = map[string]egress.As{"header": egress.Header, "bearer": egress.Bearer, "basic": egress.Basic, "query": egress.Query, "sigv4": egress.SigV4}
+
+// credential makes of a secret with a host what the egress adds. The secret is fetched at each use.
+func (h *house) credential(ref secret.Ref, b contract.Broker) (egress.Credential, error) {
+	name, digits, _ := strings.Cut(b.Host, ":")
+	port := uint64(443)
+	if digits != "" {
+		var err error
+		if port, err = strconv.ParseUint(digits, 10, 16); err != nil {
+			return egress.Credential{}, fmt.Errorf("secret %s: %q is no port", ref, digits)
+		}
+	}
+	from := func(r secret.Ref) func() (secret.Value, error) {
+		if r == "" {
+			return nil
+		}
+		return func() (secret.Value, error) { return h.secrets.Get(r) }
+	}
+	return egress.Credential{
+		Name: string(ref), Placeholder: egress.NewPlaceholder(), Host: name, Port: uint16(port), Methods: b.Methods, Paths: b.Paths,
+		As: into[b.As], Field: b.Name, Region: b.Region, Service: b.Service, Value: from(ref), KeyID: from(b.Key), Token: from(b.Token),
+	}, nil
+}
+
+// Where a box finds whom to trust, and the variables by which programs are told so: OpenSSL and Go,
+// curl, Python's requests, pip, Node.js, npm, git, Deno, cargo, and the command line of AWS.
+const trusted = "/run/waldo/ca.pem"
+
+var trusting = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "npm_config_cafile",
+	"GIT_SSL_CAINFO", "DENO_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE"}
+
+// trust shows a box the authorities of this machine, and its own.
+func (h *house) trust(w *runner.Way, ours []byte) error {
+	dir := filepath.Join(h.state, "run")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "trust-*.pem")
+	if err != nil {
+		return err
+	}
+	w.Close = func() error { return os.Remove(f.Name()) }
+	_, err = f.Write(slices.Concat(authorities(), ours))
+	if err = errors.Join(err, f.Chmod(0o444), f.Close()); err != nil {
+		return errors.Join(err, w.Close())
+	}
+	w.Mounts = []sandbox.Mount{{Source: f.Name(), Target: trusted}}
+	for _, v := range trusting {
+		w.Env = append(w.Env, v+"="+trusted)
+	}
+	return nil
+}
+
+// authorities are the certificates that this machine trusts, in PEM, from where Go looks for them
+// too; none where there are none.
+func authorities() []byte {
+	for _, name := range []string{os.Getenv("SSL_CERT_FILE"), "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+		"/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem"} {
+		if b, err := os.ReadFile(name); name != "" && err == nil {
+			return append(bytes.TrimRight(b, "\n"), '\n')
+		}
+	}
+	return nil
+}
+
+// reached writes into the log what the box of a server has tried to reach since the last time.
+func (h *house) reached(s contract.Server, box string, w *runner.Way) {
+	f := facts.New()
+	w.Report(&f)
+	if len(f.Network.Attempts) == 0 {
+		return
+	}
+	body, err := json.Marshal(map[string]any{"server": s.Name, "sandbox": box, "attempts": f.Network.Attempts})
+	if err == nil {
+		_, err = h.log.Append(context.Background(), "egress", body, false)
+	}
+	if err != nil {
+		slog.Warn("what a server has reached could not be written into the log", "server", s.Name, "why", err)
+	}
+}

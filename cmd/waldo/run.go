@@ -277,9 +277,11 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	defer h.Close()
 	o.Hosts = b.hosts
 	o.Limits, o.Input, o.Env, o.Isolation = limits, b.input, b.env, b.isolation
-	if o.Template, err = h.template(c.Context(), b.template, b.pull); err != nil {
+	t, err := h.template(c.Context(), b.template, b.pull)
+	if err != nil {
 		return err
 	}
+	o.Template, o.Image = root(t), t.Config
 	var flush func()
 	if !g.json {
 		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr())

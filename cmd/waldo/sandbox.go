@@ -15,6 +15,7 @@ import (
 	"waldo/internal/lifecycle"
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
+	"waldo/internal/template"
 )
 
 func newSandbox(g *global) *cobra.Command {
@@ -208,7 +209,7 @@ func execIn(c *cobra.Command, g *global, name string, capability call.Capability
 	if err != nil {
 		return err
 	}
-	o.Limits, o.Isolation, o.Template, o.Mirror = s.Limits, s.Isolation, t, true
+	o.Limits, o.Isolation, o.Template, o.Image, o.Mirror = s.Limits, s.Isolation, root(t), t.Config, true
 	o.Started = func(b sandbox.Box) func() { return run.Watch(b, cancel) }
 	var flush func()
 	if !g.json {
@@ -264,19 +265,19 @@ func openIn(ctx context.Context, g *global, name string, capability call.Capabil
 }
 
 // reopen finds the template of a sandbox again, the one that it was made with.
-func (h *house) reopen(s lifecycle.Sandbox) (sandbox.Template, error) {
+func (h *house) reopen(s lifecycle.Sandbox) (template.Template, error) {
 	if s.Template == "host" {
-		return sandbox.Template{Name: "host"}, nil
+		return template.Host(), nil
 	}
 	all, err := openTemplates(h.state)
 	if err != nil {
-		return sandbox.Template{}, err
+		return template.Template{}, err
 	}
 	t, err := all.Reopen(s.Template, s.Digest)
 	if err != nil {
-		return sandbox.Template{}, &exit{code: exitFailed, err: err, hint: "waldo template pull " + strings.TrimPrefix(s.Template, "tar:")}
+		return t, &exit{code: exitFailed, err: err, hint: "waldo template pull " + strings.TrimPrefix(s.Template, "tar:")}
 	}
-	return sandbox.Template{Name: t.Name, Dir: t.Dir}, nil
+	return t, nil
 }
 
 func newSandboxPause(g *global) *cobra.Command {

@@ -18,19 +18,24 @@ func openTemplates(state string) (*template.Store, error) {
 }
 
 // template finds the root filesystem that a person named. host needs nothing to be found.
-func (h *house) template(ctx context.Context, name string, fresh bool) (sandbox.Template, error) {
+func (h *house) template(ctx context.Context, name string, fresh bool) (template.Template, error) {
 	if name == "host" || name == "" {
-		return sandbox.Template{Name: "host"}, nil
+		return template.Host(), nil
 	}
 	s, err := openTemplates(h.state)
 	if err != nil {
-		return sandbox.Template{}, err
+		return template.Template{}, err
 	}
 	t, err := s.Find(ctx, name, fresh)
 	if err != nil {
-		return sandbox.Template{}, &exit{code: exitFailed, err: err, hint: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
+		return template.Template{}, &exit{code: exitFailed, err: err, hint: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
 	}
-	return sandbox.Template{Name: t.Name, Dir: t.Dir}, nil
+	return t, nil
+}
+
+// root is what a box is told of a template.
+func root(t template.Template) sandbox.Template {
+	return sandbox.Template{Name: t.Name, Dir: t.Dir, UID: t.Config.UID, GID: t.Config.GID}
 }
 
 func newTemplate(g *global) *cobra.Command {

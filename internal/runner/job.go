@@ -83,7 +83,7 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 	if decode(d.Call.Args, &a) != nil || a.Code == nil {
 		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes code (text), args (a list of texts) and files (texts by name)"}
 	}
-	exe, why := interpreter(lang, o.template())
+	exe, why := o.interpreter(lang)
 	if why != nil {
 		return job{}, why
 	}
@@ -136,7 +136,7 @@ func shell(d policy.Decision, o Options) (job, *call.Reason) {
 	if len(*a.Command) > MaxCommand {
 		return job{}, &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("the command has %d bytes: at most %d run", len(*a.Command), MaxCommand)}
 	}
-	exe, why := interpreter("shell", o.template())
+	exe, why := o.interpreter("shell")
 	if why != nil {
 		return job{}, why
 	}
@@ -168,13 +168,14 @@ func decode(a call.Args, out any) error {
 	return a.Value().Decode(out)
 }
 
-// interpreter finds the interpreter of a language as the box will see it. An image keeps its own
-// under /usr/local, and what its distribution brought elsewhere.
-func interpreter(lang guest.Lang, root sandbox.Template) (string, *call.Reason) {
+// interpreter finds the interpreter of a language as the box will see it: where it is named first, or
+// in another root under /usr/local, and what its distribution brought elsewhere.
+func interpreter(lang guest.Lang, root sandbox.Template, first []string) (string, *call.Reason) {
 	places, look, where := interpreters[lang], os.Stat, "under /usr"
 	if root.Dir != "" {
 		places = slices.Clone(places)
 		slices.SortStableFunc(places, func(a, b string) int { return local(a) - local(b) })
+		places = append(first, places...)
 		look = func(p string) (os.FileInfo, error) { return template.Look(root.Dir, p) }
 		where = "in the template " + root.Name
 	}
@@ -214,7 +215,7 @@ func (j job) ahead(o Options) *sandbox.Ahead {
 	if j.first == "" {
 		return nil
 	}
-	return &sandbox.Ahead{Argv: j.argv, Env: environment(o.Env), Head: j.first, Bridge: j.tools}
+	return &sandbox.Ahead{Argv: j.argv, Env: o.imaged(o.Env), Head: j.first, Bridge: j.tools}
 }
 
 // profile says everything that the box of a decided call may touch. Input and output start as

@@ -23,6 +23,7 @@ import (
 	"waldo/internal/grant"
 	"waldo/internal/policy"
 	"waldo/internal/sandbox"
+	"waldo/internal/template"
 	"waldo/internal/wire"
 	"waldo/internal/workspace"
 )
@@ -69,6 +70,8 @@ type Options struct {
 	NoTools   bool     // no bridge even where there could be one
 	// Template is the root that the box starts from; zero: the host.
 	Template sandbox.Template
+	// Image is what the template says of its commands.
+	Image template.Config
 	// Mirror also removes from the workspace what the code removed of output; otherwise files only come.
 	Mirror bool
 	// Started is told of the box before the code runs in it, and its answer is called when the code
@@ -203,7 +206,10 @@ func (r *Runner) open(d policy.Decision, j job) (*workspace.Workspace, error) {
 // inside runs the job in the box, with the bridge beside it, and judges its effect: what its calls
 // through the bridge came to, for there is no other way out of a box without a network.
 func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
-	c := sandbox.Command{Argv: j.argv, Env: environment(o.Env), Stdout: o.Stdout, Stderr: o.Stderr, Stdin: o.Stdin}
+	c := sandbox.Command{Argv: j.argv, Env: o.imaged(o.Env), Stdout: o.Stdout, Stderr: o.Stderr, Stdin: o.Stdin}
+	if d.Call.Capability == "exec" {
+		c.Dir = o.Image.Dir // code finds its files where it starts, a program of the image's expects the image's
+	}
 	if j.head != nil {
 		c.Stdin = io.MultiReader(strings.NewReader(j.first), j.head)
 		if o.Stdin != nil {

@@ -145,7 +145,7 @@ func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver
 	if len(r.stay.open) >= r.Sessions {
 		return nil, &call.Reason{Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most; they end after %v without a call", len(r.stay.open), sessionIdle)}, nil
 	}
-	exe, why := interpreter(guest.Python, o.template())
+	exe, why := o.interpreter(guest.Python)
 	if why != nil {
 		return nil, why, nil
 	}
@@ -189,7 +189,7 @@ func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver
 		busy: make(chan struct{}, 1), over: make(chan struct{})}
 	i.busy <- struct{}{}
 	go func() {
-		env := environment(append([]string{"MPLBACKEND=Agg"}, o.Env...))
+		env := o.imaged(append([]string{"MPLBACKEND=Agg"}, o.Env...))
 		i.last, _ = box.Run(run, sandbox.Command{Argv: append([]string{exe}, guest.SessionCommand()...), Env: env, Stdin: inR, Stdout: outW, Serve: true})
 		_ = errors.Join(outW.Close(), inR.Close())
 		close(i.over)

@@ -164,11 +164,14 @@ func done(_ wire.Value, d policy.Decision) call.Outcome {
 	return o
 }
 
-// resultKind tells the kinds of results apart. What is absent is complete (MCP 2026-07-28 basic).
+// resultKind tells the kinds of results apart. An absent word means complete (MCP 2026-07-28 basic).
 func resultKind(v wire.Value) string {
 	m, _ := v.Members()
 	kind, has := m["resultType"]
 	if !has {
+		if _, asks := m["inputRequests"].Members(); asks {
+			return "input_required" // go-sdk 1.8.0 says so to legacy clients without a word
+		}
 		return "complete"
 	}
 	s, ok := kind.Text()
@@ -322,11 +325,11 @@ func (ses *session) question(ctx context.Context, m jsonrpc.Message) (any, error
 	if r == nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalid, "nobody can say which call %q belongs to", m.Method)
 	}
-	answers, no := r.ask(ctx, map[string]call.Question{"": {Method: m.Method, Params: m.Params}})
+	answers, no := r.ask(ctx, map[string]call.Question{"question": {Method: m.Method, Params: m.Params}})
 	if no != nil {
 		return nil, &jsonrpc.Error{Code: no.Code, Message: no.Message, Data: no.Data}
 	}
-	return answers[""], nil
+	return answers["question"], nil
 }
 
 // The most that a server may log: how much in one message, and how many in a second of one call.
@@ -566,9 +569,15 @@ func (ses *session) listen(ctx context.Context) {
 			}
 			rest(short, time.Second)
 		case <-ses.again:
+			cancel()
+			rest(ctx, settle)
 		case <-ses.ended:
 		case <-ctx.Done():
 		}
 		cancel()
 	}
 }
+
+// settle is how long a server gets to end one subscription before another takes its place: go-sdk
+// 1.8.0 takes the end of the old one for the end of both.
+const settle = 100 * time.Millisecond

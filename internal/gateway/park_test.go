@@ -1,0 +1,335 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/facts"
+	"waldo/internal/jsonrpc"
+	"waldo/internal/wire"
+)
+
+// asker is a corridor whose calls ask the host; rounds says how often.
+type asker struct {
+	rounds int
+	hang   bool // after the questions, until it is ended
+	mu     sync.Mutex
+	ended  []error // of the questions
+}
+
+func (a *asker) call(ctx context.Context, c call.Call) (call.Result, error) {
+	f := facts.New()
+	f.Status = facts.OK
+	r := call.Result{CallID: c.ID, Status: facts.OK, Facts: f}
+	for range a.rounds {
+		v, err := wire.Parse([]byte(`{"message":"name?"}`))
+		if err != nil {
+			return r, err
+		}
+		got, err := call.HostOf(ctx).Ask(ctx, "s", map[string]call.Question{"q": {Method: "elicitation/create", Params: v}})
+		if err != nil {
+			a.mu.Lock()
+			a.ended = append(a.ended, err)
+			a.mu.Unlock()
+			return r, err
+		}
+		r.Content = append(r.Content, call.Text(string(got["q"].Raw())))
+	}
+	if a.hang {
+		<-ctx.Done()
+		a.mu.Lock()
+		a.ended = append(a.ended, ctx.Err())
+		a.mu.Unlock()
+	}
+	return r, nil
+}
+
+func (a *asker) over() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.ended)
+}
+
+// lines is a link that nobody listens to.
+type lines struct{}
+
+func (lines) Notify(string, any) bool                 { return true }
+func (lines) Tell(context.Context, string, any) error { return nil }
+func (lines) Call(context.Context, string, func(int64) any, func(float64, float64)) (wire.Value, error) {
+	return wire.Value{}, errors.New("a modern client takes no requests")
+}
+
+// retry makes a tools/call of a modern client; more are further parameters.
+func retry(t testing.TB, tool, args, more string) jsonrpc.Message {
+	t.Helper()
+	m, fault := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + args + more +
+		`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`))
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	return m
+}
+
+// ask makes a call and returns its requestState, or what else came of it.
+func ask(t testing.TB, s *Session, m jsonrpc.Message) (state, other string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	got, err := s.Answer(ctx, m, lines{})
+	var fault *jsonrpc.Error
+	if errors.As(err, &fault) {
+		return "", fmt.Sprintf("%d %s", fault.Code, fault.Data.Raw())
+	}
+	if err != nil {
+		return "", err.Error()
+	}
+	b, _ := json.Marshal(got)
+	var r struct {
+		Kind    string                     `json:"resultType"`
+		State   string                     `json:"requestState"`
+		Asked   map[string]json.RawMessage `json:"inputRequests"`
+		Content []struct{ Text string }
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Kind == "input_required" {
+		if string(r.Asked["q"]) != `{"method":"elicitation/create","params":{"message":"name?"}}` {
+			t.Errorf("asked %s", b)
+		}
+		return r.State, ""
+	}
+	var text []string
+	for _, c := range r.Content {
+		text = append(text, c.Text)
+	}
+	return "", strings.Join(text, "|")
+}
+
+func parking(t testing.TB, a *asker, change func(*Options)) (*Door, *Session) {
+	t.Helper()
+	o := options(t, newDesk(t))
+	o.Call = a.call
+	if change != nil {
+		change(&o)
+	}
+	d := New(o)
+	s := d.Session(me, lines{})
+	t.Cleanup(s.Close)
+	return d, s
+}
+
+const yes = `{"action":"accept","content":{"name":"Ann"}}`
+
+func with(state string, answers string) string {
+	return `,"inputResponses":{` + answers + `},"requestState":"` + state + `"`
+}
+
+// A requestState is good for one retry of the same request by the same principal, in time.
+func TestRequestState(t *testing.T) {
+	code := func(c string) string { return `-32602 {"code":"` + c + `"}` }
+	for _, row := range []struct {
+		why  string
+		want string
+		try  func(t *testing.T, d *Door, s *Session, state string, late func()) string
+	}{
+		{"control: the same request comes back with the answer", yes, func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"control: white space and the order of names are no difference", yes, func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			_, got := ask(t, s, retry(t, "s__slow", `{ "a" : 1.0 }`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"a second time", code("state.used"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"other arguments", code("state.request"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":2}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"another tool", code("state.request"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			_, got := ask(t, s, retry(t, "s__own", `{"a":1}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"somebody else", code("state.principal"), func(t *testing.T, d *Door, _ *Session, state string, _ func()) string {
+			other := d.Session(Who{Session: "n_2", Principal: "os:1001"}, lines{})
+			defer other.Close()
+			_, got := ask(t, other, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"too late", code("state.expired"), func(t *testing.T, _ *Door, s *Session, state string, late func()) string {
+			late()
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"with something appended", code("state.forged"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state+"-TAMPERED", `"q":`+yes)))
+			return got
+		}},
+		{"of another waldo", code("state.forged"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			st, _ := s.d.lot.seal.open(state)
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(newSealer().seal(st), `"q":`+yes)))
+			return got
+		}},
+		{"that is no text", code("state.forged"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, `,"requestState":{}`))
+			return got
+		}},
+		{"after its call has gone", code("state.gone"), func(t *testing.T, d *Door, s *Session, state string, _ func()) string {
+			d.lot.leave(s)
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"without the answer: it is asked again, and the old state is spent", code("state.used"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+			again, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"other":{},"q":12345`)))
+			if again == "" || again == state {
+				t.Fatalf("not asked again: %s", got)
+			}
+			if _, got = ask(t, s, retry(t, "s__slow", `{"a":1}`, with(again, `"q":`+yes))); got != yes {
+				t.Errorf("with the new state: %s", got)
+			}
+			_, got = ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+			return got
+		}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			var mu sync.Mutex
+			shift := time.Duration(0)
+			d, s := parking(t, &asker{rounds: 1}, func(o *Options) {
+				o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return time.Now().Add(shift) }
+			})
+			state, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, ""))
+			if state == "" {
+				t.Fatalf("not asked: %s", got)
+			}
+			if got := row.try(t, d, s, state, func() { mu.Lock(); defer mu.Unlock(); shift = 11 * time.Minute }); got != row.want {
+				t.Errorf("got %s, want %s", got, row.want)
+			}
+		})
+	}
+}
+
+// An answer answers the question that was put, not a later one of the same name; one that came before
+// the question saves a round.
+func TestRounds(t *testing.T) {
+	_, s := parking(t, &asker{rounds: 2}, nil)
+	first, _ := ask(t, s, retry(t, "s__slow", `{}`, ""))
+	second, got := ask(t, s, retry(t, "s__slow", `{}`, with(first, `"q":`+yes)))
+	if second == "" || second == first {
+		t.Fatalf("the second question was not put: %s", got)
+	}
+	if _, got := ask(t, s, retry(t, "s__slow", `{}`, with(second, `"q":{"action":"decline"}`))); got != yes+`|{"action":"decline"}` {
+		t.Errorf("got %s", got)
+	}
+	_, s = parking(t, &asker{rounds: 2}, nil)
+	if state, got := ask(t, s, retry(t, "s__slow", `{}`, `,"inputResponses":{"q":`+yes+`}`)); state == "" {
+		t.Errorf("an answer to the first question answered the second: %s", got)
+	}
+	_, s = parking(t, &asker{rounds: 1}, nil)
+	if _, got := ask(t, s, retry(t, "s__slow", `{}`, `,"inputResponses":{"q":`+yes+`,"extra":{}}`)); got != yes {
+		t.Errorf("an answer that came with the request: %s", got)
+	}
+}
+
+// What nobody comes back for is given up, and stands in nobody's way.
+func TestAbandonedCalls(t *testing.T) {
+	a := &asker{rounds: 1}
+	_, s := parking(t, a, func(o *Options) { o.Park = 300 * time.Millisecond })
+	var states []string
+	for i := range maxParkedEach {
+		state, got := ask(t, s, retry(t, "s__slow", fmt.Sprintf(`{"a":%d}`, i), ""))
+		if state == "" {
+			t.Fatalf("call %d: %s", i, got)
+		}
+		states = append(states, state)
+	}
+	if _, got := ask(t, s, retry(t, "s__slow", `{}`, "")); !strings.HasPrefix(got, "-32000") {
+		t.Errorf("one more than may be parked: %s", got)
+	}
+	if _, got := ask(t, s, retry(t, "s__slow", `{}`, `,"inputResponses":{"q":`+yes+`}`)); got != yes {
+		t.Errorf("a call that need not be parked: %s", got)
+	}
+	for begin := time.Now(); a.over() < maxParkedEach+1 && time.Since(begin) < 5*time.Second; time.Sleep(10 * time.Millisecond) {
+	}
+	if n := a.over(); n != maxParkedEach+1 {
+		t.Errorf("%d calls were ended", n)
+	}
+	if _, got := ask(t, s, retry(t, "s__slow", `{"a":0}`, with(states[0], `"q":`+yes))); got != `-32602 {"code":"state.expired"}` {
+		t.Errorf("after its time: %s", got)
+	}
+	if state, got := ask(t, s, retry(t, "s__slow", `{}`, "")); state == "" {
+		t.Errorf("there is room again: %s", got)
+	}
+}
+
+// A client that leaves ends what it has parked, and one that cancels the retry what goes on.
+func TestLeavingEndsParkedCalls(t *testing.T) {
+	wait := func(a *asker) {
+		for begin := time.Now(); a.over() < 1 && time.Since(begin) < 5*time.Second; time.Sleep(10 * time.Millisecond) {
+		}
+		if a.over() != 1 {
+			t.Errorf("%d calls ended", a.over())
+		}
+	}
+	a := &asker{rounds: 1}
+	d, s := parking(t, a, nil)
+	ask(t, s, retry(t, "s__slow", `{}`, ""))
+	s.Close()
+	wait(a)
+	if len(d.lot.open) != 0 {
+		t.Error("it is still parked")
+	}
+	a = &asker{rounds: 1, hang: true}
+	_, s = parking(t, a, nil)
+	state, _ := ask(t, s, retry(t, "s__slow", `{}`, ""))
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Answer(ctx, retry(t, "s__slow", `{}`, with(state, `"q":`+yes)), lines{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("cancelled: %v", err)
+	}
+	wait(a)
+}
+
+// A client that has said that it answers nothing is asked nothing.
+func TestNobodyToAsk(t *testing.T) {
+	a := &asker{rounds: 1}
+	_, s := parking(t, a, nil)
+	m, _ := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__slow",
+		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`))
+	if state, _ := ask(t, s, m); state != "" || a.over() != 1 {
+		t.Errorf("asked %q, %d ended", state, a.over())
+	}
+}
+
+// What opens is what was sealed, whole; nothing else does.
+func FuzzRequestState(f *testing.F) {
+	s := newSealer()
+	real := s.seal(state{Round: "r", Principal: "os:1", Request: "sha256:0", Expires: 1})
+	f.Add(real, "r", "os:1")
+	f.Add(real+"x", "", "")
+	f.Add(real[:len(real)-1], "a", "b")
+	f.Add(newSealer().seal(state{}), "", "")
+	f.Fuzz(func(t *testing.T, text, round, who string) {
+		if st, ok := s.open(text); ok && (text != real || st.Round != "r") {
+			t.Fatalf("%q opens as %+v", text, st)
+		}
+		in := state{Round: strings.ToValidUTF8(round, ""), Principal: call.Principal(strings.ToValidUTF8(who, "")), Expires: int64(len(text))}
+		if len(round)+len(who) > 1000 {
+			return
+		}
+		sealed := s.seal(in)
+		if out, ok := s.open(sealed); !ok || out != in {
+			t.Fatalf("%+v opens as %+v, %v", in, out, ok)
+		}
+	})
+}

@@ -169,10 +169,15 @@ type Server struct {
 	Input       string                // mounts.input: a host folder shown read-only
 	Env         map[string]string
 	IdleTimeout time.Duration
-	Plain       bool // names: plain
+	PerSession  bool   // each session has one of its own
+	Limits      Limits // of its box
+	Plain       bool   // names: plain
 	Asks        Asks
 	Auth        Auth // at a URL
 }
+
+// Limits bound the box of a server; 0 stands for waldo's own.
+type Limits struct{ MemoryMB, Pids, Files, DiskMB int }
 
 // Asks says what a server may ask of the agent's host during a call. The zero value refuses all.
 type Asks struct {

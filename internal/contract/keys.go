@@ -20,6 +20,7 @@ const (
 	inAuth     = "auth"
 	inOAuth    = "oauth"
 	inAsks     = "asks"
+	inLimits   = "box"
 	inMounts   = "mounts"
 	inEntry    = "capability"
 	inBroker   = "broker"
@@ -101,6 +102,12 @@ var keys = []Key{
 	{inServer, "env", "pairs", nil, nil, "none", "Other environment variables of the server.", "internal/upstream"},
 	{inServer, "mounts", inMounts, nil, nil, "none", "What the server sees of this machine's files.", "internal/upstream"},
 	{inServer, "idle_timeout", "time", nil, nil, "10m", "How long a server that nobody calls keeps running.", "internal/upstream"},
+	{inServer, "per_session", "bool", nil, nil, "false: all sessions share it", "Whether each session has one of its own, which ends with it.", "internal/upstream"},
+	{inServer, "limits", inLimits, nil, nil, "as below", "What the server's box may use.", "internal/sandbox"},
+	{inLimits, "memory_mb", "int", nil, nil, "1024", "Memory, in MiB.", "internal/sandbox"},
+	{inLimits, "pids", "int", nil, nil, "256", "Processes and threads.", "internal/sandbox"},
+	{inLimits, "files", "int", nil, nil, "1024", "Open files of one process.", "internal/sandbox"},
+	{inLimits, "disk_mb", "int", nil, nil, "256", "Each writable place, in MiB.", "internal/sandbox"},
 	{inServer, "names", "word", []string{"prefixed", "plain"}, nil, "prefixed", "Whether its tools, prompts and resources are shown under its name; plain, for one server alone, shows them as the server names them.", "internal/catalogue"},
 	{inServer, "asks", inAsks, nil, nil, "nothing: every question of the server is refused", "What the server may ask of the agent's host during a call.", "internal/upstream"},
 	{inAsks, "elicitation", "words", []string{"form", "url"}, nil, "refused", "Ask the person for data in a form, or show an address to open.", "internal/upstream"},

@@ -20,6 +20,7 @@ var inPlace = map[string]string{
 	inAuth:     "servers: {s: {url: 'https://h/', auth: {%}}}",
 	inOAuth:    "servers: {s: {url: 'https://h/', auth: {oauth: {%}}}}",
 	inAsks:     "servers: {s: {command: [a], asks: {%}}}",
+	inLimits:   "servers: {s: {command: [a], limits: {%}}}",
 	inMounts:   "servers: {s: {command: [a], mounts: {%}}}",
 	inEntry:    "capabilities: {a: {%}}",
 	inNetwork:  "capabilities: {a: {network: {%}}}",

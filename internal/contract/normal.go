@@ -75,6 +75,10 @@ func (s Server) normal() map[string]any {
 	putIf(m, "command", s.Command, len(s.Command) > 0)
 	putIf(m, "url", s.URL, s.URL != "")
 	putIf(m, "names", "plain", s.Plain)
+	putIf(m, "per_session", true, s.PerSession)
+	if l := s.Limits.normal(); len(l) > 0 {
+		m["limits"] = l
+	}
 	if a := s.Asks.normal(); len(a) > 0 {
 		m["asks"] = a
 	}

@@ -160,6 +160,10 @@ func (p *parser) server(e field) {
 			for _, g := range p.fields(f.val, inMounts) {
 				s.Input = p.text(g)
 			}
+		case "per_session":
+			s.PerSession = p.boolean(f)
+		case "limits":
+			s.Limits = p.boxLimits(f)
 		case "names":
 			s.Plain = p.word(f, inServer) == "plain"
 		case "asks":
@@ -216,7 +220,7 @@ func (p *parser) place(e field, s *Server, at map[string]*yaml.Node) {
 	if s.URL == "" && at["auth"] != nil {
 		p.fail(at["auth"], "key.misplaced", "use secrets to give a program its token", "auth belongs to a server at a url")
 	}
-	inBox := []string{"network", "mounts"}
+	inBox := []string{"network", "mounts", "limits"}
 	if s.URL != "" {
 		inBox = append(inBox, "secrets", "env")
 	}

@@ -59,6 +59,11 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 	if no != nil {
 		return *no
 	}
+	s, err := s.of(d.Call.Session)
+	if err != nil {
+		m.o.Log.Warn("no server for this session", "server", name, "error", err)
+		return unanswered(ctx, d, true)
+	}
 	for try := 0; ; try++ {
 		o, failure := s.attempt(ctx, d, q, timeout)
 		renewed := failure == forgotten && try == 0 && d.Contract.Mode == contract.Read

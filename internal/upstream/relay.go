@@ -480,9 +480,10 @@ func (s *server) subscribed(uri string) bool {
 	return false
 }
 
-// Forget ends the subscriptions of a session that is over.
+// Forget ends what a session that is over has had: its subscriptions, and servers of its own.
 func (m *Manager) Forget(n call.Session) {
 	for _, s := range m.servers {
+		go s.orphan(n)
 		s.mu.Lock()
 		var ended []string
 		for uri, who := range s.subs {

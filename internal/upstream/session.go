@@ -68,9 +68,15 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("server %s: starting it: %w", s.cfg.Name, err)
 	}
 	s.m.running.Add(1)
+	began := time.Now()
 	go func() {
 		defer s.m.running.Done()
 		err := ses.conn.Serve(s.m.ctx)
+		s.mu.Lock()
+		if s.session == ses && ses.proc != nil { // nobody has stopped it
+			s.fell(true, time.Since(began))
+		}
+		s.mu.Unlock()
 		close(ses.ended)
 		ses.kill() // whatever ended the connection, nothing may stay behind
 		ses.proc.reap()

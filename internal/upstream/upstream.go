@@ -4,7 +4,9 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -79,11 +81,14 @@ type server struct {
 	cfg contract.Server
 
 	mu       sync.Mutex
-	session  *session      // nil: not running
-	starting chan struct{} // closed when the start under way is over; nil: none is
-	failed   error         // of the last start
-	failedAt time.Time
-	legacy   bool // it is known not to speak the newest revision
+	session  *session                 // nil: not running
+	starting chan struct{}            // closed when the start under way is over; nil: none is
+	failed   error                    // of the last start
+	failedAt time.Time                // when it last failed to start, or ended
+	falls    int                      // how often in a row it has done so
+	children map[call.Session]*server // with per_session
+	over     bool                     // no child begins any more
+	legacy   bool                     // it is known not to speak the newest revision
 	starts   int
 	using    int // calls under way
 	idle     *time.Timer
@@ -192,10 +197,10 @@ func (s *server) use(ctx context.Context) (*session, func(), error) {
 			return ses, s.release, nil
 		}
 		if s.starting == nil {
-			if s.failed != nil && time.Since(s.failedAt) < time.Second {
+			if rest := s.resting(); rest > 0 {
 				err := s.failed // it has only just failed
 				s.mu.Unlock()
-				return nil, nil, err
+				return nil, nil, fmt.Errorf("it is started again in %s: %w", rest.Round(time.Second), cmp.Or(err, errFell))
 			}
 			s.begin()
 		}
@@ -216,6 +221,8 @@ func (s *server) use(ctx context.Context) (*session, func(), error) {
 	return nil, nil, fmt.Errorf("server %s: it ends as soon as it has started", s.cfg.Name)
 }
 
+var errFell = errors.New("it has ended soon after its start, again and again")
+
 // begin starts the server in the background, so that no caller's patience ends a start that others
 // wait for. The lock is held.
 func (s *server) begin() {
@@ -229,7 +236,10 @@ func (s *server) begin() {
 		defer cancel()
 		ses, err := s.start(ctx)
 		s.mu.Lock()
-		s.session, s.failed, s.failedAt, s.starting = ses, err, time.Now(), nil
+		s.session, s.failed, s.starting = ses, err, nil
+		if err != nil {
+			s.fell(false, 0)
+		}
 		if ses != nil && s.subs != nil {
 			defer ses.resume(s.m.ctx)
 		}
@@ -279,6 +289,10 @@ func (s *server) stop() {
 	for _, t := range s.twins {
 		defer t.stop()
 	}
+	for _, c := range s.children {
+		defer c.stop()
+	}
+	s.over = true
 	ses := s.session
 	s.session = nil
 	if s.idle != nil {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -452,4 +453,73 @@ func policyOf(t testing.TB, lines ...string) *Policy {
 		t.Fatal(err)
 	}
 	return &Policy{Rules: rules}
+}
+
+// TestElsewhere asks another host that is looked into for the same path: it gets no secret.
+func TestElsewhere(t *testing.T) {
+	g := newRigWith(t, Limits{}, Options{Credentials: []Credential{brokered(Bearer, "")}, Forms: spellings}, "api.example.com", "GET a.trusted.example")
+	for host, want := range map[string]string{"api.example.com": "Bearer " + hidden, "a.trusted.example": ""} {
+		_, got := g.ask(t, false, "GET", "https://"+host+"/repos/x", nil, "")
+		if h := g.heads[len(g.heads)-1].Get("Authorization"); h != want || !strings.HasPrefix(got, "hello from "+host) {
+			t.Errorf("%s: %q, and %q went out", host, got, h)
+		}
+	}
+}
+
+// FuzzVeil: whatever is cut where, no spelling of the secret passes, and nothing else is lost.
+func FuzzVeil(f *testing.F) {
+	f.Add([]byte("you sent "+hidden+"."), uint8(3))
+	f.Add([]byte(hidden[:7]+hidden), uint8(1))
+	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
+		r := &veiled{ReadCloser: io.NopCloser(&stepped{body, int(step)%7 + 1}), v: newVeil(spellings, []string{hidden})}
+		got, err := io.ReadAll(r)
+		if err != nil || len(got) != len(body) {
+			t.Fatalf("%d bytes of %d: %v", len(got), len(body), err)
+		}
+		for _, s := range spellings(hidden) {
+			if strings.Contains(string(got), s) {
+				t.Errorf("%q holds %q", got, s)
+			}
+		}
+		for i := range got {
+			if got[i] != body[i] && got[i] != '*' {
+				t.Fatalf("%q of %q", got, body)
+			}
+		}
+	})
+}
+
+// stepped gives out a few bytes at a time.
+type stepped struct {
+	b []byte
+	n int
+}
+
+func (s *stepped) Read(p []byte) (int, error) {
+	if len(s.b) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, s.b[:min(s.n, len(s.b))])
+	s.b = s.b[n:]
+	return n, nil
+}
+
+// FuzzPlainPath: what is taken for a path climbs nowhere, however often it is read.
+func FuzzPlainPath(f *testing.F) {
+	for _, s := range []string{"/v1/a%20b", "/v1/..%2f", "/%252e", `/a\b`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		p, ok := plainPath(target)
+		if !ok || !strings.HasPrefix(p, "/") {
+			return
+		}
+		again, err := url.PathUnescape(p)
+		if err != nil || again != p {
+			t.Errorf("%q is %q, and then %q", target, p, again)
+		}
+		if clean := path.Clean(p); clean != p && clean+"/" != p || strings.ContainsAny(p, "\\;\x00") {
+			t.Errorf("%q is %q", target, p)
+		}
+	})
 }

@@ -421,3 +421,32 @@ func TestReport(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// TestPlaceholders: a run starts where each of its secrets has a way to its host, and not otherwise.
+func TestPlaceholders(t *testing.T) {
+	for why, row := range map[string]struct {
+		env    []string
+		status facts.Status
+	}{
+		"the placeholder is there": {[]string{"TOKEN=waldo1"}, facts.OK},
+		"the secret has no host":   {[]string{"TOKENS=waldo1"}, facts.Denied},
+	} {
+		d := &fake{}
+		r := worker(d)
+		r.Egress = func(_ policy.Decision, n contract.Network) (*Way, error) {
+			rules, err := egress.ParseRules(n.Allow)
+			if err != nil {
+				return nil, err
+			}
+			s, err := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}, egress.Options{})
+			return &Way{Server: s, Hosts: n.Allow, Env: row.env}, err
+		}
+		g, _ := allowed(t, "exec", `{"argv":["true"]}`, func(c *contract.Contract) {
+			c.Network.Allow, c.Secrets = []string{"a.example.com"}, map[string]secret.Ref{"TOKEN": "t"}
+		})
+		out, err := r.Execute(context.Background(), g)
+		if err != nil || out.Facts.Status != row.status || slices.Contains(d.command.Env, "TOKEN=waldo1") != (row.status == facts.OK) {
+			t.Errorf("%s: %v %+v %q", why, err, out.Facts, d.command.Env)
+		}
+	}
+}

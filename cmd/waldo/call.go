@@ -242,7 +242,10 @@ func newLock(g *global) *cobra.Command {
 				}
 			} else {
 				for _, ch := range changes {
-					fmt.Fprintf(c.OutOrStdout(), "%s.%s: %s (%s)\n", ch.Server, ch.Tool, ch.Text, ch.Code)
+					fmt.Fprintf(c.OutOrStdout(), "%s.%s: %s (%s)\n", ch.Server, redact.Clean(ch.Tool), ch.Text, ch.Code)
+					for _, line := range ch.Diff {
+						fmt.Fprintf(c.OutOrStdout(), "    %s\n", line)
+					}
 				}
 			}
 			if len(changes) > 0 {

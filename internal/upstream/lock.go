@@ -26,14 +26,17 @@ type Locked struct {
 	Command string            `json:"command"` // digest of how it is started: command, environment, placement, secrets by name
 	Name    string            `json:"name"`    // as the server calls itself
 	Tools   map[string]string `json:"tools"`   // the server's own name of a tool to the digest of its definition
+	// Definitions are what the digests were made of, to show how another differs. They decide nothing.
+	Definitions map[string]wire.Value `json:"definitions,omitempty"`
 }
 
 // Change is one difference between what was accepted and what a server shows.
 type Change struct {
-	Server string `json:"server"`
-	Tool   string `json:"tool,omitempty"` // empty: the server itself
-	Code   string `json:"code"`           // lock.changed, lock.new, lock.gone or lock.server
-	Text   string `json:"text"`
+	Server string   `json:"server"`
+	Tool   string   `json:"tool,omitempty"` // empty: the server itself
+	Code   string   `json:"code"`           // lock.changed, lock.new, lock.gone or lock.server
+	Text   string   `json:"text"`
+	Diff   []string `json:"diff,omitempty"` // with lock.changed: see Diff
 }
 
 // ReadLock reads a lock. A file that is not there is an empty lock, which holds nobody to anything.
@@ -92,7 +95,9 @@ func (l *Lock) Compare(server string, now Locked) []Change {
 		return nil
 	}
 	var out []Change
-	add := func(tool, code, text string) { out = append(out, Change{server, tool, code, text}) }
+	add := func(tool, code, text string) {
+		out = append(out, Change{Server: server, Tool: tool, Code: code, Text: text})
+	}
 	if was.Command != now.Command {
 		add("", "lock.server", "it is started in another way than was accepted")
 	}
@@ -105,6 +110,9 @@ func (l *Lock) Compare(server string, now Locked) []Change {
 			add(tool, "lock.new", "the tool was never accepted")
 		case accepted != digest:
 			add(tool, "lock.changed", "the definition is not the one that was accepted")
+			if old := was.Definitions[tool]; !old.IsZero() && old.Digest() == accepted {
+				out[len(out)-1].Diff = Diff(old, now.Definitions[tool])
+			}
 		}
 	}
 	for tool := range was.Tools {
@@ -142,10 +150,7 @@ type pins struct {
 
 // take holds a new list against the lock, or against the first list where the lock is silent.
 func (p *pins) take(s contract.Server, name string, defs []*definition, lock *Lock) {
-	now := Locked{Command: Command(s), Name: name, Tools: map[string]string{}}
-	for _, d := range defs {
-		now.Tools[d.name] = d.tool.Digest
-	}
+	now := locked(s, name, defs)
 	if p.first.Tools == nil {
 		p.first = now
 	}
@@ -196,11 +201,16 @@ func (m *Manager) Seen(ctx context.Context, name string) (Locked, error) {
 	if err != nil {
 		return Locked{}, err
 	}
-	now := Locked{Command: Command(s.cfg), Name: ses.name, Tools: map[string]string{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, d := range s.pins.defs {
-		now.Tools[d.name] = d.tool.Digest
+	return locked(s.cfg, ses.name, s.pins.defs), nil
+}
+
+// locked is a server as it shows itself now.
+func locked(s contract.Server, name string, defs []*definition) Locked {
+	now := Locked{Command: Command(s), Name: name, Tools: map[string]string{}, Definitions: map[string]wire.Value{}}
+	for _, d := range defs {
+		now.Tools[d.name], now.Definitions[d.name] = d.tool.Digest, d.raw
 	}
-	return now, nil
+	return now
 }

@@ -80,7 +80,8 @@ func (ses *session) pages(ctx context.Context, method, key string) ([]wire.Value
 type definition struct {
 	name string // the server's own
 	tool call.Tool
-	why  string // why it is in quarantine; empty: it is not
+	raw  wire.Value // as it came
+	why  string     // why it is in quarantine; empty: it is not
 	code string
 }
 
@@ -95,7 +96,7 @@ func definitions(server string, list []wire.Value) []*definition {
 			continue
 		}
 		name, _ := m["name"].Text()
-		d := &definition{name: name, tool: call.Tool{Capability: call.Capability(server + "." + name), Input: m["inputSchema"],
+		d := &definition{name: name, raw: v, tool: call.Tool{Capability: call.Capability(server + "." + name), Input: m["inputSchema"],
 			Output: m["outputSchema"], Annotations: m["annotations"], Server: server, Digest: v.Digest()}}
 		d.tool.Title, _ = m["title"].Text()
 		d.tool.Description, _ = m["description"].Text()

@@ -57,6 +57,12 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return v.raw, nil
 }
 
+// UnmarshalJSON reads a value as strictly as Parse.
+func (v *Value) UnmarshalJSON(b []byte) (err error) {
+	*v, err = Parse(b)
+	return err
+}
+
 // Kind returns the first byte of the value: '{', '[', '"', 't', 'f', 'n' or '0' for a number.
 func (v Value) Kind() byte { return byte(v.raw.Kind()) }
 

@@ -17,6 +17,7 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/policy"
+	"waldo/internal/redact"
 	"waldo/internal/upstream"
 )
 

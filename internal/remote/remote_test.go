@@ -79,7 +79,7 @@ func stream(w http.ResponseWriter) func(format string, a ...any) {
 
 func call(t *testing.T, c *Conn, method string, params map[string]any) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	v, err := c.Call(ctx, method, func(int64) any { return params }, nil)
 	return string(v.Raw()), err

@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"waldo/internal/facts"
 
 	"waldo/internal/contract"
@@ -59,10 +57,7 @@ func (h *house) wayOut(n contract.Network, secrets map[string]secret.Ref) (*runn
 		if b == nil {
 			continue
 		}
-		c, err := h.credential(ref, *b)
-		if err != nil {
-			return nil, err
-		}
+		c := h.credential(ref, *b)
 		if p.Classify(c.Host, c.Port) != nil {
 			continue // a narrower list of hosts: the variable is not there
 		}
@@ -84,18 +79,10 @@ func (h *house) wayOut(n contract.Network, secrets map[string]secret.Ref) (*runn
 }
 
 // into says by the word of a contract how a secret goes into a request.
-var into = map[string]egress.As{"header": egress.Header, "bearer": egress.Bearer, "basic": egress.Basic, "query": egress.Query, "sigv4": egress.SigV4}
+var into = map[string]egress.As{"header": egress.Header, "bearer": egress.Bearer, "basic": egress.Basic, "query": egress.Query, "sigv4": egress.SigV4, "postgres": egress.Postgres}
 
 // credential makes of a secret with a host what the egress adds. The secret is fetched at each use.
-func (h *house) credential(ref secret.Ref, b contract.Broker) (egress.Credential, error) {
-	name, digits, _ := strings.Cut(b.Host, ":")
-	port := uint64(443)
-	if digits != "" {
-		var err error
-		if port, err = strconv.ParseUint(digits, 10, 16); err != nil {
-			return egress.Credential{}, fmt.Errorf("secret %s: %q is no port", ref, digits)
-		}
-	}
+func (h *house) credential(ref secret.Ref, b contract.Broker) egress.Credential {
 	from := func(r secret.Ref) func() (secret.Value, error) {
 		if r == "" {
 			return nil
@@ -103,9 +90,10 @@ func (h *house) credential(ref secret.Ref, b contract.Broker) (egress.Credential
 		return func() (secret.Value, error) { return h.secrets.Get(r) }
 	}
 	return egress.Credential{
-		Name: string(ref), Placeholder: egress.NewPlaceholder(), Host: name, Port: uint16(port), Methods: b.Methods, Paths: b.Paths,
-		As: into[b.As], Field: b.Name, Region: b.Region, Service: b.Service, Value: from(ref), KeyID: from(b.Key), Token: from(b.Token),
-	}, nil
+		Name: string(ref), Placeholder: egress.NewPlaceholder(), Host: b.Host, Port: uint16(b.Port), Methods: b.Methods, Paths: b.Paths,
+		As: into[b.As], Field: b.Name + b.User, Region: b.Region, Service: b.Service, Database: b.Database, Plain: b.Plain,
+		Value: from(ref), KeyID: from(b.Key), Token: from(b.Token),
+	}
 }
 
 // Where a box finds whom to trust, and the variables by which programs are told so: OpenSSL and Go,

@@ -26,6 +26,11 @@ func TestBroker(t *testing.T) {
 		{"a server", file(good, server(", network: {allow: [api.example.com]}")), ""},
 		{"signed", file("host: s3.example.com, methods: [GET], paths: [/*], as: sigv4, key: \"env:ID\", region: eu-central-1, service: s3", capability("{allow: [s3.example.com]}")), ""},
 
+		{"a database", file("host: db.example.com, as: postgres, user: agent, database: shop", capability("{allow: ['db.example.com:5432']}")), ""},
+		{"a database at a port of its own", file("host: 'db.example.com:5433', as: postgres, user: agent, database: shop, tls: false", capability("{allow: ['db.example.com:5433']}")), ""},
+
+		{"a database without its name", file("host: db.example.com, as: postgres, user: agent", ""), "key.missing"},
+		{"paths of a database", file("host: db.example.com, as: postgres, user: agent, database: shop, paths: [/*]", ""), "key.misplaced"},
 		{"another host", file(good, capability("{allow: [example.com]}")), "secret.host"},
 		{"another port", file(good, capability("{allow: ['api.example.com:80']}")), "secret.host"},
 		{"no network", file(good, capability("denied")), "secret.host"},

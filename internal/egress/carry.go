@@ -107,17 +107,30 @@ func (s *Server) late(f *first, out net.Conn, a *attempt) bool {
 // chunk is how many bytes move between two looks at the limits.
 const chunk = 4 << 20
 
-// splice copies both ways until both are over, nothing moves, or the box has had all it may have.
-// Between two TCP connections the kernel moves the bytes.
+// splice carries what a client says after its first words, and what comes back.
 func (s *Server) splice(f *first, out net.Conn, a *attempt) {
-	in := f.Conn
+	s.both(f.Conn, out, s.words(f), func() bool {
+		if s.late(f, out, a) {
+			return true
+		}
+		closeWrite(out)
+		if !f.eof {
+			_, _ = f.Conn.Close(), out.Close()
+		}
+		return false
+	}, a)
+}
+
+// both copies both ways until both are over, nothing moves, or the box has had all it may have. What
+// the box says is read of words, once begin has said so. Between two TCP connections the kernel moves the bytes.
+func (s *Server) both(in, out net.Conn, words io.Reader, begin func() bool, a *attempt) {
 	var moved atomic.Int64
 	moved.Store(time.Now().UnixNano())
 	var wait sync.WaitGroup
-	half := func(to, from net.Conn, words io.Reader, count func(int64)) {
+	half := func(to, from net.Conn, said io.Reader, count func(int64)) {
 		for !s.spent() {
 			_ = from.SetReadDeadline(time.Now().Add(s.limits.Idle))
-			n, err := io.CopyN(to, words, s.pace.step(min(chunk, s.limits.Bytes)))
+			n, err := io.CopyN(to, said, s.pace.step(min(chunk, s.limits.Bytes)))
 			count(n)
 			if n > 0 {
 				moved.Store(time.Now().UnixNano())
@@ -138,13 +151,8 @@ func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 		_, _ = in.Close(), out.Close()
 	}
 	wait.Go(func() {
-		if s.late(f, out, a) {
-			half(out, in, s.words(f), a.out)
-			return
-		}
-		closeWrite(out)
-		if !f.eof {
-			_, _ = in.Close(), out.Close()
+		if begin() {
+			half(out, in, words, a.out)
 		}
 	})
 	half(in, out, out, a.in)

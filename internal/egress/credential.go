@@ -25,11 +25,12 @@ type As uint8
 
 // The ways in.
 const (
-	Header As = iota + 1 // Field: SECRET
-	Bearer               // Authorization: Bearer SECRET
-	Basic                // Authorization: Basic, with Field as the user
-	Query                // ?Field=SECRET
-	SigV4                // signed as Amazon Web Services want it
+	Header   As = iota + 1 // Field: SECRET
+	Bearer                 // Authorization: Bearer SECRET
+	Basic                  // Authorization: Basic, with Field as the user
+	Query                  // ?Field=SECRET
+	SigV4                  // signed as Amazon Web Services want it
+	Postgres               // the password of the user Field at a PostgreSQL database
 )
 
 // Credential is a secret that the egress adds to a box's requests to the one host, and there to the
@@ -44,6 +45,8 @@ type Credential struct {
 	As              As
 	Field           string
 	Region, Service string                       // of SigV4
+	Database        string                       // of Postgres
+	Plain           bool                         // with Postgres: the server need not speak TLS
 	Value           func() (secret.Value, error) // asked at each use: a secret may change while the box lives
 	KeyID, Token    func() (secret.Value, error) // of SigV4; a nil Token is none
 }
@@ -63,6 +66,7 @@ func (c Credential) check() error {
 		return fmt.Errorf("secret %s: its placeholder could be guessed", c.Name)
 	case badName(c.Host) != "" || c.Port == 0:
 		return fmt.Errorf("secret %s: %q is not one host", c.Name, c.Host)
+	case c.As == Postgres && c.Field != "" && c.Database != "" && c.Value != nil:
 	case len(c.Methods) == 0 || len(c.Paths) == 0 || slices.ContainsFunc(c.Paths, func(p string) bool { return BadPath(p) != "" }):
 		return fmt.Errorf("secret %s: it belongs to no request; name methods and paths", c.Name)
 	case c.As < Header || c.As > SigV4 || c.Value == nil:
@@ -76,7 +80,7 @@ func (c Credential) check() error {
 }
 
 func (c *Credential) at(t Target) bool {
-	return t.Scheme == "https" && t.Host == c.Host && t.Port == c.Port
+	return c.As != Postgres && t.Scheme == "https" && t.Host == c.Host && t.Port == c.Port
 }
 
 func (c *Credential) fits(method string, t Target) bool {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/egress/authority"
+	"waldo/internal/egress/postgres"
 	"waldo/internal/sandbox"
 )
 
@@ -31,7 +32,8 @@ type Server struct {
 	forms     func(string) []string
 	marks     *marks               // nil: the box has no placeholder
 	authority *authority.Authority // nil: no TLS is looked into
-	configs   sync.Map             // host → *tls.Config of what is looked into
+	databases map[Target]*postgres.Broker
+	configs   sync.Map // host → *tls.Config of what is looked into
 	http      *http.Server
 	handed    chan net.Conn
 
@@ -73,6 +75,9 @@ func NewServer(d *Dialer, o Options) (*Server, error) {
 		if s.authority, err = authority.New(domains); err != nil {
 			return nil, fmt.Errorf("egress: %w", err)
 		}
+	}
+	if err := s.newDatabases(); err != nil {
+		return nil, fmt.Errorf("egress: %w", err)
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.names = newNames(d.Policy, s.limits.Names)
@@ -235,6 +240,10 @@ func (s *Server) carry(c *first, host string, port uint16) {
 	if why != nil {
 		s.attempts.refused(host, port, why)
 		reset(c.Conn)
+		return
+	}
+	if b := s.databases[Target{Host: host, Port: port}]; b != nil {
+		s.enter(c, b, host, port)
 		return
 	}
 	switch s.kind(c, host, port) {

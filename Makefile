@@ -36,6 +36,12 @@ mutants: setup ## switches each guard off in turn; the suite must notice
 probes: setup build ## programs that try to get out of the box; writes the table in SECURITY.md
 	@scripts/probes.sh
 
+conformance: ## the official suite of MCP through the gateway, in both eras on either side
+	@scripts/conformance.sh
+
+hosts: build ## real agent hosts and heavy servers through waldo; see CONTRIBUTING.md
+	@scripts/hosts.sh
+
 fuzz: ## every fuzz target for FUZZTIME (default 10s each)
 	@scripts/fuzz.sh
 

@@ -63,6 +63,12 @@ func credentialQuery(u *url.URL) bool {
 	return false
 }
 
+// Mask returns an argument without the credential in it, where there is one.
+func Mask(before, arg string) string {
+	clean, _ := mask(before, arg)
+	return clean
+}
+
 // mask returns an argument without the credential in it, and whether there is one. The argument
 // before it may be the flag that names it.
 func mask(before, arg string) (string, bool) {

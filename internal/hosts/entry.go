@@ -75,6 +75,13 @@ func (h *Host) remote(g Gateway) (Value, error) {
 	return Value{}, ErrNoHTTP
 }
 
+// Own reports whether an entry is part of the host itself and no server: goose lists what it is made
+// of among its extensions.
+func (h *Host) Own(m Member) bool {
+	t := m.Value.Get("type")
+	return h.Name == "goose" && t != nil && (t.Text == "builtin" || t.Text == "platform" || t.Text == "frontend" || t.Text == "inline_python")
+}
+
 var yes = Value{Kind: Bool, Text: "true"}
 
 func text(s string) Value { return Value{Kind: Text, Text: s} }

@@ -58,7 +58,8 @@ func (l Ledger) Last(path string) (*Change, error) {
 
 // Keep notes a change before it is made, and returns where. A change of the text that the last one
 // wrote becomes one with it, so that one undo goes back to where there was none.
-func (l Ledger) Keep(c Change) (string, error) {
+func (l Ledger) Keep(c Change, after []byte) (string, error) {
+	c.After = digest(after)
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", err
 	}
@@ -91,6 +92,9 @@ func (l Ledger) Keep(c Change) (string, error) {
 	}
 	return to, f.Replace(b)
 }
+
+// File is where the change is noted.
+func (c *Change) File() string { return c.file }
 
 // Forget removes a change that was undone.
 func (l Ledger) Forget(c *Change) error { return os.Remove(c.file) }

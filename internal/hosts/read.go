@@ -162,8 +162,8 @@ func (r *reading) server(m Member) (Server, bool) {
 		r.fail(m.Value.At, "", "server %s must be a mapping, not %s", Show(m.Name), m.Value.Kind)
 		return s, false
 	}
-	if t := m.Value.Get("type"); r.h.Name == "goose" && t != nil && (t.Text == "builtin" || t.Text == "platform" || t.Text == "frontend" || t.Text == "inline_python") {
-		return s, false // part of goose itself
+	if r.h.Own(m) {
+		return s, false
 	}
 	var words, more []Words
 	for _, k := range m.Value.Members {

@@ -1,0 +1,236 @@
+//go:build hosts
+
+// Package real runs real agent hosts against a scripted model, in a network name space of their own:
+// each is set up by waldo install and makes one call through waldo. scripts/hosts.sh runs it.
+package real
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// code is what the model writes: it calls an upstream through the bridge, and works something out.
+	code = "rows = servers.helpdesk.list_customers(limit=3)\nprint('waldo says', 6*7*1000003)"
+	want = "42000126"
+	said = "The tool said 42000126, and that is all."
+)
+
+var (
+	waldo = os.Getenv("WALDO_BIN")   // the waldo to test
+	cache = os.Getenv("WALDO_CACHE") // where hosts, servers and Chromium are
+	npm   = filepath.Join(cache, "npm-hosts", "node_modules")
+)
+
+// arch is a processor as npm calls it.
+var arch = map[string]string{"amd64": "x64", "arm64": "arm64"}
+
+func TestMain(m *testing.M) {
+	if waldo == "" || cache == "" {
+		fmt.Fprintln(os.Stderr, "run scripts/hosts.sh: it installs the hosts and says where they are")
+		os.Exit(1)
+	}
+	if err := loopback(); err != nil {
+		fmt.Fprintln(os.Stderr, "loopback:", err)
+		os.Exit(1)
+	}
+	if c, err := net.DialTimeout("tcp", "1.1.1.1:443", 2*time.Second); err == nil {
+		c.Close()
+		fmt.Fprintln(os.Stderr, "this is not a network name space of its own: hosts would call home")
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// loopback switches lo on, in a new network name space.
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+}
+
+// host is one real host: what its file holds beforehand, and how it is asked.
+type host struct {
+	name  string
+	files map[string]string // below its home; MODEL stands for the model's address
+	env   []string
+	argv  []string
+}
+
+var hosts = []host{
+	{name: "claude", files: map[string]string{".claude.json": `{"hasCompletedOnboarding": true, "numStartups": 1}`},
+		env:  []string{"ANTHROPIC_BASE_URL=MODEL", "ANTHROPIC_API_KEY=scripted", "ENABLE_TOOL_SEARCH=false", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
+		argv: []string{"@anthropic-ai/claude-code-linux-x64/claude", "-p", "Run the tool.", "--allowedTools", "mcp__waldo__*"}},
+	{name: "codex", files: map[string]string{".codex/config.toml": "# mine\nmodel = \"scripted\"\nmodel_provider = \"scripted\" # kept\n\n[model_providers.scripted]\nname = \"scripted\"\nbase_url = \"MODEL/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n"},
+		env:  []string{"SCRIPTED_KEY=x"},
+		argv: []string{"node", "@openai/codex/bin/codex.js", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Run the tool."}},
+	{name: "gemini", files: map[string]string{".gemini/settings.json": "{\n  // mine\n  \"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}, \"folderTrust\": {\"enabled\": false}},\n  \"privacy\": {\"usageStatisticsEnabled\": false}\n}\n"},
+		env:  []string{"GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=MODEL", "GEMINI_CLI_TRUST_WORKSPACE=true"},
+		argv: []string{"node", "@google/gemini-cli/bundle/gemini.js", "-m", "gemini-2.5-flash", "-p", "Run the tool.", "--yolo"}},
+	{name: "opencode", files: map[string]string{".config/opencode/opencode.json": "{\n  // mine\n  \"$schema\": \"https://opencode.ai/config.json\",\n  \"autoupdate\": false,\n  \"model\": \"scripted/scripted\",\n  \"provider\": {\"scripted\": {\"npm\": \"@ai-sdk/openai-compatible\", \"name\": \"scripted\", \"options\": {\"baseURL\": \"MODEL/v1\", \"apiKey\": \"x\"}, \"models\": {\"scripted\": {\"name\": \"scripted\"}}}},\n}\n"},
+		env:  []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
+		argv: []string{"opencode-linux-x64/bin/opencode", "run", "Run the tool."}},
+}
+
+// The host starts waldo itself.
+func TestStdio(t *testing.T) {
+	for _, h := range hosts {
+		t.Run(h.name, func(t *testing.T) { complete(t, h, false) })
+	}
+}
+
+// The host reaches a waldo that listens, with a token that stands in its environment alone.
+func TestHTTP(t *testing.T) {
+	for _, h := range hosts {
+		t.Run(h.name, func(t *testing.T) { complete(t, h, true) })
+	}
+}
+
+// complete lets a host make one call through waldo, set up by waldo install.
+func complete(t *testing.T, h host, listen bool) {
+	m := &model{code: code, want: want, said: said}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: m}
+	go func() { _ = srv.Serve(l) }()
+	defer srv.Close()
+
+	home := t.TempDir()
+	address := "http://" + l.Addr().String()
+	for name, text := range h.files {
+		put(t, filepath.Join(home, name), strings.ReplaceAll(text, "MODEL", address))
+	}
+	config := filepath.Join(home, "waldo", "waldo.yaml")
+	contracts := "version: 1\nservers:\n  helpdesk: {command: [" + waldo + ", helpdesk]}\ncapabilities:\n" +
+		"  run_python: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, approval: none}\n  helpdesk.list_customers: {transport: mcp, mode: read, approval: none}\n"
+	put(t, config, contracts)
+	env := append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "NO_COLOR=1", "TERM=dumb", "WALDO_STATE=" + filepath.Join(home, "state"), "WALDO_CONFIG=" + config}, h.env...)
+	for i := range env {
+		env[i] = strings.ReplaceAll(env[i], "MODEL", address)
+	}
+	var flags []string
+	if listen {
+		token, hash := token(t, home, env)
+		put(t, config, contracts+"gateway: {auth: {tokens: {"+h.name+": "+hash+"}}}\n")
+		flags = []string{"--url", serve(t, home, env), "--token-env", "SCRIPTED_TOKEN"}
+		env = append(env, "SCRIPTED_TOKEN="+token)
+	}
+	for range 2 { // the second time changes nothing
+		if out, err := run(t, home, env, append([]string{waldo, "install", h.name}, flags...)...); err != nil {
+			t.Fatalf("waldo install: %v\n%s", err, out)
+		}
+	}
+	argv := append([]string{}, h.argv...)
+	for i, a := range argv[:2] {
+		if strings.Contains(a, "/") {
+			argv[i] = filepath.Join(npm, strings.ReplaceAll(a, "-x64/", "-"+arch[runtime.GOARCH]+"/"))
+		}
+	}
+	work := filepath.Join(home, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	out, err := run(t, work, env, argv...)
+	t.Logf("%s: %.1f s", h.name, time.Since(start).Seconds())
+	if err != nil || !strings.Contains(out, said) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, r := range m.seen {
+			t.Logf("the model was asked: %.3000s", r)
+		}
+		t.Fatalf("%v\n%.8000s", err, out)
+	}
+	log, err := run(t, home, env, waldo, "log", "--json")
+	if err != nil || !strings.Contains(log, `"run_python"`) || !strings.Contains(log, `"helpdesk.list_customers"`) {
+		t.Errorf("the log has not both calls: %v\n%.4000s", err, log)
+	}
+	if out, err := run(t, home, env, waldo, "log", "verify"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// token makes a token for a client, and the hash of it for waldo.yaml.
+func token(t *testing.T, dir string, env []string) (token, hash string) {
+	t.Helper()
+	out, err := run(t, dir, env, waldo, "token", "host", "--json")
+	var v struct{ Token, Hash string }
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &v)
+	}
+	if err != nil || v.Token == "" {
+		t.Fatalf("waldo token: %v\n%s", err, out)
+	}
+	return v.Token, v.Hash
+}
+
+// serve starts a waldo that listens, for as long as the test takes, and returns its address.
+func serve(t *testing.T, dir string, env []string) string {
+	t.Helper()
+	cmd := exec.Command(waldo, "serve", "--listen", "127.0.0.1:0")
+	cmd.Dir, cmd.Env = dir, env
+	said, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(said)
+	for lines.Scan() {
+		if _, address, ok := strings.Cut(lines.Text(), "listening on "); ok {
+			go func() { _, _ = io.Copy(io.Discard, said) }()
+			return address
+		}
+	}
+	t.Fatal("waldo serve --listen did not say where")
+	return ""
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func run(t *testing.T, dir string, env []string, argv ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, 5*time.Second
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Unpacks Debian's chromium-headless-shell and what it needs beyond this machine into .cache/chromium,
+# without installing anything. Does nothing when it is there already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+to=.cache/chromium
+[ -x "$to/chrome" ] && exit 0
+command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { echo "setup: Chromium comes from Debian's packages, and apt is not here" >&2; exit 1; }
+echo "setup: unpacking Chromium into $to"
+rm -rf "$to" && mkdir -p "$to/debs"
+packages=$(apt-get install --simulate --no-install-recommends chromium-headless-shell fonts-liberation | awk '/^Inst/{print $2}')
+(cd "$to/debs" && apt-get download -qq -o APT::Sandbox::User=root $packages)
+for deb in "$to"/debs/*.deb; do dpkg-deb -x "$deb" "$to"; done
+rm -rf "$to/debs"
+cat >"$to/chrome" <<'END'
+#!/bin/sh
+# Starts the unpacked Chromium, wherever its folder is.
+here=$(dirname "$0")
+export LD_LIBRARY_PATH=$here/usr/lib/$(uname -m)-linux-gnu:$here/lib/$(uname -m)-linux-gnu:$here/usr/lib/$(uname -m)-linux-gnu/pulseaudio FONTCONFIG_SYSROOT=$here
+exec "$here/usr/lib/chromium/chromium-headless-shell" "$@"
+END
+chmod +x "$to/chrome"

@@ -107,7 +107,10 @@ type line struct {
 
 // lines calls fn for each line of r from byte start to byte end.
 func lines(r io.ReaderAt, start, end int64, fn func(line) error) error {
-	br := bufio.NewReaderSize(io.NewSectionReader(r, start, end-start), MaxLine)
+	if start >= end { // as with each append while nobody else writes
+		return nil
+	}
+	br := bufio.NewReaderSize(io.NewSectionReader(r, start, end-start), int(min(MaxLine, end-start+1)))
 	for start < end {
 		text, err := br.ReadSlice('\n')
 		l := line{start: start, size: int64(len(text)), text: text, whole: err == nil}

@@ -27,7 +27,7 @@ func newSandbox(g *global) *cobra.Command {
 			"  waldo sandbox snapshot work\n  waldo sandbox rm work",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newSandboxCreate(g), newSandboxList(g), newSandboxExec(g), newSandboxCopy(g), newSandboxPause(g), newSandboxResume(g),
+	c.AddCommand(newSandboxCreate(g), newSandboxList(g), newSandboxExec(g), newSandboxPs(g), newSandboxLogs(g), newSandboxKill(g), newSandboxCopy(g), newSandboxPause(g), newSandboxResume(g),
 		newSandboxSnapshot(g), newSandboxRestore(g), newSandboxReset(g), newSandboxRemove(g))
 	return c
 }
@@ -63,6 +63,7 @@ func inWords(err error) error {
 		hint string
 	}{
 		{lifecycle.ErrAbsent, exitUsage, "waldo sandbox list"},
+		{lifecycle.ErrNoCommand, exitUsage, "waldo sandbox ps NAME"},
 		{lifecycle.ErrExists, exitUsage, "give another name, or remove that one first"},
 		{lifecycle.ErrName, exitUsage, "as in: waldo sandbox create work"},
 		{lifecycle.ErrPaused, exitFailed, "waldo sandbox resume NAME"},
@@ -160,45 +161,78 @@ func newSandboxList(g *global) *cobra.Command {
 	}
 }
 
+// execFlags are the flags of a command in a named sandbox.
+type execFlags struct {
+	code, lang, as string
+	env            []string
+	background     bool
+	timeout        time.Duration
+}
+
 func newSandboxExec(g *global) *cobra.Command {
-	var code, lang string
-	var env []string
+	e := &execFlags{}
 	c := &cobra.Command{
 		Use: "exec NAME [-c CODE | -- CMD [ARG..]]", Short: "Run a command, or code with its tools, over a sandbox's files", Args: cobra.MinimumNArgs(1),
 		Long: "Every command walks the corridor as exec or run_*, with the sandbox's limits, in a fresh box over its files.\n" +
-			"What it leaves running ends with it.",
-		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c 'print(open(\"/workspace/input/data.csv\").read())'",
+			"What it leaves running ends with it. With --background it goes on when this command has ended, until it ends\n" +
+			"itself, its time is up, or the sandbox is stopped or removed; its number is printed.",
+		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c 'print(open(\"/workspace/input/data.csv\").read())'\n" +
+			"  waldo sandbox exec --background --timeout 2h work -- sh watch.sh",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 && args[1] == "--" {
 				args = append(args[:1:1], args[2:]...)
 			}
 			capability, a := call.Capability("exec"), map[string]any{"argv": args[1:]}
-			o := runner.Options{Stdin: c.InOrStdin(), NoTools: true, Env: env}
-			if code != "" {
-				name, field, err := language(lang, "")
+			o := runner.Options{Stdin: c.InOrStdin(), NoTools: true, Env: e.env}
+			if e.code != "" {
+				name, field, err := language(e.lang, "")
 				if err != nil {
 					return err
 				}
-				capability, a, o = name, map[string]any{field: code}, runner.Options{Name: "-c", Env: env}
+				capability, a, o = name, map[string]any{field: e.code}, runner.Options{Name: "-c", Env: e.env}
 			}
-			if (code != "") == (len(args) > 1) {
+			if (e.code != "") == (len(args) > 1) {
 				return usage("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE", "give a command or code")
 			}
-			return inWords(execIn(c, g, args[0], capability, a, o))
+			if e.timeout < 0 || e.timeout > mostLimits.Wall {
+				return usage("as in --timeout 2h", "--timeout is out of range")
+			}
+			if e.background && e.as == "" {
+				return e.inBackground(c, g, args)
+			}
+			if e.as != "" && !id.Is(id.Call, e.as) {
+				return usage("leave it out", "--as is for waldo itself")
+			}
+			return inWords(e.execIn(c, g, args[0], capability, a, o))
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	c.Flags().StringVarP(&code, "code", "c", "", "run `CODE` instead of a command; flags stand before NAME")
-	c.Flags().StringVar(&lang, "lang", "python", "`LANGUAGE` of the code: python, javascript, typescript or shell")
-	c.Flags().StringArrayVar(&env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
+	c.Flags().StringVarP(&e.code, "code", "c", "", "run `CODE` instead of a command; flags stand before NAME")
+	c.Flags().StringVar(&e.lang, "lang", "python", "`LANGUAGE` of the code: python, javascript, typescript or shell")
+	c.Flags().StringArrayVar(&e.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
+	c.Flags().BoolVarP(&e.background, "background", "b", false, "go on in the background, and print the command's number")
+	c.Flags().DurationVar(&e.timeout, "timeout", 0, "wall-clock `TIME` of this command, as in 2h (default: the sandbox's, in the background a day)")
+	c.Flags().StringVar(&e.as, "as", "", "the command's number, given by the waldo that waits for it")
+	_ = c.Flags().MarkHidden("as")
 	return c
 }
 
+// wall is the wall clock of the command.
+func (e *execFlags) wall(sandboxs time.Duration) time.Duration {
+	switch {
+	case e.timeout > 0:
+		return e.timeout
+	case e.as != "":
+		return mostLimits.Wall
+	}
+	return sandboxs
+}
+
 // execIn makes one call in a named sandbox, in the sandbox's own session.
-func execIn(c *cobra.Command, g *global, name string, capability call.Capability, args any, o runner.Options) (err error) {
+func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability call.Capability, args any, o runner.Options) (err error) {
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
-	h, run, k, err := openIn(ctx, g, name, capability, args)
+	h, run, k, err := e.openIn(ctx, g, name, capability, args)
 	if err != nil {
 		return err
 	}
@@ -210,7 +244,13 @@ func execIn(c *cobra.Command, g *global, name string, capability call.Capability
 		return err
 	}
 	o.Limits, o.Isolation, o.Template, o.Image, o.Mirror = s.Limits, s.Isolation, root(t), t.Config, true
-	o.Started = func(b sandbox.Box) func() { return run.Watch(b, cancel) }
+	o.Limits.Wall = e.wall(s.Limits.Wall)
+	o.Started = func(b sandbox.Box) func() {
+		if e.as != "" {
+			up()
+		}
+		return run.Watch(b, cancel)
+	}
 	var flush func()
 	if !g.json {
 		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr())
@@ -227,7 +267,7 @@ func execIn(c *cobra.Command, g *global, name string, capability call.Capability
 }
 
 // openIn opens the house as a sandbox's limits need it, the sandbox's session, and its next command.
-func openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *house, run *lifecycle.Run, k call.Call, err error) {
+func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *house, run *lifecycle.Run, k call.Call, err error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return nil, nil, k, usage("", "%v", err)
@@ -252,7 +292,10 @@ func openIn(ctx context.Context, g *global, name string, capability call.Capabil
 		return nil, nil, k, err
 	}
 	k = call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: principal(), Door: "cli", At: time.Now()}
-	if run, err = m.Begin(ctx, owner(), name, k.ID); err != nil {
+	if e.as != "" {
+		k.ID = e.as
+	}
+	if run, err = m.Begin(ctx, owner(), name, k.ID, e.as != ""); err != nil {
 		return nil, nil, k, err
 	}
 	s := run.Sandbox

@@ -1,6 +1,7 @@
 // Package lifecycle keeps named sandboxes: a workspace, a template, limits and an owner that outlive
-// the commands run in them, and waldo itself. Each command has a fresh box over the same workspace;
-// no process lives between two commands. Beside them it keeps snapshots of their files.
+// the commands run in them, and waldo itself. Each command has a fresh box over the same workspace. A
+// command in the background is held by a waldo of its own, and is known, paused and ended by its file,
+// as every other. Beside them it keeps snapshots of their files.
 package lifecycle
 
 import (
@@ -53,12 +54,13 @@ const MaxRuns = 8
 
 // The reasons why a sandbox cannot be used.
 var (
-	ErrAbsent  = errors.New("there is no such sandbox")
-	ErrExists  = errors.New("there is a sandbox of that name")
-	ErrPaused  = errors.New("the sandbox is paused")
-	ErrStopped = errors.New("the sandbox is stopped")
-	ErrBusy    = errors.New("commands run in the sandbox")
-	ErrName    = errors.New("a name is 1 to 63 of a-z, 0-9, '-' and '_', and begins with a letter")
+	ErrAbsent    = errors.New("there is no such sandbox")
+	ErrExists    = errors.New("there is a sandbox of that name")
+	ErrPaused    = errors.New("the sandbox is paused")
+	ErrStopped   = errors.New("the sandbox is stopped")
+	ErrBusy      = errors.New("commands run in the sandbox")
+	ErrNoCommand = errors.New("no such command runs in the sandbox")
+	ErrName      = errors.New("a name is 1 to 63 of a-z, 0-9, '-' and '_', and begins with a letter")
 )
 
 const bucket = "sandbox"
@@ -233,8 +235,8 @@ func (m *Manager) Pause(ctx context.Context, owner, name string) (still, going i
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(look / 4) {
 		still, going = 0, 0
-		for _, word := range m.live(s.ID) {
-			if word == frozen {
+		for _, c := range m.live(s.ID) {
+			if c.State == frozen {
 				still++
 			} else {
 				going++
@@ -276,7 +278,8 @@ func (m *Manager) Workspaces(ctx context.Context) (map[string]bool, error) {
 }
 
 // Sweep pauses what was idle for its time, and stops what was for twice that. It returns what it
-// changed. Nothing in which a command runs is idle.
+// changed. Nothing in which a command runs that somebody waits for is idle; commands in the background
+// are paused with their sandbox, and end when it is stopped.
 func (m *Manager) Sweep(ctx context.Context) ([]Sandbox, error) {
 	kept, err := m.store.List(ctx, bucket)
 	if err != nil {
@@ -290,26 +293,37 @@ func (m *Manager) Sweep(ctx context.Context) ([]Sandbox, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if m.idle(s) == s.State || len(m.live(s.ID)) > 0 {
+		was := s.State
+		if s, err = m.rest(ctx, s); err != nil {
+			if !errors.Is(err, ErrAbsent) {
+				errs = append(errs, err)
+			}
 			continue
 		}
-		s, err = m.change(ctx, s, func(s *Sandbox) error {
-			was := s.State
-			if s.State = m.idle(*s); s.State != was {
-				s.ByIdle = s.State == Paused
-			}
-			return nil
-		})
-		if err == nil && s.State == Stopped {
-			err = m.clear(s, workspace.Tmp)
-		}
-		if err != nil && !errors.Is(err, ErrAbsent) {
-			errs = append(errs, err)
+		if s.State == was {
 			continue
 		}
 		changed = append(changed, s)
 	}
 	return changed, errors.Join(errs...)
+}
+
+// rest pauses or stops a sandbox that was idle for long enough, and returns it as it is then.
+func (m *Manager) rest(ctx context.Context, s Sandbox) (Sandbox, error) {
+	if m.idle(s) == s.State || m.awake(s.ID) {
+		return s, nil
+	}
+	s, err := m.change(ctx, s, func(s *Sandbox) error {
+		was := s.State
+		if s.State = m.idle(*s); s.State != was {
+			s.ByIdle = s.State == Paused
+		}
+		return nil
+	})
+	if err == nil && s.State == Stopped {
+		err = m.clear(s, workspace.Tmp)
+	}
+	return s, err
 }
 
 // idle returns the state that a sandbox has by now.

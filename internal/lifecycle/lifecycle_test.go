@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,9 +26,22 @@ import (
 const me, other = "os:1000", "os:1001"
 
 // clock is a clock that a test moves.
-type clock struct{ at time.Time }
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
 
-func (c *clock) now() time.Time { return c.at }
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func step(c *clock, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
 
 func fresh(t testing.TB) (*Manager, *clock) {
 	t.Helper()
@@ -139,7 +153,7 @@ func TestBegin(t *testing.T) {
 	m, c := fresh(t)
 	ctx := t.Context()
 	create(t, m, me, "a")
-	begin := func() (*Run, error) { return m.Begin(ctx, me, "a", id.New(id.Call)) }
+	begin := func() (*Run, error) { return m.Begin(ctx, me, "a", id.New(id.Call), false) }
 	r, err := begin()
 	if err != nil {
 		t.Fatalf("control: %v", err)
@@ -172,21 +186,21 @@ func TestBegin(t *testing.T) {
 	if _, err := m.Resume(ctx, me, "a"); err != nil {
 		t.Fatal(err)
 	}
-	c.at = c.at.Add(time.Hour)
+	step(c, time.Hour)
 	if changed, err := m.Sweep(ctx); err != nil || len(changed) != 1 || changed[0].State != Paused {
 		t.Fatalf("%+v %v", changed, err)
 	}
 	if r, err = begin(); err != nil {
 		t.Fatalf("an idle sandbox did not wake: %v", err)
 	}
-	c.at = c.at.Add(24 * time.Hour)
+	step(c, 24*time.Hour)
 	if changed, err := m.Sweep(ctx); err != nil || len(changed) != 0 {
 		t.Errorf("swept while a command runs: %+v %v", changed, err)
 	}
 	if err := r.End(ctx); err != nil {
 		t.Fatal(err)
 	}
-	c.at = c.at.Add(2 * time.Hour)
+	step(c, 2*time.Hour)
 	if changed, err := m.Sweep(ctx); err != nil || len(changed) != 1 || changed[0].State != Stopped {
 		t.Fatalf("%+v %v", changed, err)
 	}
@@ -199,7 +213,7 @@ func TestBegin(t *testing.T) {
 	if s, err := m.Resume(ctx, me, "a"); err != nil || s.State != Ready {
 		t.Errorf("%+v %v", s, err)
 	}
-	if _, err := m.Begin(ctx, other, "a", id.New(id.Call)); !errors.Is(err, ErrAbsent) {
+	if _, err := m.Begin(ctx, other, "a", id.New(id.Call), false); !errors.Is(err, ErrAbsent) {
 		t.Errorf("began in another owner's sandbox: %v", err)
 	}
 }
@@ -208,7 +222,7 @@ func TestNoMoreThanMaxRuns(t *testing.T) {
 	m, _ := fresh(t)
 	create(t, m, me, "a")
 	for i := range MaxRuns + 1 {
-		r, err := m.Begin(t.Context(), me, "a", id.New(id.Call))
+		r, err := m.Begin(t.Context(), me, "a", id.New(id.Call), false)
 		if (err == nil) != (i < MaxRuns) || err != nil && !errors.Is(err, ErrBusy) {
 			t.Fatalf("run %d: %v", i+1, err)
 		}
@@ -251,7 +265,7 @@ func TestWatch(t *testing.T) {
 	ctx := t.Context()
 	create(t, m, me, "a")
 	b := &box{}
-	r, err := m.Begin(ctx, me, "a", id.New(id.Call))
+	r, err := m.Begin(ctx, me, "a", id.New(id.Call), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +307,7 @@ func TestWatch(t *testing.T) {
 func TestWhatCannotBePausedIsTold(t *testing.T) {
 	m, _ := fresh(t)
 	create(t, m, me, "a")
-	r, err := m.Begin(t.Context(), me, "a", id.New(id.Call))
+	r, err := m.Begin(t.Context(), me, "a", id.New(id.Call), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,8 +317,8 @@ func TestWhatCannotBePausedIsTold(t *testing.T) {
 	if still, going, err := m.Pause(ctx, me, "a"); still != 0 || going != 1 || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%d %d %v", still, going, err)
 	}
-	if words := m.live(r.Sandbox.ID); len(words) != 1 || words[0] != deaf {
-		t.Errorf("%q", words)
+	if words := m.live(r.Sandbox.ID); len(words) != 1 || words[0].State != deaf {
+		t.Errorf("%v", words)
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"waldo/internal/id"
 	"waldo/internal/sandbox"
 )
 
@@ -25,16 +27,33 @@ const (
 	deaf    = "cannot be paused"
 )
 
+// The ends of the names of a command's files. A command in the background outlives whoever began it,
+// and keeps no sandbox awake.
+const (
+	front = ".live"
+	back  = ".back" + front
+	stop  = ".stop" // somebody wants its end
+)
+
+// Command is one command that runs in a sandbox.
+type Command struct {
+	Call       string `json:"call_id"`
+	State      string `json:"state"` // "running", "paused", "cannot be paused"
+	Background bool   `json:"background"`
+}
+
 // Run is one command that runs in a sandbox, known to every process with this state directory.
 type Run struct {
-	Sandbox Sandbox
-	m       *Manager
-	file    *os.File
+	Sandbox    Sandbox
+	m          *Manager
+	file       *os.File
+	call       string
+	background bool
 }
 
 // Begin lets a command run in a sandbox, or says why not. A sandbox that was paused because it was
 // idle wakes. call names the command; the caller ends the Run.
-func (m *Manager) Begin(ctx context.Context, owner, name, call string) (*Run, error) {
+func (m *Manager) Begin(ctx context.Context, owner, name, call string, background bool) (*Run, error) {
 	s, err := m.Get(ctx, owner, name)
 	if err != nil {
 		return nil, err
@@ -42,11 +61,10 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string) (*Run, er
 	if s.Running >= MaxRuns {
 		return nil, fmt.Errorf("sandbox %s: %d, which is the most: %w", s.Name, s.Running, ErrBusy)
 	}
-	file, err := m.announce(s.ID, call)
-	if err != nil {
+	r := &Run{m: m, call: call, background: background}
+	if r.file, err = m.announce(s.ID, call+r.end()); err != nil {
 		return nil, err
 	}
-	r := &Run{m: m, file: file}
 	// Announced first and allowed second, so that a pause or a removal sees it or forbids it.
 	r.Sandbox, err = m.change(ctx, s, func(s *Sandbox) error {
 		switch {
@@ -65,13 +83,21 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string) (*Run, er
 	return r, nil
 }
 
+// end is how the name of the command's file ends.
+func (r *Run) end() string {
+	if r.background {
+		return back
+	}
+	return front
+}
+
 // announce makes the file of a command and locks it.
-func (m *Manager) announce(sandboxID, call string) (*os.File, error) {
+func (m *Manager) announce(sandboxID, name string) (*os.File, error) {
 	dir := m.store.Path("run", sandboxID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, call+".new"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, name+".new"), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +109,7 @@ func (m *Manager) announce(sandboxID, call string) (*os.File, error) {
 		_, err = f.WriteString(running)
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, call+".live"))
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
@@ -91,14 +117,14 @@ func (m *Manager) announce(sandboxID, call string) (*os.File, error) {
 	return f, nil
 }
 
-// live returns what the commands that run in a sandbox say of themselves. Files that no process
-// holds are of commands that ended with their waldo, and are removed.
-func (m *Manager) live(sandboxID string) []string {
-	names, err := filepath.Glob(filepath.Join(m.store.Path("run", sandboxID), "*.live"))
+// live returns the commands that run in a sandbox. Files that no process holds are of commands that
+// ended with their waldo, and are removed.
+func (m *Manager) live(sandboxID string) []Command {
+	names, err := filepath.Glob(filepath.Join(m.store.Path("run", sandboxID), "*"+front))
 	if err != nil {
 		return nil
 	}
-	var words []string
+	var commands []Command
 	for _, n := range names {
 		f, err := os.OpenFile(n, os.O_RDWR, 0)
 		if err != nil {
@@ -107,11 +133,64 @@ func (m *Manager) live(sandboxID string) []string {
 		if ok, err := lock(f); err == nil && ok {
 			_ = os.Remove(n)
 		} else if b, err := os.ReadFile(n); err == nil {
-			words = append(words, string(b))
+			call, background := strings.CutSuffix(filepath.Base(n), back)
+			commands = append(commands, Command{Call: strings.TrimSuffix(call, front), State: string(b), Background: background})
 		}
 		_ = f.Close()
 	}
-	return words
+	return commands
+}
+
+// awake reports whether a command runs that somebody waits for.
+func (m *Manager) awake(sandboxID string) bool {
+	return slices.ContainsFunc(m.live(sandboxID), func(c Command) bool { return !c.Background })
+}
+
+// Commands returns the commands that run in an owner's sandbox.
+func (m *Manager) Commands(ctx context.Context, owner, name string) ([]Command, error) {
+	s, err := m.Get(ctx, owner, name)
+	if err != nil {
+		return nil, err
+	}
+	return append([]Command{}, m.live(s.ID)...), nil
+}
+
+// Kill ends a command that runs in an owner's sandbox, and returns when it has ended.
+func (m *Manager) Kill(ctx context.Context, owner, name, call string) error {
+	s, err := m.Get(ctx, owner, name)
+	if err != nil {
+		return err
+	}
+	lives := func() bool {
+		return slices.ContainsFunc(m.live(s.ID), func(c Command) bool { return c.Call == call })
+	}
+	if !lives() {
+		return fmt.Errorf("sandbox %s: %w: %s", s.Name, ErrNoCommand, call)
+	}
+	wanted := m.store.Path("run", s.ID, call+stop)
+	if err := os.WriteFile(wanted, nil, 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(wanted)
+	for end := time.Now().Add(patience); lives(); time.Sleep(look / 4) {
+		if time.Now().After(end) || ctx.Err() != nil {
+			return fmt.Errorf("sandbox %s: command %s does not end: %w", s.Name, call, ErrBusy)
+		}
+	}
+	return nil
+}
+
+// OutputOf is where what a command in the background writes is kept, until its sandbox is removed.
+func (m *Manager) OutputOf(ctx context.Context, owner, name, call string) (stdout, stderr string, err error) {
+	s, err := m.Get(ctx, owner, name)
+	if err != nil {
+		return "", "", err
+	}
+	if !id.Is(id.Call, call) {
+		return "", "", fmt.Errorf("sandbox %s: %w: %s", s.Name, ErrNoCommand, call)
+	}
+	at := m.store.Path("run", s.ID, call)
+	return at + ".out", at + ".err", os.MkdirAll(filepath.Dir(at), 0o700)
 }
 
 func (m *Manager) forget(sandboxID string) error { return os.RemoveAll(m.store.Path("run", sandboxID)) }
@@ -124,7 +203,7 @@ func (r *Run) say(word string) {
 
 // leave takes the command off the list.
 func (r *Run) leave() error {
-	name := strings.TrimSuffix(r.file.Name(), ".new") + ".live"
+	name := strings.TrimSuffix(r.file.Name(), ".new")
 	return errors.Join(os.Remove(name), r.file.Close())
 }
 
@@ -154,7 +233,14 @@ func (r *Run) follow(box sandbox.Box, was State, end func()) State {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s, err := r.m.Get(ctx, r.Sandbox.Owner, r.Sandbox.Name)
-	if errors.Is(err, ErrAbsent) || err == nil && s.ID != r.Sandbox.ID {
+	if _, wanted := os.Lstat(r.m.store.Path("run", r.Sandbox.ID, r.call+stop)); wanted == nil || errors.Is(err, ErrAbsent) || err == nil && s.ID != r.Sandbox.ID {
+		end()
+		return was
+	}
+	if err == nil && r.background { // nobody else may look for as long as it runs
+		s, err = r.m.rest(ctx, s)
+	}
+	if err == nil && s.State == Stopped && r.background {
 		end()
 		return was
 	}

@@ -116,8 +116,8 @@ func (m *Manager) Snapshot(ctx context.Context, owner, name string) (Snapshot, e
 		return Snapshot{}, err
 	}
 	defer func() { _ = w.Close() }()
-	for _, word := range m.live(s.ID) {
-		if word != frozen {
+	for _, c := range m.live(s.ID) {
+		if c.State != frozen {
 			return Snapshot{}, fmt.Errorf("sandbox %s: %w; pause it first", s.Name, ErrBusy)
 		}
 	}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/id"
+	"waldo/internal/lifecycle"
+)
+
+// readyFD is where a waldo that holds a command in the background says that the command's box is there.
+const readyFD = 3
+
+// inBackground has a waldo of its own make the call, in a session of its own, so that it outlives this
+// one and its terminal, and returns when the command's box is there. What it writes is kept.
+func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) error {
+	call := id.New(id.Call)
+	h, err := openHouse(c.Context(), g, settings{})
+	if err != nil {
+		return err
+	}
+	m, err := h.boxes(c.Context())
+	if err != nil {
+		return errors.Join(err, h.Close())
+	}
+	stdout, stderr, err := m.OutputOf(c.Context(), owner(), args[0], call)
+	if err = errors.Join(err, h.Close()); err != nil {
+		return inWords(err)
+	}
+	text, err := hold(c.Context(), append(e.again(g, call), args...), stdout, stderr)
+	if err == nil {
+		fmt.Fprintln(c.OutOrStdout(), call)
+		return nil
+	}
+	_ = errors.Join(os.Remove(stdout), os.Remove(stderr))
+	code := exitFailed
+	if e := (*exec.ExitError)(nil); errors.As(err, &e) && e.ExitCode() > 0 {
+		code = e.ExitCode()
+	}
+	if len(text) > 0 {
+		_, _ = c.ErrOrStderr().Write(text) // it has said what was wrong, and what to do
+		return &exit{code: code}
+	}
+	return &exit{code: code, err: fmt.Errorf("the command did not start: %w", err)}
+}
+
+// again returns the arguments with which the other waldo is started.
+func (e *execFlags) again(g *global, call string) []string {
+	args := []string{"sandbox", "exec", "--as", call, "--timeout", e.timeout.String(), "--lang", e.lang}
+	if g.state != "" {
+		args = append(args, "--state", g.state)
+	}
+	if g.config != "" {
+		args = append(args, "--config", g.config)
+	}
+	for _, kv := range e.env {
+		args = append(args, "--env", kv)
+	}
+	if e.code != "" {
+		args = append(args, "--code", e.code)
+	}
+	return args
+}
+
+// hold starts a waldo that holds a command, and waits until its box is there. When it ends before, it
+// returns what that wrote to its standard error.
+func hold(ctx context.Context, args []string, stdout, stderr string) (text []byte, err error) {
+	var files [2]*os.File
+	for i, at := range []string{stdout, stderr} {
+		if files[i], err = os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return nil, err
+		}
+		defer files[i].Close()
+	}
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ready.Close()
+	held := exec.Command("/proc/self/exe", args...)
+	held.Args[0] = os.Args[0]
+	held.Stdout, held.Stderr, held.ExtraFiles = files[0], files[1], []*os.File{theirs}
+	held.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = held.Start()
+	theirs.Close()
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = held.Process.Kill() })
+	defer stop()
+	if said, _ := io.ReadAll(ready); bytes.Equal(said, []byte("up")) {
+		return nil, held.Process.Release()
+	}
+	err = held.Wait()
+	text, _ = os.ReadFile(stderr)
+	if err == nil {
+		err = errors.New("it ended without a box")
+	}
+	return text, err
+}
+
+// up says to the waldo that waits that the command's box is there.
+func up() {
+	f := os.NewFile(readyFD, "ready")
+	_, _ = f.WriteString("up")
+	_ = f.Close()
+}
+
+func newSandboxPs(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1), Example: "  waldo sandbox ps work",
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+			all, err := m.Commands(c.Context(), owner(), args[0])
+			if err != nil || g.json {
+				return orJSON(c, err, all)
+			}
+			for _, one := range all {
+				where := "in front"
+				if one.Background {
+					where = "in the background"
+				}
+				fmt.Fprintf(c.OutOrStdout(), "%s  %-8s %s\n", one.Call, one.State, where)
+			}
+			return nil
+		}),
+	}
+}
+
+func newSandboxKill(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "kill NAME CALL", Short: "End a command that runs in a sandbox, with everything that it has started", Args: cobra.ExactArgs(2),
+		Example: "  waldo sandbox kill work c_…",
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+			return m.Kill(c.Context(), owner(), args[0], args[1])
+		}),
+	}
+}
+
+func newSandboxLogs(g *global) *cobra.Command {
+	var follow bool
+	c := &cobra.Command{
+		Use: "logs NAME CALL", Short: "What a command in the background has written so far", Args: cobra.ExactArgs(2),
+		Example: "  waldo sandbox logs work c_…\n  waldo sandbox logs -f work c_…",
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+			stdout, stderr, err := m.OutputOf(c.Context(), owner(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			var files [2]*os.File
+			for i, at := range []string{stdout, stderr} {
+				if files[i], err = os.Open(at); err != nil {
+					return fmt.Errorf("sandbox %s: %w: %s", args[0], lifecycle.ErrNoCommand, args[1])
+				}
+				defer files[i].Close()
+			}
+			for lives := follow; ; time.Sleep(100 * time.Millisecond) {
+				if lives {
+					all, err := m.Commands(c.Context(), owner(), args[0])
+					lives = err == nil && slices.ContainsFunc(all, func(one lifecycle.Command) bool { return one.Call == args[1] })
+				}
+				_, oerr := io.Copy(c.OutOrStdout(), files[0])
+				_, eerr := io.Copy(c.ErrOrStderr(), files[1])
+				if err := errors.Join(oerr, eerr, c.Context().Err()); err != nil || !lives {
+					return err
+				}
+			}
+		}),
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the command has ended")
+	return c
+}

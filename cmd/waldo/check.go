@@ -35,6 +35,9 @@ func newCheck(g *global) *cobra.Command {
 					return err
 				}
 			}
+			if cfg != nil {
+				cfg.Warnings = withoutStored(g, cfg)
+			}
 			return tellCheck(c, g, path, string(text), cfg, problems)
 		},
 	}

@@ -32,7 +32,6 @@ import (
 	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
-	"waldo/internal/secret"
 	"waldo/internal/secret/source"
 	"waldo/internal/session"
 	"waldo/internal/store"
@@ -152,10 +151,7 @@ func (h *house) machine() policy.Machine {
 	m := policy.Machine{
 		Isolations: map[string]bool{},
 		Transports: map[contract.Transport]bool{contract.SandboxedExec: true, contract.MCP: true},
-		Secrets:    map[string]bool{},
-	}
-	for name := range h.cfg.Secrets {
-		m.Secrets[name] = true
+		Secrets:    namedSecrets(h.state, h.cfg),
 	}
 	for level := range h.drivers {
 		m.Isolations[level] = true // each start proves it again, and refuses with the step that failed
@@ -190,12 +186,9 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 	}
 	h.close = append(h.close, h.log.Close)
 	h.sessions = session.NewManager(session.Defaults(), time.Now)
-	h.secrets = &source.Keeper{Sources: sources, Specs: map[secret.Ref]secret.Spec{}}
-	for name, s := range h.cfg.Secrets {
-		h.secrets.Specs[secret.Ref(name)] = s.Spec
-	}
 	h.redact = redact.New(h.cfg.Redaction, &redact.Registry{}, h.sessions)
 	h.redact.Spill = h.spill
+	h.secrets = newKeeper(h.state, h.cfg, h.redact.Known)
 	h.approvals = &approval.Desk{
 		Store: h.store, Rules: func() contract.Approvals { return h.cfg.Approval }, Carriers: s.carriers,
 		Spent: func(ctx context.Context, approvalID string) (bool, error) {
@@ -217,6 +210,7 @@ func (h *house) openWorkers(s settings) error {
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
 	}
 	h.runner.Egress = h.egress
+	h.runner.Secret = h.secrets.Get
 	h.close = append(h.close, h.runner.Close)
 	lock, err := upstream.ReadLock(h.lockFile())
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/sandbox"
-	"waldo/internal/secret/source"
 	"waldo/internal/upstream"
 )
 
@@ -90,10 +88,6 @@ func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process
 	return upstream.Process{}, fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
 }
 
-// sources are where the secrets of servers may come from. What an operator names is fetched by
-// waldo's own process, never by the agent or the server.
-var sources = source.Sources{Env: os.LookupEnv, Files: true}
-
 // serverEnv is the whole environment of an upstream: a path, what the operator wrote, and the
 // secrets that were named, which are known from here on and hidden wherever they surface. A secret
 // that is missing is told by its name.
@@ -106,12 +100,9 @@ func (h *house) serverEnv(s contract.Server) ([]string, error) {
 		if h.cfg.Secrets[string(s.Secrets[k])].Broker != nil {
 			continue // its box gets a placeholder
 		}
-		v, err := sources.Resolve(s.Secrets[k])
+		v, err := h.secrets.Get(s.Secrets[k])
 		if err != nil {
-			return nil, fmt.Errorf("secret %s: %w", k, err)
-		}
-		if err := h.redact.Known.Add(s.Secrets[k], v); err != nil {
-			slog.Warn("a secret is short", "secret", k, "why", err)
+			return nil, fmt.Errorf("%s: %w", k, err)
 		}
 		env = append(env, k+"="+v.Reveal())
 	}

@@ -23,6 +23,7 @@ import (
 	"waldo/internal/id"
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
+	"waldo/internal/secret"
 	"waldo/internal/session"
 	"waldo/internal/workspace"
 )
@@ -66,7 +67,7 @@ func (b *boxFlags) add(c *cobra.Command) {
 	f.StringSliceVar(&b.hosts, "allow-host", nil, "`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; with a configuration: only what its contract allows too")
 	f.StringVar(&b.servers, "servers-dir", "", "`DIR` of generated tools, as waldo gen writes them; shown read-only")
 	f.StringArrayVar(&b.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
-	f.StringSliceVar(&b.secrets, "secret", nil, "`NAME` of a secret for the box; refused until secrets are brokered")
+	f.StringSliceVar(&b.secrets, "secret", nil, "`NAME` or VARIABLE=NAME of a secret that the box gets as a variable, and so can read; with a configuration: only those of its contract that are named are given")
 	f.StringVar(&b.template, "template", "host", "root filesystem `T`: host (this machine's /usr, read-only), a folder, a tar or OCI archive by ./path or /path, or an image such as python:3.12-slim")
 	f.BoolVar(&b.pull, "pull", false, "ask the registry again for a --template that is here already")
 	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls; always on, and cannot be switched off")
@@ -101,8 +102,6 @@ func (b *boxFlags) refused() error {
 	switch {
 	case b.allowNetwork:
 		return usage("name the hosts with --allow-host", "--allow-network would open every host; waldo has no such box")
-	case len(b.secrets) > 0:
-		return usage("keep the secret outside and reach its service through a tool", "--secret is not enforced by this build, so it is refused")
 	case !b.seccomp:
 		return usage("leave --seccomp out", "system calls are always filtered")
 	case !b.denyNetwork:
@@ -114,6 +113,11 @@ func (b *boxFlags) refused() error {
 	}
 	if _, err := egress.ParseRules(b.hosts); err != nil {
 		return usage("name a host, as in --allow-host api.example.com", "--allow-host: %v", err)
+	}
+	for _, s := range b.secrets {
+		if v, ref := secretFlag(s); !secret.Variable(v) || !usableRef(ref) {
+			return usage("--secret NAME, where NAME can name a variable, or --secret VARIABLE=NAME", "--secret is not the name of a secret") // it may be one
+		}
 	}
 	for _, kv := range b.env {
 		if k, _, ok := strings.Cut(kv, "="); !ok || k == "" {
@@ -133,6 +137,14 @@ func (b *boxFlags) widen(cfg *contract.Config, l sandbox.Limits) {
 		}
 		c.Timeout = l.Wall
 		c.Network.Allow = slices.Clone(b.hosts)
+		for _, s := range b.secrets {
+			v, ref := secretFlag(s)
+			if c.Secrets == nil {
+				c.Secrets = map[string]secret.Ref{}
+			}
+			c.Secrets[v] = ref
+			c.Reveal = append(c.Reveal, v)
+		}
 		if b.isolation != "auto" {
 			c.Isolation = b.isolation
 		}
@@ -276,6 +288,10 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	}
 	defer h.Close()
 	o.Hosts = b.hosts
+	for _, s := range b.secrets {
+		v, _ := secretFlag(s)
+		o.Secrets = append(o.Secrets, v)
+	}
 	o.Limits, o.Input, o.Env, o.Isolation = limits, b.input, b.env, b.isolation
 	t, err := h.template(c.Context(), b.template, b.pull)
 	if err != nil {

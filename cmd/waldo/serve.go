@@ -43,6 +43,9 @@ func newServe(g *global) *cobra.Command {
 				return err
 			}
 			defer h.Close()
+			if err := h.requireSecrets(); err != nil {
+				return err
+			}
 			h.keepClean(c.Context())
 			o := gateway.Options{
 				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -70,6 +71,37 @@ func BenchmarkResult(b *testing.B) {
 	for b.Loop() {
 		r.Result(policy.Decision{}, o)
 	}
+}
+
+// BenchmarkKnownStream looks for a hundred secrets in all their forms in a stream of log, written in
+// pieces of 4 KiB; as its floor, the same bytes are copied and searched for one string.
+func BenchmarkKnownStream(b *testing.B) {
+	g := hundred(b)
+	piece := []byte(strings.Repeat(logLine, 4096/len(logLine)))
+	b.Run("secrets", func(b *testing.B) {
+		b.SetBytes(int64(1024 * len(piece)))
+		for b.Loop() {
+			s := g.Stream(io.Discard)
+			for range 1024 {
+				_, _ = s.Write(piece)
+			}
+			_ = s.Close()
+		}
+	})
+	b.Run("floor", func(b *testing.B) {
+		b.SetBytes(int64(1024 * len(piece)))
+		var buf []byte
+		for b.Loop() {
+			for range 1024 {
+				if buf = append(buf, piece...); len(buf) >= bulk {
+					if bytes.Contains(buf, []byte("wJ9rXUtnFEMI/K7MDENG")) {
+						b.Fatal("a secret in a text without one")
+					}
+					buf = buf[:0]
+				}
+			}
+		}
+	})
 }
 
 // BenchmarkStream writes a megabyte of log in pieces of 4 KiB.

@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"html"
+	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -122,6 +124,51 @@ func TestStreamWhereverItIsCut(t *testing.T) {
 	}
 }
 
+// TestStreamLearns: a secret that becomes known while a stream is open is hidden from then on, also
+// where its first bytes were written before.
+func TestStreamLearns(t *testing.T) {
+	for _, of := range []struct {
+		name string
+		open func(*Registry, io.Writer) *Stream
+	}{
+		{"all", func(g *Registry, w io.Writer) *Stream { return New(contract.Redaction{}, g, nil).Stream(w) }},
+		{"known alone", func(g *Registry, w io.Writer) *Stream { return g.Stream(w) }},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			g, out := &Registry{}, &bytes.Buffer{}
+			s := of.open(g, out)
+			_, _ = s.Write([]byte("before " + known[:9])) // a buffer does not fail
+			if err := g.Add("env:K", secret.NewValue(known)); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = s.Write([]byte(known[9:] + " after"))
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if got := out.String(); got != "before [SECRET] after" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+// TestRotatedSecretsStayKnown: the value before is as secret as the one in force.
+func TestRotatedSecretsStayKnown(t *testing.T) {
+	g := &Registry{}
+	for i := range maxOld + 2 {
+		if err := g.Add("env:K", secret.NewValue(fmt.Sprintf("rotated-%02d-value", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = g.Add("env:K", secret.NewValue("rotated-05-value")) // is known, and the newest again
+	_ = g.Add("env:K", secret.NewValue("rotated-99-value"))
+	for i, want := range map[int]string{9: "[SECRET]", 5: "[SECRET]", 4: "[SECRET]", 2: "rotated-02-value", 99: "[SECRET]"} {
+		if got := g.Text(fmt.Sprintf("rotated-%02d-value", i)); got != want {
+			t.Errorf("%d: %q", i, got)
+		}
+	}
+}
+
 func TestStreamSaysThatTheWriterFailed(t *testing.T) {
 	s := New(contract.Redaction{}, nil, nil).Stream(broken{})
 	_, _ = s.Write([]byte("x")) // is kept back
@@ -198,6 +245,17 @@ func FuzzStream(f *testing.F) {
 		}
 		if strings.Contains(out.String(), value) {
 			t.Errorf("%q is shown", value)
+		}
+		var bulky bytes.Buffer
+		o := g.Stream(&bulky)
+		for b := []byte(text); len(b) > 0; {
+			n := min(len(b), int(piece)%300+1)
+			_, _ = o.Write(b[:n])
+			b = b[n:]
+		}
+		_ = o.Close()
+		if strings.Contains(bulky.String(), value) {
+			t.Errorf("%q is shown by the stream of known secrets", value)
 		}
 		if plainText := strings.Repeat("nichts für 日本\n", int(pad)%500); plainText != "" && !strings.Contains(plainText, value) {
 			var same bytes.Buffer

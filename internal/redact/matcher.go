@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // minSecret is the fewest bytes of a secret that is looked for inside other text. A shorter one
@@ -27,23 +28,31 @@ type gram struct {
 	next    int32 // the next entry of the same bucket, from 1; 0: none
 }
 
-// index finds many patterns of at least minSecret bytes at once. It looks at every third place of
-// the text only: one of the first three four-byte windows of every occurrence stands there.
+// index finds many patterns of at least minSecret bytes at once. It looks at one place in stride of
+// the text only: one of the first stride four-byte windows of every occurrence stands there.
 type index struct {
 	patterns [][]byte
 	longest  int
-	seen     [1 << 17 / 64]uint64 // one bit for each hash of a window
-	heads    [1 << 12]int32       // from 1 into grams
+	stride   int
+	seen     [1 << (32 - shift) / 64]uint64 // one bit for each hash of a window
+	heads    [1 << 13]int32                 // from 1 into grams
 	grams    []gram
 }
 
-const stride = minSecret - 3
+// The stride is as long as the shortest pattern lets it be, and as the index has room for.
+const (
+	minStride = minSecret - 3
+	maxStride = 16
+	maxGrams  = 24 << 10
+	shift     = 14
+)
 
-func hash(k uint32) uint32 { return (k * 0x9E3779B1) >> 15 }
+func hash(k uint32) uint32 { return (k * 0x9E3779B1) >> shift }
 
 func newIndex(patterns [][]byte) *index {
 	x := &index{}
 	have := map[string]bool{}
+	shortest := maxStride + 3
 	for _, p := range patterns {
 		if len(p) < minSecret || have[string(p)] {
 			continue
@@ -51,8 +60,12 @@ func newIndex(patterns [][]byte) *index {
 		have[string(p)] = true
 		x.patterns = append(x.patterns, p)
 		x.longest = max(x.longest, len(p))
-		for o := range stride {
-			x.add(binary.LittleEndian.Uint32(p[o:]), len(x.patterns)-1, o)
+		shortest = min(shortest, len(p))
+	}
+	x.stride = max(minStride, min(shortest-3, maxGrams/max(1, len(x.patterns))))
+	for i, p := range x.patterns {
+		for o := range x.stride {
+			x.add(binary.LittleEndian.Uint32(p[o:]), i, o)
 		}
 	}
 	return x
@@ -77,7 +90,7 @@ func (x *index) next(t []byte, c *cursor) (span, bool) {
 	if len(x.patterns) == 0 {
 		return span{}, false
 	}
-	for ; c.i+4 <= len(t); c.i += stride {
+	for ; c.i+4 <= len(t); c.i += x.stride {
 		k := binary.LittleEndian.Uint32(t[c.i:])
 		if c.g == 0 {
 			h := hash(k)
@@ -96,7 +109,7 @@ func (x *index) next(t []byte, c *cursor) (span, bool) {
 			p := x.patterns[e.pattern]
 			if end := start + len(p); end <= len(t) && string(t[start:end]) == string(p) {
 				if c.g == 0 {
-					c.i += stride
+					c.i += x.stride
 				}
 				return span{start, end}, true
 			}
@@ -182,6 +195,9 @@ func (m *matcher) shortOnly() *matcher {
 	return &matcher{plain: noSecrets().plain, squeezed: noSecrets().squeezed, short: m.short}
 }
 
+// rooms lends the memory that a text is squeezed into.
+var rooms = sync.Pool{New: func() any { return new([]byte) }}
+
 // has reports whether a secret stands in the text in any form.
 func (m *matcher) has(t []byte) bool {
 	if len(m.plain.patterns) == 0 {
@@ -189,6 +205,17 @@ func (m *matcher) has(t []byte) bool {
 	}
 	if m.plain.any(t) {
 		return true
+	}
+	room := rooms.Get().(*[]byte)
+	defer func() {
+		if cap(*room) <= 1<<20 {
+			rooms.Put(room)
+		}
+	}()
+	q, mayEscape := squeezeAndLook((*room)[:0], t)
+	*room = q[:0]
+	if !mayEscape {
+		return len(q) >= minSqueezed && m.squeezed.any(q)
 	}
 	v, last := t, t
 	for range viewDepth {
@@ -203,8 +230,9 @@ func (m *matcher) has(t []byte) bool {
 	if len(last) < minSqueezed || len(m.squeezed.patterns) == 0 {
 		return false
 	}
-	var small [512]byte
-	return m.squeezed.any(squeeze(small[:0], last))
+	q = squeeze((*room)[:0], last)
+	*room = q[:0]
+	return m.squeezed.any(q)
 }
 
 // spans returns where secrets stand in the text, in no order and overlapping.

@@ -32,13 +32,17 @@ type Vaults interface {
 // Registry holds the secrets that waldo knows. The zero Registry is empty and ready to use.
 type Registry struct {
 	mu       sync.Mutex
-	secrets  map[secret.Ref]string
+	secrets  map[secret.Ref][]secret.Value // the newest last
 	compiled atomic.Pointer[matcher]
 }
 
-// Add makes a secret known under its name, replacing the one of that name. A secret of fewer than
-// six bytes is hidden only where it is the whole of a JSON string: the error says so to the
-// operator, and the secret is known all the same.
+// maxOld is how many values of one secret are known: the one in force and those before it, which
+// somebody may have kept.
+const maxOld = 8
+
+// Add makes a secret known under its name, beside the values that the name had before. A secret of
+// fewer than six bytes is hidden only where it is the whole of a JSON string: the error says so to
+// the operator, and the secret is known all the same.
 func (g *Registry) Add(name secret.Ref, v secret.Value) error {
 	s := v.Reveal()
 	if s == "" {
@@ -47,12 +51,16 @@ func (g *Registry) Add(name secret.Ref, v secret.Value) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.secrets == nil {
-		g.secrets = map[secret.Ref]string{}
+		g.secrets = map[secret.Ref][]secret.Value{}
 	}
-	if g.secrets[name] != s {
-		g.secrets[name] = s
+	all := g.secrets[name]
+	if i := slices.IndexFunc(all, v.Same); i >= 0 {
+		all = slices.Delete(all, i, i+1)
+	} else {
 		g.compiled.Store(nil)
 	}
+	all = append(all, v)
+	g.secrets[name] = all[max(0, len(all)-maxOld):]
 	if len(s) < minSecret {
 		return fmt.Errorf("secret %s: %d bytes are too few to be found inside other text; use at least %d", name, len(s), minSecret)
 	}
@@ -78,12 +86,24 @@ func (g *Registry) matcher() *matcher {
 		return m
 	}
 	all := make([]string, 0, len(g.secrets))
-	for _, s := range g.secrets {
-		all = append(all, s)
+	for _, values := range g.secrets {
+		for _, v := range values {
+			all = append(all, v.Reveal())
+		}
 	}
 	m := newMatcher(all)
 	g.compiled.Store(m)
 	return m
+}
+
+// Text returns s without any known secret, for what waldo itself says and what is no result: errors,
+// log lines, descriptions.
+func (g *Registry) Text(s string) string {
+	p := pass{known: newMatcherOf(g)}
+	if p.known.short[s] {
+		return secretMask
+	}
+	return p.secrets(s)
 }
 
 // Redactor hides and restores. Known, Vaults and Spill are set once, before it is used.

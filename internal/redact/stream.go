@@ -10,22 +10,47 @@ import (
 // maxHeld is how many bytes a Stream keeps back at most while something to hide may go on.
 const maxHeld = 1 << 20
 
+// bulk is how many bytes a Stream of known secrets gathers before it looks at them.
+const bulk = 32 << 10
+
 // Stream hides secrets and personal data in what is written through it, wherever the writes are
 // cut. It keeps the last bytes back, since they may begin something that is to be hidden; Close
-// writes them. Tokens are not used: a stream belongs to no decision yet.
+// writes them. A secret that becomes known while it is open is hidden from then on. Tokens are not
+// used: a stream belongs to no decision yet.
 type Stream struct {
-	w    io.Writer
-	p    *pass
-	hold int
-	buf  []byte
-	err  error
+	w     io.Writer
+	known *Registry // may be nil
+	p     *pass
+	only  bool // known secrets and nothing else
+	hold  int
+	most  int // bytes gathered before they are looked at
+	buf   []byte
+	err   error
 }
 
 // Stream returns a Stream that writes to w. It does not clean: a terminal's escapes pass.
 func (r *Redactor) Stream(w io.Writer) *Stream {
 	p := r.pass(contract.Contract{})
 	p.clean = false
-	return &Stream{w: w, p: p, hold: max(512, 8*max(p.known.plain.longest, p.known.squeezed.longest))}
+	s := &Stream{w: w, known: r.Known, p: p}
+	s.measure()
+	return s
+}
+
+// Stream returns a Stream that writes to w and hides known secrets alone, in bulk.
+func (g *Registry) Stream(w io.Writer) *Stream {
+	s := &Stream{w: w, known: g, p: &pass{known: newMatcherOf(g)}, only: true}
+	s.measure()
+	return s
+}
+
+// measure takes the sizes from the secrets that are known.
+func (s *Stream) measure() {
+	s.hold = max(512, 8*max(s.p.known.plain.longest, s.p.known.squeezed.longest))
+	s.most = 2 * s.hold
+	if s.only {
+		s.most = max(bulk, s.most)
+	}
 }
 
 // Write takes all of b. An error is that of an earlier write to the writer behind.
@@ -33,28 +58,51 @@ func (s *Stream) Write(b []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
+	s.renew()
 	s.buf = append(s.buf, b...)
-	if len(s.buf) < 2*s.hold {
-		return len(b), nil
+	if len(s.buf) >= s.most {
+		s.flush(len(s.buf) - s.hold)
 	}
-	s.flush(s.safe(len(s.buf) - s.hold))
 	return len(b), s.err
 }
 
 // Close writes what was kept back. It does not close the writer behind.
 func (s *Stream) Close() error {
+	s.renew()
 	s.flush(len(s.buf))
 	return s.err
 }
 
+// renew takes up the secrets that have become known since the last write.
+func (s *Stream) renew() {
+	if m := newMatcherOf(s.known); m != s.p.known {
+		p := *s.p
+		p.known = m
+		s.p = &p
+		s.measure()
+	}
+}
+
+// edits returns what is to be hidden in all that is held.
+func (s *Stream) edits() []edit {
+	if !s.only {
+		return s.p.edits(s.buf)
+	}
+	var out []edit
+	for _, sp := range s.p.known.spans(s.buf) {
+		out = append(out, edit{sp, secretMask})
+	}
+	return out
+}
+
 // safe returns the last place at or before cut that stands in nothing to be hidden.
-func (s *Stream) safe(cut int) int {
+func (s *Stream) safe(edits []edit, cut int) int {
 	if len(s.buf) > maxHeld {
 		return cut
 	}
 	for moved := true; moved; {
 		moved = false
-		for _, e := range s.p.edits(s.buf) {
+		for _, e := range edits {
 			if e.start < cut && cut < e.end {
 				cut, moved = e.start, true
 			}
@@ -63,11 +111,24 @@ func (s *Stream) safe(cut int) int {
 	return cut
 }
 
+// flush writes what is held up to n, or up to a place before it that stands in nothing to be hidden.
 func (s *Stream) flush(n int) {
 	if s.err != nil || n == 0 {
 		return
 	}
-	if _, err := io.WriteString(s.w, s.p.text(string(s.buf[:n]))); err != nil {
+	edits := s.edits()
+	if n < len(s.buf) {
+		n = s.safe(edits, n)
+	}
+	out := s.buf[:n]
+	switch {
+	case len(edits) == 0 && !s.p.known.short[string(out)]: // nothing to hide in the whole, so nothing in its part
+	case s.only:
+		out = []byte(s.p.secrets(string(out)))
+	default:
+		out = []byte(s.p.text(string(out)))
+	}
+	if _, err := s.w.Write(out); err != nil {
 		s.err = fmt.Errorf("redacted stream: %w", err)
 	}
 	s.buf = append(s.buf[:0], s.buf[n:]...)

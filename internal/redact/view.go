@@ -246,6 +246,35 @@ func squeeze(buf, t []byte) []byte {
 	return out[:n]
 }
 
+// looks holds for each byte its letter, as letters does, and in higher bits whether it is one and
+// whether unescape might do more than copy it.
+var looks = func() (t [256]uint16) {
+	for c := range t {
+		if l := letters[c]; l != 0 {
+			t[c] = isLetter | uint16(l)
+		}
+		if special[c] {
+			t[c] |= mayEscape
+		}
+	}
+	return t
+}()
+
+const isLetter, mayEscape = 1 << 8, 1 << 9
+
+// squeezeAndLook is squeeze, and says in the same pass whether unescape might change the text.
+func squeezeAndLook(buf, t []byte) ([]byte, bool) {
+	out := slices.Grow(buf, len(t))[:len(t)]
+	n, all := 0, uint16(0)
+	for _, c := range t {
+		l := looks[c]
+		all |= l
+		out[n] = byte(l)
+		n += int(l>>8) & 1
+	}
+	return out[:n], all&mayEscape != 0
+}
+
 // squeezeMap is squeeze with the part of the original that each byte comes from.
 func squeezeMap(t []byte, pos []int32) ([]byte, []span) {
 	q := squeeze(nil, t)

@@ -32,6 +32,7 @@ type job struct {
 	head  io.Reader // what follows it; nil: nothing
 	tools bool      // the code has a runtime that speaks over the bridge, and somebody answers
 	files []file
+	env   []string // K=V of the secrets that the contract reveals; nothing that waits or is kept has it
 }
 
 type file struct{ name, text string }
@@ -61,16 +62,21 @@ var scripts = map[call.Capability]guest.Lang{
 
 // job reads the arguments of a decided call. What does not fit is refused with its reason.
 func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
-	if len(d.Contract.Reveal) > 0 {
-		return job{}, &call.Reason{Code: "secrets.unsupported", Text: "this build puts no secret into a box"}
+	env, why := r.revealed(d, o)
+	if why != nil {
+		return job{}, why
 	}
+	var j job
 	switch lang, ok := scripts[d.Call.Capability]; {
 	case ok:
-		return r.script(d, o, lang)
+		j, why = r.script(d, o, lang)
 	case d.Call.Capability == "run_shell":
-		return shell(d, o)
+		j, why = shell(d, o)
+	default:
+		j, why = program(d)
 	}
-	return program(d)
+	j.env = env
+	return j, why
 }
 
 // script makes a job of {code, args, files}.

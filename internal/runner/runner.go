@@ -23,6 +23,7 @@ import (
 	"waldo/internal/grant"
 	"waldo/internal/policy"
 	"waldo/internal/sandbox"
+	"waldo/internal/secret"
 	"waldo/internal/template"
 	"waldo/internal/wire"
 	"waldo/internal/workspace"
@@ -45,6 +46,8 @@ type Runner struct {
 	Workspace func(s call.Session) (*workspace.Workspace, error)
 	// Egress makes the way out for lines of hosts that a contract allows; nil: a run that wants one is refused.
 	Egress func(d policy.Decision, n contract.Network) (*Way, error)
+	// Secret returns the current value of a secret; nil: a run whose contract reveals one is refused.
+	Secret func(name secret.Ref) (secret.Value, error)
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
 
@@ -67,6 +70,7 @@ type Options struct {
 	Stdout    io.Writer      // a copy as it comes; may be nil
 	Stderr    io.Writer
 	Hosts     []string // lines of hosts; where there are any, only those of the contract that are among them may be reached
+	Secrets   []string // variables; where there are any, only those of the contract's secrets are given
 	NoTools   bool     // no bridge even where there could be one
 	// Template is the root that the box starts from; zero: the host.
 	Template sandbox.Template
@@ -166,6 +170,9 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	p := r.profile(d, o, ws)
 	o.Env = slices.Concat(o.Env, way.Open(&p))
 	p.Ahead = j.ahead(o)
+	if len(j.env) > 0 {
+		p.Ahead = nil // a box that waits knows no secret
+	}
 	box, err := driver.Start(ctx, p)
 	if err != nil {
 		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
@@ -206,7 +213,7 @@ func (r *Runner) open(d policy.Decision, j job) (*workspace.Workspace, error) {
 // inside runs the job in the box, with the bridge beside it, and judges its effect: what its calls
 // through the bridge came to, for there is no other way out of a box without a network.
 func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
-	c := sandbox.Command{Argv: j.argv, Env: o.imaged(o.Env), Stdout: o.Stdout, Stderr: o.Stderr, Stdin: o.Stdin}
+	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Stdin: o.Stdin}
 	if d.Call.Capability == "exec" {
 		c.Dir = o.Image.Dir // code finds its files where it starts, a program of the image's expects the image's
 	}

@@ -173,7 +173,6 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 		{"a program that the contract does not name", "cli", `{"argv":["rm"]}`, "program.denied", func(c *contract.Contract) { c.Programs = []string{"ls"} }},
 		{"exec narrowed to named programs", "exec", `{"argv":["rm"]}`, "program.denied", func(c *contract.Contract) { c.Programs = []string{"ls"} }},
 		{"a level that is not there", "exec", `{"argv":["ls"]}`, "isolation.absent", func(c *contract.Contract) { c.Isolation = "gvisor" }},
-		{"a secret", "exec", `{"argv":["ls"]}`, "secrets.unsupported", func(c *contract.Contract) { c.Secrets = map[string]secret.Ref{"T": "env:T"} }},
 		{"files without a workspace", "run_python", `{"code":"","files":{"a":"b"}}`, "files.denied", nil},
 		{"a file above the folder", "run_python", `{"code":"","files":{"../a":"b"}}`, "args.invalid", files},
 		{"an absolute file", "run_python", `{"code":"","files":{"/etc/a":"b"}}`, "args.invalid", files},

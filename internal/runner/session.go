@@ -98,7 +98,7 @@ func (r *Runner) cell(ctx context.Context, d policy.Decision, o Options, driver 
 		return refuse(d, call.Reason{Code: "args.invalid", Text: "with session, run_python takes code (text) and nothing else"}), nil
 	}
 	if len(d.Contract.Reveal) > 0 {
-		return refuse(d, call.Reason{Code: "secrets.unsupported", Text: "this build puts no secret into a box"}), nil
+		return refuse(d, call.Reason{Code: "secrets.session", Text: "an interpreter that stays gets no secret itself"}), nil
 	}
 	l := narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout)
 	in, err := guest.Cell(*a.Code, l.Output)

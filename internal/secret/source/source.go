@@ -181,6 +181,13 @@ func (s Sources) fromFile(p secret.Place) (fetched, error) {
 	return got, nil
 }
 
+// ReadPrivate reads a regular file of at most 64 KiB that belongs to us or to root and that nobody
+// else can read or change.
+func ReadPrivate(path string) ([]byte, error) {
+	b, _, err := readPrivate(path, onlyMine)
+	return b, err
+}
+
 // oneLineLess takes one newline off the end.
 func oneLineLess(b []byte) []byte {
 	b = bytes.TrimSuffix(b, []byte("\n"))

@@ -1,0 +1,399 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"waldo/internal/contract"
+	"waldo/internal/redact"
+	"waldo/internal/secret"
+	"waldo/internal/secret/safe"
+	"waldo/internal/secret/source"
+)
+
+// osKeyring is the keyring of this machine, for the key of the store.
+type osKeyring struct{}
+
+func (osKeyring) Get(service, account string) (string, error) {
+	return source.Keyring(service, account)
+}
+func (osKeyring) Set(service, account, value string) error {
+	return source.SetKeyring(service, account, value)
+}
+
+// openSafe opens the stored secrets of a state directory.
+func openSafe(state string) *safe.Safe {
+	s := safe.Open(filepath.Join(state, "secrets"))
+	s.Keyring = osKeyring{}
+	return s
+}
+
+// newKeeper makes what gives out secrets: waldo's own process fetches them, never the agent or a
+// server. Whatever it gives out is known to redaction before.
+func newKeeper(state string, cfg *contract.Config, known *redact.Registry) *source.Keeper {
+	learn := func(name secret.Ref, v secret.Value) error {
+		if err := known.Add(name, v); err != nil {
+			slog.Warn("a secret is short", "secret", string(name), "why", err)
+		}
+		return nil
+	}
+	k := &source.Keeper{Learned: learn, Specs: map[secret.Ref]secret.Spec{}, Sources: source.Sources{
+		Env: os.LookupEnv, Files: true, Commands: true, Keyring: source.Keyring, Stored: openSafe(state).Get, Identity: os.Getenv("WALDO_AGE_IDENTITY"),
+		Vault: vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
+	}}
+	if term.IsTerminal(int(os.Stdin.Fd())) {
+		k.Sources.Passphrase = askOnce()
+	}
+	for name, s := range cfg.Secrets {
+		k.Specs[secret.Ref(name)] = s.Spec
+	}
+	return k
+}
+
+// askOnce asks at the terminal for the passphrase of a sealed file, once for each.
+func askOnce() func(string) (secret.Value, error) {
+	var mu sync.Mutex
+	said := map[string]secret.Value{}
+	return func(what string) (secret.Value, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if v, ok := said[what]; ok {
+			return v, nil
+		}
+		fmt.Fprintf(os.Stderr, "passphrase of %s: ", what)
+		b, err := readPassword(os.Stdin)
+		fmt.Fprintln(os.Stderr)
+		if err != nil {
+			return secret.Value{}, err
+		}
+		said[what] = secret.NewValue(string(b))
+		return said[what], nil
+	}
+}
+
+// vault is set up as Vault's own command is: VAULT_ADDR, VAULT_TOKEN or ~/.vault-token,
+// VAULT_NAMESPACE and VAULT_CACERT; or as an AppRole with VAULT_ROLE_ID and VAULT_SECRET_ID.
+func vault(learned func(secret.Ref, secret.Value)) *source.Vault {
+	v := &source.Vault{Address: os.Getenv("VAULT_ADDR"), Namespace: os.Getenv("VAULT_NAMESPACE"), RoleID: os.Getenv("VAULT_ROLE_ID"), Learned: learned}
+	if v.Address == "" {
+		return nil
+	}
+	tell := func(ref secret.Ref, of source.Sources) func() (secret.Value, error) {
+		return func() (secret.Value, error) {
+			got, err := of.Resolve(ref)
+			if err == nil {
+				learned(ref, got)
+			}
+			return got, err
+		}
+	}
+	v.SecretID = tell("env:VAULT_SECRET_ID", source.Sources{Env: os.LookupEnv})
+	if _, ok := os.LookupEnv("VAULT_TOKEN"); ok {
+		v.Token = tell("env:VAULT_TOKEN", source.Sources{Env: os.LookupEnv})
+	} else if home, err := os.UserHomeDir(); err == nil && v.RoleID == "" {
+		v.Token = tell(secret.Ref("file:"+filepath.Join(home, ".vault-token")), source.Sources{Files: true})
+	}
+	if pem, err := os.ReadFile(os.Getenv("VAULT_CACERT")); err == nil {
+		v.Roots = x509.NewCertPool()
+		v.Roots.AppendCertsFromPEM(pem)
+	}
+	return v
+}
+
+// namedSecrets are the names that something stands behind: in the configuration, for this
+// environment, or in the store.
+func namedSecrets(state string, cfg *contract.Config) map[string]bool {
+	out := map[string]bool{}
+	for name, s := range cfg.Secrets {
+		out[name] = s.Spec.From != "" || len(s.Spec.Command) > 0
+	}
+	stored, err := openSafe(state).List()
+	if err != nil {
+		slog.Warn("the stored secrets cannot be listed", "why", err)
+	}
+	for _, e := range stored {
+		if _, ok := out[e.Name]; !ok {
+			out[e.Name] = true
+		}
+	}
+	return out
+}
+
+// secretFinding is what became of one use of a secret.
+type secretFinding struct {
+	Secret secret.Ref        `json:"secret"`
+	At     contract.Position `json:"at"`
+	By     string            `json:"by,omitempty"`
+	OK     bool              `json:"ok"`
+	Why    string            `json:"why,omitempty"`
+}
+
+// checkSecrets fetches every secret that the configuration names for this environment, all at once.
+func checkSecrets(k *source.Keeper, cfg *contract.Config) []secretFinding {
+	uses := cfg.SecretUses
+	for _, name := range slices.Sorted(maps.Keys(cfg.Secrets)) {
+		if s := cfg.Secrets[name]; !slices.ContainsFunc(uses, func(u contract.SecretUse) bool { return u.Ref == secret.Ref(name) }) && (s.Spec.From != "" || len(s.Spec.Command) > 0) {
+			uses = append(uses, contract.SecretUse{Ref: secret.Ref(name), At: s.At, By: "nobody yet"})
+		}
+	}
+	out := make([]secretFinding, len(uses))
+	var wait sync.WaitGroup
+	for i, u := range uses {
+		out[i] = secretFinding{Secret: u.Ref, At: u.At, By: u.By}
+		wait.Go(func() {
+			_, err := k.Get(u.Ref)
+			if out[i].OK = err == nil; err != nil {
+				out[i].Why = err.Error()
+			}
+		})
+	}
+	wait.Wait()
+	return out
+}
+
+// requireSecrets refuses to begin while a secret is missing that the configuration says where to
+// find. The name of a capability's secret that stands for nothing is for the policy, which denies.
+func (h *house) requireSecrets() error {
+	named := namedSecrets(h.state, h.cfg)
+	var problems contract.Problems
+	for _, f := range checkSecrets(h.secrets, h.cfg) {
+		_, place := f.Secret.Place()
+		if !f.OK && (place || named[string(f.Secret)] || strings.HasPrefix(f.By, "server ")) {
+			problems = append(problems, contract.Problem{At: f.At, Code: "secret.missing", Text: f.Why + "; wanted by " + f.By})
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	problems.Sort()
+	return &exit{code: exitUsage, err: problems, hint: "waldo secret check shows every secret and where it was looked for"}
+}
+
+// keepSecret puts a secret into the store under a name, which nothing else may have.
+func keepSecret(_ context.Context, g *global, name string, v secret.Value) error {
+	state, err := openState(g)
+	if err != nil {
+		return err
+	}
+	s := openSafe(state)
+	if s.Has(name) {
+		old, err := s.Get(name)
+		if err != nil {
+			return err
+		}
+		if old.Same(v) {
+			return nil
+		}
+		return usage("give it another name, or look with waldo secret list", "there is another secret named %s already; nothing was changed", name)
+	}
+	if !s.HasKey() {
+		s.Keyring = nil // a key file: nobody has asked for the keyring
+	}
+	return s.Set(name, v)
+}
+
+func newSecret(g *global) *cobra.Command {
+	c := &cobra.Command{
+		Use: "secret", Short: "Secrets by name: keep, list, remove, and check where they come from", Args: cobra.NoArgs,
+		Long: "Keeps secrets sealed in the state directory, and checks that every secret which the configuration names can be had.\n" +
+			"Shows names, never values. A contract or server refers to a kept one by its name.",
+		Example: "  waldo secret set github            type it, or: pass show github | waldo secret set github\n  waldo secret list\n  waldo secret check --json\n  waldo secret rm github",
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(newSecretSet(g), newSecretList(g), newSecretRemove(g), newSecretCheck(g))
+	return c
+}
+
+func newSecretSet(g *global) *cobra.Command {
+	key := ""
+	c := &cobra.Command{
+		Use: "set NAME", Short: "Keep a secret that is typed without echo, or piped in", Args: cobra.ArbitraryArgs,
+		Long: "Reads the secret from the terminal without echo, or from standard input up to its end, less one newline. It is never an\n" +
+			"argument: those stand in the shell's history and in the list of processes.",
+		Example: "  waldo secret set github\n  pass show github | waldo secret set github\n  waldo secret set github --key keyring",
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 1:
+				return usage("pipe it: … | waldo secret set NAME; and change the secret, it is in your shell's history now", "a secret is never an argument")
+			case len(args) == 0 || !secret.Name(args[0]):
+				return usage("as in: waldo secret set github", "%v", safe.ErrName)
+			case key != "" && key != "file" && key != "keyring":
+				return usage("file or keyring", "--key %s is no place for a key", key)
+			}
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			s := openSafe(state)
+			switch {
+			case s.HasKey() && key != "":
+				return usage("leave --key out", "the stored secrets have their key already")
+			case !s.HasKey() && key != "keyring":
+				s.Keyring = nil // the first key goes into a file
+			}
+			v, err := typed(c, args[0])
+			if err != nil {
+				return err
+			}
+			if err := s.Set(args[0], v); err != nil {
+				return &exit{code: exitUsage, err: fmt.Errorf("secret %s: %w", args[0], err), hint: "nothing was kept"}
+			}
+			if g.json {
+				return printJSON(c.OutOrStdout(), map[string]any{"name": args[0], "kept": true})
+			}
+			fmt.Fprintf(c.OutOrStdout(), "kept %s\n", args[0])
+			return nil
+		},
+	}
+	c.Flags().StringVar(&key, "key", "", "`PLACE` of the key to the store, chosen with the first secret: file (mode 0600 beside them; the default) or keyring")
+	return c
+}
+
+// typed reads a secret from the terminal without echo, or all of standard input.
+func typed(c *cobra.Command, name string) (secret.Value, error) {
+	if f, ok := c.InOrStdin().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return passphrase(c, "value of "+name+" (not shown): ")
+	}
+	b, err := io.ReadAll(io.LimitReader(c.InOrStdin(), 64<<10))
+	if err != nil {
+		return secret.Value{}, err
+	}
+	s := strings.TrimSuffix(string(b), "\n")
+	return secret.NewValue(strings.TrimSuffix(s, "\r")), nil
+}
+
+func newSecretList(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "The names of the kept secrets", Args: cobra.NoArgs, Example: "  waldo secret list --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			all, err := openSafe(state).List()
+			if err != nil || g.json {
+				return orJSON(c, err, all)
+			}
+			for _, e := range all {
+				fmt.Fprintf(c.OutOrStdout(), "%-32s %s\n", e.Name, e.Changed.Format(time.RFC3339))
+			}
+			return nil
+		},
+	}
+}
+
+func newSecretRemove(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME..", Short: "Remove kept secrets", Args: cobra.MinimumNArgs(1), Example: "  waldo secret rm github",
+		RunE: func(c *cobra.Command, args []string) error {
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			s := openSafe(state)
+			for _, name := range args {
+				if err := s.Remove(name); errors.Is(err, source.ErrMissing) {
+					return usage("waldo secret list", "there is no secret named %s", name)
+				} else if err != nil {
+					return err
+				}
+			}
+			if g.json {
+				return printJSON(c.OutOrStdout(), map[string]any{"removed": args})
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed %s\n", strings.Join(args, ", "))
+			return nil
+		},
+	}
+}
+
+func newSecretCheck(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "check", Short: "Fetch every secret that the configuration names, and say which cannot be had", Args: cobra.NoArgs,
+		Long:    "Exit status 0: all are there; 1: some are not; 2: the configuration cannot be read. Nothing of a value is shown.",
+		Example: "  waldo secret check\n  waldo --config waldo.yaml secret check --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			cfg, err := loadConfig(g, state)
+			if err != nil {
+				return err
+			}
+			found := checkSecrets(newKeeper(state, cfg, &redact.Registry{}), cfg)
+			missing := 0
+			for _, f := range found {
+				if !f.OK {
+					missing++
+				}
+			}
+			if g.json {
+				if err := printJSON(c.OutOrStdout(), map[string]any{"ok": missing == 0, "secrets": found}); err != nil {
+					return err
+				}
+			} else {
+				tellSecrets(c.OutOrStdout(), found)
+			}
+			if missing > 0 {
+				return &exit{code: exitProblems, text: fmt.Sprintf("%d of %s cannot be had", missing, count(len(found), "secret"))}
+			}
+			return nil
+		},
+	}
+}
+
+func tellSecrets(w io.Writer, found []secretFinding) {
+	p := painter(w)
+	for _, f := range found {
+		if f.OK {
+			fmt.Fprintf(w, "%s %s: %s, for %s\n", p.good("ok     "), f.At, f.Secret, f.By)
+			continue
+		}
+		fmt.Fprintf(w, "%s %s: %s; wanted by %s\n", p.bad("missing"), f.At, f.Why, f.By)
+	}
+	if len(found) == 0 {
+		fmt.Fprintln(w, "the configuration names no secrets")
+	}
+}
+
+// secretFlag takes NAME or VARIABLE=NAME apart.
+func secretFlag(s string) (variable string, ref secret.Ref) {
+	v, name, ok := strings.Cut(s, "=")
+	if !ok {
+		name = v
+	}
+	return v, secret.Ref(name)
+}
+
+// usableRef reports whether a reference is a name or a place.
+func usableRef(ref secret.Ref) bool {
+	_, ok := ref.Place()
+	return ok || secret.Name(string(ref))
+}
+
+// withoutStored leaves out the warnings of names that waldo's store has.
+func withoutStored(g *global, cfg *contract.Config) []contract.Problem {
+	state, err := stateDir(g.state)
+	if err != nil {
+		return cfg.Warnings
+	}
+	s := openSafe(state)
+	return slices.DeleteFunc(cfg.Warnings, func(w contract.Problem) bool {
+		return w.Code == "secret.unbound" && slices.ContainsFunc(cfg.SecretUses, func(u contract.SecretUse) bool { return u.At == w.At && s.Has(string(u.Ref)) })
+	})
+}

@@ -57,6 +57,7 @@ type house struct {
 	catalogue *catalogue.Catalogue
 	broker    *broker.Broker
 	door      atomic.Pointer[gateway.Door] // the one that serves; nil: none does
+	picture   string                       // the snapshot whose files a run starts with; empty: none
 	close     []func() error
 }
 
@@ -336,7 +337,7 @@ func (h *house) workspace(n call.Session, keep string) (*workspace.Workspace, er
 	if !ok {
 		return nil, fmt.Errorf("session %s is not open", n)
 	}
-	return workspace.Open(filepath.Join(h.state, "workspaces"), info.Workspace)
+	return h.pictured(workspace.Open(filepath.Join(h.state, "workspaces"), info.Workspace))
 }
 
 // spill keeps what a result had no room for in the session's workspace.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/id"
+	"waldo/internal/lifecycle"
 	"waldo/internal/sandbox"
 	"waldo/internal/template"
 )
@@ -17,8 +19,17 @@ func openTemplates(state string) (*template.Store, error) {
 	return template.Open(filepath.Join(state, "templates"), template.Defaults())
 }
 
-// template finds the root filesystem that a person named. host needs nothing to be found.
+// template finds the root filesystem that a person named: host needs nothing to be found, and of a
+// snapshot it is the one that its sandbox had, with its files to start from.
 func (h *house) template(ctx context.Context, name string, fresh bool) (template.Template, error) {
+	if id.Is(id.Snapshot, name) {
+		p, err := lifecycle.New(h.store, time.Now).Picture(ctx, owner(), name)
+		if err != nil {
+			return template.Template{}, inWords(err)
+		}
+		h.picture = p.ID
+		return h.reopen(p.Of)
+	}
 	if name == "host" || name == "" {
 		return template.Host(), nil
 	}

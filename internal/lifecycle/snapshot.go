@@ -246,6 +246,18 @@ func (m *Manager) Restore(ctx context.Context, owner, name, ident string) (Sandb
 	return s, errors.Join(gone.Destroy(), w.Close())
 }
 
+// Fill gives an empty workspace the files of an owner's snapshot, at most disk bytes into each folder.
+func (m *Manager) Fill(ctx context.Context, owner, ident string, w *workspace.Workspace, disk int64) error {
+	p, err := m.Picture(ctx, owner, ident)
+	if err != nil {
+		return err
+	}
+	if err := m.fill(w, p, disk); err != nil {
+		return fmt.Errorf("snapshot %s: %w", p.ID, err)
+	}
+	return nil
+}
+
 // fill writes the files of a snapshot into a workspace, at most disk bytes into each folder.
 func (m *Manager) fill(w *workspace.Workspace, p Snapshot, disk int64) error {
 	text, err := m.get(p.Digest)

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"waldo/internal/lifecycle"
+	"waldo/internal/workspace"
+)
+
+// pictured gives a workspace that has nothing yet the files of the snapshot that the run starts from.
+func (h *house) pictured(w *workspace.Workspace, err error) (*workspace.Workspace, error) {
+	if err != nil || h.picture == "" {
+		return w, err
+	}
+	for _, f := range []workspace.Folder{workspace.Input, workspace.Output} {
+		if has, err := w.List(f, 1); err != nil {
+			return nil, errors.Join(err, w.Close())
+		} else if len(has) > 0 {
+			return w, nil
+		}
+	}
+	if err := lifecycle.New(h.store, time.Now).Fill(context.Background(), owner(), h.picture, w, mostLimits.Disk); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}

@@ -26,6 +26,7 @@ const maxSessions = 8
 func newServe(g *global) *cobra.Command {
 	var stdio bool
 	var listen string
+	var lean bool
 	c := &cobra.Command{
 		Use: "serve [--stdio | --listen ADDRESS]", Short: "The gateway: an MCP server for an agent host", Args: cobra.NoArgs,
 		Long: "Offers waldo's own tools and those of the configured servers, every call through the corridor: over standard input and\n" +
@@ -51,7 +52,7 @@ func newServe(g *global) *cobra.Command {
 				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
 				Mode:  func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
 				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-				Aside: h.aside, Ended: h.upstreams.Forget,
+				Aside: h.aside, Ended: h.upstreams.Forget, Lean: lean || h.cfg.Gateway.Lean,
 			}
 			if listen != "" || !stdio && !piped(c.InOrStdin()) {
 				return h.serveHTTP(c.Context(), listen, o)
@@ -68,6 +69,7 @@ func newServe(g *global) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&stdio, "stdio", false, "serve standard input and output; the default when standard input is a pipe")
+	c.Flags().BoolVar(&lean, "lean", false, "show three tools in place of all: search_tools, call_tool and run_code (gateway.lean)")
 	c.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on over HTTP, as in "+defaultListen)
 	return c
 }

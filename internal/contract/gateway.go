@@ -11,6 +11,7 @@ import (
 // Gateway says where waldo serve listens and who is let in. The zero value lets in the user that
 // waldo runs as, over connections within this machine.
 type Gateway struct {
+	Lean    bool              // show search, call and code in place of every tool
 	Listen  string            // "127.0.0.1:7676"
 	URL     string            // of the MCP endpoint, as clients know it
 	Origins []string          // of pages that may ask, besides those of waldo's own
@@ -41,6 +42,8 @@ func (p *parser) gateway(f field) {
 			}
 		case "url":
 			o.URL = p.address(g)
+		case "lean":
+			o.Lean = p.boolean(g)
 		case "origins":
 			o.Origins = p.origins(g)
 		case "auth":
@@ -112,6 +115,7 @@ func (p *parser) origins(f field) []string {
 func (g Gateway) normal() map[string]any {
 	m := map[string]any{}
 	putIf(m, "listen", g.Listen, g.Listen != "")
+	putIf(m, "lean", true, g.Lean)
 	putIf(m, "url", g.URL, g.URL != "")
 	putIf(m, "origins", g.Origins, len(g.Origins) > 0)
 	auth := map[string]any{}

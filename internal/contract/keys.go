@@ -185,6 +185,7 @@ var keys = []Key{
 	{inAsk, "carriers", "words", []string{"elicitation", "console", "terminal"}, nil, "[console, terminal]", "How a question reaches a human.", "internal/approval"},
 
 	{inGateway, "listen", "text", nil, nil, "127.0.0.1:7676", "Where waldo serve listens when it does not serve standard input; beyond this machine only with auth and url.", "internal/gateway"},
+	{inGateway, "lean", "bool", nil, nil, "false", "Show three tools in place of all: search_tools, call_tool and run_code.", "internal/gateway"},
 	{inGateway, "url", "text", nil, nil, "none: clients on this machine alone", "The address of the MCP endpoint as clients know it: what Host must say, and what an issuer's token must be for.", "internal/gateway"},
 	{inGateway, "origins", "texts", nil, nil, "waldo's own", "Origins of web pages that may ask, as in https://console.example.com.", "internal/gateway"},
 	{inGateway, "auth", inEntrance, nil, nil, "the user that waldo runs as, on this machine", "Who may connect over HTTP.", "internal/gateway"},

@@ -18,6 +18,13 @@ import (
 // call answers tools/call. What is no call of a tool is a protocol error; what is one and cannot be
 // done is a result with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
 func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error) {
+	if s.d.o.Lean {
+		inner, no := unwrap(m)
+		if no != nil {
+			return no, nil
+		}
+		m = inner
+	}
 	name, ok := m.Param("name").Text()
 	if !ok || !catalogue.Named(name) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "a tool is named by letters, digits, '_', '-' and '.'")

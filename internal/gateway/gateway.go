@@ -34,6 +34,7 @@ type Options struct {
 	Mode         func(cap call.Capability) contract.Mode                     // what the contract says; nil: high risk
 	Log          *slog.Logger                                                // nil: nothing is logged
 	Now          func() time.Time                                            // nil: time.Now
+	Lean         bool                                                        // show three tools in place of all: search, call, run code
 	Drain        time.Duration                                               // for answers once the input has ended; 0: 10 s
 	Park         time.Duration                                               // how long a modern client may take to come back with an answer; 0: 10 min
 	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
@@ -64,6 +65,9 @@ func New(o Options) *Door {
 	}
 	if o.Drain == 0 {
 		o.Drain = 10 * time.Second
+	}
+	if o.Lean {
+		o.Instructions = leanInstructions
 	}
 	if o.Park == 0 {
 		o.Park = 10 * time.Minute
@@ -316,6 +320,9 @@ func (d *Door) discover() map[string]any {
 
 // list answers tools/list, a page at a time. A cursor is the name of the last tool of the page before.
 func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map[string]any, error) {
+	if s.d.o.Lean {
+		return lean(modern), nil
+	}
 	after := ""
 	if c := m.Param("cursor"); !c.IsZero() {
 		text, _ := c.Text()

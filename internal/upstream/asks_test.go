@@ -21,12 +21,16 @@ import (
 type person struct {
 	answer string
 	wait   chan struct{} // nil: at once
+	mute   bool          // it has said that it answers nothing
 	mu     sync.Mutex
 	asked  []string
 	logged []string
 }
 
-func (*person) Abilities() call.Abilities {
+func (p *person) Abilities() call.Abilities {
+	if p.mute {
+		return call.Abilities{}
+	}
 	v, _ := wire.Parse([]byte(`{"form":{},"url":{}}`))
 	o, _ := wire.Parse([]byte(`{}`))
 	return call.Abilities{Elicitation: v, Sampling: o, Roots: o, Log: "info"}
@@ -144,6 +148,8 @@ func TestPermittedQuestions(t *testing.T) {
 		{"a form, with the server's name and without what is not of the protocol", all, form, accept, `{"action":"accept","content":{"name":"Ann"}}`,
 			`s elicitation/create {"message":"The server \"s\" asks, not waldo: name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`},
 		{"a form without the operator's word", contract.Asks{URL: true}, form, accept, "error: the operator does not let this server ask for elicitation/create", ""},
+		{"mute: a form that the host does not show", all, form, accept, "error: the agent's host does not answer elicitation/create", ""},
+		{"mute: sampling that the host does not do", all, `"method":"sampling/createMessage","params":{"messages":[]}`, accept, "error: the agent's host does not answer", ""},
 		{"a declined form brings no content", all, form, `{"action":"decline","content":{"name":"Ann"}}`, `{"action":"decline"}`, "s elicitation/create"},
 		{"an answer that is none", all, form, `{"action":"perhaps"}`, "error: there was no answer that fits", "s elicitation/create"},
 		{"a form for a password", all, elicitation(`{"message":"m","requestedSchema":{"type":"object","properties":{"Password":{"type":"string"}}}}`), accept, "error: a form must not ask for a secret", ""},
@@ -168,7 +174,7 @@ func TestPermittedQuestions(t *testing.T) {
 		{"the host's own no", all, form, "no JSON: the host says no", "error: the host refused: no JSON", "s elicitation/create"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			p := &person{answer: row.answer}
+			p := &person{answer: row.answer, mute: strings.HasPrefix(row.why, "mute")}
 			m, _ := asking(t, row.asks, nosy(row.question))
 			o := execute(t, call.WithHost(context.Background(), p), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
 			if !strings.HasPrefix(text(o), row.heard) {

@@ -52,8 +52,10 @@ func newServe(g *global) *cobra.Command {
 				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
 				Mode:  func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
 				Log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-				Aside: h.aside, Ended: h.upstreams.Forget, Lean: lean || h.cfg.Gateway.Lean,
+				Aside: h.aside, Ended: h.upstreams.Forget,
 			}
+			o.Put, o.Said = h.approvals.Put, h.approvals.Said
+			o.Lean = lean || h.cfg.Gateway.Lean
 			if listen != "" || !stdio && !piped(c.InOrStdin()) {
 				return h.serveHTTP(c.Context(), listen, o)
 			}

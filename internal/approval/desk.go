@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"waldo/internal/call"
@@ -38,6 +39,9 @@ type Desk struct {
 	Now      func() time.Time // nil: time.Now
 
 	scryptN int // tests make it cheap; 0: 2^17
+
+	mu   sync.Mutex
+	said map[string]spoken // what hosts of agents have answered, by approval
 }
 
 // How long a question stands where the configuration does not say, and how many a session may
@@ -270,7 +274,7 @@ func (k *Desk) settle(ctx context.Context, d policy.Decision, r row) (a *Answer,
 	}
 	switch r.state {
 	case Pending:
-		return nil, false, nil
+		return k.bySession(ctx, d, r)
 	case Yes, No:
 	case Used:
 		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
@@ -348,8 +352,8 @@ func (k *Desk) consume(ctx context.Context, d policy.Decision, r row) (won bool,
 		}
 	}
 	err = k.Store.Update(ctx, func(tx *sql.Tx) error {
-		res, err := tx.Exec(`UPDATE approvals SET state = 'used', used_by = $1 WHERE id = $2 AND state = 'yes' AND answer = $3 AND expires > $4`,
-			d.ID, r.q.ID, r.answer, store.Stamp(k.now()))
+		res, err := tx.Exec(`UPDATE approvals SET state = 'used', used_by = $1 WHERE id = $2 AND state = $5 AND answer = $3 AND expires > $4`,
+			d.ID, r.q.ID, r.answer, store.Stamp(k.now()), string(r.state))
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sort"
 	"strings"
+	"sync"
 	"unicode"
 
 	"waldo/internal/call"
@@ -81,6 +82,13 @@ type posting struct {
 type index struct {
 	entries  []*Entry
 	postings map[string][]posting
+	scratch  sync.Pool // of *scratch
+}
+
+// scratch is what one search counts in; scores are zero between searches.
+type scratch struct {
+	scores []float32
+	found  []int32
 }
 
 func newIndex(entries []*Entry) *index {
@@ -112,8 +120,11 @@ func newIndex(entries []*Entry) *index {
 }
 
 func (ix *index) search(query []string, max int) []*Entry {
-	scores := make([]float32, len(ix.entries))
-	var found []int32
+	sc, _ := ix.scratch.Get().(*scratch)
+	if sc == nil {
+		sc = &scratch{scores: make([]float32, len(ix.entries))}
+	}
+	scores, found := sc.scores, sc.found[:0]
 	for _, term := range query {
 		for _, p := range ix.postings[term] {
 			if scores[p.doc] == 0 {
@@ -143,6 +154,11 @@ func (ix *index) search(query []string, max int) []*Entry {
 	for i, doc := range best {
 		out[i] = ix.entries[doc]
 	}
+	for _, doc := range found {
+		scores[doc] = 0
+	}
+	sc.found = found
+	ix.scratch.Put(sc)
 	return out
 }
 

@@ -209,6 +209,10 @@ type Redaction struct {
 	Tokens bool     // tokenise personal data instead of masking it
 }
 
+// Elicitation is the carrier of approvals that is the agent's own host: what it says that its person
+// answered is taken for an answer. No key of an approver stands behind it.
+const Elicitation = "elicitation"
+
 // Approvals says who may answer and how long a question stands.
 type Approvals struct {
 	Timeout  time.Duration

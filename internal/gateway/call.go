@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -95,7 +96,48 @@ func (s *Session) through(ctx context.Context, m jsonrpc.Message, c call.Call, h
 		return r, err
 	}
 	s.remember(key, r.ApprovalID)
-	return r, nil
+	if r.Status == facts.Waiting && s.consent(ctx, h, r.ApprovalID) {
+		c.ID, c.ApprovalID = id.New(id.Call), r.ApprovalID
+		if r, err = s.d.o.Call(ctx, c); err == nil {
+			s.remember(key, r.ApprovalID)
+		}
+	}
+	return r, err
+}
+
+// consent has the host put a question of waldo's own to its person, where the operator takes a host's
+// answer, and reports whether one was given. Only the words yes and no are an answer; a host that
+// declines, as those without a person do, leaves the question to the other carriers.
+func (s *Session) consent(ctx context.Context, h *host, approvalID string) bool {
+	if h == nil || !h.can.Form() || s.d.o.Put == nil || s.d.o.Said == nil {
+		return false
+	}
+	text, ok := s.d.o.Put(ctx, s.who.Session, approvalID)
+	if !ok {
+		return false
+	}
+	form, err := call.ArgsOf(map[string]any{"message": "waldo asks you to decide:\n" + text, "requestedSchema": map[string]any{"type": "object", "required": []string{"answer"},
+		"properties": map[string]any{"answer": map[string]any{"type": "string", "title": "May the agent do this?", "enum": []string{"yes", "no"}}}}})
+	if err != nil {
+		return false
+	}
+	key := "waldo_" + rand.Text() // nobody answers it before it is asked
+	answers, err := h.put(ctx, map[string]call.Question{key: {Method: "elicitation/create", Params: form.Value()}})
+	if err != nil {
+		return false
+	}
+	answer, _ := answers[key].Members()
+	content, _ := answer["content"].Members()
+	action, _ := answer["action"].Text()
+	word, _ := content["answer"].Text()
+	if action != "accept" || word != "yes" && word != "no" {
+		return false
+	}
+	if err := s.d.o.Said(ctx, s.who.Session, approvalID, word == "yes"); err != nil {
+		s.d.o.Log.Warn("the answer of a host was not taken", "approval", approvalID, "error", err)
+		return false
+	}
+	return true
 }
 
 // The form of the two fields of a trace (W3C Trace Context).

@@ -40,6 +40,10 @@ type Options struct {
 	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
 	// message. The zero Value is not shown. nil: nothing of the kind is.
 	Aside func(c call.Call, v wire.Value, question bool) wire.Value
+	// Put returns the text of a question of waldo's own that this session's host may answer for its
+	// person, and Said takes the answer; nil: no host may.
+	Put   func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
+	Said  func(ctx context.Context, n call.Session, approvalID string, yes bool) error
 	Ended func(n call.Session) // told when a session is over; nil: nobody is
 }
 

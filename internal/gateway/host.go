@@ -98,6 +98,11 @@ func (h *host) Ask(ctx context.Context, server string, asked map[string]call.Que
 		}
 		shown[key] = q
 	}
+	return h.put(ctx, shown)
+}
+
+// put puts questions to the host as they are.
+func (h *host) put(ctx context.Context, shown map[string]call.Question) (map[string]wire.Value, error) {
 	if h.p != nil {
 		return h.p.ask(ctx, shown)
 	}

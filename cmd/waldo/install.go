@@ -1,0 +1,301 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/adopt"
+	"waldo/internal/hosts"
+	"waldo/internal/secret"
+)
+
+func newInstall(g *global) *cobra.Command {
+	n := &installing{g: g}
+	c := &cobra.Command{
+		Use: "install HOST", Short: "Write waldo into an agent host's configuration as its MCP server", Args: cobra.ExactArgs(1),
+		Long: "Changes one entry of the host's file and nothing else: comments, order and unknown keys stay. The file is replaced whole, with\n" +
+			"its mode and owner, and kept as it was under the state directory until --undo. A second time changes nothing.\n\nHosts: " + hostNames() + ".",
+		Example:           "  waldo install claude --dry-run\n  waldo install codex --config ~/agents/waldo.yaml\n  waldo install cursor --project --remove-others\n  waldo install opencode --url http://127.0.0.1:7676/mcp --token-env WALDO_TOKEN\n  waldo install claude --undo",
+		ValidArgsFunction: completeHosts,
+		RunE: func(c *cobra.Command, args []string) error {
+			host, err := findHost(args[0])
+			if err != nil {
+				return err
+			}
+			n.host = host
+			return n.run(c)
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&n.project, "project", false, "the file in this folder, which a repository may share")
+	f.BoolVar(&n.user, "user", false, "your own file; the default")
+	f.StringVar(&n.name, "name", "waldo", "the `NAME` of the entry")
+	f.StringVar(&n.gateway.URL, "url", "", "the `ADDRESS` of a waldo that listens, in place of starting one")
+	f.StringVar(&n.gateway.TokenEnv, "token-env", "", "with --url, the `VARIABLE` of the host's environment that holds its token")
+	f.BoolVar(&n.alone, "remove-others", false, "take the host's other servers out, which go past waldo; --undo brings them back")
+	f.BoolVar(&n.undo, "undo", false, "take the last change back")
+	f.BoolVar(&n.print, "print", false, "print the entry, to be put in by hand, and do nothing")
+	f.BoolVarP(&n.dry, "dry-run", "n", false, "show what would be done and do nothing")
+	c.MarkFlagsMutuallyExclusive("project", "user")
+	c.MarkFlagsMutuallyExclusive("undo", "print", "remove-others")
+	return c
+}
+
+// installing is one run of waldo install.
+type installing struct {
+	g             *global
+	host          *hosts.Host
+	gateway       hosts.Gateway
+	name          string
+	project, user bool
+	alone, undo   bool
+	print, dry    bool
+}
+
+// installed is its result in JSON.
+type installed struct {
+	Host    string   `json:"host"`
+	File    string   `json:"file"`
+	Diff    []string `json:"diff"`
+	Others  []string `json:"others"` // servers that go past waldo
+	Removed []string `json:"removed"`
+	Backup  string   `json:"backup,omitempty"`
+	Written bool     `json:"written"`
+	Exact   bool     `json:"exact,omitempty"` // an undo that gave every byte back
+	secrets []string // what is not to be shown of the file
+}
+
+func (n *installing) run(c *cobra.Command) error {
+	if err := n.command(); err != nil {
+		return err
+	}
+	entry, err := n.host.Entry(n.gateway)
+	if err != nil {
+		return usage("leave --url or --token-env out", "%s: %v", n.host.Title, err)
+	}
+	if n.print {
+		_, err := io.WriteString(c.OutOrStdout(), n.host.Render(n.name, entry))
+		return err
+	}
+	path, project, err := n.place()
+	if err != nil {
+		return err
+	}
+	f, err := hosts.Open(path, project)
+	if err != nil {
+		return &exit{code: exitUsage, err: err, hint: hintOf(err, "waldo install "+n.host.Name+" --print shows the entry, to be put in by hand")}
+	}
+	state, err := openState(n.g)
+	if err != nil {
+		return err
+	}
+	ledger := hosts.Ledger{Dir: filepath.Join(state, "hosts")}
+	r := &installed{Host: n.host.Name, File: f.Path, Diff: []string{}, Others: []string{}, Removed: []string{}, secrets: secretsIn(n.host, f)}
+	if n.undo {
+		err = n.takeBack(ledger, f, r)
+	} else {
+		err = n.putIn(ledger, f, project, entry, r)
+	}
+	if err != nil {
+		return err
+	}
+	if n.g.json {
+		return printJSON(c.OutOrStdout(), r)
+	}
+	n.tell(c.OutOrStdout(), r)
+	return nil
+}
+
+// command is what the host starts: this very waldo, with the configuration and state it was given.
+func (n *installing) command() error {
+	if n.gateway.URL != "" {
+		u, err := url.Parse(n.gateway.URL)
+		if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+			return usage("as in http://127.0.0.1:7676/mcp", "not the address of a waldo that listens")
+		}
+		if v := n.gateway.TokenEnv; v != "" && !secret.Variable(v) {
+			return usage("give the variable's name, never the token", "--token-env takes the name of a variable")
+		}
+		return nil
+	}
+	if n.gateway.TokenEnv != "" {
+		return usage("--url ADDRESS --token-env VARIABLE", "--token-env needs --url")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	n.gateway.Command = []string{self}
+	for _, flag := range []struct{ name, value, variable string }{{"--config", n.g.config, "WALDO_CONFIG"}, {"--state", n.g.state, "WALDO_STATE"}} {
+		value := cmp.Or(flag.value, os.Getenv(flag.variable)) // the host's environment is another
+		if value == "" {
+			continue
+		}
+		abs, err := filepath.Abs(value)
+		if err != nil {
+			return err
+		}
+		n.gateway.Command = append(n.gateway.Command, flag.name, abs)
+	}
+	n.gateway.Command = append(n.gateway.Command, "serve", "--stdio")
+	return nil
+}
+
+// place is the file to change, and the project that it must not leave.
+func (n *installing) place() (path, project string, err error) {
+	if n.project {
+		dir, err := os.Getwd()
+		if err != nil {
+			return "", "", err
+		}
+		if path = n.host.Project(dir); path == "" {
+			return "", "", usage("waldo install "+n.host.Name, "%s has no file for a project", n.host.Title)
+		}
+		return path, dir, nil
+	}
+	env, err := hosts.Here()
+	if err != nil {
+		return "", "", err
+	}
+	return n.host.User(env), "", nil
+}
+
+// secretsIn are the literal secrets of a host's file, so that a shown line has none of them.
+func secretsIn(h *hosts.Host, f *hosts.File) []string {
+	v, err := hosts.Parse(h.Format, f.Path, f.Text)
+	if err != nil {
+		return nil
+	}
+	servers, _ := h.Read(f.Path, v, "")
+	var out []string
+	for _, s := range servers {
+		for _, e := range append(append(s.Env, s.Headers...), hosts.Setting{Name: "url", Value: s.URL}) {
+			if raw := e.Value.Raw(); raw != "" && adopt.Credential(e.Name, raw) {
+				out = append(out, strings.Trim(hosts.Quote(raw), `"`), raw)
+			}
+		}
+		for i, w := range s.Command {
+			before := ""
+			if i > 0 {
+				before = s.Command[i-1].Raw()
+			}
+			if adopt.Mask(before, w.Raw()) != w.Raw() {
+				out = append(out, strings.Trim(hosts.Quote(w.Raw()), `"`), w.Raw())
+			}
+		}
+	}
+	return out
+}
+
+func (r *installed) diff(before, after []byte) {
+	for _, line := range hosts.Diff(before, after) {
+		for _, s := range r.secrets {
+			line = strings.ReplaceAll(line, s, "[secret]")
+		}
+		r.Diff = append(r.Diff, line)
+	}
+}
+
+// putIn writes the entry, and takes the others out where that was asked for.
+func (n *installing) putIn(ledger hosts.Ledger, f *hosts.File, project string, entry hosts.Value, r *installed) error {
+	there, err := n.host.Servers(f.Path, f.Text)
+	if err != nil {
+		return &exit{code: exitUsage, err: err}
+	}
+	text, err := n.host.Put(f.Path, f.Text, n.name, entry)
+	if err != nil {
+		return &exit{code: exitUsage, err: err}
+	}
+	for _, m := range there {
+		switch {
+		case m.Name == n.name || n.host.Own(m):
+		case n.alone:
+			r.Removed = append(r.Removed, m.Name)
+			if text, err = n.host.Take(f.Path, text, m.Name); err != nil {
+				return &exit{code: exitUsage, err: err}
+			}
+		default:
+			r.Others = append(r.Others, m.Name)
+		}
+	}
+	r.diff(f.Text, text)
+	if len(r.Diff) == 0 || n.dry {
+		return nil
+	}
+	c := hosts.Change{Path: f.Path, Project: project, Host: n.host.Name, Server: n.name, At: time.Now().UTC(), Existed: f.Exists, Before: f.Text, Removed: r.Removed}
+	if r.Backup, err = ledger.Keep(c, text); err != nil {
+		return err
+	}
+	if err := f.Replace(text); err != nil {
+		return &exit{code: exitFailed, err: err}
+	}
+	r.Written = true
+	return nil
+}
+
+// takeBack undoes the last change of the file.
+func (n *installing) takeBack(ledger hosts.Ledger, f *hosts.File, r *installed) error {
+	c, err := ledger.Last(f.Path)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		return usage("waldo install "+n.host.Name+" --print shows the entry, to be taken out by hand", "waldo has not changed %s, or it was undone", f.Path)
+	}
+	text, exact, err := c.Undone(n.host, f.Text)
+	if err != nil {
+		return &exit{code: exitUsage, err: err, hint: "the text before the change is in " + c.File()}
+	}
+	r.Exact = exact
+	r.secrets = append(r.secrets, secretsIn(n.host, &hosts.File{Path: f.Path, Text: text})...)
+	r.diff(f.Text, text)
+	if n.dry {
+		return nil
+	}
+	if exact && !c.Existed {
+		err = f.Remove()
+	} else if len(r.Diff) > 0 || !exact {
+		err = f.Replace(text)
+	}
+	if err != nil {
+		return err
+	}
+	r.Written = true
+	return ledger.Forget(c)
+}
+
+func (n *installing) tell(w io.Writer, r *installed) {
+	p := painter(w)
+	fmt.Fprintf(w, "%s  %s\n", p.head(n.host.Title), r.File)
+	tellDiff(w, r.Diff)
+	switch {
+	case n.dry:
+		fmt.Fprintln(w, "nothing was written")
+	case n.undo && r.Exact:
+		fmt.Fprintln(w, "taken back: every byte is as it was")
+	case n.undo:
+		fmt.Fprintln(w, "taken back; what else has changed since was left alone")
+	case r.Written:
+		fmt.Fprintf(w, "written; to take it back: waldo install %s%s --undo\n", n.host.Name, map[bool]string{true: " --project"}[n.project])
+		fmt.Fprintf(w, "next: %s\n", n.host.Restart)
+	default:
+		fmt.Fprintln(w, "it is there already; nothing was written")
+	}
+	if len(r.Others) > 0 {
+		shown := slices.Clone(r.Others)
+		for i := range shown {
+			shown[i] = hosts.Show(shown[i])
+		}
+		fmt.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.warn("note:"), strings.Join(shown, ", "))
+		fmt.Fprintf(w, "hint: waldo import --from %s, then waldo install %s --remove-others\n", n.host.Name, n.host.Name)
+	}
+}

@@ -8,8 +8,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Refuse says why a driver that shows the host's /usr and bounded writable places cannot hold to
-// the profile. Nil: it can.
+// Refuse says why no driver that shows the host's /usr and bounded writable places can hold to the
+// profile. Nil: one can.
 func Refuse(p sandbox.Profile) error {
 	l := p.Limits
 	for _, f := range []struct {
@@ -21,8 +21,8 @@ func Refuse(p sandbox.Profile) error {
 			return fmt.Errorf("the profile has no limit of %s; every limit must be above zero", f.name)
 		}
 	}
-	if len(p.Network.Hosts) > 0 || len(p.Network.Ports) > 0 {
-		return fmt.Errorf("hosts %q: no box of this driver can reach hosts; isolation namespace can", p.Network.Hosts)
+	if err := p.Network.Refuse(); err != nil {
+		return err
 	}
 	if err := RefuseTemplate(p.Template); err != nil {
 		return err
@@ -45,6 +45,14 @@ func Refuse(p sandbox.Profile) error {
 		if err := refuseTarget(t.Target); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// RefuseHosts is for a driver whose boxes have no way out.
+func RefuseHosts(n sandbox.Network) error {
+	if len(n.Hosts) > 0 || len(n.Ports) > 0 {
+		return fmt.Errorf("hosts %q: no box of this driver can reach hosts; isolation namespace can", n.Hosts)
 	}
 	return nil
 }

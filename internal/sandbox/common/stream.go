@@ -3,10 +3,8 @@
 package common
 
 import (
-	"errors"
 	"io"
 	"os"
-	"sync"
 )
 
 // Stream reads what a command writes to its end, and keeps the first of it.
@@ -67,15 +65,5 @@ func Input(from io.Reader) (theirs *os.File, feed func() (stop func()), err erro
 	if err != nil {
 		return nil, nil, err
 	}
-	return theirs, func() func() {
-		var once sync.Once
-		stop := func() { once.Do(func() { _ = mine.Close() }) }
-		go func() {
-			_, err := io.Copy(mine, from)
-			if err == nil || !errors.Is(err, os.ErrClosed) {
-				stop()
-			}
-		}()
-		return stop
-	}, nil
+	return theirs, func() (stop func()) { return Feed(mine, from) }, nil
 }

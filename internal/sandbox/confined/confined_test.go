@@ -5,6 +5,7 @@ package confined
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -151,7 +152,9 @@ func TestRefuse(t *testing.T) {
 		{"a Landlock that leaves signals alone", needABI - 1, func(*sandbox.Profile) {}, false},
 		{"another root", needABI, func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "x", Dir: "/srv/x"} }, false},
 		{"a folder at another name", needABI, func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/b"}} }, false},
-		{"hosts", needABI, func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }, false},
+		{"hosts", needABI, func(p *sandbox.Profile) {
+			p.Network = sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{443}, Serve: func(sandbox.Way) io.Closer { return nil }}
+		}, false},
 		{"no limit of memory", needABI, func(p *sandbox.Profile) { p.Limits.Memory = 0 }, false},
 	} {
 		p := sandboxtest.Profile()

@@ -79,35 +79,7 @@ func (b *box) warm(ctx context.Context, w *waiting) (err error) {
 	if a.Started == nil {
 		return errors.New("it could not be executed")
 	}
-	return w.feed(ctx)
-}
-
-// feed writes the head and waits until all of it is read.
-func (w *waiting) feed(ctx context.Context) error {
-	end := time.Now().Add(patience)
-	_ = w.stdin.SetWriteDeadline(end)
-	defer func() { _ = w.stdin.SetWriteDeadline(time.Time{}) }()
-	if _, err := io.WriteString(w.stdin, w.Head); err != nil {
-		return err
-	}
-	for time.Now().Before(end) && ctx.Err() == nil {
-		n, err := unread(w.stdin)
-		if err != nil || n == 0 {
-			return err
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return errors.New("it did not read what it was told")
-}
-
-// unread returns how many bytes stand in a pipe.
-func unread(pipe *os.File) (n int, err error) {
-	conn, err := pipe.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	cerr := conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	return n, errors.Join(cerr, err)
+	return common.FeedHead(ctx, w.stdin, w.Head, patience)
 }
 
 // Adopt gives a box with a waiting command to one job.

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,25 +14,6 @@ import (
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
 )
-
-// launcher starts boxes on one thread that lives as long as the process: a box dies with the
-// thread that started it (PR_SET_PDEATHSIG), so that thread must die with waldo and not before.
-var launcher = sync.OnceValue(func() chan<- func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-})
-
-func onLauncher(f func()) {
-	done := make(chan struct{})
-	launcher() <- func() { defer close(done); f() }
-	<-done
-}
 
 // powers are what PID 1 of a box has over its own namespaces while it is not root there: to
 // mount, and to hand gVisor's own processes what they ask for. None reaches outside.
@@ -77,7 +56,7 @@ func launch(executable *os.File, t sandbox.Template, uid, gid int, milli int64) 
 		},
 	}
 	var p *os.Process
-	onLauncher(func() {
+	common.OnLauncher(func() {
 		var undo func()
 		if undo, err = common.Pin(0, milli); err == nil {
 			defer undo()

@@ -82,7 +82,7 @@ func userNamespace(owner, group uint32, uid, gid int) (*os.File, error) {
 	}
 	defer null.Close()
 	var p *os.Process
-	onLauncher(func() {
+	common.OnLauncher(func() {
 		p, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", sleeperFD), []string{"waldo-namespace"}, &os.ProcAttr{
 			Files: []*os.File{null, null, null, program}, Env: []string{},
 			Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL,

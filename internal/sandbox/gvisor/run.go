@@ -108,7 +108,7 @@ func (r *run) stream() (finish func()) {
 	var wg sync.WaitGroup
 	wg.Go(r.out.Drain)
 	wg.Go(r.err.Drain)
-	stop := feed(r.stdin, r.command.Stdin)
+	stop := common.Feed(r.stdin, r.command.Stdin)
 	return func() { stop(); wg.Wait() }
 }
 

@@ -3,11 +3,8 @@
 package gvisor
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"sync"
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/gvisor/job"
@@ -72,25 +69,4 @@ func (b *box) connect(c sandbox.Command) (w wires, err error) {
 		return w, fmt.Errorf("asking for the command: %w", err)
 	}
 	return w, nil
-}
-
-// feed writes to the command's standard input what there is to read, and closes it. What it
-// returns stops the feeding.
-func feed(to *os.File, from io.Reader) (stop func()) {
-	if to == nil {
-		return func() {}
-	}
-	var once sync.Once
-	stop = func() { once.Do(func() { _ = to.Close() }) }
-	if from == nil {
-		stop()
-		return stop
-	}
-	go func() {
-		_, err := io.Copy(to, from)
-		if err == nil || !errors.Is(err, os.ErrClosed) {
-			stop()
-		}
-	}()
-	return stop
 }

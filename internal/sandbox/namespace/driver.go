@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -103,59 +101,14 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 
 // refuse says why this driver cannot hold to the profile.
 func refuse(p sandbox.Profile) error {
-	l := p.Limits
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{{"wall", int64(l.Wall)}, {"CPU", int64(l.CPU)}, {"memory", l.Memory}, {"pids", l.Pids}, {"files", l.Files},
-		{"disk", l.Disk}, {"inodes", l.Inodes}, {"output", l.Output}} {
-		if f.value <= 0 {
-			return fmt.Errorf("namespace: the profile has no limit of %s; every limit must be above zero", f.name)
-		}
-	}
-	if err := p.Network.Refuse(); err != nil {
-		return fmt.Errorf("namespace: %w", err)
-	}
-	if err := common.RefuseTemplate(p.Template); err != nil {
+	if err := common.Refuse(p); err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	if len(p.Mounts) > maxFiles/2-common.MaxTop/2 {
 		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), maxFiles/2-common.MaxTop/2)
 	}
-	for _, m := range p.Mounts {
-		if m.Writable {
-			return fmt.Errorf("namespace: mount %s: nothing bounds what is written to the host; use an exported tmpfs", m.Target)
-		}
-		if !strings.HasPrefix(m.Source, "/") {
-			return fmt.Errorf("namespace: mount %s: the source %q is not absolute", m.Target, m.Source)
-		}
-		if err := refuseTarget(m.Target); err != nil {
-			return err
-		}
-	}
 	if len(p.Tmpfs) >= maxPlaces {
 		return fmt.Errorf("namespace: %d writable places; at most %d", len(p.Tmpfs), maxPlaces-1)
-	}
-	for _, t := range p.Tmpfs {
-		if t.Bytes <= 0 || t.Inodes <= 0 {
-			return fmt.Errorf("namespace: tmpfs %s: bytes and inodes must be above zero", t.Target)
-		}
-		if err := refuseTarget(t.Target); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// refuseTarget keeps mounts off what the box itself is made of.
-func refuseTarget(target string) error {
-	if target != path.Clean(target) || !strings.HasPrefix(target, "/") || target == "/" || strings.ContainsRune(target, 0) {
-		return fmt.Errorf("namespace: target %q: want an absolute path in its shortest form", target)
-	}
-	for _, own := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/dev", "/proc", "/sys", old} {
-		if target == own || strings.HasPrefix(target, own+"/") {
-			return fmt.Errorf("namespace: target %s: %s belongs to the box", target, own)
-		}
 	}
 	return nil
 }

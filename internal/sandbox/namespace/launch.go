@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
-	"sync"
 	"syscall"
 	"time"
 
@@ -16,26 +14,6 @@ import (
 
 	"waldo/internal/sandbox/common"
 )
-
-// launcher starts machines on one thread that lives as long as the process: a box dies with the
-// thread that started it (PR_SET_PDEATHSIG), so that thread must die with waldo and not before.
-var launcher = sync.OnceValue(func() chan<- func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-})
-
-// onLauncher runs f on that thread.
-func onLauncher(f func()) {
-	done := make(chan struct{})
-	launcher() <- func() { defer close(done); f() }
-	<-done
-}
 
 // patience is how long a box may take to be prepared, and to be gone once it is killed.
 const patience = 10 * time.Second
@@ -110,7 +88,7 @@ func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
 	if uid != os.Geteuid() {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
 	}
-	onLauncher(func() {
+	common.OnLauncher(func() {
 		s.init, err = os.StartProcess(path, []string{"waldo-box"}, attr)
 	})
 	if err != nil {

@@ -92,7 +92,7 @@ var plan = map[string][]string{
 }
 
 // anywhere may import every room: main lists the rooms, and tests live outside the house.
-var anywhere = []string{"cmd/waldo", "attack", "tools/mutants", "internal/sandbox/sandboxtest"}
+var anywhere = []string{"cmd/waldo", "attack", "tools/mutants", "tools/mcpbench", "internal/sandbox/sandboxtest"}
 
 func with(base []string, more ...string) []string { return append(slices.Clone(base), more...) }
 

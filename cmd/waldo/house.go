@@ -218,7 +218,7 @@ func (h *house) openWorkers(s settings) error {
 		return &exit{code: exitUsage, err: err, hint: "mend or remove it, then look with waldo lock"}
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
-		Launcher: h, Lock: lock, Scrub: redact.Clean, Version: version,
+		Launcher: h, Remote: h.reach, Lock: lock, Scrub: redact.Clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {

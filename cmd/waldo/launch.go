@@ -68,6 +68,21 @@ var serverLimits = sandbox.Limits{
 	Disk: 256 << 20, Inodes: 20_000, Output: 1 << 20,
 }
 
+// limitsOf are the limits of one server's box: waldo's own, but for what the operator has written.
+func limitsOf(s contract.Server) sandbox.Limits {
+	l := serverLimits
+	set := func(to *int64, n int, unit int64) {
+		if n > 0 {
+			*to = int64(n) * unit
+		}
+	}
+	set(&l.Memory, s.Limits.MemoryMB, 1<<20)
+	set(&l.Pids, s.Limits.Pids, 1)
+	set(&l.Files, s.Limits.Files, 1)
+	set(&l.Disk, s.Limits.DiskMB, 1<<20)
+	return l
+}
+
 // Launch starts an upstream where its placement says: in a box of its own, or outside where the
 // operator has written so.
 func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process, error) {
@@ -112,12 +127,13 @@ func (h *house) serverEnv(s contract.Server) ([]string, error) {
 // inOwnBox runs an upstream in a box of its own, which reaches what its network allows, for as long
 // as it lives.
 func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []string) (upstream.Process, error) {
+	l := limitsOf(s)
 	p := sandbox.Profile{
-		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: shown(argv), Limits: serverLimits,
+		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: shown(argv), Limits: l,
 		Tmpfs: []sandbox.Tmpfs{
-			{Target: "/workspace/output", Bytes: serverLimits.Disk, Inodes: serverLimits.Inodes},
-			{Target: "/workspace/tmp", Bytes: serverLimits.Disk, Inodes: serverLimits.Inodes},
-			{Target: "/tmp", Bytes: serverLimits.Disk, Inodes: serverLimits.Inodes},
+			{Target: "/workspace/output", Bytes: l.Disk, Inodes: l.Inodes},
+			{Target: "/workspace/tmp", Bytes: l.Disk, Inodes: l.Inodes},
+			{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes},
 		},
 	}
 	if s.Input != "" {

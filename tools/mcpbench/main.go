@@ -1,0 +1,331 @@
+// Command mcpbench measures what waldo adds to a call of a tool: it drives an MCP server directly and
+// through waldo, in turns, in one run. The server is mcpbench itself, so that what it does itself
+// costs nearly nothing.
+//
+//	mcpbench WALDO-PROGRAM [-n CALLS]
+package main
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/jsonrpc"
+	"waldo/internal/remote"
+	"waldo/internal/wire"
+)
+
+// tools are what the server offers: one that reads, one that writes, both doing nothing.
+const tools = `{"tools":[{"name":"look","description":"Looks.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},` +
+	`{"name":"change","description":"Changes.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}`
+
+// answer is what the server says, in the revision 2025-11-25.
+func answer(m jsonrpc.Message) (any, error) {
+	raw := func(s string) (any, error) { return wire.Parse([]byte(s)) }
+	switch m.Method {
+	case "initialize":
+		return raw(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}`)
+	case "tools/list":
+		return raw(tools)
+	case "tools/call":
+		return raw(`{"content":[{"type":"text","text":"done: one hundred bytes or so of an answer that nobody will ever read, and no secret in it"}]}`)
+	}
+	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method")
+}
+
+// serve is the server, on lines or at an address.
+func serve(address string) error {
+	if address == "" {
+		c := jsonrpc.New(os.Stdin, os.Stdout, jsonrpc.Options{Request: func(_ context.Context, m jsonrpc.Message) (any, error) { return answer(m) }, Inline: func(string) bool { return true }})
+		return c.Serve(context.Background())
+	}
+	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		b := make([]byte, max(r.ContentLength, 0))
+		_, _ = bufio.NewReader(r.Body).Read(b)
+		m, fault := jsonrpc.Parse(b)
+		switch {
+		case fault != nil:
+			w.WriteHeader(http.StatusBadRequest)
+		case !m.IsRequest():
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			result, err := answer(m)
+			var e *jsonrpc.Error
+			if err != nil {
+				e, _ = err.(*jsonrpc.Error)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(jsonrpc.Answer(m.ID, result, e))
+		}
+	}))
+}
+
+// link is a connection to the server or to waldo.
+type link interface {
+	Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (wire.Value, error)
+	Notify(method string, params any) bool
+	Serve(ctx context.Context) error
+	Close()
+}
+
+// open makes a connection over a program's lines or to an address, and begins a session.
+func open(program []string, address string) (link, int, error) {
+	var l link
+	pid := 0
+	if address != "" {
+		rt, err := remote.Transport(address, nil)
+		if err != nil {
+			return nil, 0, err
+		}
+		c, err := remote.New(remote.Options{URL: address, Transport: rt})
+		if err != nil {
+			return nil, 0, err
+		}
+		l = c
+		c.Speak(jsonrpc.Legacy)
+	} else {
+		cmd := exec.Command(program[0], program[1:]...)
+		in, _ := cmd.StdinPipe()
+		out, _ := cmd.StdoutPipe()
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			return nil, 0, err
+		}
+		pid = cmd.Process.Pid
+		l = jsonrpc.New(out, in, jsonrpc.Options{})
+		go func() { _ = cmd.Wait() }()
+	}
+	go func() { _ = l.Serve(context.Background()) }()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, err := l.Call(ctx, "initialize", func(int64) any {
+		return map[string]any{"protocolVersion": jsonrpc.Legacy, "capabilities": struct{}{}, "clientInfo": jsonrpc.Implementation{Name: "bench", Version: "1"}}
+	}, nil)
+	if err == nil {
+		l.Notify("notifications/initialized", nil)
+		_, err = l.Call(ctx, "tools/list", func(int64) any { return struct{}{} }, nil)
+	}
+	return l, pid, err
+}
+
+// run makes n calls of a tool on each of the links and returns how long each took, sorted.
+func run(links []link, tool string, n int) ([]time.Duration, time.Duration, error) {
+	var mu sync.Mutex
+	var all []time.Duration
+	var first error
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for _, l := range links {
+		wg.Go(func() {
+			took := make([]time.Duration, 0, n)
+			for range n {
+				at := time.Now()
+				v, err := l.Call(context.Background(), "tools/call", func(int64) any {
+					return map[string]any{"name": tool, "arguments": map[string]any{"text": strings.Repeat("a", 80)}}
+				}, nil)
+				if err == nil && !strings.Contains(string(v.Raw()), "done: ") {
+					err = fmt.Errorf("%.200s", v.Raw())
+				}
+				if err != nil {
+					mu.Lock()
+					first = err
+					mu.Unlock()
+					return
+				}
+				took = append(took, time.Since(at))
+			}
+			mu.Lock()
+			all = append(all, took...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	whole := time.Since(begin)
+	slices.Sort(all)
+	return all, whole, first
+}
+
+// spent is the processor time of a process so far, and its memory.
+func spent(pid int) (cpu time.Duration, rss int64) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	user, _ := strconv.ParseInt(f[11], 10, 64)
+	system, _ := strconv.ParseInt(f[12], 10, 64)
+	pages, _ := strconv.ParseInt(f[21], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond, pages * int64(os.Getpagesize()) // USER_HZ is 100
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "server" {
+		address := ""
+		if len(os.Args) > 2 {
+			address = os.Args[2]
+		}
+		if err := serve(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	n := flag.Int("n", 2000, "calls of each kind")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: mcpbench [-n CALLS] WALDO-PROGRAM")
+		os.Exit(2)
+	}
+	if err := bench(flag.Arg(0), *n); err != nil {
+		fmt.Fprintln(os.Stderr, "mcpbench:", err)
+		os.Exit(1)
+	}
+}
+
+// free returns an address of this machine that nobody listens on.
+func free() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return ""
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// started waits until somebody listens.
+func started(address string) error {
+	for range 200 {
+		if c, err := net.Dial("tcp", address); err == nil {
+			return c.Close()
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return fmt.Errorf("nobody listens on %s", address)
+}
+
+func bench(waldo string, n int) error {
+	dir, err := os.MkdirTemp("", "mcpbench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	me, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	at := free()
+	server := exec.Command(me, "server", at)
+	if err := server.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
+	if err := started(at); err != nil {
+		return err
+	}
+	fmt.Println("| upstream | sessions | calls | direct p50 | through p50 | added p50 | added p99 | CPU of waldo a call | calls/s | direct calls/s | memory of waldo |")
+	fmt.Println("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+	for _, up := range []struct {
+		name, line string
+		program    []string
+		address    string
+	}{
+		{"stdio, in a box", "command: [" + me + ", server]", []string{me, "server"}, ""},
+		{"HTTP", "url: 'http://" + at + "/mcp', placement: outside", nil, "http://" + at + "/mcp"},
+	} {
+		config := filepath.Join(dir, "waldo.yaml")
+		text := "version: 1\nservers:\n  s: {" + up.line + "}\ncapabilities:\n  s.look: {mode: read, approval: none}\n  s.change: {mode: write, approval: none}\n"
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			return err
+		}
+		for _, sessions := range []int{1, 32} {
+			if err := compare(waldo, config, filepath.Join(dir, "state-"+strconv.Itoa(sessions)+up.name[:2]), up.name, up.program, up.address, sessions, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compare measures one row of each kind of call: direct and through waldo in turns, four times.
+func compare(waldo, config, state, name string, program []string, address string, sessions, n int) error {
+	var direct, through []link
+	defer func() {
+		for _, l := range append(direct, through...) {
+			l.Close()
+		}
+	}()
+	pid := 0
+	door := ""
+	if sessions > 1 { // one program serves them all, over HTTP
+		door = "http://" + free() + "/mcp"
+		cmd := exec.Command(waldo, "--config", config, "--state", state, "serve", "--listen", strings.TrimSuffix(strings.TrimPrefix(door, "http://"), "/mcp"))
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		pid = cmd.Process.Pid
+		defer func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() }()
+		if err := started(strings.TrimSuffix(strings.TrimPrefix(door, "http://"), "/mcp")); err != nil {
+			return err
+		}
+	}
+	for range sessions {
+		d, _, err := open(program, address)
+		if err != nil {
+			return err
+		}
+		direct = append(direct, d)
+		t, p, err := open([]string{waldo, "--config", config, "--state", state, "serve", "--stdio"}, door)
+		if err != nil {
+			return err
+		}
+		through = append(through, t)
+		if p != 0 {
+			pid = p
+		}
+	}
+	for _, tool := range []string{"look", "change"} {
+		kind := map[string]string{"look": "read", "change": "write"}[tool]
+		var a, b []time.Duration
+		var ta, tb, cpu time.Duration
+		rss := int64(0)
+		const turns = 4
+		each := max(n/sessions/turns, 5)
+		for range turns {
+			x, t, err := run(direct, tool, each)
+			if err != nil {
+				return fmt.Errorf("direct: %w", err)
+			}
+			a, ta = append(a, x...), ta+t
+			before, _ := spent(pid)
+			if x, t, err = run(through, "s__"+tool, each); err != nil {
+				return fmt.Errorf("through waldo: %w", err)
+			}
+			after, m := spent(pid)
+			b, tb, cpu, rss = append(b, x...), tb+t, cpu+after-before, max(rss, m)
+		}
+		slices.Sort(a)
+		slices.Sort(b)
+		at := func(d []time.Duration, q float64) float64 { return float64(d[int(q*float64(len(d)-1))].Microseconds()) / 1000 }
+		fmt.Printf("| %s | %d | %s | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.0f | %.0f | %d MB |\n", name, sessions, kind, at(a, .5), at(b, .5),
+			at(b, .5)-at(a, .5), at(b, .99)-at(a, .99), float64(cpu.Microseconds())/1000/float64(len(b)), float64(len(b))/tb.Seconds(), float64(len(a))/ta.Seconds(), rss>>20)
+		runtime.GC()
+	}
+	return nil
+}

@@ -50,6 +50,7 @@ type house struct {
 	sessions  *session.Manager
 	redact    *redact.Redactor
 	secrets   *source.Keeper
+	known     *redact.Registry // the secrets that were fetched
 	approvals *approval.Desk
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
@@ -122,7 +123,10 @@ func openState(g *global) (string, error) {
 
 // openHouse builds the house: values and configuration, then the study, the workers, the corridor.
 func openHouse(ctx context.Context, g *global, s settings) (h *house, err error) {
-	h = &house{}
+	h = &house{known: g.known}
+	if h.known == nil {
+		h.known = &redact.Registry{}
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.Close())
@@ -187,9 +191,9 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 	}
 	h.close = append(h.close, h.log.Close)
 	h.sessions = session.NewManager(session.Defaults(), time.Now)
-	h.redact = redact.New(h.cfg.Redaction, &redact.Registry{}, h.sessions)
+	h.redact = redact.New(h.cfg.Redaction, h.known, h.sessions)
 	h.redact.Spill = h.spill
-	h.secrets = newKeeper(h.state, h.cfg, h.redact.Known)
+	h.secrets = newKeeper(h.state, h.cfg, h.known)
 	h.approvals = &approval.Desk{
 		Store: h.store, Rules: func() contract.Approvals { return h.cfg.Approval }, Carriers: s.carriers,
 		Spent: func(ctx context.Context, approvalID string) (bool, error) {
@@ -218,7 +222,7 @@ func (h *house) openWorkers(s settings) error {
 		return &exit{code: exitUsage, err: err, hint: "mend or remove it, then look with waldo lock"}
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
-		Launcher: h, Remote: h.reach, Lock: lock, Scrub: redact.Clean, Version: version,
+		Launcher: h, Remote: h.reach, Lock: lock, Scrub: h.clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {
@@ -244,7 +248,7 @@ func (h *house) openCorridor(s settings) error {
 		}
 	}
 	h.catalogue = catalogue.New(catalogue.Options{
-		Builtins: catalogue.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: redact.Clean,
+		Builtins: catalogue.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean,
 	})
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{
@@ -292,6 +296,10 @@ func (h *house) aside(c call.Call, v wire.Value, question bool) wire.Value {
 	}
 	return h.redact.Aside(policy.Decision{Call: c, Contract: k}, v)
 }
+
+// clean makes what a server says of itself safe to show: nothing hidden in it, and no secret, since a
+// server that was given one may tell it in a description.
+func (h *house) clean(text string) string { return h.known.Text(redact.Clean(text)) }
 
 // Close closes the rooms in the reverse order of their opening.
 func (h *house) Close() error {

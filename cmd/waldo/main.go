@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"waldo/internal/redact"
 	"waldo/internal/sandbox/confined"
 )
 
@@ -64,15 +66,23 @@ func main() {
 }
 
 // run is main without the process: testscript calls it, and it returns the exit code.
-func run(args []string, in io.Reader, out, errw io.Writer) int {
+func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot()
+	g := &global{known: &redact.Registry{}}
+	errs := hiding{errw, g.known}
+	log.SetOutput(errs)
+	defer func() {
+		if fault := recover(); fault != nil {
+			code = crashed(errs, fault)
+		}
+	}()
+	root := newRoot(g)
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errw)
-	return report(errw, root.ExecuteContext(ctx))
+	return report(errs, root.ExecuteContext(ctx))
 }
 
 // report writes an error the one way waldo does and returns the exit code for it.
@@ -102,10 +112,10 @@ type global struct {
 	config string
 	state  string
 	json   bool
+	known  *redact.Registry // every secret that was fetched; nil: the house has its own
 }
 
-func newRoot() *cobra.Command {
-	g := &global{}
+func newRoot(g *global) *cobra.Command {
 	root := &cobra.Command{
 		Use:                        "waldo",
 		Short:                      "The sealed box between an AI agent and the outside world",

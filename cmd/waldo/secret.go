@@ -335,7 +335,7 @@ func newSecretCheck(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found := checkSecrets(newKeeper(state, cfg, &redact.Registry{}), cfg)
+			found := checkSecrets(newKeeper(state, cfg, g.known), cfg)
 			missing := 0
 			for _, f := range found {
 				if !f.OK {

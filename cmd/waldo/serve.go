@@ -16,10 +16,6 @@ const instructions = "Tools run under contracts. A denied call says why and is n
 	"names an approval id: make the same call again later. For many calls or large data write one run_python script: servers.NAME.TOOL(...) " +
 	"calls the tools from inside, workspace.write keeps files, and only what it prints comes back."
 
-// warmBoxes is how many boxes a gateway keeps ready at most. It starts with none: the first run of
-// a language is cold.
-const warmBoxes = 8
-
 // maxSessions is how many Pythons may stay between the calls of one waldo serve.
 const maxSessions = 8
 
@@ -65,6 +61,7 @@ func newServe(g *global) *cobra.Command {
 			}
 			defer h.sessions.Close(n.ID)
 			defer h.tidy(n)
+			h.expect(n)
 			door := gateway.New(o)
 			h.door.Store(door)
 			return door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Who{Session: n.ID, Principal: n.Principal})

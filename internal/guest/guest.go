@@ -28,6 +28,9 @@ const (
 //go:embed python/boot.py
 var pythonBoot string
 
+//go:embed python/zygote.py
+var pythonZygote string
+
 //go:embed python/waldo.py
 var pythonRuntime string
 
@@ -77,6 +80,17 @@ func (s Start) Command() (argv []string, head string, err error) {
 	}
 	// The last byte is read when the interpreter is ready, so that waldo sees when that is.
 	return argv, fmt.Sprintf("%d %11d\n", warm, len(runtime)) + runtime + "\n", nil
+}
+
+var pythonFork = fmt.Sprintf("2 %11d\n", len(pythonRuntime)) + pythonRuntime + fmt.Sprintf("%11d\n", len(pythonZygote)) + pythonZygote
+
+// Zygote returns what the stdin of the interpreter must begin with where boxes are to be forked from
+// it; the machine that forks them follows. Empty: the language has no such interpreter.
+func (s Start) Zygote() string {
+	if s.Lang != Python {
+		return ""
+	}
+	return pythonFork
 }
 
 // Job returns what follows the head on the interpreter's stdin; the input of the script follows it.

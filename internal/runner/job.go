@@ -29,6 +29,7 @@ const MaxFiles = 64
 type job struct {
 	argv  []string
 	first string    // what stdin begins with, the same for every script of the language; empty: nothing
+	fork  string    // the same where boxes are to be forked from the interpreter; empty: none can be
 	head  io.Reader // what follows it; nil: nothing
 	tools bool      // the code has a runtime that speaks over the bridge, and somebody answers
 	files []file
@@ -105,7 +106,7 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 	if err != nil {
 		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()} // says only what was asked
 	}
-	j := job{argv: append([]string{exe}, argv...), first: first, head: script, tools: r.Doorbell != nil && !o.NoTools}
+	j := job{argv: append([]string{exe}, argv...), first: first, fork: guest.Start{Lang: lang}.Zygote(), head: script, tools: r.Doorbell != nil && !o.NoTools}
 	if why := j.bring(d, r, a.Files); why != nil {
 		return job{}, why
 	}
@@ -216,12 +217,13 @@ func environment(asked []string) []string {
 	return append(env, ours...)
 }
 
-// ahead says what is known of a job's command by those who do not know the job.
-func (j job) ahead(o Options) *sandbox.Ahead {
+// ahead says what is known of a job's command by those who do not know the job. Nobody's box comes
+// from an interpreter that another's came from.
+func (j job) ahead(o Options, whose call.Principal) *sandbox.Ahead {
 	if j.first == "" {
 		return nil
 	}
-	return &sandbox.Ahead{Argv: j.argv, Env: o.imaged(o.Env), Head: j.first, Bridge: j.tools}
+	return &sandbox.Ahead{Argv: j.argv, Env: o.imaged(o.Env), Head: j.first, Bridge: j.tools, Zygote: j.fork, Domain: string(whose)}
 }
 
 // profile says everything that the box of a decided call may touch. Input and output start as

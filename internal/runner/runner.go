@@ -169,7 +169,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	p := r.profile(d, o, ws)
 	o.Env = slices.Concat(o.Env, way.Open(&p))
-	p.Ahead = j.ahead(o)
+	p.Ahead = j.ahead(o, d.Call.Principal)
 	if len(j.env) > 0 {
 		p.Ahead = nil // a box that waits knows no secret
 	}

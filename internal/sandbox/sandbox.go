@@ -35,6 +35,8 @@ type Ahead struct {
 	Dir       string // empty: /workspace
 	Head      string // what its standard input begins with, whatever the job is
 	Bridge    bool   // descriptor 3 is a bridge
+	Zygote    string // the same for an interpreter that boxes are forked from; empty: none can be
+	Domain    string // whose boxes these are: none is forked from an interpreter of another domain
 }
 
 // Template is the root filesystem that a box starts from, always read-only.
@@ -200,6 +202,21 @@ type Warmer interface {
 	// Adopt gives a box with a waiting command to one job: the id, the wall clock, the limit of
 	// output and the seeds of p. The rest of p must be what the box was started with.
 	Adopt(p Profile) error
+}
+
+// Forker is a driver that may fork a box from an interpreter that is running.
+type Forker interface {
+	Driver
+	// Ready makes sure that boxes for the profile's Ahead can be forked, where they ever can, and
+	// returns when they can. It takes as long as interpreters take to start.
+	Ready(ctx context.Context, p Profile) error
+}
+
+// Forked is a box that may have been forked from an interpreter, so that Warm is quicker than a
+// start of the command.
+type Forked interface {
+	Warmer
+	Forked() bool
 }
 
 // Bridged is a box that may hold a bridge already, which its waiting command has as descriptor 3.

@@ -1,9 +1,10 @@
 # Runs one script inside a box. Started as `python3 -I -S -c <this>`. On stdin arrives first what is
-# the same for every script: a line of a flag (1: get ready before the script is there) and a length,
-# the runtime (waldo.py) of that length, and a byte that is read when all is ready. Then come a line
+# the same for every script: a line of a flag (1: get ready before the script is there; 2: become a
+# zygote, see zygote.py) and a length, the runtime (waldo.py) of that length, and a byte that is read
+# when all is ready. Then come a line
 # of two lengths, NUL-separated words (file name, server names, arguments) and the script. What
 # follows on stdin is the script's own.
-import os, sys
+import gc, itertools, os, sys
 
 
 def _take(n):
@@ -66,7 +67,6 @@ except Exception as e: str(e)
 
 def _ready(runtime):
     # Does what needs no script yet, and returns the runtime as code.
-    import gc
     _run("<waldo>", _EXERCISE, runtime, [], {})
     sys.stdout.flush()
     bytearray(1 << 17)
@@ -84,7 +84,7 @@ _USUAL = ("re", "collections", "json", "datetime", "functools", "itertools", "ma
 
 def _idle():
     # Imports while no job is there.
-    import gc, select
+    import select
     job = select.poll()
     job.register(0, select.POLLIN)
     if job.poll(50):
@@ -136,19 +136,26 @@ def _main():
     _site()
     if warm:
         runtime = _ready(runtime)
-    _take(1)
-    if warm:
-        _idle()
-    words, script = (int(n) for n in _take(24).split())
-    file, servers, *args = _take(words).decode().split("\0")
-    script = _take(script)
+    if warm == 2:
+        exec(_take(int(_take(12))), globals())
+        _beget(runtime)  # goes on in each box
     try:
         os.set_inheritable(3, False)  # the bridge is the script's, not that of programs it starts
     except OSError:
         pass
+    _take(1)
+    if warm == 1:
+        _idle()
+    words, script = (int(n) for n in _take(24).split())
+    _job(_take(words), _take(script), runtime)
+
+
+def _job(words, script, runtime):
+    # Runs the script and ends the process with its status.
+    file, servers, *args = words.decode().split("\0")
+    sys.argv = [file] + args
     main = sys.modules["__main__"] = type(sys)("__main__")
     main.__file__ = file
-    sys.argv = [file] + args
     try:
         source = script.removeprefix(b"\xef\xbb\xbf").decode()
     except UnicodeDecodeError as e:
@@ -181,23 +188,24 @@ def _end(code, space, known):
     # than most scripts: threads are waited for, exit functions run, what the script holds is let
     # go of (an open file is written out), and the streams are flushed.
     try:
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
+        threads = sys.modules.get("threading")
+        if threads is not None and (threads.active_count() > 1 or getattr(threads, "_threading_atexits", True)):
+            threads._shutdown()
         if "atexit" in sys.modules:
             sys.modules["atexit"]._run_exitfuncs()
         sys.stdout.flush()
         space.clear()
-        for module in list(sys.modules.values())[known:]:
+        for module in list(itertools.islice(reversed(sys.modules.values()), max(0, len(sys.modules) - known))):
             if (getattr(module, "__file__", None) or "").startswith("/workspace"):
                 module.__dict__.clear()
-        import gc
         gc.collect()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
     except BaseException:
         sys.exit(code or 120)  # the interpreter's own way knows best
-    os._exit(code)
+    _exit(code)
 
 
+_exit = os._exit
 _main()

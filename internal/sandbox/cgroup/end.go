@@ -93,6 +93,14 @@ func (g *Group) Close() error {
 		}
 	}
 	g.CloneFD, g.UnifiedFD, g.JoinFDs = -1, -1, nil
+	g.mu.Lock()
+	for _, fd := range g.counts {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	g.counts = map[string]int{}
+	g.mu.Unlock()
 	var dirs []string
 	if g.unified != "" {
 		dirs = append(dirs, g.unified)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,8 @@ type Group struct {
 	h       *Host
 	unified string
 	v1      map[string]string
+	mu      sync.Mutex
+	counts  map[string]int // descriptors of the files that Usage and PidsNow read, kept from the first time on
 }
 
 // New makes a group and bounds it by what the host has; which that is, Memory, Pids and CPUs of
@@ -51,7 +54,7 @@ func (h *Host) New(id string, l Limits) (*Group, error) {
 	if !validID(id) {
 		return nil, fmt.Errorf("cgroup id %q: want 1 to 64 of a-z, 0-9 and _", id)
 	}
-	g := &Group{CloneFD: -1, UnifiedFD: -1, h: h, v1: map[string]string{}}
+	g := &Group{CloneFD: -1, UnifiedFD: -1, h: h, v1: map[string]string{}, counts: map[string]int{}}
 	if err := g.build(h.prefix+id, l); err != nil {
 		return nil, errors.Join(fmt.Errorf("cgroup %s: %w", id, err), g.Close())
 	}
@@ -204,9 +207,9 @@ func (g *Group) bound(l Limits) error {
 func (g *Group) CPU() time.Duration {
 	switch {
 	case g.unified != "":
-		return time.Duration(field(read(g.unified, "cpu.stat"), "usage_usec")) * time.Microsecond
+		return time.Duration(field(g.count(g.unified, "cpu.stat"), "usage_usec")) * time.Microsecond
 	case g.v1[cpuacc] != "":
-		return time.Duration(number(read(g.v1[cpuacc], "cpuacct.usage")))
+		return time.Duration(number(g.count(g.v1[cpuacc], "cpuacct.usage")))
 	}
 	return 0
 }
@@ -216,15 +219,15 @@ func (g *Group) Usage() Usage {
 	u := Usage{CPU: g.CPU()}
 	switch dir := g.dir(memory); g.h.has(memory) {
 	case 2:
-		u.MemoryPeak = number(read(dir, "memory.peak"))
-		u.OOMKills = field(read(dir, "memory.events"), "oom_kill")
+		u.MemoryPeak = number(g.count(dir, "memory.peak"))
+		u.OOMKills = field(g.count(dir, "memory.events"), "oom_kill")
 	case 1:
-		u.MemoryPeak = number(read(dir, "memory.max_usage_in_bytes"))
-		u.OOMKills = field(read(dir, "memory.oom_control"), "oom_kill")
+		u.MemoryPeak = number(g.count(dir, "memory.max_usage_in_bytes"))
+		u.OOMKills = field(g.count(dir, "memory.oom_control"), "oom_kill")
 	}
 	if g.h.has(pids) > 0 {
-		u.PidsPeak = number(read(g.dir(pids), "pids.peak"))
-		u.PidsDenied = field(read(g.dir(pids), "pids.events"), "max")
+		u.PidsPeak = number(g.count(g.dir(pids), "pids.peak"))
+		u.PidsDenied = field(g.count(g.dir(pids), "pids.events"), "max")
 	}
 	return u
 }
@@ -235,7 +238,28 @@ func (g *Group) PidsNow() int64 {
 	if g.h.has(pids) == 0 {
 		return 0
 	}
-	return number(read(g.dir(pids), "pids.current"))
+	return number(g.count(g.dir(pids), "pids.current"))
+}
+
+// count reads a file of the group, as read does, without opening it twice.
+func (g *Group) count(dir, file string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	path := dir + "/" + file
+	fd, ok := g.counts[path]
+	if !ok {
+		var err error
+		if fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			fd = -1
+		}
+		g.counts[path] = fd
+	}
+	var b [1024]byte // cpu.stat, the longest, is shorter
+	n, err := unix.Pread(fd, b[:], 0)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(b[:n]), "\n")
 }
 
 // number reads a decimal number, 0 where there is none.

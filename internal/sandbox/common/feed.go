@@ -45,7 +45,7 @@ func FeedHead(ctx context.Context, stdin *os.File, head string, patience time.Du
 	if _, err := io.WriteString(stdin, head); err != nil {
 		return fmt.Errorf("a command started ahead: %w", err)
 	}
-	for time.Now().Before(end) && ctx.Err() == nil {
+	for pause := 100 * time.Microsecond; time.Now().Before(end) && ctx.Err() == nil; pause = min(2*pause, 2*time.Millisecond) {
 		n, err := unread(stdin)
 		if err != nil {
 			return fmt.Errorf("a command started ahead: %w", err)
@@ -53,7 +53,7 @@ func FeedHead(ctx context.Context, stdin *os.File, head string, patience time.Du
 		if n == 0 {
 			return nil
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(pause)
 	}
 	return errors.New("a command started ahead did not read what it was told")
 }

@@ -3,8 +3,12 @@
 package common
 
 import (
+	"errors"
 	"io"
 	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Stream reads what a command writes to its end, and keeps the first of it.
@@ -22,16 +26,30 @@ type Stream struct {
 // floodFactor is how often a stream may pass its limit before the run is ended for it.
 const floodFactor = 64
 
-// Drain reads to the end and closes From.
+// Drain reads to the end, or to a deadline that From is given, and closes From.
 func (s *Stream) Drain() {
 	defer s.From.Close()
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := s.From.Read(buf)
 		s.take(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.rest(buf)
+			return
+		}
 		if err != nil {
 			return
 		}
+	}
+}
+
+// rest takes what stands in the pipe, and waits for nothing.
+func (s *Stream) rest(buf []byte) {
+	_ = s.From.SetReadDeadline(time.Time{})
+	conn, err := s.From.SyscallConn()
+	for n := 1; err == nil && n > 0; {
+		err = conn.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buf) })
+		s.take(buf[:max(n, 0)])
 	}
 }
 

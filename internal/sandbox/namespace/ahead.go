@@ -22,8 +22,9 @@ type waiting struct {
 	sandbox.Ahead
 	wires
 	job    *list
-	leader int      // the command's process; 0: not known
-	bridge *os.File // waldo's end, until it is taken
+	leader int          // the command's process; 0: not known
+	state  common.State // of the exported places, until seeds come into them
+	bridge *os.File     // waldo's end, until it is taken
 }
 
 func (w *waiting) close() {
@@ -61,7 +62,11 @@ func (b *box) Warm(ctx context.Context) error {
 	}
 	var program []byte
 	var err error
-	if w.job, program, err = b.program(c); err == nil {
+	head := w.Head
+	if b.forked { // its head it has read
+		head = headOf(c)
+	}
+	if w.job, program, err = b.program(c, b.forked); err == nil {
 		w.wires, err = b.connect(c, program)
 	}
 	if err != nil {
@@ -69,12 +74,14 @@ func (b *box) Warm(ctx context.Context) error {
 		return err
 	}
 	b.waiting = w
-	if err := common.FeedHead(ctx, w.stdin, w.Head, patience); err != nil {
+	if err := common.FeedHead(ctx, w.stdin, head, patience); err != nil {
 		return err
 	}
 	if pids := common.Children(b.init.Pid); len(pids) == 1 {
 		w.leader = pids[0]
 	}
+	w.state = common.Look(b.places)
+	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there
 	return nil
 }
 
@@ -100,6 +107,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		return err
 	}
 	b.profile.ID, b.profile.Limits.Wall, b.profile.Limits.Output = p.ID, p.Limits.Wall, p.Limits.Output
+	seeded := false
 	for _, t := range p.Tmpfs {
 		i := slices.IndexFunc(b.places, func(own common.Place) bool { return own.Target == t.Target })
 		if i < 0 {
@@ -109,6 +117,10 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		if err := b.places[i].Fill(b.uid, b.gid); err != nil {
 			return err
 		}
+		seeded = seeded || t.Seed != ""
+	}
+	if seeded {
+		b.waiting.state = common.Look(b.places)
 	}
 	if !b.host.Times() {
 		b.spent = common.TreeOf(b.init.Pid).CPU // what it took to get this far is nobody's

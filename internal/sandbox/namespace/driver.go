@@ -18,6 +18,7 @@ import (
 	"waldo/internal/sandbox/landlock"
 	"waldo/internal/sandbox/notice"
 	"waldo/internal/sandbox/seccomp"
+	"waldo/internal/sandbox/zygote"
 )
 
 // Options are what a driver is made with. The zero Options are for use.
@@ -31,11 +32,12 @@ type Driver struct {
 	machine func() (*os.File, error)
 	cgroups func() (*cgroup.Host, error)
 	filters func() ([3]seccomp.Program, error) // without a listener, with one, and with one that hears of ends
+	nursery *zygote.Nursery
 }
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
-	d := &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroups)}
+	d := &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
 	d.filters = sync.OnceValues(d.compile)
 	return d
 }
@@ -88,12 +90,25 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 	if err != nil {
 		return nil, fmt.Errorf("namespace: %w", err)
 	}
-	b := &box{driver: d, profile: p, host: host, warnings: []string{}}
+	if k, ok := kindOf(p); ok {
+		if z := d.nursery.Get(k); z != nil {
+			if b, err := d.start(p, host, machine, z); err == nil {
+				return b, nil
+			} // it may have died just now; any other reason comes again
+		}
+	}
+	return d.start(p, host, machine, nil)
+}
+
+// start prepares a box, from a zygote where one is given.
+func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Box, error) {
+	b := &box{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
+	var err error
 	b.uid, b.gid, err = common.OutsideIDs()
 	if err != nil {
 		return nil, err
 	}
-	if err := b.prepare(machine); err != nil {
+	if err := b.prepare(machine, from); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
@@ -114,7 +129,7 @@ func refuse(p sandbox.Profile) error {
 }
 
 // prepare makes the box.
-func (b *box) prepare(machine *os.File) error {
+func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 	filter, err := b.driver.filters()
 	if err != nil {
 		return err
@@ -151,13 +166,20 @@ func (b *box) prepare(machine *os.File) error {
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")
 	}
-	return b.launch(machine, files, s)
+	s.forked, s.mapped = from != nil, from != nil && b.uid != os.Geteuid()
+	return b.launch(machine, from, files, s)
 }
 
 // launch starts the machine and, while that prepares the box, makes the cgroup that it joins
 // before it goes on to give up its powers.
-func (b *box) launch(machine *os.File, files []*os.File, s *setup) error {
-	first, err := spawn(machine, b.uid, b.gid, files)
+func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s *setup) error {
+	var first *stage
+	var err error
+	if from != nil {
+		first, err = fork(from, files)
+	} else {
+		first, err = spawn(machine, b.uid, b.gid, files)
+	}
 	if err != nil {
 		return err
 	}
@@ -177,7 +199,10 @@ func (b *box) launch(machine *os.File, files []*os.File, s *setup) error {
 		return err
 	}
 	b.init = b.stage.init
-	if err := b.join(); err != nil {
+	if s.mapped {
+		err = b.mapIDs()
+	}
+	if err := errors.Join(err, b.join()); err != nil {
 		return err
 	}
 	return b.stage.ready(&s.list, func(kind uint64, files []*os.File) error { return b.receive(s, kind, files) },
@@ -240,7 +265,8 @@ func (b *box) join() error {
 		}
 	}
 	if milli := b.driver.options.MilliCPU; milli > 0 && !b.host.CPUs() {
-		return pin(b.stage.init.Pid, milli)
+		_, err := common.Pin(b.stage.init.Pid, milli)
+		return err
 	}
 	return nil
 }
@@ -249,3 +275,16 @@ var (
 	_ sandbox.Box    = (*box)(nil)
 	_ sandbox.Driver = (*Driver)(nil)
 )
+
+// Export copies what the last run left in an exported Tmpfs to a folder of the host, which it
+// makes if need be. It returns the paths of the files, from the folder. Files that cannot be
+// copied are in the error; the rest is copied all the same.
+func (b *box) Export(target, dir string) ([]string, error) {
+	b.running.Lock()
+	defer b.running.Unlock()
+	copied, err := common.Export(b.places, target, dir)
+	if err != nil {
+		err = fmt.Errorf("namespace: %w", err)
+	}
+	return copied, err
+}

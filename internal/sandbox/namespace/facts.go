@@ -36,10 +36,10 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
-	f.Stdout, f.Stderr = text(r.out.kept), text(r.err.kept)
-	f.Truncated = facts.Truncated{Stdout: r.out.truncated(), Stderr: r.err.truncated()}
+	f.Stdout, f.Stderr = text(r.out.Kept), text(r.err.Kept)
+	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(r.cpu(e, used)), MemoryPeak: used.MemoryPeak,
-		PidsPeak: max(used.PidsPeak-1, r.sampled.Pids, 1), OutputBytes: r.out.total + r.err.total}
+		PidsPeak: max(used.PidsPeak-1, r.sampled.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
 	if !b.host.Memory() {
 		f.Usage.MemoryPeak = max(r.sampled.Memory, e.usage.Maxrss<<10)
 	}

@@ -48,3 +48,9 @@ func (b *box) settle() error {
 	}
 	return errors.Join(err, b.stage.ctl.SetReadDeadline(time.Time{}))
 }
+
+// Pause stops every process of the box where it stands.
+func (b *box) Pause() error { return b.group.Freeze(true) }
+
+// Resume lets the processes of the box go on.
+func (b *box) Resume() error { return b.group.Freeze(false) }

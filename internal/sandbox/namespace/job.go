@@ -16,8 +16,8 @@ import (
 const reportFD = 20
 
 // job returns the program of one command: what its process does from fork to execve. It runs with
-// no capabilities, behind the filter.
-func job(c sandbox.Command, limits []rlimit) *list {
+// no capabilities, behind the filter. One that is forked goes on as the interpreter that it is.
+func job(c sandbox.Command, limits []rlimit, forked bool) *list {
 	l := &list{}
 	l.call("keep the socket", unix.SYS_DUP3, ctlFD, reportFD, unix.O_CLOEXEC)
 	for i := range 3 {
@@ -40,6 +40,21 @@ func job(c sandbox.Command, limits []rlimit) *list {
 		b = binary.LittleEndian.AppendUint64(b, r.hard)
 		l.call("limit "+r.name, unix.SYS_PRLIMIT64, 0, r.resource, b, 0)
 	}
+	if forked {
+		l.comeBack()
+	} else {
+		l.execute(c)
+	}
+	end := l.call("end", unix.SYS_EXIT_GROUP, 127)
+	l.steps[end].next = to(end)
+	l.die = to(len(l.steps))
+	l.call("report a failure", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
+	l.steps[len(l.steps)-1].next, l.steps[len(l.steps)-1].fail = to(end), to(end)
+	return l
+}
+
+// execute appends the execve of a command.
+func (l *list) execute(c sandbox.Command) {
 	argv, env := l.strings(c.Argv), l.strings(c.Env)
 	for _, p := range candidates(c) {
 		i := l.call(execve+p, unix.SYS_EXECVE, p, argv, env)
@@ -47,12 +62,6 @@ func job(c sandbox.Command, limits []rlimit) *list {
 		l.call("report", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
 	}
 	l.call("report that none ran", unix.SYS_WRITE, reportFD, l.record(recNotRun), recordSize)
-	end := l.call("end", unix.SYS_EXIT_GROUP, 127)
-	l.steps[end].next = to(end)
-	l.die = to(len(l.steps))
-	l.call("report a failure", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
-	l.steps[len(l.steps)-1].next, l.steps[len(l.steps)-1].fail = to(end), to(end)
-	return l
 }
 
 // What the names of the steps start with whose failure is the command's and not waldo's.

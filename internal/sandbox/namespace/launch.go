@@ -36,17 +36,19 @@ type early struct {
 // maxPlaces is how many writable places a box may have.
 const maxPlaces = 32
 
-// handOver waits until the process that was started has made PID 1 of the box, and is gone. What
-// it returns is the same stage with PID 1 for its process.
+// handOver waits until the process that was started has made PID 1 of the box, and is gone; a
+// zygote stays. What it returns is the same stage with PID 1 for its process.
 func (s *stage) handOver(l *list) (*stage, error) {
 	first := s.init
 	s.init = nil
 	err := s.begin(l)
-	if err != nil { // otherwise the first process ends by itself
+	if err != nil && first != nil { // otherwise the first process ends by itself
 		_ = first.Kill()
 	}
-	if _, werr := first.Wait(); werr != nil {
-		err = errors.Join(err, werr)
+	if first != nil {
+		if _, werr := first.Wait(); werr != nil {
+			err = errors.Join(err, werr)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -54,17 +56,24 @@ func (s *stage) handOver(l *list) (*stage, error) {
 	return s, nil
 }
 
+// newStage returns a stage without a process, and the machine's end of its socket.
+func newStage() (*stage, *os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("namespace: socketpair: %w", err)
+	}
+	_ = unix.SetNonblock(pair[0], true) // so that deadlines work; it cannot fail
+	return &stage{ctl: os.NewFile(uintptr(pair[0]), "box")}, os.NewFile(uintptr(pair[1]), "machine"), nil
+}
+
 // spawn starts a machine that waits for a program. Its process stands in for PID 1. Files go to
 // the machine as descriptors from 4 on, in place of a nil /dev/null.
 func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	s, theirs, err := newStage()
 	if err != nil {
-		return nil, fmt.Errorf("namespace: socketpair: %w", err)
+		return nil, err
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "machine")
 	defer theirs.Close()
-	_ = unix.SetNonblock(pair[0], true) // so that deadlines work; it cannot fail
-	s := &stage{ctl: os.NewFile(uintptr(pair[0]), "box")}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, errors.Join(err, s.close())

@@ -3,32 +3,15 @@
 package namespace
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/machine"
 )
-
-// machineStart points at the machine's code, in the text of this process.
-var machineStart *byte
-
-// machine is the code; it is copied, never called.
-//
-//lint:ignore U1000 the assembly takes its address
-func machine()
-
-// code returns the bytes of the machine.
-func code() []byte {
-	b := unsafe.Slice(machineStart, 512)
-	n := bytes.Index(b, []byte("waldo:end"))
-	if n < 0 {
-		panic("namespace: the machine has no end")
-	}
-	return bytes.Clone(b[:n])
-}
 
 // ctlFD is the machine's end of the socket to waldo.
 const ctlFD = 3
@@ -93,62 +76,12 @@ func (l *list) takeProgram(name string, base uint64, gone target) {
 	}
 }
 
-// image returns an ELF executable: the machine, its header and the boot list.
-func image() []byte {
-	const page = 1 << 16 // the largest page of the two architectures
-	text := append(make([]byte, 0x1000), code()...)
-	data := make([]byte, bootBase-dataBase)
-	binary.LittleEndian.PutUint64(data, bootEntry)
-	binary.LittleEndian.PutUint64(data[failureAddr-dataBase:], recFailed)
-	data = append(data, boot()...)
-
-	var b bytes.Buffer
-	put := func(v ...any) {
-		for _, x := range v {
-			_ = binary.Write(&b, binary.LittleEndian, x)
-		}
-	}
-	segment := func(kind, flags uint32, off, addr, file, mem uint64) {
-		put(kind, flags, off, addr, addr, file, mem, uint64(page))
-	}
-	b.Write([]byte{0x7f, 'E', 'L', 'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0})
-	put(uint16(2), elfMachine, uint32(1), uint64(codeBase+0x1000), uint64(64), uint64(0), uint32(0),
-		uint16(64), uint16(56), uint16(3), uint16(0), uint16(0), uint16(0))
-	segment(1, 5, 0, codeBase, uint64(len(text)), uint64(len(text)))     // PT_LOAD, r-x
-	segment(1, 6, page, dataBase, uint64(len(data)), memoryEnd-dataBase) // PT_LOAD, rw-
-	segment(0x6474e551, 6, 0, 0, 0, 0)                                   // PT_GNU_STACK, rw-
-	out := make([]byte, page+len(data))
-	copy(out, text)
-	copy(out, b.Bytes())
-	copy(out[page:], data)
-	return out
-}
-
 // maxFiles is how many descriptors a machine may be started with.
 const maxFiles = 64
 
-// machineFile returns a sealed memfd that holds the image.
-func machineFile() (*os.File, error) {
-	fd, err := unix.MemfdCreate("waldo-box", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC)
-	if err == unix.EINVAL { // before Linux 6.3 every memfd may be executed
-		fd, err = unix.MemfdCreate("waldo-box", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("namespace: memfd_create: %w; sysctl vm.memfd_noexec must be 0 or 1", err)
-	}
-	f := os.NewFile(uintptr(fd), "waldo-box")
-	if _, err := f.Write(image()); err != nil {
-		f.Close()
-		return nil, err
-	}
-	if err := f.Chmod(0o555); err != nil {
-		f.Close()
-		return nil, err
-	}
-	seals := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+// bootOf is what the executable of every machine starts with.
+func bootOf() machine.Boot {
+	return machine.Boot{Entry: bootEntry, At: bootBase, Steps: boot(), Failed: recFailed, Room: memoryEnd - dataBase}
 }
+
+func machineFile() (*os.File, error) { return machine.File(bootOf()) }

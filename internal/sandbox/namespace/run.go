@@ -39,6 +39,7 @@ type box struct {
 	notice   *notice.Listener // nil: the kernel gave no listener
 	waiting  *waiting         // a command that waits for its job; nil: none
 	held     bool             // the last command has ended but is still there
+	forked   bool             // PID 1 is a copy of the interpreter that its first command is to be
 
 	running sync.Mutex
 	spent   time.Duration // processor time of the commands before, where no cgroup counts it
@@ -54,7 +55,7 @@ type run struct {
 	before   cgroup.Usage
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
-	out, err *stream
+	out, err *common.Stream
 	state    common.State // of the exported places before
 	sampled  common.Sample
 	warm     bool // the command was waiting for this job
@@ -75,11 +76,11 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if err := b.settle(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}
-	r := &run{box: b, command: c, began: time.Now(), state: common.Look(b.places)}
+	r := &run{box: b, command: c, began: time.Now()}
 	if b.waiting != nil { // nothing has been denied or ended in there
-		r.before.CPU = b.group.CPU()
+		r.before.CPU, r.state = b.group.CPU(), b.waiting.state
 	} else {
-		r.before = b.group.Usage()
+		r.before, r.state = b.group.Usage(), common.Look(b.places)
 	}
 	if err := r.take(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
@@ -113,7 +114,7 @@ func refuseCommand(c sandbox.Command) error {
 func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	b := r.box
 	if !r.warm {
-		job, program, err := b.program(r.command)
+		job, program, err := b.program(r.command, false)
 		if err != nil {
 			return facts.Facts{}, err // nothing has happened: the box is as it was
 		}
@@ -145,8 +146,8 @@ type wires struct {
 }
 
 // program makes the program of a command, as steps and as bytes.
-func (b *box) program(c sandbox.Command) (*list, []byte, error) {
-	l := job(c, rlimits(b.profile.Limits, b.host))
+func (b *box) program(c sandbox.Command, forked bool) (*list, []byte, error) {
+	l := job(c, rlimits(b.profile.Limits, b.host), forked)
 	program := l.link(jobBase)
 	if len(program) > jobMax {
 		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), jobMax)
@@ -204,11 +205,11 @@ func (w wires) close() {
 // streams' ends; by then nothing in the box holds them any more.
 func (r *run) stream() (finish func()) {
 	limit := r.box.profile.Limits.Output
-	r.out = &stream{from: r.fromOut, limit: limit, copy: r.command.Stdout, whole: r.command.Serve, flood: r.flood}
-	r.err = &stream{from: r.fromErr, limit: limit, copy: r.command.Stderr, flood: r.flood}
+	r.out = &common.Stream{From: r.fromOut, Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: r.flood}
+	r.err = &common.Stream{From: r.fromErr, Limit: limit, Copy: r.command.Stderr, Flood: r.flood}
 	var wg sync.WaitGroup
-	wg.Go(r.out.drain)
-	wg.Go(r.err.drain)
+	wg.Go(r.out.Drain)
+	wg.Go(r.err.Drain)
 	stop := common.Feed(r.stdin, r.command.Stdin)
 	return func() {
 		stop()
@@ -343,9 +344,6 @@ func (r *run) end(l facts.Limit) {
 	r.ended.CompareAndSwap(nil, &l)
 	r.kill()
 }
-
-// floodFactor is how often a stream may pass its limit before the run is ended for it.
-const floodFactor = 64
 
 func (r *run) flood() { r.end(facts.LimitOutput) }
 

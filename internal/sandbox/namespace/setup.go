@@ -35,16 +35,22 @@ type setup struct {
 	firstTree int           // the descriptor of the first of their copies; the others follow
 	writable  []string      // the writable places, in the order in which they are made
 	free      int           // the lowest free descriptor while the box is being prepared
+	forked    bool          // a zygote walks it, not a machine of its own
+	mapped    bool          // waldo maps the user, who is another than the one that walks it
 }
 
 // build returns the program: a process that makes PID 1 of the box in namespaces of its own, and
 // what PID 1 does until it waits for commands.
 func (s *setup) build() {
+	s.makeInit()
 	// What waldo itself was started with is not closed on exec.
 	s.call("close what waldo inherited", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 	s.resetSignals()
-	s.makeInit()
-	s.mapIDs()
+	if s.mapped {
+		s.becomeMapped()
+	} else {
+		s.mapIDs()
+	}
 	s.makeRoot()
 	s.isolate()
 	s.serve()
@@ -73,9 +79,13 @@ func (s *setup) makeInit() {
 	s.hint(userNSHint)
 	s.steps[clone].store = value{kind: inData, n: rec.n + 8}
 	s.steps[clone].equal = s.structure(num(0))
-	s.call("report PID 1", unix.SYS_WRITE, ctlFD, rec, recordSize)
+	report := s.call("report PID 1", unix.SYS_WRITE, ctlFD, rec, recordSize)
 	s.call("end", unix.SYS_EXIT_GROUP, 0)
 	s.steps[clone].same = to(len(s.steps))
+	if s.forked {
+		s.steps[clone].fail = at(zygoteFail)
+		s.steps[report].next, s.steps[report].fail = at(zygoteNext), at(zygoteNext)
+	}
 }
 
 // mapIDs maps the one user and group of the box.
@@ -119,11 +129,16 @@ func (s *setup) sendFiles(what string, kind uint64, first, n int) {
 	s.call("send "+what, unix.SYS_SENDMSG, ctlFD, head, 0)
 }
 
-// isolate appends what takes PID 1 from the powers it had over its namespaces to none.
-func (s *setup) isolate() {
+// hear appends the waiting for a word from waldo.
+func (s *setup) hear() {
 	hear := s.call("hear from waldo", unix.SYS_RECVFROM, ctlFD, s.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	s.steps[hear].equal, s.steps[hear].same = s.structure(num(1)), to(hear+1)
 	s.steps[hear].next = at(dieAddr + stepSize)
+}
+
+// isolate appends what takes PID 1 from the powers it had over its namespaces to none.
+func (s *setup) isolate() {
+	s.hear()
 	// Only now, because waldo has meanwhile put the process into its cgroups: their paths must
 	// not be seen from inside.
 	s.call("cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
@@ -171,6 +186,9 @@ func (s *setup) serve() {
 	s.steps[clone].equal, s.steps[clone].same = s.structure(num(0)), at(jobBase)
 	s.steps[clone-1].same = to(clone)
 	s.call("close its descriptors", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
+	if s.forked {
+		s.letGo()
+	}
 	wait := s.call("wait", unix.SYS_WAIT4, ^uint64(0), within(exit, 16), unix.WALL, 0, 0, 0)
 	s.steps[wait].equal, s.steps[wait].next = child, to(wait)
 	s.steps[wait].same = to(wait + 1)

@@ -7,21 +7,24 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/machine"
 )
 
 // The layout of the machine's memory. The header is the word where the machine starts and the
 // record of the last failure; after it stands the boot list; then come the areas for a program
 // that prepares a box and for the job that runs in it.
 const (
-	codeBase    = 0x400000
-	dataBase    = 0x600000
-	bootBase    = dataBase + 0x100
+	codeBase    = machine.CodeBase
+	dataBase    = machine.DataBase
+	handlerAddr = dataBase + 0x100 // what an interpreter does about the signals in handled
+	bootBase    = dataBase + 0x200
 	programBase = dataBase + 0x1000
 	programMax  = 1 << 20
 	jobBase     = programBase + programMax
 	jobMax      = 5 << 20 // Linux takes 2 MiB of arguments and environment at most
 	memoryEnd   = jobBase + jobMax
-	failureAddr = dataBase + 8
+	failureAddr = machine.FailureAddr
 	stepSize    = 12 * 8
 )
 

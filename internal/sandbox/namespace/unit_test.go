@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/machine"
 )
 
 // TestImage: the executable is one that the kernel takes, and no page of it is both writable and
 // executable.
 func TestImage(t *testing.T) {
-	f, err := elf.NewFile(bytes.NewReader(image()))
+	f, err := elf.NewFile(bytes.NewReader(machine.Image(bootOf())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("segment at %#x is not congruent to its offset %#x", p.Vaddr, p.Off)
 		}
 	}
-	if n := len(code()); n < 50 || n > 300 {
+	if n := len(machine.Code()); n < 50 || n > 300 {
 		t.Errorf("the machine has %d bytes", n)
 	}
 }
@@ -118,17 +120,17 @@ func FuzzRecord(f *testing.F) {
 // TestEndsUnheard: a machine whose waldo is gone while it prepares a box ends. PID 1 of a box has
 // no default action of SIGPIPE, so here that is ignored.
 func TestEndsUnheard(t *testing.T) {
-	machine, err := machineFile()
+	file, err := machineFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer machine.Close()
+	defer file.Close()
 	var l list
 	ignored := append([]byte{1}, make([]byte, 31)...) // struct sigaction with SIG_IGN
 	l.call("ignore", unix.SYS_RT_SIGACTION, int(unix.SIGPIPE), ignored, 0, 8)
 	l.call("wait for the end", unix.SYS_RECVFROM, ctlFD, l.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	l.call("fail", unix.SYS_CHDIR, "/nowhere/at/all")
-	s, err := spawn(machine, os.Geteuid(), os.Getegid(), nil)
+	s, err := spawn(file, os.Geteuid(), os.Getegid(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,6 +61,11 @@ func (d *Driver) polite(ctx context.Context) {
 
 // one makes a box whose command waits for its job.
 func (d *Driver) one(ctx context.Context, p sandbox.Profile) (sandbox.Warmer, error) {
+	if f, ok := d.Driver.(sandbox.Forker); ok {
+		if err := f.Ready(ctx, p); err != nil && ctx.Err() == nil {
+			d.told(err) // then its interpreter is started for it alone
+		}
+	}
 	b, err := d.Driver.Start(ctx, p)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"reflect"
 	"slices"
@@ -33,6 +34,7 @@ type Driver struct {
 	closed bool // nothing is kept any more
 
 	wake    chan struct{}
+	life    context.Context // until Close
 	stop    context.CancelFunc
 	makers  sync.WaitGroup
 	closers sync.WaitGroup
@@ -72,7 +74,7 @@ func New(d sandbox.Driver, o Options) *Driver {
 		return p
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
+	p.life, p.stop = ctx, stop
 	for range makers {
 		p.makers.Go(func() { p.make(ctx) })
 	}
@@ -105,21 +107,54 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 	if pooled(p) {
 		for b := d.take(general(p)); b != nil; b = d.take(general(p)) {
 			if err := b.Adopt(p); err == nil {
-				d.mu.Lock()
-				d.busy++
-				d.mu.Unlock()
+				d.used()
 				return &box{Warmer: b, pool: d}, nil
 			}
 			d.end(b) // it has died, or the job's files cannot be had: the driver will say
 		}
 	}
-	return d.Driver.Start(ctx, p)
+	b, err := d.Driver.Start(ctx, p)
+	if err != nil || p.Ahead == nil {
+		return b, err
+	}
+	if f, ok := b.(sandbox.Forked); ok && f.Forked() {
+		d.used()
+		out := &box{Warmer: f, pool: d}
+		if err := f.Warm(ctx); err != nil {
+			return nil, errors.Join(err, out.Close())
+		}
+		return out, nil
+	}
+	d.ready(p)
+	return b, nil
+}
+
+// ready sees to it, behind the runs, that the next box of the profile can be forked.
+func (d *Driver) ready(p sandbox.Profile) {
+	f, ok := d.Driver.(sandbox.Forker)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ok && !d.closed {
+		d.makers.Go(func() {
+			if err := f.Ready(d.life, p); d.life.Err() == nil {
+				d.told(err)
+			}
+		})
+	}
+}
+
+// used counts a box that is handed out.
+func (d *Driver) used() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.busy++
 }
 
 // Keep says that n boxes for such jobs should be ready before the first is asked for, and from then
 // on at least as many until other kinds are wanted more.
 func (d *Driver) Keep(p sandbox.Profile, n int) {
-	if !pooled(p) {
+	d.ready(p)
+	if !pooled(p) || n <= 0 {
 		return
 	}
 	d.mu.Lock()
@@ -250,6 +285,9 @@ func (d *Driver) Close() error {
 		errs = append(errs, b.Close())
 	}
 	d.closers.Wait()
+	if c, ok := d.Driver.(io.Closer); ok {
+		errs = append(errs, c.Close())
+	}
 	return errors.Join(errs...)
 }
 

@@ -23,7 +23,7 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8"}
+var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "OUT=/workspace/output"}
 
 // ahead is the interpreter that a profile of the tests starts with.
 func ahead(t testing.TB, lang guest.Lang, exe string) *sandbox.Ahead {
@@ -32,7 +32,7 @@ func ahead(t testing.TB, lang guest.Lang, exe string) *sandbox.Ahead {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sandbox.Ahead{Argv: append([]string{exe}, argv...), Env: env, Head: head}
+	return &sandbox.Ahead{Argv: append([]string{exe}, argv...), Env: env, Head: head, Zygote: guest.Start{Lang: lang}.Zygote(), Domain: "test"}
 }
 
 // job is the command that the waiting interpreter of a is for.
@@ -93,7 +93,7 @@ func run(t testing.TB, d *pool.Driver, p sandbox.Profile, code string, args ...s
 }
 
 // warm makes every box of the suite come from the pool, and every Python program of it run in the
-// interpreter that was waiting there.
+// copy of a zygote that was waiting there.
 type warm struct {
 	*pool.Driver
 	t    *testing.T
@@ -101,7 +101,7 @@ type warm struct {
 }
 
 func (w warm) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
-	p.Ahead = ahead(w.t, guest.Python, "python3")
+	p.Ahead = ahead(w.t, guest.Python, "/usr/bin/python3")
 	if refused, err := w.Driver.Driver.Start(ctx, p); err != nil {
 		return nil, err // what the driver refuses cold can never be ready
 	} else if err := refused.Close(); err != nil {
@@ -217,22 +217,37 @@ if not os.fork():
 	}
 }
 
-// TestOwnChance: no two boxes share the seed of hashes, of chance or the places of memory.
+// TestOwnChance: no two boxes share any seed of chance. Boxes that are started one by one share
+// neither the seed of hashes nor the places of memory.
 func TestOwnChance(t *testing.T) {
-	d, p := newPool(t, 3), python(t)
-	filled(t, d, p, 3)
-	seen := map[string]bool{}
-	for range 5 {
-		f := run(t, d, p, "import random\nprint(hash('a'))\nprint(random.random())\nprint([l.split('-')[0] for l in open('/proc/self/maps') if 'libc' in l or 'stack' in l])")
-		for _, line := range strings.Split(strings.TrimSpace(f.Stdout), "\n") {
-			if seen[line] {
-				t.Errorf("%s was there before", line)
-			}
-			seen[line] = true
+	const chance = "import os, random, secrets, ssl, tempfile, uuid\nprint(random.random())\nprint(random.getstate()[1][:3])\nprint(os.urandom(8))\n" +
+		"print(ssl.RAND_bytes(8))\nprint(secrets.token_hex())\nprint(uuid.uuid4())\nprint(tempfile.mktemp())\n"
+	const places = "print(hash('a'))\nprint([l.split('-')[0] for l in open('/proc/self/maps') if 'libc' in l or 'stack' in l])"
+	for _, r := range []struct {
+		why, code string
+		forked    bool
+		answers   int
+	}{
+		{"from one interpreter", chance, true, 7},
+		{"each from its own", chance + places, false, 9},
+	} {
+		d, p := newPool(t, 3), python(t)
+		if !r.forked {
+			p.Ahead.Zygote = ""
 		}
-	}
-	if len(seen) != 15 {
-		t.Errorf("%d different answers, not 15: %v", len(seen), seen)
+		seen := map[string]bool{}
+		for range 5 {
+			f := run(t, d, p, r.code)
+			for _, line := range strings.Split(strings.TrimSpace(f.Stdout), "\n") {
+				if seen[line] {
+					t.Errorf("%s: %s was there before", r.why, line)
+				}
+				seen[line] = true
+			}
+		}
+		if len(seen) != 5*r.answers {
+			t.Errorf("%s: %d different answers, not %d: %v", r.why, len(seen), 5*r.answers, seen)
+		}
 	}
 }
 
@@ -300,7 +315,7 @@ func TestNotTheJob(t *testing.T) {
 func TestDead(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
 	p.Ahead.Argv = []string{"/bin/sh", "-c", "read x; exit 0"}
-	p.Ahead.Head = "now\n"
+	p.Ahead.Head, p.Ahead.Zygote = "now\n", ""
 	filled(t, d, p, 1)
 	time.Sleep(50 * time.Millisecond)
 	b, err := d.Start(context.Background(), p)

@@ -21,7 +21,7 @@ import (
 	"waldo/internal/sandbox/pool"
 )
 
-// boxMain runs "python3 -c CODE" in the interpreter of a box that was waiting, for the runner of the
+// boxMain runs "python3 -c CODE" in the copy of a zygote that was waiting in a box, for the runner of the
 // probes, and any other command in such a box in the interpreter's place.
 func boxMain(argv []string) (int, error) {
 	const disk, inodes = 256 << 20, 16 << 10
@@ -36,7 +36,8 @@ func boxMain(argv []string) (int, error) {
 			{Target: "/workspace/output", Bytes: disk, Inodes: inodes, Export: true}},
 		Limits: sandbox.Limits{Wall: 10 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
 			Disk: disk, Inodes: inodes, Output: 1 << 20},
-		Ahead: &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, start...), Env: own, Dir: "/workspace/tmp", Head: head},
+		Ahead: &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, start...), Env: own, Dir: "/workspace/tmp", Head: head,
+			Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: "probes"},
 	}
 	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000}), pool.Options{Most: 1})
 	defer d.Close()
@@ -74,7 +75,7 @@ func boxMain(argv []string) (int, error) {
 	return 1, nil
 }
 
-// TestProbes: what tries to get out of a box does not get out of a warm one. These are the probes
+// TestProbes: what tries to get out of a box does not get out of one forked from a zygote. These are the probes
 // about identity, processes and what one box leaves for another; WALDO_PROBES=. runs all.
 func TestProbes(t *testing.T) {
 	only := os.Getenv("WALDO_PROBES")

@@ -1,12 +1,18 @@
 #include "textflag.h"
 
 // The machine walks steps (steps.go). It is never called here: its bytes are copied into an
-// executable of their own. R12: the header at dataBase; R13: the step at hand.
+// executable of their own, or into a zygote, which calls them as a C function. R12: the header at
+// dataBase; R13: the step at hand.
 TEXT ·machine(SB),NOSPLIT|NOFRAME,$0-0
-	MOVQ	$0x600000, R12
+	PUSHQ	BX	// the callee's to keep (System V ABI)
+	PUSHQ	R12
+	PUSHQ	R13
+	MOVQ	$0x70200000, R12
 	MOVQ	0(R12), R13	// header.entry
 step:
 	MOVQ	0(R13), AX	// nr
+	CMPQ	AX, $-1		// leave
+	JEQ	leave
 	MOVQ	8(R13), DI	// args
 	MOVQ	16(R13), SI
 	MOVQ	24(R13), DX
@@ -37,6 +43,11 @@ failed:
 	MOVQ	AX, 24(R12)	// header.failure.errno
 	MOVQ	88(R13), R13	// fail
 	JMP	step
+leave:
+	POPQ	R13
+	POPQ	R12
+	POPQ	BX
+	RET
 	// The end, for whoever copies: "waldo:end".
 	BYTE $0x77; BYTE $0x61; BYTE $0x6c; BYTE $0x64; BYTE $0x6f; BYTE $0x3a; BYTE $0x65; BYTE $0x6e; BYTE $0x64
 

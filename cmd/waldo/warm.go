@@ -1,0 +1,28 @@
+package main
+
+import (
+	"log/slog"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/session"
+)
+
+// warmBoxes is how many boxes a gateway keeps ready at most. The pool adapts to what is asked for.
+const warmBoxes = 8
+
+// firstBoxes is how many boxes for Python are made before anybody asks, so that the first run of a
+// session is not cold. Those of other languages, which cost more, wait for the first run.
+const firstBoxes = 2
+
+// expect makes boxes ready for a session that has begun.
+func (h *house) expect(n session.Info) {
+	args, err := call.ParseArgs([]byte(`{"code":""}`))
+	if err == nil {
+		d := h.policy.Decide(call.Call{Capability: "run_python", Args: args, Session: n.ID, Principal: n.Principal, Door: "mcp", At: time.Now()})
+		err = h.runner.Expect(d, firstBoxes)
+	}
+	if err != nil {
+		slog.Warn("warm boxes", "why", err)
+	}
+}

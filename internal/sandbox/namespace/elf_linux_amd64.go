@@ -1,3 +1,0 @@
-package namespace
-
-const elfMachine uint16 = 62 // EM_X86_64

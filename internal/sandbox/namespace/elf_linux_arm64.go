@@ -1,3 +1,0 @@
-package namespace
-
-const elfMachine uint16 = 183 // EM_AARCH64

@@ -273,7 +273,13 @@ func (c *Conn) Notify(method string, params any) bool {
 		old := c.old
 		c.mu.Unlock()
 		if old == nil {
-			c.closing.Go(c.listen)
+			heard := make(chan struct{})
+			c.closing.Go(func() { c.listen(heard) })
+			select { // what the server asks before it has a stream for that is lost
+			case <-heard:
+			case <-time.After(openStream):
+			case <-c.ctx.Done():
+			}
 		}
 		return true
 	}

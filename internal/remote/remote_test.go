@@ -553,3 +553,38 @@ func FuzzEvents(f *testing.F) {
 		}
 	})
 }
+
+// A session begins once the stream is open on which its server asks: what a server says before it has
+// one is lost.
+func TestTheStreamIsOpenBeforeACall(t *testing.T) {
+	var open atomic.Bool
+	early := make(chan bool, 1)
+	c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			time.Sleep(200 * time.Millisecond)
+			open.Store(true)
+			stream(w)(": here\n\n")
+			<-r.Context().Done()
+			return
+		}
+		switch a := read(r); a.Method {
+		case "initialize":
+			reply(w, a.ID, `{}`)
+		case "tools/call":
+			early <- !open.Load()
+			reply(w, a.ID, `{}`)
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	}, Options{})
+	if _, err := call(t, c, "initialize", nil); err != nil {
+		t.Fatal(err)
+	}
+	c.Notify("notifications/initialized", nil)
+	if _, err := call(t, c, "tools/call", nil); err != nil {
+		t.Fatal(err)
+	}
+	if <-early {
+		t.Error("a call came before the stream was open")
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"waldo/internal/jsonrpc"
@@ -201,11 +202,18 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// listen reads what a legacy server says of its own accord, where it offers a stream for that.
-func (c *Conn) listen() {
+// openStream is how long a session waits for the stream of what its server says of its own accord.
+const openStream = time.Second
+
+// listen reads what a legacy server says of its own accord, where it offers a stream for that. It
+// closes heard once the server has said whether it does.
+func (c *Conn) listen(heard chan struct{}) {
 	wait := place{}
+	once := sync.OnceFunc(func() { close(heard) })
+	defer once()
 	for quiet := firstRetry; c.ctx.Err() == nil; quiet = min(2*quiet, longestWait) {
 		body, err := c.resume(c.ctx, &wait)
+		once()
 		var status *Status
 		switch {
 		case errors.As(err, &status) && status.Code == http.StatusNotFound && c.begun():

@@ -150,8 +150,8 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	ctx, clock, cancel := withClock(ctx, timeout)
 	defer cancel()
 	ses, unused, err := s.use(ctx)
-	if err == nil && q.plan == nil && s.asks() && s.cfg.URL == "" && ses.revision != jsonrpc.Modern && call.HostOf(ctx) != nil {
-		unused() // a line does not say which call a question belongs to
+	if err == nil && q.plan == nil && s.asks() && ses.revision != jsonrpc.Modern && call.HostOf(ctx) != nil {
+		unused() // it need not say which call a question belongs to
 		ses, unused, err = s.alone(ctx)
 	}
 	if err != nil {

@@ -364,8 +364,8 @@ func (ses *session) notified(m jsonrpc.Message) {
 	}
 }
 
-// maxTwins is how many processes one legacy server may have that asks questions: such a server does
-// not say which call a question belongs to, so that each call has a process of its own.
+// maxTwins is how many sessions, or processes, one legacy server may have that asks questions: such a
+// server need not say which call a question belongs to, so that each call under way has its own.
 const maxTwins = 8
 
 // alone returns a session of the server, or of a twin of it, that has no call under way, and a

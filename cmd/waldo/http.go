@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -100,8 +101,8 @@ func (g *guests) close() {
 	}
 }
 
-// serveHTTP answers over HTTP until ctx is done.
-func (h *house) serveHTTP(ctx context.Context, listen string, o gateway.Options) error {
+// serveHTTP answers over HTTP until ctx is done, and tells where.
+func (h *house) serveHTTP(ctx context.Context, listen string, o gateway.Options, tell io.Writer) error {
 	at, err := listenOn(listen, h.cfg.Gateway)
 	if err != nil {
 		return err
@@ -120,7 +121,7 @@ func (h *house) serveHTTP(ctx context.Context, listen string, o gateway.Options)
 		Door: door, Identify: who.Identify, Open: g.enter, Hosts: hosts, Origins: h.cfg.Gateway.Origins, Beside: who.Beside(),
 		Peer: identity.Peer, Log: o.Log, Ready: func() error { _, _, err := h.store.Get(ctx, "ready", ""); return err },
 	})
-	fmt.Fprintf(os.Stderr, "waldo: listening on http://%s/mcp\n", l.Addr())
+	fmt.Fprintf(tell, "waldo: listening on http://%s/mcp\n", l.Addr())
 	return s.Serve(ctx, l)
 }
 

@@ -53,7 +53,7 @@ func newServe(g *global) *cobra.Command {
 			o.Put, o.Said = h.approvals.Put, h.approvals.Said
 			o.Lean = lean || h.cfg.Gateway.Lean
 			if listen != "" || !stdio && !piped(c.InOrStdin()) {
-				return h.serveHTTP(c.Context(), listen, o)
+				return h.serveHTTP(c.Context(), listen, o, c.ErrOrStderr())
 			}
 			n, err := h.open()
 			if err != nil {

@@ -322,8 +322,17 @@ func TestPeer(t *testing.T) {
 			t.Errorf("another user: %s", got)
 		}
 	}
+	if _, err := Peer(far{}); err == nil || !strings.Contains(err.Error(), "another machine") {
+		t.Errorf("a connection from another machine: %v", err)
+	}
 	o := &Options{UID: os.Getuid()}
 	if who, refusal := o.Identify(request(t, "")); refusal == nil || who != "" {
 		t.Errorf("nobody knows who, and %q is let in", who)
 	}
 }
+
+// far is a connection from another machine.
+type far struct{ net.Conn }
+
+func (far) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+func (far) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 2} }

@@ -456,6 +456,7 @@ func TestLimits(t *testing.T) {
 		defer c.Close()
 		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 		begin := time.Now()
+		_ = c.SetReadDeadline(begin.Add(6 * time.Second))
 		b, _ := io.ReadAll(c)
 		if !bytes.Contains(b, []byte(" 408 ")) || time.Since(begin) > 5*time.Second {
 			t.Errorf("%q after %v", b, time.Since(begin))
@@ -504,6 +505,81 @@ func TestLimits(t *testing.T) {
 			t.Errorf("afterwards: %d", status)
 		}
 	})
+}
+
+// The messages that are being read take room, and one more than there is room for has to wait.
+func TestHeld(t *testing.T) {
+	h := open(t, Limits{Body: 1000, Held: 2500})
+	for range 2 {
+		c, err := net.Dial("tcp", h.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+	}
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		h.web.mu.Lock()
+		held := h.web.held
+		h.web.mu.Unlock()
+		if held == 2000 {
+			break
+		}
+	}
+	if status, _, _ := h.ask(hello); status != 200 {
+		t.Errorf("the control: a short one: %d", status)
+	}
+	if status, header, _ := h.ask(hello + strings.Repeat(" ", 600)); status != 503 || header.Get("Retry-After") == "" {
+		t.Errorf("a long one: %d", status)
+	}
+}
+
+// More connections than Limits.Conns wait their turn.
+func TestConnections(t *testing.T) {
+	h := open(t, Limits{Conns: 2})
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", h.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		return c
+	}
+	answered := func(c net.Conn, within time.Duration) bool {
+		_ = c.SetReadDeadline(time.Now().Add(within))
+		n, _ := c.Read(make([]byte, 1))
+		return n == 1
+	}
+	one, two := dial(), dial()
+	if !answered(one, 5*time.Second) || !answered(two, 5*time.Second) {
+		t.Fatal("the control: two are not answered")
+	}
+	three := dial()
+	if answered(three, 200*time.Millisecond) {
+		t.Error("a third one is answered")
+	}
+	one.Close()
+	if !answered(three, 5*time.Second) {
+		t.Error("a third one is not answered when there is room again")
+	}
+}
+
+// An id stands for one request until it is answered.
+func TestIDTwice(t *testing.T) {
+	h := open(t, Limits{})
+	id := h.legacy()
+	slow := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__slow"}}`
+	answered := make(chan int, 1)
+	go func() { status, _, _ := h.ask(slow, "Mcp-Session-Id", id); answered <- status }()
+	<-h.desk.begun
+	if status, _, body := h.ask(strings.Replace(echo, `"id":7`, `"id":1.0`, 1), "Mcp-Session-Id", id); status != 400 || code(body) != -32600 {
+		t.Errorf("%d %s", status, body)
+	}
+	close(h.desk.release)
+	if status := <-answered; status != 200 {
+		t.Errorf("the first: %d", status)
+	}
 }
 
 // Two messages on one connection before the first is answered: each gets its own answer, in order.

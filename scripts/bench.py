@@ -16,6 +16,26 @@ def rows(text):
             yield m.group(1), dict(zip(words[1::2], map(float, words[0::2])))
 
 
+def egress(v):
+    """lines about the way out of a box, each beside the direct way in the same run."""
+    out = []
+    for kind, goal in (('raw', ' (goal 80 %)'), ('http', '')):
+        a, b = v.get('Throughput/%s/direct' % kind), v.get('Throughput/%s/egress' % kind)
+        if a and b:
+            out.append('- Egress, %s: %.1f GB/s, direct %.1f GB/s on the same processors: %.0f %%%s.'
+                       % (kind, b['MB/s'] / 1e3, a['MB/s'] / 1e3, 100 * b['MB/s'] / a['MB/s'], goal))
+    a, b = v.get('Connect/direct'), v.get('Connect/egress')
+    if a and b:
+        out.append('- Egress, connect and first byte: %.0f µs, direct %.0f µs.' % (b['ns/op'] / 1e3, a['ns/op'] / 1e3))
+    a, b = v.get('Inside/direct'), v.get('Inside/injecting')
+    if a and b:
+        out.append('- Egress, TLS looked into and a secret added, a request: p50 +%.2f ms, p99 +%.2f ms beside direct TLS (goals 0.3 and 3).'
+                   % ((b['p50-us'] - a['p50-us']) / 1e3, (b['p99-us'] - a['p99-us']) / 1e3))
+    if 'Hundred' in v:
+        out.append('- Egress, 100 such connections, their clients among it: %.1f MB (goal 20).' % v['Hundred']['MB/100'])
+    return out
+
+
 def main():
     text = open(sys.argv[1]).read()
     out = ['', 'Kernel %s, %s, %d processors. `scripts/bench.sh` measures them and writes this table; milliseconds,'
@@ -31,7 +51,7 @@ def main():
             tail.append('- Sustained, two at a time, all namespaces kept: %.0f runs/s, %.0f %% of them in boxes that were ready.' % (v['runs/s'], 100 * v['warm-share']))
         elif 'MB/box' in v:
             tail.append('- Memory of one waiting Python box, all usual modules imported: %.1f MB.' % v['MB/box'])
-    out += [''] + tail + ['']
+    out += [''] + tail + egress(dict(rows(text))) + ['']
     s = open('BENCHMARKS.md').read()
     s = s[:s.index(BEGIN) + len(BEGIN)] + '\n'.join(out) + '\n' + s[s.index(END):]
     open('BENCHMARKS.md', 'w').write(s)

@@ -39,6 +39,10 @@ go test -c -o "$work/pool.test" ./internal/sandbox/pool
 fair "$work/pool.test" -test.run '^$' -test.bench 'Warm|Cold|Others' -test.benchtime "${runs}x" | tee "$work/out"
 fair "$work/pool.test" -test.run '^$' -test.bench 'Sustained' -test.benchtime 500x | tee -a "$work/out"
 fair "$work/pool.test" -test.run '^$' -test.bench 'Memory' -test.benchtime 1x | tee -a "$work/out"
+go test -c -o "$work/egress.test" ./internal/egress
+(cd internal/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Throughput|Connect' -test.benchtime 40x) | tee -a "$work/out"
+(cd internal/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Inside' -test.benchtime 2000x) | tee -a "$work/out"
+(cd internal/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Hundred' -test.benchtime 1x) | tee -a "$work/out"
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
 "$python" scripts/bench.py "$work/out"

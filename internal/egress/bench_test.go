@@ -2,13 +2,19 @@ package egress
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"testing"
+	"time"
 
 	"waldo/internal/sandbox"
 )
@@ -156,4 +162,67 @@ func benchDial(b *testing.B, to string, port uint16, through bool) func() net.Co
 		}
 		return c
 	}
+}
+
+// BenchmarkInside makes requests over one TLS connection each, kept open: directly, and where waldo
+// ends the TLS, adds a secret, and looks through the answer. It reports the middle, the slowest of a
+// hundred, and what a hundred idle connections hold.
+func BenchmarkInside(b *testing.B) {
+	for _, through := range []bool{false, true} {
+		b.Run(map[bool]string{false: "direct", true: "injecting"}[through], func(b *testing.B) {
+			g := credentialRig(b, brokered(Bearer, ""))
+			c := g.client(b, false)
+			tr := c.Transport.(*http.Transport)
+			tr.DisableKeepAlives, tr.MaxIdleConnsPerHost = false, 100
+			if !through {
+				tr.TLSClientConfig.RootCAs = g.roots
+				tr.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
+					return g.dialer.Connect(ctx, netip.MustParseAddrPort("93.184.215.14:443"))
+				}
+			}
+			ask := func() {
+				resp, err := c.Get("https://api.example.com/repos/x")
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+			ask()
+			var took []time.Duration
+			for b.Loop() {
+				began := time.Now()
+				ask()
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-us")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-us")
+		})
+	}
+}
+
+// BenchmarkHundred holds a hundred connections that waldo looks into, after a request on each.
+func BenchmarkHundred(b *testing.B) {
+	g := credentialRig(b, brokered(Bearer, ""))
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(g.Trust())
+	held := func() int64 {
+		runtime.GC()
+		debug.FreeOSMemory()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapInuse + m.StackInuse)
+	}
+	before := held()
+	for b.Loop() {
+		for range 100 {
+			c := tls.Client(g.direct(b, "api.example.com", 443), &tls.Config{ServerName: "api.example.com", RootCAs: pool})
+			_, _ = io.WriteString(c, "GET /repos/x HTTP/1.1\r\nHost: api.example.com\r\n\r\n")
+			if _, err := c.Read(make([]byte, 1<<10)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(held()-before)/float64(b.N)/(1<<20), "MB/100")
 }

@@ -124,6 +124,8 @@ func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 // both copies both ways until both are over, nothing moves, or the box has had all it may have. What
 // the box says is read of words, once begin has said so. Between two TCP connections the kernel moves the bytes.
 func (s *Server) both(in, out net.Conn, words io.Reader, begin func() bool, a *attempt) {
+	near(in)
+	near(out)
 	var moved atomic.Int64
 	moved.Store(time.Now().UnixNano())
 	var wait sync.WaitGroup

@@ -25,7 +25,7 @@ import (
 func shown(argv []string) []sandbox.Mount {
 	var mounts []sandbox.Mount
 	for _, a := range argv {
-		if !filepath.IsAbs(a) || strings.HasPrefix(a, "/usr/") {
+		if !filepath.IsAbs(a) || strings.HasPrefix(a, "/usr/") || strings.HasPrefix(a, "/bin/") { // every box has them
 			continue
 		}
 		a = filepath.Clean(a)
@@ -154,6 +154,7 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []str
 	errR, errW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
+	go h.watch(run, s, p.ID, way)
 	go func() {
 		f, err := box.Run(run, sandbox.Command{Argv: argv, Env: env, Stdin: inR, Stdout: outW, Stderr: errW, Serve: true})
 		if err == nil && f.Status != facts.OK {
@@ -164,6 +165,7 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []str
 		}
 		inR.Close()
 		err = errors.Join(err, box.Close())
+		kill()
 		h.reached(s, p.ID, way)
 		ended <- errors.Join(err, way.End())
 	}()

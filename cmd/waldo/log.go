@@ -113,6 +113,17 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record) {
 		if l.Facts.Sandbox.Driver != "" {
 			what += ", in " + l.Facts.Sandbox.Driver + " " + l.Facts.Sandbox.ID
 		}
+	case kindEgress:
+		var e egressBody
+		_ = json.Unmarshal(r.Body, &e)
+		what = "server " + e.Server + ":"
+		for _, a := range e.Attempts {
+			word := p.good("allowed")
+			if !a.Allowed {
+				word = p.bad("refused " + a.Why)
+			}
+			what += fmt.Sprintf(" %s:%d %s", a.Host, a.Port, word)
+		}
 	}
 	fmt.Fprintf(w, "%6d %s %-8s %s %s\n", r.Seq, p.dim(r.At), r.Kind, what, p.dim(l.CallID))
 }

@@ -10,10 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"waldo/internal/facts"
+	"time"
 
 	"waldo/internal/contract"
 	"waldo/internal/egress"
+	"waldo/internal/facts"
 	"waldo/internal/policy"
 	"waldo/internal/redact"
 	"waldo/internal/runner"
@@ -137,6 +138,15 @@ func authorities() []byte {
 	return nil
 }
 
+// kindEgress is the kind of a record of what the box of a server has tried to reach.
+const kindEgress = "egress"
+
+type egressBody struct {
+	Server   string          `json:"server"`
+	Sandbox  string          `json:"sandbox"`
+	Attempts []facts.Attempt `json:"attempts"`
+}
+
 // reached writes into the log what the box of a server has tried to reach since the last time.
 func (h *house) reached(s contract.Server, box string, w *runner.Way) {
 	f := facts.New()
@@ -144,11 +154,25 @@ func (h *house) reached(s contract.Server, box string, w *runner.Way) {
 	if len(f.Network.Attempts) == 0 {
 		return
 	}
-	body, err := json.Marshal(map[string]any{"server": s.Name, "sandbox": box, "attempts": f.Network.Attempts})
+	body, err := json.Marshal(egressBody{s.Name, box, f.Network.Attempts})
 	if err == nil {
-		_, err = h.log.Append(context.Background(), "egress", body, false)
+		_, err = h.log.Append(context.Background(), kindEgress, body, false)
 	}
 	if err != nil {
 		slog.Warn("what a server has reached could not be written into the log", "server", s.Name, "why", err)
+	}
+}
+
+// watch writes it once a minute, for as long as the server lives.
+func (h *house) watch(ctx context.Context, s contract.Server, box string, w *runner.Way) {
+	t := time.NewTicker(time.Minute)
+	defer t.Stop()
+	for w != nil {
+		select {
+		case <-t.C:
+			h.reached(s, box, w)
+		case <-ctx.Done():
+			return
+		}
 	}
 }

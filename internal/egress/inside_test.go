@@ -11,6 +11,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"path"
 	"strings"
@@ -48,7 +50,8 @@ func (g *rig) ask(t testing.TB, h2 bool, method, url string, header http.Header,
 	if h := r.Header.Get("Host"); h != "" {
 		r.Host = h
 	}
-	resp, err := g.client(t, h2).Do(r)
+	trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error { g.early = append(g.early, fmt.Sprint(h)); return nil }}
+	resp, err := g.client(t, h2).Do(r.WithContext(httptrace.WithClientTrace(t.Context(), trace)))
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -269,7 +272,7 @@ func TestPlaceholderRaw(t *testing.T) {
 		first, then string
 		wait        time.Duration
 		leaks       bool
-	}{{"PING ", "nothing", 0, false}, {"PING " + c.Placeholder, "", 0, true}, {"PING ", c.Placeholder, 20 * time.Millisecond, true}, {"PING " + c.Placeholder[:9], c.Placeholder[9:], 20 * time.Millisecond, true},
+	}{{"PING ", "nothing", 0, false}, {"PING " + c.Placeholder, "", 0, true}, {"PING ", c.Placeholder, 20 * time.Millisecond, true}, {"PING " + c.Placeholder[:9], c.Placeholder[9:], 2 * listening, true},
 		{"", c.Placeholder, 2 * listening, true}} {
 		g := credentialRig(t, c)
 		g.raw = l.Addr().String()
@@ -340,7 +343,7 @@ func TestEcho(t *testing.T) {
 				t.Errorf("%s: %q", row.why, got)
 				continue
 			}
-			if all := fmt.Sprint(resp.Header, resp.Trailer, got); strings.Contains(all, hidden) || row.why == "a header" && resp.Header.Get("X-Echo") != strings.Repeat("*", len(hidden)) {
+			if all := fmt.Sprint(resp.Header, resp.Trailer, got, g.early); strings.Contains(all, hidden) || row.why == "a header" && resp.Header.Get("X-Echo") != strings.Repeat("*", len(hidden)) {
 				t.Errorf("%s: the box has %s", row.why, all)
 			}
 			if h := g.heads[0]; h.Get("Range") != "" || h.Get("Accept-Encoding") != "identity" || h.Get("Authorization") == "" {

@@ -42,6 +42,7 @@ type rig struct {
 	raw   string // address of what answers at other ports
 	heads []http.Header
 	facts facts.Facts
+	early []string // what came before an answer
 	// answer is what the servers outside say; nil: hello
 	answer http.HandlerFunc
 }

@@ -15,6 +15,7 @@ if [ "${1:-}" != --runtime ]; then
   command -v psql >/dev/null || missing+=(postgresql-client)
   command -v dbus-run-session >/dev/null || missing+=(dbus)
   command -v gnome-keyring-daemon >/dev/null || missing+=(gnome-keyring) # a keyring to read secrets from
+  command -v secret-tool >/dev/null || missing+=(libsecret-tools)
 fi
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ]; then

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
 
+	"waldo/internal/call"
 	"waldo/internal/redact"
+	"waldo/internal/wire"
 )
 
 // hiding takes known secrets out of what waldo itself says: errors, lines of its log, a crash. Each
@@ -26,4 +29,22 @@ func (h hiding) Write(b []byte) (int, error) {
 func crashed(w io.Writer, fault any) int {
 	fmt.Fprintf(w, "waldo: a fault of waldo's own: %v\n%s", fault, debug.Stack())
 	return exitFailed
+}
+
+// told are the tools of a server without the secrets that it was given: it may tell them in any part
+// of a schema.
+func (h *house) told(tools []call.Tool, err error) ([]call.Tool, error) {
+	for i := range tools {
+		for _, v := range []*wire.Value{&tools[i].Input, &tools[i].Output, &tools[i].Annotations} {
+			if v.IsZero() {
+				continue
+			}
+			hidden, bad := wire.Parse(h.known.JSON(v.Raw()))
+			if bad != nil {
+				return nil, errors.Join(err, bad)
+			}
+			*v = hidden
+		}
+	}
+	return tools, err
 }

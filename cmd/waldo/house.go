@@ -238,7 +238,7 @@ func (h *house) openWorkers(s settings) error {
 func (h *house) openCorridor(s settings) error {
 	sources, offers, plain := map[string]catalogue.Source{}, map[string]catalogue.OfferSource{}, ""
 	for name, s := range h.cfg.Servers {
-		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.upstreams.Tools(ctx, name) }
+		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.told(h.upstreams.Tools(ctx, name)) }
 		offers[name] = func(ctx context.Context) (o catalogue.Offer, err error) {
 			o.Prompts, o.Resources, o.Templates, err = h.upstreams.Offer(ctx, name)
 			return o, err

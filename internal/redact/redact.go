@@ -106,6 +106,16 @@ func (g *Registry) Text(s string) string {
 	return p.secrets(s)
 }
 
+// JSON returns a JSON value without any known secret in its strings, numbers and names. One that has
+// none stays byte for byte.
+func (g *Registry) JSON(raw []byte) []byte {
+	p := pass{known: newMatcherOf(g)}
+	if len(p.known.short) == 0 && !p.known.has(raw) {
+		return raw
+	}
+	return p.json(raw)
+}
+
 // Redactor hides and restores. Known, Vaults and Spill are set once, before it is used.
 type Redactor struct {
 	Known  *Registry // nil: no secrets are known

@@ -199,7 +199,12 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 		Spent: func(ctx context.Context, approvalID string) (bool, error) {
 			return audit.Spent(ctx, audit.Dir(h.state), approvalID)
 		},
-		Patience: func(door string) time.Duration { return max(s.patience, patience[door]) },
+		Patience: func(door string) time.Duration {
+			if door == "mcp" && slices.Contains(h.cfg.Approval.Carriers, contract.Elicitation) {
+				return s.patience // the host is asked at once
+			}
+			return max(s.patience, patience[door])
+		},
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ const (
 	CodeMismatch    = -32020 // MCP: the headers of HTTP say something else than the message
 	CodeRefused     = -32001 // ours: refused, waiting or failed, where the result has no place to say so
 	CodeNoResource  = -32002 // MCP until 2025-11-25: there is no such resource
+	CodeOpenFirst   = -32042 // MCP 2025-11-25: a person has to open an address first
 	CodeCapability  = -32021 // MCP: the client lacks a capability
 	CodeUnsupported = -32022 // MCP: the revision is not spoken here
 )

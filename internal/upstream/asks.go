@@ -203,6 +203,19 @@ func opens(address string) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
 }
 
+// addresses reports whether the data of an error that wants a person to open addresses first holds
+// none that a person may not be sent to (MCP 2025-11-25 client/elicitation).
+func addresses(data wire.Value) bool {
+	m, _ := data.Members()
+	list, ok := m["elicitations"].Elements()
+	for _, v := range list {
+		one, _ := v.Members()
+		address, _ := one["url"].Text()
+		ok = ok && opens(address)
+	}
+	return ok
+}
+
 // folders answers roots/list with what the operator wrote.
 func folders(paths []string) wire.Value {
 	list := []any{}

@@ -257,6 +257,44 @@ func TestACallThatWaitsBlocksNoOther(t *testing.T) {
 	}
 }
 
+// An error that wants a person to open addresses first keeps them where the operator lets the server
+// ask so, and all of them are sound.
+func TestAddressesToOpenFirst(t *testing.T) {
+	fault := func(address string) string {
+		return `{"code":-32042,"message":"sign in first","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"` + address + `","message":"m"}]}}`
+	}
+	for _, row := range []struct {
+		why, answer string
+		asks        contract.Asks
+		kept        bool
+	}{
+		{"control: the operator lets it, and the address is sound", fault("https://a.example/in"), contract.Asks{URL: true}, true},
+		{"control: another error", `{"code":-32602,"message":"no","data":{"a":1}}`, contract.Asks{}, true},
+		{"without the operator's word", fault("https://a.example/in"), contract.Asks{Form: true}, false},
+		{"an address that runs", fault("javascript:alert(1)"), contract.Asks{URL: true}, false},
+		{"no addresses", `{"code":-32042,"message":"sign in first","data":{}}`, contract.Asks{URL: true}, false},
+	} {
+		m, _ := asking(t, row.asks, func(in *bufio.Scanner, out io.Writer) {
+			for in.Scan() {
+				var r request
+				_ = json.Unmarshal(in.Bytes(), &r)
+				switch r.Method {
+				case "server/discover":
+					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}}`+"\n", r.ID)
+				case "tools/list":
+					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"tools":%s}}`+"\n", r.ID, echoTool)
+				case "tools/call":
+					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":%s}`+"\n", r.ID, row.answer)
+				}
+			}
+		})
+		o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+		if (o.Fault != nil) != row.kept || o.Facts.Status != facts.Failed {
+			t.Errorf("%s: %+v", row.why, o.Fault)
+		}
+	}
+}
+
 // A question outside of any call belongs to nobody.
 func TestQuestionsBelongToACall(t *testing.T) {
 	heard := make(chan string, 1)

@@ -189,7 +189,9 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		return q.read(v, d), ""
 	case errors.As(err, &fault):
 		o := failed(d, fmt.Sprintf("the server refused: %s", fault.Message))
-		o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
+		if fault.Code != jsonrpc.CodeOpenFirst || s.cfg.Asks.URL && addresses(fault.Data) {
+			o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
+		}
 		return o, ""
 	case errors.Is(err, remote.ErrForgotten):
 		return unanswered(ctx, d, false), forgotten

@@ -149,8 +149,8 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 		}
 	} else {
 		for _, k := range r.Content {
-			if k.Type == "text" {
-				fmt.Fprintln(c.OutOrStdout(), strings.TrimRight(k.Text, "\n"))
+			if text, ok := readable(k); ok {
+				fmt.Fprintln(c.OutOrStdout(), strings.TrimRight(text, "\n"))
 			} else {
 				fmt.Fprintf(c.OutOrStdout(), "[%s, %d bytes: see --json]\n", k.Type, len(k.Raw.Raw()))
 			}
@@ -306,4 +306,14 @@ func (h *house) lockFile() string {
 // dryRun decides a call without making it.
 func dryRun(h *house, capability string, a call.Args) policy.Decision {
 	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(capability), Args: a, Door: "cli", Principal: principal(), At: time.Now()})
+}
+
+// readable returns the text of a piece of content, also of a resource that is text.
+func readable(k call.Content) (string, bool) {
+	if k.Type == "text" {
+		return k.Text, true
+	}
+	m, _ := k.Raw.Members()
+	inside, _ := m["resource"].Members()
+	return inside["text"].Text()
 }

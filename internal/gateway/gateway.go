@@ -234,7 +234,7 @@ func (s *Session) dispatch(ctx context.Context, m jsonrpc.Message, modern bool, 
 	case m.Method == "subscriptions/listen" && modern:
 		return s.listen(ctx, m, link)
 	}
-	if result, err, ok := s.offer(ctx, m, modern, link); ok {
+	if result, ok, err := s.offer(ctx, m, modern, link); ok {
 		return result, err
 	}
 	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method: %.50q", m.Method)

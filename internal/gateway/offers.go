@@ -43,7 +43,7 @@ func (s *Session) items(m jsonrpc.Message, key string, list []*catalogue.Item, m
 }
 
 // offer answers what has to do with prompts and resources; false for every other method.
-func (s *Session) offer(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (result map[string]any, err error, ok bool) {
+func (s *Session) offer(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (result map[string]any, ok bool, err error) {
 	o := s.d.o.Catalogue
 	prompts, resources := o.Offered()
 	switch {
@@ -64,9 +64,9 @@ func (s *Session) offer(ctx context.Context, m jsonrpc.Message, modern bool, lin
 	case m.Method == "resources/unsubscribe" && resources && !modern:
 		result, err = map[string]any{}, s.subscribe(ctx, m.Param("uri"), true)
 	default:
-		return nil, nil, false
+		return nil, false, nil
 	}
-	return result, err, true
+	return result, true, err
 }
 
 // current returns a list of offers, and remembers how new what the client sees is.

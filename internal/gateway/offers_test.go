@@ -1,14 +1,19 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"waldo/internal/call"
+	"waldo/internal/catalogue"
+	"waldo/internal/facts"
 	"waldo/internal/jsonrpc"
+	"waldo/internal/wire"
 )
 
 // Of a client's _meta the place in a trace is handed on, if it has its form; baggage is not, nor
@@ -81,5 +86,81 @@ func TestProgressIsLimited(t *testing.T) {
 	h.since = time.Now().Add(-time.Second)
 	if h.progress(1002, 0); link.n != maxProgress+1 {
 		t.Error("told when nobody waits")
+	}
+}
+
+// An error of a server that says more than words stays an error, with its code and its data; others
+// are results that a model sees.
+func TestErrorsOfServers(t *testing.T) {
+	o := options(t, newDesk(t))
+	var fault *call.Fault
+	o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
+		f := facts.New()
+		f.Status = facts.Failed
+		return call.Result{CallID: c.ID, Status: facts.Failed, IsError: true, Fault: fault, Facts: f, Content: []call.Content{call.Text("the server refused: no")}}, nil
+	}
+	s := New(o).Session(me, lines{})
+	defer s.Close()
+	m, _ := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__own"}}`))
+	for _, row := range []struct {
+		why   string
+		fault *call.Fault
+		want  string
+	}{
+		{"no error", nil, "result"},
+		{"words alone", &call.Fault{Code: -32602, Message: "no"}, "result"},
+		{"a capability that the client lacks", &call.Fault{Code: jsonrpc.CodeCapability, Message: "sampling", Data: parse(t, `{"requiredCapabilities":{"sampling":{}}}`)}, `-32021 sampling {"requiredCapabilities":{"sampling":{}}}`},
+	} {
+		fault = row.fault
+		got, err := s.Answer(t.Context(), m, lines{})
+		said := "result"
+		var e *jsonrpc.Error
+		if errors.As(err, &e) {
+			said = fmt.Sprintf("%d %s %s", e.Code, e.Message, e.Data.Raw())
+		} else if b, _ := json.Marshal(got); !strings.Contains(string(b), `"isError":true`) {
+			said = string(b)
+		}
+		if said != row.want {
+			t.Errorf("%s: %s", row.why, said)
+		}
+	}
+}
+
+// Long lists of offers come in pages that hold each once.
+func TestPagesOfOffers(t *testing.T) {
+	var list []wire.Value
+	for i := range 2*pageSize + 1 {
+		list = append(list, parse(t, fmt.Sprintf(`{"uri":"x:%d","name":"n"}`, i)))
+	}
+	o := options(t, newDesk(t))
+	o.Catalogue = catalogue.New(catalogue.Options{Visible: func(call.Capability) bool { return true }, Clean: func(s string) string { return s },
+		Offers: map[string]catalogue.OfferSource{"s": func(context.Context) (catalogue.Offer, error) { return catalogue.Offer{Resources: list}, nil }}})
+	defer o.Catalogue.Close()
+	s := New(o).Session(me, lines{})
+	defer s.Close()
+	seen, pages, cursor := map[any]bool{}, 0, ""
+	for {
+		m, _ := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{` + cursor + `}}`))
+		got, err := s.Answer(t.Context(), m, lines{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages++
+		page := got.(map[string]any)
+		for _, r := range page["resources"].([]any) {
+			seen[r.(map[string]any)["uri"]] = true
+		}
+		next, more := page["nextCursor"].(string)
+		if !more {
+			break
+		}
+		cursor = `"cursor":"` + next + `"`
+	}
+	if pages != 3 || len(seen) != len(list) {
+		t.Errorf("%d resources in %d pages", len(seen), pages)
+	}
+	m, _ := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"resources/list","params":{"cursor":"%%%"}}`))
+	if _, err := s.Answer(t.Context(), m, lines{}); err == nil {
+		t.Error("a cursor of somebody else was taken")
 	}
 }

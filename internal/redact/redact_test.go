@@ -259,6 +259,24 @@ func TestASecretSpreadOverAValueWithholdsIt(t *testing.T) {
 	}
 }
 
+// The error of a server, and what it says beside its answer, hide what a result hides.
+func TestFaultsAndAsides(t *testing.T) {
+	r, d, _ := desk(t)
+	f := facts.New()
+	f.Status = facts.Failed
+	o := call.Outcome{Facts: f, IsError: true, Fault: &call.Fault{Code: -32602, Message: "no " + known, Data: value(t, `{"k":"`+known+`"}`)}}
+	got := r.Result(d, o).Fault
+	if got.Code != -32602 || got.Message != "no "+secretMask || string(got.Data.Raw()) != `{"k":"`+secretMask+`"}` {
+		t.Errorf("the error is shown as %+v", got)
+	}
+	if got := string(r.Aside(d, value(t, `{"message":"say `+known+`","n":1}`)).Raw()); got != `{"message":"say `+secretMask+`","n":1}` {
+		t.Errorf("beside: %s", got)
+	}
+	if control := New(contract.Redaction{}, nil, nil).Result(d, o).Fault; !strings.Contains(control.Message, known) {
+		t.Error("control: without the registry nothing would be hidden either")
+	}
+}
+
 func TestShortSecrets(t *testing.T) {
 	g := &Registry{}
 	if err := g.Add("env:PIN", secret.NewValue("1234")); err == nil {

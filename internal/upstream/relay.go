@@ -85,7 +85,7 @@ func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
 	case "resources/read":
 		q.params, q.read = pick("uri"), resourceRead
 	case "prompts/get":
-		q.params, q.read = pick("name", "arguments"), structured("messages")
+		q.params, q.read = pick("name", "arguments"), prompt
 	case "completion/complete":
 		q.params, q.read = pick("ref", "argument", "context"), structured("completion")
 		q.plan = func(ses *session) *call.Outcome {
@@ -155,6 +155,23 @@ func structured(member string) func(v wire.Value, d policy.Decision) call.Outcom
 		o.Structured = a.Value()
 		return o
 	}
+}
+
+// prompt makes an outcome of the result of prompts/get: its messages, and their text for those who
+// take no messages.
+func prompt(v wire.Value, d policy.Decision) call.Outcome {
+	o := structured("messages")(v, d)
+	m, _ := o.Structured.Members()
+	messages, _ := m["messages"].Elements()
+	for _, x := range messages[:min(len(messages), maxBlocks)] {
+		one, _ := x.Members()
+		block, _ := one["content"].Members()
+		if text, ok := block["text"].Text(); ok {
+			role, _ := one["role"].Text()
+			o.Content = append(o.Content, call.Text(role+": "+text))
+		}
+	}
+	return o
 }
 
 // done is the outcome of a request whose answer says no more than that it was done.

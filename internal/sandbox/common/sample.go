@@ -7,7 +7,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Sample is what /proc tells of a process tree at one moment.
@@ -105,4 +108,26 @@ func parseStat(b string) (Sample, error) {
 	}
 	s.Pids = n
 	return s, nil
+}
+
+// Threads returns when each thread of a process was started, by its number (field 22 of proc(5)).
+func Threads(pid int) map[string]string {
+	dir := fmt.Sprintf("/proc/%d/task/", pid)
+	tasks, _ := os.ReadDir(dir)
+	out := map[string]string{}
+	for _, t := range tasks {
+		stat, _ := os.ReadFile(dir + t.Name() + "/stat")
+		if f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); len(f) > 19 {
+			out[t.Name()] = f[19]
+		}
+	}
+	return out
+}
+
+// SignalName names a signal, a real-time one by its number.
+func SignalName(s syscall.Signal) string {
+	if n := unix.SignalName(s); n != "" {
+		return n
+	}
+	return fmt.Sprintf("SIG%d", int(s))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +69,9 @@ func (s *Stream) take(b []byte) {
 		}
 	}
 }
+
+// Text returns what was kept, fit for JSON.
+func (s *Stream) Text() string { return strings.ToValidUTF8(string(s.Kept), "\uFFFD") }
 
 // Truncated reports whether something was not kept.
 func (s *Stream) Truncated() bool { return !s.Whole && s.Total > s.Limit }

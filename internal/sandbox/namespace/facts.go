@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,7 +35,7 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
-	f.Stdout, f.Stderr = text(r.out.Kept), text(r.err.Kept)
+	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(r.cpu(e, used)), MemoryPeak: used.MemoryPeak,
 		PidsPeak: max(used.PidsPeak-1, r.sampled.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
@@ -85,17 +84,10 @@ func (r *run) exit(f *facts.Facts, e ending) {
 	case !e.reported:
 		f.Signal = ptr("SIGKILL")
 	case e.status.Signaled():
-		f.Signal = ptr(signalName(e.status.Signal()))
+		f.Signal = ptr(common.SignalName(e.status.Signal()))
 	default:
 		f.ExitCode = ptr(e.status.ExitStatus())
 	}
-}
-
-func signalName(s syscall.Signal) string {
-	if n := unix.SignalName(s); n != "" {
-		return n
-	}
-	return fmt.Sprintf("SIG%d", int(s)) // a real-time signal
 }
 
 // disk fills in what is in the writable places, and reports whether one of them is full.
@@ -166,9 +158,6 @@ func status(f *facts.Facts, cancelled bool) facts.Status {
 	}
 	return facts.Failed
 }
-
-// text makes what a command wrote fit for JSON.
-func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"syscall"
 	"time"
+
+	"waldo/internal/sandbox/common"
 )
 
 // A command that was started ahead is held in the call that ends it, so that its answer does not
@@ -20,15 +22,31 @@ func (r *run) hold() {
 	b.notice.OnExit(r.ends)
 }
 
-// ends holds a process that is the command's own, by its only thread, with nobody else in the box
-// but PID 1: then nothing in the box runs any more.
+// ends holds a process that is the command's own, by its first thread, with nobody else in the box
+// but PID 1 and the interpreter's own threads: then no code of the job's runs any more.
 func (r *run) ends(pid, status int) bool {
-	if pid != r.leader || r.box.group.PidsNow() != 2 {
+	if pid != r.leader || !r.alone() {
 		return false
 	}
 	r.held.Store(&ending{reported: true, status: syscall.WaitStatus(status << 8)})
 	_ = r.box.stage.ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
 	return true
+}
+
+// alone reports whether nobody is in the box but PID 1 and threads of the command that were there
+// before its job: those of an interpreter, which run nothing of the job's.
+func (r *run) alone() bool {
+	n := r.box.group.PidsNow()
+	if n == 2 {
+		return true
+	}
+	threads := common.Threads(r.leader)
+	for tid := range threads {
+		if r.threads[tid] == "" || r.threads[tid] != threads[tid] {
+			return false
+		}
+	}
+	return n == int64(1+len(threads))
 }
 
 // settle lets a held command end, and takes PID 1's report of it.

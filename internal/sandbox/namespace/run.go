@@ -58,8 +58,9 @@ type run struct {
 	out, err *common.Stream
 	state    common.State // of the exported places before
 	sampled  common.Sample
-	warm     bool // the command was waiting for this job
-	leader   int  // its process; 0: not known
+	warm     bool              // the command was waiting for this job
+	leader   int               // its process; 0: not known
+	threads  map[string]string // its threads before the job: number to start
 	held     atomic.Pointer[ending]
 }
 

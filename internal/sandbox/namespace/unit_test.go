@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/machine"
 )
 
@@ -158,6 +159,37 @@ func TestWorse(t *testing.T) {
 	} {
 		if got := worse(r.a, r.b); got != r.want {
 			t.Errorf("%s: %v", r.why, got)
+		}
+	}
+}
+
+// TestKindOf: only what runs in this machine's own root, by its path, is forked, and nobody's from
+// what another's is forked from.
+func TestKindOf(t *testing.T) {
+	profile := func(harm func(p *sandbox.Profile)) sandbox.Profile {
+		p := sandbox.Profile{Template: sandbox.Template{Name: "host"}, Ahead: &sandbox.Ahead{Argv: []string{"/usr/bin/python3"}, Zygote: "head", Domain: "a"}}
+		harm(&p)
+		return p
+	}
+	own, ok := kindOf(profile(func(*sandbox.Profile) {}))
+	if !ok {
+		t.Fatal("control: what can be forked is not")
+	}
+	for _, r := range []struct {
+		why  string
+		ok   bool
+		harm func(p *sandbox.Profile)
+	}{
+		{"another root", false, func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "own", Dir: "/srv/own"} }},
+		{"a program that is looked for", false, func(p *sandbox.Profile) { p.Ahead.Argv[0] = "python3" }},
+		{"no arguments", false, func(p *sandbox.Profile) { p.Ahead.Argv = nil }},
+		{"no word of a zygote", false, func(p *sandbox.Profile) { p.Ahead.Zygote = "" }},
+		{"no command ahead", false, func(p *sandbox.Profile) { p.Ahead = nil }},
+		{"another domain", true, func(p *sandbox.Profile) { p.Ahead.Domain = "b" }},
+		{"another program", true, func(p *sandbox.Profile) { p.Ahead.Argv = append(p.Ahead.Argv, "-v") }},
+	} {
+		if k, ok := kindOf(profile(r.harm)); ok != r.ok || k == own {
+			t.Errorf("%s: %v %+v", r.why, ok, k)
 		}
 	}
 }

@@ -138,24 +138,6 @@ func TestForkedOutside(t *testing.T) {
 	}
 }
 
-// TestForkedRoot: a box with another root is never forked from the interpreter of this machine's.
-func TestForkedRoot(t *testing.T) {
-	d, p := newPool(t, 1), python(t)
-	filled(t, d, p, 1)
-	p.Template = sandbox.Template{Name: "own", Dir: t.TempDir()}
-	for _, dir := range []string{"usr", "bin", "lib", "lib64", "etc", "dev", "proc", "tmp", "workspace/output"} {
-		if err := os.MkdirAll(filepath.Join(p.Template.Dir, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if b, err := d.Start(context.Background(), p); err == nil {
-		defer b.Close()
-		if f, ok := b.(sandbox.Forked); ok && f.Forked() {
-			t.Error("forked")
-		}
-	}
-}
-
 // TestForkedAtOnce: when no box is ready, and where none can be, one is forked for the job.
 func TestForkedAtOnce(t *testing.T) {
 	d, p := newPool(t, 1), python(t)

@@ -119,7 +119,9 @@ func TestNotReady(t *testing.T) {
 // TestDiesWithWaldo: a killed waldo leaves no zygote.
 func TestDiesWithWaldo(t *testing.T) {
 	if os.Getenv("ZYGOTE_OF") != "" {
-		z, err := Start(context.Background(), hello)
+		o := hello
+		o.Argv = []string{"/bin/sh", "-c", "printf hello >&3; exec sleep 60"} // whatever becomes of its socket
+		z, err := Start(context.Background(), o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -227,7 +227,7 @@ func (h *house) openWorkers(s settings) error {
 		return &exit{code: exitUsage, err: err, hint: "mend or remove it, then look with waldo lock"}
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
-		Launcher: h, Remote: h.reach, Lock: lock, Scrub: h.clean, Version: version,
+		Launcher: h, Remote: h.reach, Log: slog.Default(), Lock: lock, Scrub: h.clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {

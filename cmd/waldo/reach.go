@@ -29,7 +29,7 @@ func (h *house) reach(_ context.Context, s contract.Server) (remote.Options, err
 	o := remote.Options{Transport: rt}
 	switch {
 	case s.Auth.OAuth != nil:
-		o.Auth = login(h.state, s, rt, h.secrets.Get, h.redact.Known)
+		o.Auth = telling{login(h.state, s, rt, h.secrets.Get, h.redact.Known), s.Name}
 	case s.Auth.Bearer != "":
 		o.Auth = bearer(func() (secret.Value, error) { return h.secrets.Get(s.Auth.Bearer) })
 	}
@@ -125,6 +125,21 @@ func login(state string, s contract.Server, rt http.RoundTripper, get func(secre
 		return known.Add(secret.Ref("oauth-"+s.Name), secret.NewValue(value))
 	}
 	return c
+}
+
+// telling says what a person has to type to be asked.
+type telling struct {
+	*oauth.Client
+	server string
+}
+
+// Refused satisfies remote.Authorizer.
+func (t telling) Refused(ctx context.Context, token string, resp *http.Response) (bool, error) {
+	again, err := t.Client.Refused(ctx, token, resp)
+	if errors.Is(err, oauth.ErrLogin) {
+		err = fmt.Errorf("%w: waldo login %s", err, t.server)
+	}
+	return again, err
 }
 
 func newLogin(g *global) *cobra.Command {

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, sandboxtest.BehindMain(os.Args[1:], exec.LookPath))
 			os.Exit(99)
 		},
-		"waldo": func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"browse": browse,
+		"waldo":  func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 	})
 }
 
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "registry": serveImage},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "registry": serveImage, "remote": serveRemote},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {
 				return false, fmt.Errorf("no condition %q", cond)

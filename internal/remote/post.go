@@ -39,7 +39,7 @@ func (c *Conn) send(ctx context.Context, method string, to *url.URL, body []byte
 		if c.o.Auth != nil {
 			var err error
 			if token, err = c.o.Auth.Token(ctx); err != nil {
-				return nil, errors.Join(jsonrpc.ErrNotSent, err)
+				return nil, unsent(err)
 			}
 		}
 		resp, err := c.once(ctx, method, to, body, more, token)
@@ -52,7 +52,7 @@ func (c *Conn) send(ctx context.Context, method string, to *url.URL, body []byte
 		again, err := c.o.Auth.Refused(ctx, token, resp)
 		if err != nil {
 			_ = resp.Body.Close()
-			return nil, errors.Join(jsonrpc.ErrNotSent, err)
+			return nil, unsent(err)
 		}
 		if !again {
 			return resp, nil
@@ -66,13 +66,13 @@ func (c *Conn) once(ctx context.Context, method string, to *url.URL, body []byte
 	trace := &httptrace.ClientTrace{WroteHeaders: func() { written.Store(true) }}
 	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, to.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, errors.Join(jsonrpc.ErrNotSent, err)
+		return nil, unsent(err)
 	}
 	c.head(req, body)
 	if c.o.Header != nil {
 		own, err := c.o.Header()
 		if err != nil {
-			return nil, errors.Join(jsonrpc.ErrNotSent, err)
+			return nil, unsent(err)
 		}
 		maps.Copy(req.Header, own)
 	}
@@ -89,7 +89,7 @@ func (c *Conn) once(ctx context.Context, method string, to *url.URL, body []byte
 		err = u.Err // the address is the operator's, and is said elsewhere
 	}
 	if !written.Load() {
-		err = errors.Join(jsonrpc.ErrNotSent, err)
+		err = unsent(err)
 	}
 	return nil, err
 }

@@ -152,13 +152,13 @@ func (c *Conn) Speak(revision string) {
 // not sent again, whatever became of its answer.
 func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (wire.Value, error) {
 	if c.ctx.Err() != nil {
-		return wire.Value{}, errors.Join(jsonrpc.ErrNotSent, jsonrpc.ErrClosed)
+		return wire.Value{}, unsent(jsonrpc.ErrClosed)
 	}
 	n := c.next.Add(1)
 	key := strconv.FormatInt(n, 10)
 	id, err := wire.Parse([]byte(key))
 	if err != nil {
-		return wire.Value{}, errors.Join(jsonrpc.ErrNotSent, err)
+		return wire.Value{}, unsent(err)
 	}
 	var p any
 	if params != nil {
@@ -169,7 +169,7 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 		err = fmt.Errorf("a request of %d bytes: at most %d are sent", len(body), jsonrpc.MaxFrame)
 	}
 	if err != nil {
-		return wire.Value{}, errors.Join(jsonrpc.ErrNotSent, err)
+		return wire.Value{}, unsent(err)
 	}
 	w := &waiting{answer: make(chan jsonrpc.Message, 1), progress: progress}
 	c.mu.Lock()
@@ -200,6 +200,9 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 	}
 	return wire.Value{}, err
 }
+
+// unsent marks an error that came before anything was sent.
+func unsent(err error) error { return fmt.Errorf("%w: %w", jsonrpc.ErrNotSent, err) }
 
 // notSent keeps of an error that the request never left.
 func notSent(err error) error {

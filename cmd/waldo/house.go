@@ -82,14 +82,20 @@ func drivers(state string) map[string]sandbox.Driver {
 	}
 }
 
-// keepWarm puts a pool in front of the namespace driver. It is closed last: boxes end in it.
+// strongBoxes is how many boxes of gVisor wait at most: each is a kernel of its own.
+const strongBoxes = 2
+
+// keepWarm puts a pool in front of each driver whose boxes can wait for their job. They are closed last:
+// boxes end in them. A kind of box is made ahead once one was asked for.
 func (h *house) keepWarm(most int) {
 	if most <= 0 {
 		return
 	}
-	p := pool.New(h.drivers["namespace"], pool.Options{Most: most, Failed: func(err error) { slog.Warn("warm boxes", "why", err) }})
-	h.drivers["namespace"] = p
-	h.close = append(h.close, p.Close)
+	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongBoxes)} {
+		p := pool.New(h.drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm boxes", "level", level, "why", err) }})
+		h.drivers[level] = p
+		h.close = append(h.close, p.Close)
+	}
 }
 
 // defaultLimits are what a run gets that asks for nothing.

@@ -1,0 +1,117 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/guest"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/pool"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+// pooled is a pool in front of gVisor, and the profile and the command of a Python that waits.
+func pooled(t testing.TB, d *Driver) (*pool.Driver, sandbox.Profile, func(code string) sandbox.Command) {
+	t.Helper()
+	argv, head, err := guest.Start{Lang: guest.Python, Warm: true}.Command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := sandboxtest.Profile()
+	p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}, Head: head}
+	front := pool.New(d, pool.Options{Most: 2, Failed: func(err error) { t.Error(err) }})
+	t.Cleanup(func() {
+		if err := front.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return front, p, func(code string) sandbox.Command {
+		job, err := guest.Script{Lang: guest.Python, Code: []byte(code)}.Job()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env, Stdin: io.MultiReader(strings.NewReader(head), job)}
+	}
+}
+
+// take waits until a box waits, and takes it.
+func take(t testing.TB, front *pool.Driver, p sandbox.Profile) sandbox.Box {
+	t.Helper()
+	front.Keep(p, 1)
+	for end := time.Now().Add(30 * time.Second); front.Ready(p) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no box gets ready")
+		}
+	}
+	b, err := front.Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestPooled: boxes of gVisor wait behind a pool, each for one job, and nothing passes from one to
+// the next.
+func TestPooled(t *testing.T) {
+	front, p, job := pooled(t, driver(t))
+	for range 2 {
+		b := take(t, front, p)
+		f, err := b.Run(context.Background(), job("import os; print(open('/proc/version').read().split()[0], os.listdir('/tmp')); open('/tmp/left', 'w')"))
+		if err != nil || f.Stdout != "Linux []\n" || !f.Sandbox.Warm || f.Sandbox.Driver != "gvisor" {
+			t.Errorf("%+v %v", f, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// BenchmarkPooled says how long a job takes in a box of gVisor that a pool has ready, from the asking
+// for the box to its first output, and beside it in one that is made for it.
+func BenchmarkPooled(b *testing.B) {
+	d := New(Options{State: b.TempDir(), MilliCPU: 1000})
+	if _, err := d.executable(); err != nil {
+		b.Skip(err)
+	}
+	front, p, job := pooled(b, d)
+	times := map[string][]float64{}
+	one := func(name string, start func() (sandbox.Box, error)) {
+		c := job("print(1, flush=True)")
+		var first clock
+		c.Stdout = &first
+		began := time.Now()
+		box, err := start()
+		if err != nil {
+			b.Fatal(err)
+		}
+		f, err := box.Run(context.Background(), c)
+		if err != nil || f.Stdout != "1\n" {
+			b.Fatal(err, f)
+		}
+		times[name] = append(times[name], ms(first.at.Sub(began)))
+		if err := box.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range b.N {
+		front.Keep(p, 2) // the next is made behind the run, and not at once
+		for front.Ready(p) < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond) // the box before is gone
+		one("warm", func() (sandbox.Box, error) { return front.Start(context.Background(), p) })
+		one("cold", func() (sandbox.Box, error) { return d.Start(context.Background(), p) })
+	}
+	for name, v := range times {
+		slices.Sort(v)
+		b.ReportMetric(v[len(v)/2], name+"-p50-ms")
+		b.ReportMetric(v[len(v)*99/100], name+"-p99-ms")
+	}
+	b.ReportMetric(0, "ns/op")
+}

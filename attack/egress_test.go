@@ -105,6 +105,7 @@ func outsideWorld(t *testing.T) {
 	}
 	programs(t, dir, pool)
 	programsInside(t, dir, pool)
+	programsOnGVisor(t, dir, pool)
 }
 
 func authority(t *testing.T, file string) (tls.Certificate, *x509.CertPool) {
@@ -249,6 +250,9 @@ func world(t *testing.T, dir string) http.Handler {
 	return mux
 }
 
+// wayDriver makes the boxes of these tests.
+var wayDriver = driver()
+
 // inBox runs a shell command in a box that may reach lines, and returns what it said and the facts.
 func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, lines []string, command string) (string, facts.Facts) {
 	t.Helper()
@@ -274,7 +278,7 @@ func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, line
 	p.Network = sandbox.Network{Hosts: lines, Ports: s.Ports(), Serve: s.Serve}
 	p.Mounts = append(p.Mounts, sandbox.Mount{Source: filepath.Join(dir, "box.pem"), Target: "/ca.pem"})
 	p.Limits.Memory, p.Limits.Pids, p.Limits.Files, p.Limits.CPU, p.Limits.Wall = 2<<30, 256, 1024, 40*time.Second, 60*time.Second
-	box, err := driver().Start(t.Context(), p)
+	box, err := wayDriver.Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,11 +4,13 @@ package attack
 
 import (
 	"crypto/x509"
+	"os"
 	"strings"
 	"testing"
 
 	"waldo/internal/egress"
 	"waldo/internal/redact"
+	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/secret"
 )
 
@@ -60,6 +62,63 @@ func programsInside(t *testing.T, dir string, pool *x509.CertPool) {
 		}
 		if !told {
 			t.Errorf("%s: %s is no fact: %+v", row.why, row.denied, f.Network.Attempts)
+		}
+	}
+}
+
+// programsOnGVisor runs some of them where the kernel in the box is gVisor's, which has the same way
+// out and no other.
+func programsOnGVisor(t *testing.T, dir string, pool *x509.CertPool) {
+	state, err := os.MkdirTemp("/tmp", "waldo-gvisor-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(state)
+	wayDriver = gvisor.New(gvisor.Options{State: state})
+	defer func() { wayDriver = driver() }()
+	lines := []string{"api.example.com", "GET git.example.com/private.git/*", "raw.example.com:5432", "rebind.example.com"}
+	const code = "curl -s -o /dev/null -m 5 -w '%{exitcode}' "
+	for _, row := range []struct{ why, command, want, denied string }{
+		{"curl over TLS", "curl -sS https://api.example.com/", "hello api.example.com by HTTP/2.0", ""},
+		{"a secret on its way", "curl -sS https://api.example.com/private/x", "asked as Bearer ********************", ""},
+		{"git clones what is private", "git clone -q https://git.example.com/private.git r && cat r/f", "hello", ""},
+		{"node fetch", "node -e 'fetch(\"https://api.example.com/\").then(r=>r.text()).then(console.log)'", "hello api.example.com", ""},
+		{"raw TCP where the server speaks first", "python3 -c '" + rawClient + "'", "b'ready\\n'\nb'abc'", ""},
+
+		{"a name that is not allowed", code + "https://evil.example/", "6", "evil.example egress.name"},
+		{"an address", code + "https://93.184.215.66/", "7", ""},
+		{"the machine's own loopback", code + "http://127.0.0.1/", "7", ""},
+		{"a name that stands for a private address", code + "https://rebind.example.com/", "35", "rebind.example.com egress.address"},
+		{"the placeholder elsewhere", "curl -s -H \"X-T: $TOKEN\" https://api.example.com/private/x", "egress.secret.placeholder", "api.example.com egress.secret.placeholder"},
+		{"UDP to an allowed name", `python3 -c 'import socket; s=socket.socket(2,2); s.connect(("api.example.com",443)); s.send(b"x"); s.settimeout(2); s.recv(1)' 2>&1 | tail -1`, "ConnectionRefusedError", ""},
+		{"a raw socket", `python3 -c 'import socket; socket.socket(2,3,1)' 2>&1 | tail -1`, "PermissionError", ""},
+		{"a route of one's own", `python3 -c '
+import socket,struct
+s=socket.socket(16,3,0)
+m=struct.pack("=IHHII BBBBBBBBI HH4s HHI",44,24,0x605,1,0, 2,32,0,0,254,3,0,1,0, 8,1,socket.inet_aton("93.184.215.66"), 8,4,1)
+s.send(m)
+r=s.recv(4096)
+print("refused" if struct.unpack_from("=i",r,16)[0] < 0 else "made")' 2>&1 | tail -1`, "refused", ""},
+	} {
+		o := egress.Options{Forms: redact.Forms, Credentials: []egress.Credential{
+			{Name: "token", Placeholder: egress.NewPlaceholder(), Host: "api.example.com", Port: 443, Methods: []string{"GET"}, Paths: []string{"/private/*"}, As: egress.Bearer,
+				Value: func() (secret.Value, error) { return secret.NewValue(realToken), nil }},
+			{Name: "gittoken", Placeholder: egress.NewPlaceholder(), Host: "git.example.com", Port: 443, Methods: []string{"GET"}, Paths: []string{"/private.git/*"}, As: egress.Basic, Field: "me",
+				Value: func() (secret.Value, error) { return secret.NewValue(realToken), nil }},
+		}}
+		out, f := inBox(t, dir, pool, o, lines, row.command)
+		if !strings.Contains(out, row.want) || strings.Contains(out, realToken) {
+			t.Errorf("gVisor: %s: %q\n%+v", row.why, out, f.Network.Attempts)
+		}
+		told := row.denied == ""
+		for _, a := range f.Network.Attempts {
+			told = told || a.Host+" "+a.Why == row.denied && !a.Allowed
+			if a.Host == "evil.example" && a.Sent+a.Received > 0 {
+				t.Errorf("gVisor: %s: evil.example was reached: %+v", row.why, a)
+			}
+		}
+		if !told {
+			t.Errorf("gVisor: %s: %s is no fact: %+v", row.why, row.denied, f.Network.Attempts)
 		}
 	}
 }

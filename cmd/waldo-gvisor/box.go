@@ -56,6 +56,11 @@ func (b *box) serve() error {
 	if err != nil {
 		return err
 	}
+	sockets, err := wayOut(b.made.Way)
+	if err != nil {
+		return err
+	}
+	folders = append(folders, sockets...)
 	if err := b.conn.Send(job.Answer{Ready: &job.Ready{}}, folders...); err != nil {
 		return err
 	}

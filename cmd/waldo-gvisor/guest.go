@@ -64,7 +64,11 @@ func (g *guest) boot(b job.Box) (err error) {
 	if err := g.arrange(s, b.Limits); err != nil {
 		return err
 	}
-	if g.conf, err = settings(g.flags()); err != nil {
+	flags := g.flags()
+	if len(b.Way.Sockets) > 0 {
+		flags["network"] = "host" // our own namespace, of which waldo holds every way out
+	}
+	if g.conf, err = settings(flags); err != nil {
 		return err
 	}
 	first, err := job.Sleeper()
@@ -199,12 +203,15 @@ func spec(b job.Box) *specs.Spec {
 		},
 		Linux: &specs.Linux{
 			Seccomp: filter(),
-			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
+			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace}, {Type: specs.UserNamespace}},
 			UIDMappings: []specs.LinuxIDMapping{{ContainerID: uint32(os.Getuid()), HostID: uint32(os.Getuid()), Size: 1}},
 			GIDMappings: []specs.LinuxIDMapping{{ContainerID: uint32(os.Getgid()), HostID: uint32(os.Getgid()), Size: 1}},
 		},
 		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
+	}
+	if len(b.Way.Sockets) == 0 {
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
 	for _, n := range b.Tree {
 		if n.Kind == job.Tmpfs {

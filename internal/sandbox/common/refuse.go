@@ -52,7 +52,7 @@ func Refuse(p sandbox.Profile) error {
 // RefuseHosts is for a driver whose boxes have no way out.
 func RefuseHosts(n sandbox.Network) error {
 	if len(n.Hosts) > 0 || len(n.Ports) > 0 {
-		return fmt.Errorf("hosts %q: no box of this driver can reach hosts; isolation namespace can", n.Hosts)
+		return fmt.Errorf("hosts %q: no box of this driver can reach hosts; isolation namespace and gvisor can", n.Hosts)
 	}
 	return nil
 }

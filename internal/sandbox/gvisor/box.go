@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -39,7 +40,8 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []common.Place
-	waiting  *waiting // a command that was started before its job was there
+	way      io.Closer // who serves the way out; nil: there is none
+	waiting  *waiting  // a command that was started before its job was there
 
 	running sync.Mutex
 	ending  sync.Mutex // guards init
@@ -55,7 +57,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
 		return err
 	}
-	nodes, err := tree(b.profile.Template)
+	nodes, err := tree(b.profile)
 	if err != nil {
 		return err
 	}
@@ -76,7 +78,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 	}
 	// Beside the cgroup's share, because gVisor tells its guest of as many processors as it sees,
 	// and counts their time as if it had them.
-	if b.init, b.conn, err = launch(executable, b.profile.Template, b.uid, b.gid, b.driver.options.MilliCPU); err != nil {
+	if b.init, b.conn, err = launch(executable, b.profile, b.uid, b.gid, b.driver.options.MilliCPU); err != nil {
 		return err
 	}
 	if err := b.group.Join(b.init.Pid); err != nil {
@@ -91,7 +93,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 		mounts = append(mounts, job.Node{Path: t.Target, Kind: job.Tmpfs, Bytes: t.Bytes, Inodes: t.Inodes})
 	}
 	ask := job.Box{ID: b.profile.ID, Hostname: hostname(b.profile), Tree: append(nodes, byDepth(mounts)...),
-		Limits: job.Limits{Memory: l.Memory, CPU: l.CPU, Pids: l.Pids, Files: l.Files, Disk: l.Disk}}
+		Limits: job.Limits{Memory: l.Memory, CPU: l.CPU, Pids: l.Pids, Files: l.Files, Disk: l.Disk}, Way: b.wayOut()}
 	var want []sandbox.Tmpfs
 	var copies []*os.File
 	for _, n := range ask.Tree {
@@ -125,8 +127,11 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 	if answer.Error != "" {
 		return advised(answer.Error)
 	}
-	if answer.Ready == nil || len(files) != len(want) {
-		return fmt.Errorf("PID 1 answered %+v with %d places, not %d", answer, len(files), len(want))
+	if answer.Ready == nil || len(files) != len(want)+len(ask.Way.Sockets) {
+		return fmt.Errorf("PID 1 answered %+v with %d descriptors, not %d", answer, len(files), len(want)+len(ask.Way.Sockets))
+	}
+	if err := b.open(files[len(want):]); err != nil {
+		return err
 	}
 	for _, p := range b.places {
 		if err := p.Fill(b.uid, b.gid); err != nil {
@@ -200,6 +205,9 @@ func (b *box) Close() error {
 	b.waiting.close()
 	b.waiting = nil
 	var err error
+	if b.way != nil {
+		err, b.way = b.way.Close(), nil
+	}
 	for _, p := range b.places {
 		err = errors.Join(err, p.Dir.Close())
 	}

@@ -43,6 +43,9 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 		f.Seen = slices.Clone(job.Seen)
 	}
 	for _, d := range end.Denials {
+		if b.outside(d.What) {
+			continue // whoever serves the way tells of it
+		}
 		f.Denials = append(f.Denials, facts.Denial{Kind: d.Kind, What: d.What, Errno: d.Errno})
 		if d.Kind == "network" {
 			f.Network.Denied = append(f.Network.Denied, d.What)

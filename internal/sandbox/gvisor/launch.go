@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ var powers = []uintptr{
 // executable is run by its descriptor: its path need not be open to that user, and cannot change.
 // Where milli is above zero, the process and all that it will start are held to as many processors
 // as milli thousandths fill.
-func launch(executable *os.File, t sandbox.Template, uid, gid int, milli int64) (*os.Process, *job.Conn, error) {
+func launch(executable *os.File, p sandbox.Profile, uid, gid int, milli int64) (*os.Process, *job.Conn, error) {
 	conn, theirs, err := job.Pair()
 	if err != nil {
 		return nil, nil, err
@@ -38,7 +39,11 @@ func launch(executable *os.File, t sandbox.Template, uid, gid int, milli int64) 
 	}
 	defer null.Close()
 	root := os.Geteuid() == 0
-	insideUID, insideGID := t.IDs()
+	insideUID, insideGID := p.Template.IDs()
+	ambient := powers
+	if len(p.Network.Ports) > 0 { // until the way out is made
+		ambient = append(slices.Clone(powers), unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE)
+	}
 	attr := &os.ProcAttr{
 		Env:   environment(),
 		Files: []*os.File{null, null, null, theirs, executable},
@@ -50,17 +55,17 @@ func launch(executable *os.File, t sandbox.Template, uid, gid int, milli int64) 
 			GidMappingsEnableSetgroups: root,
 			// Only root may drop its supplementary groups; others keep what they had.
 			Credential:  &syscall.Credential{Uid: uint32(insideUID), Gid: uint32(insideGID), NoSetGroups: !root},
-			AmbientCaps: powers,
+			AmbientCaps: ambient,
 			Pdeathsig:   syscall.SIGKILL,
 			Setsid:      true,
 		},
 	}
-	var p *os.Process
+	var init *os.Process
 	common.OnLauncher(func() {
 		var undo func()
 		if undo, err = common.Pin(0, milli); err == nil {
 			defer undo()
-			p, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", executableFD), []string{job.Name}, attr)
+			init, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", executableFD), []string{job.Name}, attr)
 		}
 	})
 	if err != nil {
@@ -69,7 +74,7 @@ func launch(executable *os.File, t sandbox.Template, uid, gid int, milli int64) 
 		}
 		return nil, nil, errors.Join(fmt.Errorf("starting gVisor: %w", err), conn.Close())
 	}
-	return p, conn, nil
+	return init, conn, nil
 }
 
 // executableFD is where the executable is in the new process at the moment of its exec.

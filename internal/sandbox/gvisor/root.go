@@ -28,7 +28,8 @@ var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
 
 // tree says what the root of a box is made of before the profile's mounts: the host's /usr, a
 // made-up /etc, and empty folders.
-func tree(t sandbox.Template) ([]job.Node, error) {
+func tree(p sandbox.Profile) ([]job.Node, error) {
+	t := p.Template
 	var nodes []job.Node
 	if t.Dir != "" {
 		_, links, err := common.Top(t)
@@ -52,7 +53,12 @@ func tree(t sandbox.Template) ([]job.Node, error) {
 		}
 		nodes = append(nodes, job.Node{Path: dir, Kind: job.Link, From: link})
 	}
-	nodes = append(nodes, etc...)
+	for _, n := range etc {
+		if n.Path == "/etc/resolv.conf" && len(p.Network.Ports) > 0 {
+			n.From = common.ResolvConf
+		}
+		nodes = append(nodes, n)
+	}
 	for _, name := range shared {
 		if from, err := filepath.EvalSymlinks(name); err == nil {
 			nodes = append(nodes, job.Node{Path: name, Kind: job.Bind, From: from})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 )
 
 const (
@@ -109,7 +110,7 @@ func (s *setup) template(made map[string]bool) {
 	s.mkdir(made, "/etc")
 	for _, f := range etc {
 		if f.name == "resolv.conf" && len(s.profile.Network.Ports) > 0 {
-			f.content = resolvConf
+			f.content = common.ResolvConf
 		}
 		s.write("/etc/"+f.name, f.content, unix.O_CREAT)
 	}

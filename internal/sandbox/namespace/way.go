@@ -14,9 +14,6 @@ import (
 	"waldo/internal/sandbox/common"
 )
 
-// resolvConf sends every question for a name to waldo.
-var resolvConf = "nameserver " + sandbox.Gateway.String() + "\noptions timeout:5 attempts:2\n"
-
 // wayOut appends what gives the box a way out that waldo serves: a route that makes all addresses of
 // sandbox.Outside its own (AnyIP), and sockets that listen there. The sockets go to waldo and are
 // closed here, so that nothing in the box has them. There is no other interface than lo.
@@ -26,7 +23,7 @@ func (s *setup) wayOut() {
 		return
 	}
 	s.call("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	route := localRoute()
+	route := common.LocalRoute()
 	s.call("route", unix.SYS_SENDTO, s.free, route, len(route), 0, 0, 0)
 	s.call("close netlink", unix.SYS_CLOSE, s.free)
 	next := s.free
@@ -48,29 +45,6 @@ func (s *setup) wayOut() {
 	s.call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
-// localRoute is a netlink message: "local 198.18.0.0/15 dev lo" (rtnetlink(7)).
-func localRoute() []byte {
-	m := make([]byte, 16+12+8+8)
-	le := binary.NativeEndian
-	le.PutUint32(m[0:], uint32(len(m)))
-	le.PutUint16(m[4:], unix.RTM_NEWROUTE)
-	le.PutUint16(m[6:], unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m[16] = unix.AF_INET // struct rtmsg
-	m[17] = byte(sandbox.Outside.Bits())
-	m[20] = unix.RT_TABLE_LOCAL
-	m[21] = unix.RTPROT_BOOT
-	m[22] = unix.RT_SCOPE_HOST
-	m[23] = unix.RTN_LOCAL
-	le.PutUint16(m[28:], 8)
-	le.PutUint16(m[30:], unix.RTA_DST)
-	addr := sandbox.Outside.Addr().As4()
-	copy(m[32:], addr[:])
-	le.PutUint16(m[36:], 8)
-	le.PutUint16(m[38:], unix.RTA_OIF)
-	le.PutUint32(m[40:], 1) // lo is the first interface of every network namespace
-	return m
-}
-
 func sockaddr(addr [4]byte, port uint16) []byte {
 	b := make([]byte, unix.SizeofSockaddrInet4)
 	binary.NativeEndian.PutUint16(b, unix.AF_INET)
@@ -85,7 +59,7 @@ func (s *setup) coverResolv() {
 	if len(s.profile.Network.Ports) == 0 || s.profile.Template.Dir == "" {
 		return
 	}
-	s.write("/.resolv.conf", resolvConf, unix.O_CREAT)
+	s.write("/.resolv.conf", common.ResolvConf, unix.O_CREAT)
 	s.call("cover /etc/resolv.conf", unix.SYS_MOUNT, "/.resolv.conf", "/etc/resolv.conf", 0, unix.MS_BIND, 0)
 	s.optional()
 }

@@ -30,6 +30,21 @@ type Box struct {
 	Hostname string `json:"hostname"`
 	Tree     []Node `json:"tree"` // in the order in which it is made
 	Limits   Limits `json:"limits"`
+	Way      Way    `json:"way,omitzero"`
+}
+
+// Way is the way out of a box: with the answer come the sockets, after the folders. The zero Way is
+// none, and then the box has a network stack of its own with nothing in it.
+type Way struct {
+	Route   []byte   `json:"route"` // a netlink message
+	Sockets []Socket `json:"sockets"`
+}
+
+// Socket is one that listens: TCP, or else UDP.
+type Socket struct {
+	UDP  bool    `json:"udp,omitempty"`
+	Addr [4]byte `json:"addr"`
+	Port uint16  `json:"port"`
 }
 
 // Node is one entry of the box's root.

@@ -1,0 +1,57 @@
+//go:build linux && (amd64 || arm64)
+
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/gvisor/job"
+)
+
+// refuseHosts says why a box cannot have the network that is asked for. A root of its own has a
+// resolv.conf of its own, and nothing in gVisor's world covers it.
+func refuseHosts(p sandbox.Profile) error {
+	if len(p.Network.Ports) > 0 && p.Template.Dir != "" {
+		return errors.New("hosts and a template: gVisor's boxes reach hosts from the host's own root alone; isolation namespace does both")
+	}
+	return p.Network.Refuse()
+}
+
+// wayOut says which sockets PID 1 must make: for names, for the proxy, and one for each port.
+func (b *box) wayOut() job.Way {
+	ports := b.profile.Network.Ports
+	if len(ports) == 0 {
+		return job.Way{}
+	}
+	at := sandbox.Gateway.As4()
+	w := job.Way{Route: common.LocalRoute(), Sockets: []job.Socket{{UDP: true, Addr: at, Port: 53}, {Addr: at, Port: sandbox.ProxyPort}}}
+	for _, p := range ports {
+		w.Sockets = append(w.Sockets, job.Socket{Port: p})
+	}
+	return w
+}
+
+// open makes the way out of the sockets that the box sent, and hands it to whoever serves it.
+func (b *box) open(sockets []*os.File) error {
+	if len(sockets) == 0 {
+		return nil
+	}
+	w, err := common.Way(sockets, len(b.profile.Network.Ports))
+	if err != nil {
+		return fmt.Errorf("gvisor: %w", err)
+	}
+	b.way = b.profile.Network.Serve(w)
+	return nil
+}
+
+// outside reports whether a denial names an address that the way out answers for.
+func (b *box) outside(what string) bool {
+	a, err := netip.ParseAddrPort(strings.TrimPrefix(what, "connect "))
+	return err == nil && len(b.profile.Network.Ports) > 0 && sandbox.Outside.Contains(a.Addr())
+}

@@ -113,6 +113,7 @@ var only = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"internal/gateway", "internal/upstream", "internal/demo/helpdesk"},
 	"github.com/go-jose/go-jose":             {"internal/gateway/identity"},
 	"modernc.org/sqlite":                     {"internal/store"},
+	"github.com/jackc/pgx/v5":                {"internal/egress/postgres"},
 	"github.com/spf13/cobra":                 {"cmd/waldo"},
 	"github.com/google/go-containerregistry": {"internal/template"},
 	"github.com/klauspost/compress":          {"internal/template"},

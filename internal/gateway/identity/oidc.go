@@ -109,8 +109,6 @@ func (o *OIDC) key(ctx context.Context, id string) (jose.JSONWebKey, error) {
 		if set, err := o.fetch(ctx); err == nil {
 			o.keys, o.fetched, age = set, o.now(), 0
 			key, ok = o.find(id)
-		} else if !ok || age > stale {
-			return key, fmt.Errorf("the issuer's keys: %w", err)
 		}
 	}
 	if !ok || age > stale {

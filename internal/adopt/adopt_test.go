@@ -66,6 +66,11 @@ func TestNoSecretIsWritten(t *testing.T) {
 		if _, problems := contract.Parse("waldo.yaml", text); len(problems) > 0 {
 			t.Errorf("%s: %v\n%s", why, problems, text)
 		}
+		secrets := 0
+		_ = s.Each(func(*Secret) error { secrets++; return nil })
+		if s.Held == "" && secrets == 0 {
+			t.Errorf("%s: it is in force without its secret:\n%s", why, text)
+		}
 	}
 }
 

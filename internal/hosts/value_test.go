@@ -32,6 +32,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a value in a message", TOML, "password = hunter2\n", "f:1:12: not TOML"},
 		{"a tab in YAML", YAML, "a:\n\tb: 1\n", "f:2:1: not YAML"},
 		{"an alias", YAML, "a: &x [1]\nb: *x\n", "f:1:4: anchors and aliases are not read"},
+		{"a name in a message", YAML, "a: *hunter2\n", "f:1:1: not YAML: unknown anchor"},
 		{"a merge key", YAML, "a: {b: 1}\nc:\n  <<: {d: 1}\n", "f:3:3: a key must be text"},
 		{"two documents", YAML, "a: 1\n---\nb: 2\n", "a second document begins here"},
 		{"a key that is a list", YAML, "? [a]\n: 1\n", "f:1:3: a key must be text"},

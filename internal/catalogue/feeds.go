@@ -111,10 +111,12 @@ func (fs *feeds[T]) begin(server string, f *feed[T]) chan struct{} {
 		} else {
 			f.have, f.problem, f.failed = list, nil, time.Time{}
 		}
-		f.loading = nil
-		stale := !f.fresh && f.failed.IsZero()
 		f.mu.Unlock()
 		fs.after()
+		f.mu.Lock()
+		f.loading = nil // only now: who asks meanwhile waits for the list that is being made
+		stale := !f.fresh && f.failed.IsZero()
+		f.mu.Unlock()
 		close(done)
 		if stale && fs.ctx.Err() == nil {
 			fs.begin(server, f)

@@ -169,8 +169,8 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 		defer ses.begin(r)()
 	}
 	before := ses.conn.Reads()
-	v, short, err := ses.rounds(ctx, r, q)
-	o, failure := s.judge(ctx, ses, q, d, v, short, err, before)
+	m, short, err := ses.rounds(ctx, r, q)
+	o, failure := s.judge(ctx, ses, q, d, m, short, err, before)
 	r.mu.Lock()
 	o.Facts.Warnings = append(o.Facts.Warnings, r.notes...)
 	r.mu.Unlock()
@@ -178,15 +178,15 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 }
 
 // judge makes an outcome of what came back, if anything did.
-func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Decision, v wire.Value, short *call.Outcome, err error, before int64) (call.Outcome, string) {
+func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Decision, m result, short *call.Outcome, err error, before int64) (call.Outcome, string) {
 	var fault *jsonrpc.Error
 	switch {
 	case short != nil:
 		return *short, ""
-	case err == nil && resultKind(v) != "complete":
+	case err == nil && m.kind() != "complete":
 		return failed(d, "the server wants more than an answer to this call; that is not supported"), ""
 	case err == nil:
-		return q.read(v, d), ""
+		return q.read(m, d), ""
 	case errors.As(err, &fault):
 		o := failed(d, fmt.Sprintf("the server refused: %s", fault.Message))
 		if fault.Code != jsonrpc.CodeOpenFirst || s.cfg.Asks.URL && addresses(fault.Data) {
@@ -223,15 +223,15 @@ func (s *server) where(ses *session, o call.Outcome) call.Outcome {
 }
 
 // answered makes an outcome of the result of tools/call (MCP 2025-11-25 server/tools).
-func answered(v wire.Value, d policy.Decision) call.Outcome {
-	m, ok := v.Members()
+func answered(m result, d policy.Decision) call.Outcome {
+	if m == nil {
+		return failed(d, "the server's answer is not a result of a tool")
+	}
+	blocks, ok := content(m["content"])
 	if !ok {
 		return failed(d, "the server's answer is not a result of a tool")
 	}
-	o := call.Outcome{Facts: facts.New()}
-	if o.Content, ok = content(m["content"]); !ok {
-		return failed(d, "the server's answer is not a result of a tool")
-	}
+	o := call.Outcome{Facts: facts.New(), Content: blocks}
 	if s := m["structuredContent"]; !s.IsZero() && s.Kind() != 'n' {
 		o.Structured = s
 	}

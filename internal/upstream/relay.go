@@ -59,12 +59,15 @@ func abilitiesOf(answer wire.Value) abilities {
 		subscribe: string(r["subscribe"].Raw()) == "true"}
 }
 
+// result is the members of a result, read once; nil: it is no object.
+type result map[string]wire.Value
+
 // errand is what a decision comes to on the wire.
 type errand struct {
 	method string
 	params map[string]any
-	read   func(v wire.Value, d policy.Decision) call.Outcome // of a result that is complete
-	plan   func(ses *session) *call.Outcome                   // may answer in the server's place; nil: it asks
+	read   func(m result, d policy.Decision) call.Outcome // of a result that is complete
+	plan   func(ses *session) *call.Outcome               // may answer in the server's place; nil: it asks
 }
 
 // relayed makes the request of a capability that is no tool, from its arguments; false where there
@@ -92,8 +95,8 @@ func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
 			if ses.can.complete {
 				return nil
 			}
-			none, _ := wire.Parse([]byte(`{"completion":{"values":[]}}`))
-			o := structured("completion")(none, d)
+			none, _ := wire.Parse([]byte(`{"values":[]}`))
+			o := structured("completion")(result{"completion": none}, d)
 			return &o
 		}
 	case "resources/subscribe":
@@ -111,13 +114,12 @@ func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
 }
 
 // resourceRead makes an outcome of the result of resources/read: a block for each content.
-func resourceRead(v wire.Value, d policy.Decision) call.Outcome {
-	m, _ := v.Members()
+func resourceRead(m result, d policy.Decision) call.Outcome {
 	list, ok := m["contents"].Elements()
 	if !ok || len(list) > maxBlocks {
 		return failed(d, "the server's answer is not the content of a resource")
 	}
-	o := done(v, d)
+	o := done(m, d)
 	for _, c := range list {
 		part, _ := c.Members()
 		_, text := part["text"].Text()
@@ -135,9 +137,8 @@ func resourceRead(v wire.Value, d policy.Decision) call.Outcome {
 }
 
 // structured makes an outcome of a result that is passed on as it is, and that must have a member.
-func structured(member string) func(v wire.Value, d policy.Decision) call.Outcome {
-	return func(v wire.Value, d policy.Decision) call.Outcome {
-		m, _ := v.Members()
+func structured(member string) func(m result, d policy.Decision) call.Outcome {
+	return func(m result, d policy.Decision) call.Outcome {
 		if m[member].IsZero() {
 			return failed(d, "the server's answer has no "+member)
 		}
@@ -151,7 +152,7 @@ func structured(member string) func(v wire.Value, d policy.Decision) call.Outcom
 		if err != nil {
 			return failed(d, "the server's answer is too large")
 		}
-		o := done(v, d)
+		o := done(m, d)
 		o.Structured = a.Value()
 		return o
 	}
@@ -159,9 +160,11 @@ func structured(member string) func(v wire.Value, d policy.Decision) call.Outcom
 
 // prompt makes an outcome of the result of prompts/get: its messages, and their text for those who
 // take no messages.
-func prompt(v wire.Value, d policy.Decision) call.Outcome {
-	o := structured("messages")(v, d)
-	m, _ := o.Structured.Members()
+func prompt(m result, d policy.Decision) call.Outcome {
+	o := structured("messages")(m, d)
+	if o.IsError {
+		return o
+	}
 	messages, _ := m["messages"].Elements()
 	for _, x := range messages[:min(len(messages), maxBlocks)] {
 		one, _ := x.Members()
@@ -175,15 +178,14 @@ func prompt(v wire.Value, d policy.Decision) call.Outcome {
 }
 
 // done is the outcome of a request whose answer says no more than that it was done.
-func done(_ wire.Value, d policy.Decision) call.Outcome {
+func done(_ result, d policy.Decision) call.Outcome {
 	o := call.Outcome{Facts: facts.New()}
 	o.Facts.Status, o.Facts.SideEffect = facts.OK, effect(d, true)
 	return o
 }
 
-// resultKind tells the kinds of results apart. An absent word means complete (MCP 2026-07-28 basic).
-func resultKind(v wire.Value) string {
-	m, _ := v.Members()
+// kind tells results apart. An absent word means complete (MCP 2026-07-28 basic).
+func (m result) kind() string {
 	kind, has := m["resultType"]
 	if !has {
 		if _, asks := m["inputRequests"].Members(); asks {
@@ -202,19 +204,23 @@ func resultKind(v wire.Value) string {
 const maxBusy = 3
 
 // rounds asks a server, and answers what it asks back until its result is complete.
-func (ses *session) rounds(ctx context.Context, r *running, q errand) (wire.Value, *call.Outcome, error) {
+func (ses *session) rounds(ctx context.Context, r *running, q errand) (result, *call.Outcome, error) {
 	params := q.params
 	for busy := 0; ; {
 		v, err := ses.askFor(ctx, r, q.method, params)
-		if err != nil || resultKind(v) != "input_required" {
-			return v, nil, err
+		if err != nil {
+			return nil, nil, err
 		}
-		m, _ := v.Members()
+		members, _ := v.Members()
+		m := result(members)
+		if m.kind() != "input_required" {
+			return m, nil, nil
+		}
 		wanted, _ := m["inputRequests"].Members()
 		if len(wanted) == 0 {
 			if busy++; busy > maxBusy || !rest(ctx, time.Duration(busy)*200*time.Millisecond) {
 				o := failed(r.d, "the server is busy: try again later")
-				return v, &o, nil
+				return m, &o, nil
 			}
 		}
 		r.mu.Lock()
@@ -222,7 +228,7 @@ func (ses *session) rounds(ctx context.Context, r *running, q errand) (wire.Valu
 		r.mu.Unlock()
 		if no {
 			o := failed(r.d, "the person declined to answer what the server asks, so the call was not completed")
-			return v, &o, nil
+			return m, &o, nil
 		}
 		asked := map[string]call.Question{}
 		for key, w := range wanted {
@@ -233,7 +239,7 @@ func (ses *session) rounds(ctx context.Context, r *running, q errand) (wire.Valu
 		answers, refusal := r.ask(ctx, asked)
 		if refusal != nil {
 			o := failed(r.d, "the server asks for more before it answers: "+refusal.Message)
-			return v, &o, nil
+			return m, &o, nil
 		}
 		params = map[string]any{}
 		for k, x := range q.params {
@@ -444,7 +450,7 @@ func (s *server) subscribe(ses *session, d policy.Decision, uri string, end bool
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	who := s.subs[uri]
-	ok := done(wire.Value{}, d)
+	ok := done(nil, d)
 	switch {
 	case uri == "":
 		o := failed(d, "a subscription needs a uri")

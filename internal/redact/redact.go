@@ -99,11 +99,11 @@ func (g *Registry) matcher() *matcher {
 // Text returns s without any known secret, for what waldo itself says and what is no result: errors,
 // log lines, descriptions.
 func (g *Registry) Text(s string) string {
-	p := pass{known: newMatcherOf(g)}
-	if p.known.short[s] {
+	m := newMatcherOf(g)
+	if m.short[s] {
 		return secretMask
 	}
-	return p.secrets(s)
+	return (&pass{known: m}).secrets(s)
 }
 
 // JSON returns a JSON value without any known secret in its strings, numbers and names. One that has

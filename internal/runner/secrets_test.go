@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"waldo/internal/contract"
+	"waldo/internal/policy"
 	"waldo/internal/secret"
 )
 
@@ -61,6 +62,15 @@ func TestRevealedSecrets(t *testing.T) {
 	}
 }
 
+// TestOnlyRevealed: a secret of the contract that it does not reveal is not fetched.
+func TestOnlyRevealed(t *testing.T) {
+	r := &Runner{Secret: func(name secret.Ref) (secret.Value, error) { return secret.NewValue("value-of-" + string(name)), nil }}
+	d := policy.Decision{Contract: contract.Contract{Secrets: map[string]secret.Ref{"A": "a", "B": "b"}, Reveal: []string{"A"}}}
+	if env, why := r.revealed(d, Options{}); why != nil || !slices.Equal(env, []string{"A=value-of-a"}) {
+		t.Errorf("%q %v", env, why)
+	}
+}
+
 // TestSecretsRefused: nothing is started where a secret cannot be given, and the agent is not told
 // where it was looked for.
 func TestSecretsRefused(t *testing.T) {
@@ -92,5 +102,20 @@ func TestSecretsRefused(t *testing.T) {
 				t.Error("the agent is told where secrets are kept")
 			}
 		})
+	}
+}
+
+// TestAnInterpreterThatStaysGetsNoSecret: it outlives the decision that gave one.
+func TestAnInterpreterThatStaysGetsNoSecret(t *testing.T) {
+	d := &fake{}
+	r := worker(d)
+	r.Sessions = 1
+	r.Secret = func(secret.Ref) (secret.Value, error) { return secret.NewValue("x"), nil }
+	g, _ := allowed(t, "run_python", `{"code":"1","session":"a"}`, func(c *contract.Contract) {
+		c.Secrets, c.Reveal = map[string]secret.Ref{"TOKEN": "github"}, []string{"TOKEN"}
+	})
+	out, err := r.Execute(context.Background(), g)
+	if err != nil || d.started != 0 || len(out.Facts.Warnings) != 1 || !strings.HasPrefix(out.Facts.Warnings[0], "secrets.session: ") {
+		t.Errorf("%v %d boxes %q", err, d.started, out.Facts.Warnings)
 	}
 }

@@ -22,18 +22,15 @@ func (s Sources) unseal(path string, b []byte) ([]byte, error) {
 	return Unseal(b, ids...)
 }
 
-// Unseal opens an age file of at most 64 KiB.
+// Unseal opens an age file. What comes out is no longer than the file.
 func Unseal(b []byte, ids ...age.Identity) ([]byte, error) {
 	r, err := age.Decrypt(unarmoured(b), ids...)
 	if err != nil {
 		return nil, ErrSealed // the library's reason may quote the file
 	}
-	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
-	switch {
-	case err != nil:
+	text, err := io.ReadAll(r)
+	if err != nil {
 		return nil, ErrSealed
-	case len(text) > maxFile:
-		return nil, ErrTooBig
 	}
 	return text, nil
 }

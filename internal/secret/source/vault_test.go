@@ -19,6 +19,8 @@ type fakeVault struct {
 	logins atomic.Int32
 	token  atomic.Pointer[string] // that is accepted
 	field  atomic.Pointer[string]
+	away   *httptest.Server // where a redirect leads
+	caught atomic.Int32     // requests there
 }
 
 func newVault(t *testing.T) *fakeVault {
@@ -28,7 +30,9 @@ func newVault(t *testing.T) *fakeVault {
 	f.token.Store(&good)
 	f.field.Store(&field)
 	f.Server = httptest.NewServer(f)
+	f.away = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { f.caught.Add(1) }))
 	t.Cleanup(f.Close)
+	t.Cleanup(f.away.Close)
 	return f
 }
 
@@ -80,7 +84,7 @@ func (f *fakeVault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "secret/data/deleted":
 		say(404, wrapped(0, map[string]any{"data": nil, "metadata": map[string]any{"deletion_time": "2026-11-02T00:00:00Z", "destroyed": false, "version": 1}}))
 	case "secret/data/away":
-		http.Redirect(w, r, "http://127.0.0.1:1/v1/secret/data/away", http.StatusTemporaryRedirect)
+		http.Redirect(w, r, f.away.URL, http.StatusTemporaryRedirect)
 	case "old/kv/app":
 		say(200, wrapped(60, map[string]any{"password": *f.field.Load(), "ttl": "60s"}))
 	case "sys/internal/ui/mounts/closed/app":
@@ -139,6 +143,9 @@ func TestVault(t *testing.T) {
 		if _, err := s.Resolve(ref); err == nil || errors.Is(err, ErrMissing) {
 			t.Errorf("%s: %v", why, err)
 		}
+	}
+	if f.caught.Load() > 0 {
+		t.Error("the token followed a redirect")
 	}
 }
 

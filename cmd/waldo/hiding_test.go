@@ -1,0 +1,32 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"waldo/internal/redact"
+	"waldo/internal/secret"
+)
+
+// TestHiding: an error, a hint and a crash show no secret that is known.
+func TestHiding(t *testing.T) {
+	const canary = "canary-in-an-error"
+	known, out := &redact.Registry{}, &bytes.Buffer{}
+	w := hiding{out, known}
+	if report(w, errors.New("it said "+canary)); !strings.Contains(out.String(), canary) {
+		t.Fatalf("control: %q", out)
+	}
+	out.Reset()
+	if err := known.Add("env:K", secret.NewValue(canary)); err != nil {
+		t.Fatal(err)
+	}
+	report(w, &exit{code: exitFailed, err: errors.New("it said " + canary), hint: "try " + canary})
+	if code := crashed(w, errors.New("broken by "+canary)); code != exitFailed {
+		t.Errorf("a crash has exit code %d", code)
+	}
+	if got := out.String(); strings.Contains(got, canary) || strings.Count(got, "[SECRET]") != 3 {
+		t.Errorf("got %q", got)
+	}
+}

@@ -104,7 +104,7 @@ func BenchmarkPooled(b *testing.B) {
 		for front.Ready(p) < 2 {
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(50 * time.Millisecond) // the box before is gone
+		time.Sleep(2 * time.Second) // the box before is gone, and the interpreter has imported what is usual
 		one("warm", func() (sandbox.Box, error) { return front.Start(context.Background(), p) })
 		one("cold", func() (sandbox.Box, error) { return d.Start(context.Background(), p) })
 	}

@@ -17,7 +17,6 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 	if env == nil {
 		cmd.Env = []string{} // nil would pass on ours
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return Process{}, err
@@ -33,7 +32,7 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 		return Process{}, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
-	err = cmd.Start()
+	err = start(cmd)
 	_, _, _ = inR.Close(), outW.Close(), errW.Close()
 	if err != nil {
 		_, _, _ = inW.Close(), outR.Close(), errR.Close()

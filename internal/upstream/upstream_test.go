@@ -669,7 +669,23 @@ func TestProgress(t *testing.T) {
 }
 
 // A real process of the example server, with its group and its environment.
+// killedWaldo stands for a waldo that is about to be killed: it starts a server outside any sandbox,
+// which looks at neither its input nor anything else, says its pid, and waits.
+func killedWaldo() {
+	p, err := Exec(context.Background(), []string{"/bin/sh", "-c", "echo $$; exec sleep 1000"}, nil, "/")
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	line, _ := bufio.NewReader(p.Stdout).ReadString('\n')
+	fmt.Print(line)
+	select {}
+}
+
 func TestMain(m *testing.M) {
+	if os.Getenv("WALDO_TEST_SERVER") == "killed" {
+		killedWaldo()
+	}
 	if os.Getenv("WALDO_TEST_SERVER") == "helpdesk" {
 		fmt.Fprintln(os.Stderr, "helpdesk is here, token=hunter2")
 		if err := helpdesk.Serve(os.Stdin, os.Stdout); err != nil {

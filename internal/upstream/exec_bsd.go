@@ -1,0 +1,14 @@
+//go:build unix && !linux
+
+package upstream
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// start starts the program; on this system one that waldo's sudden end leaves behind sees its input end.
+func start(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd.Start()
+}

@@ -132,6 +132,7 @@ func newRoot(g *global) *cobra.Command {
 		return usage("see "+c.CommandPath()+" --help", "%v", err)
 	})
 	root.AddCommand(commands(g)...)
+	group(root)
 	root.Args = cobra.ArbitraryArgs
 	root.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// Every command stands in a group of waldo --help, says what it does in one line, and shows an
+// example that begins with its own name.
+func TestEveryCommandHasHelp(t *testing.T) {
+	root := newRoot(&global{})
+	named := map[string]bool{}
+	for _, g := range groups {
+		for _, name := range g.commands {
+			named[name] = true
+		}
+	}
+	for _, c := range root.Commands() {
+		if !c.Hidden && c.GroupID == "" {
+			t.Errorf("waldo %s stands in no group of help.go", c.Name())
+		}
+		delete(named, c.Name())
+	}
+	for name := range named {
+		t.Errorf("help.go lists %s, which is no command", name)
+	}
+	var each func(c *cobra.Command)
+	each = func(c *cobra.Command) {
+		if c.Hidden || c.Name() == "completion" || c.Name() == "help" {
+			return
+		}
+		if c.Short == "" || strings.HasSuffix(c.Short, ".") || len(c.Short) > 100 {
+			t.Errorf("%s: its one line is %q", c.CommandPath(), c.Short)
+		}
+		if !strings.Contains(c.Example, c.CommandPath()) {
+			t.Errorf("%s: its help shows no example of it: %q", c.CommandPath(), c.Example)
+		}
+		for _, sub := range c.Commands() {
+			each(sub)
+		}
+	}
+	each(root)
+}
+
+// The completion of each shell is a script that the shell takes, where the shell is here.
+func TestCompletionScripts(t *testing.T) {
+	for shell, check := range map[string][]string{"bash": {"-n"}, "zsh": {"-n"}, "fish": {"--no-execute"}} {
+		var out, errw bytes.Buffer
+		if code := run([]string{"completion", shell}, strings.NewReader(""), &out, &errw); code != 0 || out.Len() < 500 {
+			t.Fatalf("%s: exit code %d, %d bytes: %s", shell, code, out.Len(), errw.String())
+		}
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			continue // the script was written; judging it needs the shell
+		}
+		cmd := exec.Command(path, append(check, "/dev/stdin")...)
+		cmd.Stdin = &out
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", shell, err, said)
+		}
+	}
+	for line, want := range map[string]string{"install ": "claude-desktop", "import --from ": "goose", "": "install", "completion ": "fish"} {
+		var out, errw bytes.Buffer
+		run(append([]string{"__complete"}, strings.Split(line, " ")...), strings.NewReader(""), &out, &errw)
+		if !strings.Contains("\n"+out.String(), "\n"+want) {
+			t.Errorf("waldo %s<TAB> does not offer %s: %s", line, want, out.String())
+		}
+	}
+}

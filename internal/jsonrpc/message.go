@@ -51,6 +51,8 @@ type Message struct {
 	Err    *Error
 	Size   int   // bytes of the frame
 	Of     int64 // our request on whose stream it came, where the connection tells, as HTTP does; 0: not told
+
+	params map[string]wire.Value // of Params, where it was parsed
 }
 
 // maxID is how many bytes of JSON an id may have: it is kept while the request is answered, and
@@ -62,8 +64,10 @@ func (m Message) IsRequest() bool { return m.Method != "" && !m.ID.IsZero() }
 
 // Param returns one member of the parameters, the zero Value where it is absent.
 func (m Message) Param(name string) wire.Value {
-	members, _ := m.Params.Members()
-	return members[name]
+	if m.params == nil {
+		m.params, _ = m.Params.Members()
+	}
+	return m.params[name]
 }
 
 // Parse reads one frame. What it refuses, it refuses with the error to answer: bad JSON (duplicate
@@ -108,6 +112,7 @@ func parseAsk(m Message, method wire.Value, members map[string]wire.Value) (Mess
 			return m, Errorf(CodeInvalid, "params are an object")
 		}
 		m.Params = p
+		m.params, _ = p.Members() // they are looked at several times
 	}
 	m.Method = name
 	return m, nil

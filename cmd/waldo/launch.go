@@ -145,7 +145,7 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []str
 	}
 	env = slices.Concat(env, way.Open(&p))
 	driver := h.drivers["namespace"]
-	box, err := driver.Start(ctx, p)
+	box, err := way.Start(ctx, driver, p)
 	if err != nil {
 		return upstream.Process{}, errors.Join(err, way.End())
 	}

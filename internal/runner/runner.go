@@ -173,7 +173,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	if len(j.env) > 0 {
 		p.Ahead = nil // a box that waits knows no secret
 	}
-	box, err := driver.Start(ctx, p)
+	box, err := way.Start(ctx, driver, p)
 	if err != nil {
 		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
 		nothing.Warnings = append(nothing.Warnings, "no box of isolation "+driver.Name()+" can be made on this machine; nothing ran, and no weaker box was taken")

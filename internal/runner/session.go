@@ -175,7 +175,7 @@ func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver
 	p := r.profile(d, o, ws)
 	p.Limits.Wall, p.Limits.CPU = sessionLife, sessionCPU
 	o.Env = slices.Concat(o.Env, way.Open(&p))
-	box, err := driver.Start(ctx, p)
+	box, err := way.Start(ctx, driver, p)
 	if err != nil {
 		if ws != nil {
 			err = errors.Join(err, ws.Close())

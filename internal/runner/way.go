@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,7 +21,7 @@ type Way struct {
 	Hosts  []string        // that may be reached, as the operator wrote them
 	Env    []string        // placeholders of secrets, and where programs find whom to trust
 	Mounts []sandbox.Mount // what Env names
-	Close  func() error    // removes what is mounted, once the box is over; nil: nothing
+	Close  func() error    // removes what is mounted, of which the box has its own hold; nil: nothing
 }
 
 // proxied tells programs that want a proxy of waldo's. The way out does not rest on it.
@@ -66,6 +67,25 @@ func (w *Way) Open(p *sandbox.Profile) (env []string) {
 	return slices.Concat(proxied, w.Env)
 }
 
+// Start starts the box, and leaves nothing on the machine of what is shown in it.
+func (w *Way) Start(ctx context.Context, d sandbox.Driver, p sandbox.Profile) (sandbox.Box, error) {
+	box, err := d.Start(ctx, p)
+	if err != nil || w == nil {
+		return box, err
+	}
+	if err := w.remove(); err != nil {
+		return nil, errors.Join(err, box.Close())
+	}
+	return box, nil
+}
+
+func (w *Way) remove() (err error) {
+	if w.Close != nil {
+		err, w.Close = w.Close(), nil
+	}
+	return err
+}
+
 // Report says what went over the way since it was last asked.
 func (w *Way) Report(f *facts.Facts) {
 	if w == nil {
@@ -80,9 +100,5 @@ func (w *Way) End() error {
 	if w == nil {
 		return nil
 	}
-	err := w.Server.Close()
-	if w.Close != nil {
-		err = errors.Join(err, w.Close())
-	}
-	return err
+	return errors.Join(w.Server.Close(), w.remove())
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRealServersInBoxes: the reference servers of MCP answer real calls through the gateway, each in
+// a box of its own. The heavier ones are in make hosts.
+func TestRealServersInBoxes(t *testing.T) {
+	packages, err := filepath.Abs("../../.cache/npm/node_modules/@modelcontextprotocol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, nodeErr := exec.LookPath("node")
+	if _, err := os.Stat(filepath.Join(packages, "server-filesystem")); err != nil || nodeErr != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("the servers are not installed: run scripts/setup-npm.sh")
+		}
+		t.Skip("the servers are not installed: run scripts/setup-npm.sh to test against them")
+	}
+	server := func(name string, args ...string) string {
+		return "[" + strings.Join(append([]string{"node", packages + "/server-" + name + "/dist/index.js"}, args...), ", ") + "]"
+	}
+	dir := t.TempDir()
+	config := filepath.Join(dir, "waldo.yaml")
+	text := "version: 1\nservers:\n  all: {command: " + server("everything", "stdio") + "}\n  files: {command: " + server("filesystem", "/workspace/output") + "}\n" +
+		"  memory: {command: " + server("memory") + ", env: {MEMORY_FILE_PATH: /workspace/output/m.json}}\n  think: {command: " + server("sequential-thinking") + "}\n" +
+		"capabilities:\n  \"*.*\": {transport: mcp, mode: high_risk, approval: none}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	call := converse(t, "--state", filepath.Join(dir, "state"), "--config", config, "serve", "--stdio")
+	for _, c := range [][3]string{
+		{"all__echo", `{"message":"h\u00ef"}`, "hï"},
+		{"files__write_file", `{"path":"/workspace/output/a.txt","content":"kept"}`, "Successfully wrote"},
+		{"files__read_text_file", `{"path":"/workspace/output/a.txt"}`, "kept"},
+		{"memory__create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`, "is sealed"},
+		{"memory__read_graph", `{}`, "is sealed"},
+		{"think__sequentialthinking", `{"thought":"a","nextThoughtNeeded":false,"thoughtNumber":1,"totalThoughts":1}`, "thoughtHistoryLength"},
+	} {
+		got := call(fmt.Sprintf(`{"name":%q,"arguments":%s}`, c[0], c[1]))
+		if !strings.Contains(got, c[2]) || !strings.Contains(got, `"driver":"namespace"`) {
+			t.Errorf("%s: wanted %s, from a box, in %.3000s", c[0], c[2], got)
+		}
+	}
+}
+
+// converse starts a gateway and returns a way to call a tool and to get the answer as it came.
+func converse(t *testing.T, args ...string) func(params string) string {
+	t.Helper()
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		code := run(args, inR, outW, os.Stderr)
+		outW.Close()
+		ended <- code
+	}()
+	t.Cleanup(func() {
+		inW.Close()
+		go func() { _, _ = io.Copy(io.Discard, outR) }()
+		if code := <-ended; code != 0 {
+			t.Errorf("waldo serve ended with %d", code)
+		}
+	})
+	lines := bufio.NewReader(outR)
+	id := 0
+	ask := func(method, params string) string {
+		id++
+		fmt.Fprintf(inW, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("%s: %v", method, err)
+			}
+			var m struct{ ID int }
+			if json.Unmarshal([]byte(line), &m) == nil && m.ID == id {
+				return line
+			}
+		}
+	}
+	ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	fmt.Fprintln(inW, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return func(params string) string { return ask("tools/call", params) }
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,9 +93,13 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	project := ""
 	if m.to == "" {
-		if m.to = "waldo.yaml"; m.g.config != "" || os.Getenv("WALDO_CONFIG") != "" {
-			m.to, _ = configFile(m.g.config)
+		if m.to = cmp.Or(m.g.config, os.Getenv("WALDO_CONFIG")); m.to == "" {
+			if project, err = os.Getwd(); err != nil {
+				return err
+			}
+			m.to = filepath.Join(project, "waldo.yaml")
 		}
 	}
 	r := imported{Servers: []adopt.Server{}, Diff: []string{}}
@@ -107,9 +112,9 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 	if err := m.choose(&r); err != nil {
 		return err
 	}
-	target, err := hosts.Open(m.to, "")
+	target, err := hosts.Open(m.to, project)
 	if err != nil {
-		return &exit{code: exitUsage, err: err}
+		return &exit{code: exitUsage, err: err, hint: hintOf(err, "name another file: --out FILE")}
 	}
 	r.Target = target.Path
 	text, err := draft(target, &r)

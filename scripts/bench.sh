@@ -45,4 +45,7 @@ go test -c -o "$work/egress.test" ./internal/egress
 (cd internal/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Hundred' -test.benchtime 1x) | tee -a "$work/out"
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
+go build -o "$work/waldo" ./cmd/waldo
+go build -o "$work/mcpbench" ./tools/mcpbench
+fair "$work/mcpbench" -n "${CALLS:-4000}" -update BENCHMARKS.md "$work/waldo"
 "$python" scripts/bench.py "$work/out"

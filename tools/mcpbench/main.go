@@ -2,7 +2,7 @@
 // through waldo, in turns, in one run. The server is mcpbench itself, so that what it does itself
 // costs nearly nothing.
 //
-//	mcpbench WALDO-PROGRAM [-n CALLS]
+//	mcpbench [-n CALLS] [-update FILE] WALDO-PROGRAM
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -187,12 +188,18 @@ func main() {
 		return
 	}
 	n := flag.Int("n", 2000, "calls of each kind")
+	file := flag.String("update", "", "a file whose table is replaced, between its markers")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: mcpbench [-n CALLS] WALDO-PROGRAM")
+		fmt.Fprintln(os.Stderr, "usage: mcpbench [-n CALLS] [-update FILE] WALDO-PROGRAM")
 		os.Exit(2)
 	}
-	if err := bench(flag.Arg(0), *n); err != nil {
+	table := &strings.Builder{}
+	err := bench(flag.Arg(0), *n, io.MultiWriter(os.Stdout, table))
+	if err == nil && *file != "" {
+		err = place(*file, table.String())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mcpbench:", err)
 		os.Exit(1)
 	}
@@ -219,7 +226,23 @@ func started(address string) error {
 	return fmt.Errorf("nobody listens on %s", address)
 }
 
-func bench(waldo string, n int) error {
+// place puts the table into a file, between its markers.
+func place(file, table string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	head, rest, ok := strings.Cut(string(b), "<!-- gateway:begin -->\n")
+	_, tail, ended := strings.Cut(rest, "<!-- gateway:end -->")
+	if !ok || !ended {
+		return fmt.Errorf("%s has no place for the table", file)
+	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	said := fmt.Sprintf("%d processors, load %s when it ended.\n\n", runtime.NumCPU(), strings.Join(strings.Fields(string(load))[:1], ""))
+	return os.WriteFile(file, []byte(head+"<!-- gateway:begin -->\n"+said+table+"<!-- gateway:end -->"+tail), 0o644)
+}
+
+func bench(waldo string, n int, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "mcpbench-")
 	if err != nil {
 		return err
@@ -238,8 +261,8 @@ func bench(waldo string, n int) error {
 	if err := started(at); err != nil {
 		return err
 	}
-	fmt.Println("| upstream | sessions | calls | direct p50 | through p50 | added p50 | added p99 | CPU of waldo a call | calls/s | direct calls/s | memory of waldo |")
-	fmt.Println("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Fprintln(out, "| upstream | sessions | calls | direct p50 | through p50 | added p50 | added p99 | CPU of waldo a call | calls/s | direct calls/s | memory of waldo |")
+	fmt.Fprintln(out, "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, up := range []struct {
 		name, line string
 		program    []string
@@ -254,7 +277,7 @@ func bench(waldo string, n int) error {
 			return err
 		}
 		for _, sessions := range []int{1, 32} {
-			if err := compare(waldo, config, filepath.Join(dir, "state-"+strconv.Itoa(sessions)+up.name[:2]), up.name, up.program, up.address, sessions, n); err != nil {
+			if err := compare(waldo, config, filepath.Join(dir, "state-"+strconv.Itoa(sessions)+up.name[:2]), up.name, up.program, up.address, sessions, n, out); err != nil {
 				return err
 			}
 		}
@@ -263,7 +286,7 @@ func bench(waldo string, n int) error {
 }
 
 // compare measures one row of each kind of call: direct and through waldo in turns, four times.
-func compare(waldo, config, state, name string, program []string, address string, sessions, n int) error {
+func compare(waldo, config, state, name string, program []string, address string, sessions, n int, out io.Writer) error {
 	var direct, through []link
 	defer func() {
 		for _, l := range append(direct, through...) {
@@ -322,8 +345,10 @@ func compare(waldo, config, state, name string, program []string, address string
 		}
 		slices.Sort(a)
 		slices.Sort(b)
-		at := func(d []time.Duration, q float64) float64 { return float64(d[int(q*float64(len(d)-1))].Microseconds()) / 1000 }
-		fmt.Printf("| %s | %d | %s | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.0f | %.0f | %d MB |\n", name, sessions, kind, at(a, .5), at(b, .5),
+		at := func(d []time.Duration, q float64) float64 {
+			return float64(d[int(q*float64(len(d)-1))].Microseconds()) / 1000
+		}
+		fmt.Fprintf(out, "| %s | %d | %s | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.2f ms | %.0f | %.0f | %d MB |\n", name, sessions, kind, at(a, .5), at(b, .5),
 			at(b, .5)-at(a, .5), at(b, .99)-at(a, .99), float64(cpu.Microseconds())/1000/float64(len(b)), float64(len(b))/tb.Seconds(), float64(len(a))/ta.Seconds(), rss>>20)
 		runtime.GC()
 	}

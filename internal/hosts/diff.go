@@ -25,7 +25,7 @@ func Diff(before, after []byte) []string {
 	x, y := a[from:endA], b[from:endB]
 	var out []string
 	i, j := 0, 0
-	for _, s := range common2(x, y) {
+	for _, s := range shared(x, y) {
 		for ; i < s[0]; i++ {
 			out = append(out, fmt.Sprintf("-%4d %s", from+i+1, Line(x[i])))
 		}
@@ -49,8 +49,8 @@ func splitLines(text []byte) []string {
 	return lines
 }
 
-// common2 returns the places of a longest common run of lines, and the ends last.
-func common2(x, y []string) [][2]int {
+// shared returns where the lines stand that both have, as many as can be, and the two ends last.
+func shared(x, y []string) [][2]int {
 	end := [2]int{len(x), len(y)}
 	if (len(x)+1)*(len(y)+1) > maxCompared {
 		return [][2]int{end}

@@ -19,7 +19,7 @@ type form struct {
 
 // makes are the prefixes that vendors document for their keys and tokens. The sources are the
 // vendors' own pages; the lengths are the shortest seen, so that a longer kind is not missed.
-var makes = sync.OnceValue(func() map[string][]form {
+var makes = sync.OnceValue(func() *[1 << 14][]form {
 	all := []form{
 		{"ghp_", "_", 30}, {"gho_", "_", 30}, {"ghu_", "_", 30}, {"ghs_", "_", 30}, {"ghr_", "_", 30}, {"github_pat_", "_", 30},
 		{"glpat-", "-_.", 18}, {"gldt-", "-_", 18}, {"glrt-", "-_.", 18}, {"glft-", "-_", 18}, {"glptt-", "-_", 30}, {"glagent-", "-_", 30},
@@ -44,9 +44,10 @@ var makes = sync.OnceValue(func() map[string][]form {
 	for _, c := range "0123456789ABCDEF" {
 		all = append(all, form{"AP" + string(c), "", 10})
 	}
-	by := map[string][]form{}
+	by := &[1 << 14][]form{}
 	for _, f := range all {
-		by[f.prefix[:2]] = append(by[f.prefix[:2]], f)
+		k := pair(f.prefix[0], f.prefix[1])
+		by[k] = append(by[k], f)
 	}
 	return by
 })
@@ -99,9 +100,15 @@ func (d *detector) embedded(i int) int {
 	return i
 }
 
+// pair is the place in makes of what begins with two bytes.
+func pair(a, b byte) int { return int(a&0x7f)<<7 | int(b&0x7f) }
+
 // made finds a token of a known make at i.
 func (d *detector) made(i int) int {
-	for _, f := range makes()[string(d.v[i:min(len(d.v), i+2)])] {
+	if i+2 > len(d.v) {
+		return i
+	}
+	for _, f := range makes()[pair(d.v[i], d.v[i+1])] {
 		if !bytes.HasPrefix(d.v[i:], []byte(f.prefix)) {
 			continue
 		}
@@ -309,6 +316,9 @@ func (d *detector) operator(j int, flag bool) (int, bool) {
 	quoted := j > start
 	j = d.blanks(j)
 	for _, t := range types {
+		if j == len(v) || v[j] != t[0] {
+			continue
+		}
 		if after := d.blanks(j + len(t)); bytes.HasPrefix(v[j:], t) && after < len(v) && v[after] == '=' {
 			j = after
 			break

@@ -262,17 +262,24 @@ var looks = func() (t [256]uint16) {
 
 const isLetter, mayEscape = 1 << 8, 1 << 9
 
-// squeezeAndLook is squeeze, and says in the same pass whether unescape might change the text.
+// squeezeAndLook is squeeze, and says in the same pass whether unescape might change the text. It
+// goes no further than the block of the text that says so.
 func squeezeAndLook(buf, t []byte) ([]byte, bool) {
 	out := slices.Grow(buf, len(t))[:len(t)]
-	n, all := 0, uint16(0)
-	for _, c := range t {
-		l := looks[c]
-		all |= l
-		out[n] = byte(l)
-		n += int(l>>8) & 1
+	n := 0
+	for block := range slices.Chunk(t, 1<<10) {
+		all := uint16(0)
+		for _, c := range block {
+			l := looks[c]
+			all |= l
+			out[n] = byte(l)
+			n += int(l>>8) & 1
+		}
+		if all&mayEscape != 0 {
+			return out[:n], true
+		}
 	}
-	return out[:n], all&mayEscape != 0
+	return out[:n], false
 }
 
 // squeezeMap is squeeze with the part of the original that each byte comes from.

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,44 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// What a host's own command writes into its file, waldo import reads: the command, and no secret.
+func TestImport(t *testing.T) {
+	for name, add := range map[string][]string{
+		"claude": {"@anthropic-ai/claude-code-linux-x64/claude", "mcp", "add", "-s", "user", "added", "-e", "API_TOKEN=hunter2-canary", "--", "/opt/added", "two words"},
+		"codex":  {"node", "@openai/codex/bin/codex.js", "mcp", "add", "added", "--env", "API_TOKEN=hunter2-canary", "--", "/opt/added", "two words"},
+		"gemini": {"node", "@google/gemini-cli/bundle/gemini.js", "mcp", "add", "-s", "user", "-e", "API_TOKEN=hunter2-canary", "added", "/opt/added", "two words"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			env := []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "TERM=dumb", "WALDO_STATE=" + filepath.Join(home, "state")}
+			if out, err := run(t, home, env, located(add)...); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			out, err := run(t, home, env, waldo, "import", "--from", name)
+			if err != nil || !strings.Contains(out, "runs    /opt/added 'two words'") || !strings.Contains(out, "secret  API_TOKEN from store:added.API_TOKEN, moved") {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if b, err := os.ReadFile(filepath.Join(home, "waldo.yaml")); err != nil || strings.Contains(string(b)+out, "hunter2") {
+				t.Errorf("%v\n%s", err, b)
+			}
+			if out, err := run(t, home, env, waldo, "check"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// located returns a command with the place of the host in it.
+func located(argv []string) []string {
+	argv = slices.Clone(argv)
+	for i, a := range argv[:2] {
+		if strings.Contains(a, "/") {
+			argv[i] = filepath.Join(npm, strings.ReplaceAll(a, "-x64/", "-"+arch[runtime.GOARCH]+"/"))
+		}
+	}
+	return argv
+}
+
 // complete lets a host make one call through waldo, set up by waldo install.
 func complete(t *testing.T, h host, listen bool) {
 	m := &model{code: code, want: want, said: said}
@@ -144,18 +183,12 @@ func complete(t *testing.T, h host, listen bool) {
 			t.Fatalf("waldo install: %v\n%s", err, out)
 		}
 	}
-	argv := append([]string{}, h.argv...)
-	for i, a := range argv[:2] {
-		if strings.Contains(a, "/") {
-			argv[i] = filepath.Join(npm, strings.ReplaceAll(a, "-x64/", "-"+arch[runtime.GOARCH]+"/"))
-		}
-	}
 	work := filepath.Join(home, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	out, err := run(t, work, env, argv...)
+	out, err := run(t, work, env, located(h.argv)...)
 	t.Logf("%s: %.1f s", h.name, time.Since(start).Seconds())
 	if err != nil || !strings.Contains(out, said) {
 		m.mu.Lock()

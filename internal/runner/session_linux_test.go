@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/egress"
 	"waldo/internal/facts"
 	"waldo/internal/grant"
 	"waldo/internal/id"
@@ -21,7 +22,7 @@ import (
 )
 
 // cellOf runs code in the interpreter of a name, for an agent's session.
-func cellOf(t *testing.T, r *Runner, agent call.Session, name, code string) call.Outcome {
+func cellOf(t *testing.T, r *Runner, agent call.Session, name, code string, hosts ...string) call.Outcome {
 	t.Helper()
 	a, err := call.ArgsOf(map[string]any{"code": code, "session": name})
 	if err != nil {
@@ -29,7 +30,7 @@ func cellOf(t *testing.T, r *Runner, agent call.Session, name, code string) call
 	}
 	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow,
 		Call: call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: agent, Principal: "os:1"}}
-	d.Contract.Filesystem = contract.WorkspaceOnly
+	d.Contract.Filesystem, d.Contract.Network.Allow = contract.WorkspaceOnly, hosts
 	g, why := grant.Issue(d, nil, a)
 	if why != nil {
 		t.Fatal(why)
@@ -175,5 +176,32 @@ func TestFiguresAndTables(t *testing.T) {
 	out := cellOf(t, r, "n_1", "forged", "import os\nfor fd in range(3, 10):\n try: os.write(fd, b'         -1\\n')\n except OSError: pass")
 	if out.Facts.Status != facts.Failed {
 		t.Errorf("a forged answer: %s", out.Facts.Status)
+	}
+}
+
+// TestASessionReaches: a Python that stays finds the names of its contract, and each call tells what
+// was tried in it.
+func TestASessionReaches(t *testing.T) {
+	r, _ := staying(t)
+	r.Egress = func(_ policy.Decision, n contract.Network) (*Way, error) {
+		rules, err := egress.ParseRules(n.Allow)
+		if err != nil {
+			return nil, err
+		}
+		s, err := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}, egress.Options{})
+		return &Way{Server: s, Hosts: n.Allow, Env: []string{"TOKEN=waldo1"}}, err
+	}
+	for _, row := range []struct{ why, code, stdout, denied string }{
+		{"a name that is allowed", "import socket, os\nprint(socket.gethostbyname('api.example.com'), os.environ['TOKEN'])", "198.18.0.2 waldo1\n", ""},
+		{"one that is not", "try: socket.gethostbyname('evil.example')\nexcept OSError: print('none')", "none\n", "evil.example"},
+		{"the next call tells nothing of it", "print(1)", "1\n", ""},
+	} {
+		f := cellOf(t, r, "n_1", "net", row.code, "api.example.com").Facts
+		if f.Stdout != row.stdout || strings.Join(f.Network.Denied, " ") != row.denied || f.Network.Policy != "allowed" || f.SideEffect != facts.Unknown {
+			t.Errorf("%s: %+v", row.why, f)
+		}
+	}
+	if f := cellOf(t, r, "n_1", "sealed", "import socket\nsocket.gethostbyname('api.example.com')").Facts; !strings.Contains(f.Stderr, "gaierror") || f.Network.Policy == "allowed" {
+		t.Errorf("without hosts: %+v", f)
 	}
 }

@@ -130,7 +130,11 @@ func (l *Lock) Accept(server string, now Locked) { l.Servers[server] = now }
 // Command returns the digest of how a server is started: what it runs, where, and with which
 // environment and secrets, by name.
 func Command(s contract.Server) string {
-	b, _ := json.Marshal(map[string]any{"command": s.Command, "url": s.URL, "placement": s.Placement, "env": s.Env, "secrets": s.Secrets, "input": s.Input, "network": s.Network})
+	how := map[string]any{"command": s.Command, "url": s.URL, "placement": s.Placement, "env": s.Env, "secrets": s.Secrets, "input": s.Input, "network": s.Network}
+	if s.URL != "" {
+		how["auth"] = s.Auth // by the names of its secrets
+	}
+	b, _ := json.Marshal(how)
 	return wire.Digest(b) // maps of strings encode with their names sorted
 }
 

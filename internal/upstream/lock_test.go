@@ -163,6 +163,12 @@ func TestHowAServerIsStartedIsPinned(t *testing.T) {
 	if c := l.Compare("s", Locked{Command: now.Command, Name: "other", Tools: map[string]string{}}); len(c) != 2 || c[0].Code != "lock.server" || c[1].Code != "lock.gone" {
 		t.Errorf("another name and no tools: %v", c)
 	}
+	at := contract.Server{URL: "https://h/", Auth: contract.Auth{Bearer: "env:A"}}
+	other := at
+	other.Auth.Bearer = "env:B"
+	if Command(at) == Command(other) {
+		t.Errorf("another token at a url: %s %s", Command(at), Command(other))
+	}
 	if c := (*Lock)(nil).Compare("s", now); c != nil {
 		t.Errorf("no lock: %v", c)
 	}

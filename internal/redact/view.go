@@ -267,7 +267,9 @@ const isLetter, mayEscape = 1 << 8, 1 << 9
 func squeezeAndLook(buf, t []byte) ([]byte, bool) {
 	out := slices.Grow(buf, len(t))[:len(t)]
 	n := 0
-	for block := range slices.Chunk(t, 1<<10) {
+	for len(t) > 0 {
+		block := t[:min(len(t), 1<<10)]
+		t = t[len(block):]
 		all := uint16(0)
 		for _, c := range block {
 			l := looks[c]

@@ -63,11 +63,9 @@ type guests struct {
 func (g *guests) enter(who call.Principal) (call.Session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n, ok := g.info[who]
+	n := g.info[who]
 	if _, open := g.h.sessions.Get(n.ID); !open {
-		if ok {
-			g.h.tidy(n)
-		}
+		g.sweep()
 		var err error
 		if n, err = g.h.sessions.Open(who, id.New(id.Workspace)); err != nil {
 			return "", err
@@ -76,6 +74,16 @@ func (g *guests) enter(who call.Principal) (call.Session, error) {
 	}
 	g.in[n.ID]++
 	return n.ID, nil
+}
+
+// sweep forgets the sessions that were closed because nobody used them. The lock is held.
+func (g *guests) sweep() {
+	for who, n := range g.info {
+		if _, open := g.h.sessions.Get(n.ID); !open {
+			g.h.tidy(n)
+			delete(g.info, who)
+		}
+	}
 }
 
 // leave is told when a client's session is over; what servers tell it is forgotten with the last.

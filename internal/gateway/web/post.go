@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -218,8 +219,14 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 	}
 }
 
-// make makes the answer.
-func (s *Server) make(ctx context.Context, n *session, m jsonrpc.Message, l *lane) made {
+// make makes the answer. A mistake of waldo's own ends the request and nobody else's.
+func (s *Server) make(ctx context.Context, n *session, m jsonrpc.Message, l *lane) (a made) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.o.Log.Error("a request failed in waldo itself", "method", m.Method, "panic", p, "stack", string(debug.Stack()))
+			a = made{jsonrpc.Answer(m.ID, nil, jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")), http.StatusInternalServerError}
+		}
+	}()
 	result, err := n.gateway.Answer(ctx, m, l)
 	if err == nil {
 		return made{jsonrpc.Answer(m.ID, result, nil), http.StatusOK}

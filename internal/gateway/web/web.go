@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -194,17 +195,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
+	if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" { // whoever looks after machines knows them by number
+		s.health(w, r.URL.Path == "/readyz")
+		return
+	}
 	if why := s.stranger(r); why != "" {
 		http.Error(w, why, http.StatusForbidden)
+		return
+	}
+	if s.share(w, r) {
 		return
 	}
 	switch beside := s.o.Beside[r.URL.Path]; {
 	case r.URL.Path == "/mcp":
 		s.mcp(w, r)
-	case r.URL.Path == "/healthz":
-		fmt.Fprintln(w, "ok")
-	case r.URL.Path == "/readyz":
-		s.ready(w)
 	case beside != nil:
 		beside.ServeHTTP(w, r)
 	default:
@@ -212,16 +216,38 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) ready(w http.ResponseWriter) {
+// health says that the server runs and, where it is asked to, that it takes work.
+func (s *Server) health(w http.ResponseWriter, ready bool) {
 	var err error
-	if s.o.Ready != nil {
+	if ready && s.o.Ready != nil {
 		err = s.o.Ready()
 	}
-	if err != nil || s.draining() {
+	if err != nil || ready && s.draining() {
 		http.Error(w, "not ready", http.StatusServiceUnavailable)
 		return
 	}
 	fmt.Fprintln(w, "ok")
+}
+
+// share lets a page of an origin that was named read the answers (Fetch standard, CORS), and answers
+// the question that a browser asks before. No other page gets to read one.
+func (s *Server) share(w http.ResponseWriter, r *http.Request) (answered bool) {
+	origin := r.Header.Get("Origin")
+	if !slices.Contains(s.o.Origins, origin) {
+		return false
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Expose-Headers", headerSession+", WWW-Authenticate")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "POST, GET, DELETE")
+	h.Set("Access-Control-Allow-Headers", strings.Join(append([]string{"Accept"}, once...), ", "))
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
 }
 
 // stranger says why a request comes from a page that has no business here: a name that is not ours
@@ -256,12 +282,7 @@ func (s *Server) ours(host string) bool {
 
 // welcome reports whether a page of that origin may ask: one of our own, or one that was named.
 func (s *Server) welcome(origin, host string) bool {
-	for _, o := range s.o.Origins {
-		if o == origin {
-			return true
-		}
-	}
-	return origin == "http://"+host || origin == "https://"+host
+	return slices.Contains(s.o.Origins, origin) || origin == "http://"+host || origin == "https://"+host
 }
 
 // mcp answers at the MCP endpoint.

@@ -50,6 +50,8 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 	d.mu.Unlock()
 	r := call.Result{CallID: c.ID, DecisionID: "d_1", Status: facts.OK, Facts: facts.New(), Content: []call.Content{call.Text("fine")}}
 	switch c.Capability {
+	case "s.mistake":
+		panic("a mistake")
 	case "s.slow":
 		if p := call.Progress(ctx); p != nil {
 			p(1, 2)
@@ -98,7 +100,7 @@ func tokens(r *http.Request) (call.Principal, *Refusal) {
 func open(t testing.TB, l Limits) *house {
 	t.Helper()
 	h := &house{t: t, desk: &desk{release: make(chan struct{}), ended: make(chan error, 10), begun: make(chan struct{}, 100)}}
-	for _, name := range []string{"echo", "slow", "chatty"} {
+	for _, name := range []string{"echo", "slow", "chatty", "mistake"} {
 		in, err := wire.Parse([]byte(`{"type":"object"}`))
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +111,7 @@ func open(t testing.TB, l Limits) *house {
 		Sources: map[string]catalogue.Source{"s": func(context.Context) ([]call.Tool, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.list, nil }}})
 	o := Options{Door: gateway.New(gateway.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}), Identify: tokens, Limits: l,
 		Open:  func(p call.Principal) (call.Session, error) { return call.Session("n_" + p), nil },
-		Hosts: []string{"localhost", "127.0.0.1", "::1"}}
+		Hosts: []string{"localhost", "127.0.0.1", "::1"}, Origins: []string{"https://console.example.com"}}
 	h.web = New(o)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -231,7 +233,7 @@ func TestWithTheSDK(t *testing.T) {
 				t.Errorf("agreed on %s", got)
 			}
 			list, err := s.ListTools(context.Background(), nil)
-			if err != nil || len(list.Tools) != 4 {
+			if err != nil || len(list.Tools) != 5 {
 				t.Fatalf("%v: %v", list, err)
 			}
 			r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__echo"})
@@ -711,8 +713,48 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// A page of an origin that was named may read the answers, and no other.
+func TestPages(t *testing.T) {
+	h := open(t, Limits{})
+	for origin, want := range map[string]string{"https://console.example.com": "https://console.example.com", "http://" + h.addr: "", "": ""} {
+		headers := []string{}
+		if origin != "" {
+			headers = []string{"Origin", origin}
+		}
+		status, header, _ := h.ask(hello, headers...)
+		if got := header.Get("Access-Control-Allow-Origin"); status != 200 || got != want {
+			t.Errorf("%q: %d %q", origin, status, got)
+		}
+	}
+	status, header, _ := h.ask("", "method", "OPTIONS", "Origin", "https://console.example.com", "Access-Control-Request-Method", "POST", "Authorization", "Bearer nobody")
+	if status != 204 || !strings.Contains(header.Get("Access-Control-Allow-Headers"), "Authorization") {
+		t.Errorf("the question before: %d %v", status, header)
+	}
+	if status, header, _ := h.ask("", "method", "OPTIONS", "Origin", "https://evil.example.com", "Access-Control-Request-Method", "POST"); status != 403 || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("another page's: %d %v", status, header)
+	}
+}
+
+// A mistake of waldo's own ends the request that it is in, and nothing else.
+func TestMistake(t *testing.T) {
+	h := open(t, Limits{})
+	id := h.legacy()
+	status, _, body := h.ask(strings.Replace(echo, "s__echo", "s__mistake", 1), "Mcp-Session-Id", id)
+	if status != 500 || code(body) != -32603 || strings.Contains(body, "a mistake") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _, _ := h.ask(echo, "Mcp-Session-Id", id); status != 200 {
+		t.Errorf("the next: %d", status)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	h := open(t, Limits{})
+	r, _ := http.NewRequest("GET", "http://"+h.addr+"/readyz", nil)
+	r.Host = "10.1.2.3:7676"
+	if res, err := patient.Do(r); err != nil || res.StatusCode != 200 {
+		t.Errorf("by number: %v %v", res, err)
+	}
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 404, "/mcp/": 404, "/../etc/passwd": 404} {
 		res, err := http.Get("http://" + h.addr + path)
 		if err != nil {

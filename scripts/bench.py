@@ -48,9 +48,11 @@ def main():
         if 'x-faster' in v:
             out.append('| %s | %.2f | %.2f | %.2f | %.2f |' % (name, v['warm-p50-ms'], v['warm-p99-ms'], v['bare-p50-ms'], v['x-faster']))
         elif 'runs/s' in v:
-            tail.append('- Sustained, two at a time, all namespaces kept: %.0f runs/s, %.0f %% of them in boxes that were ready.' % (v['runs/s'], 100 * v['warm-share']))
+            tail.append('- Sustained, two at a time, all namespaces kept: %.0f runs/s; the bare interpreter, two at a time: %.0f (%.1f times).' % (v['runs/s'], v['bare-runs/s'], v['x-bare']))
         elif 'MB/box' in v:
-            tail.append('- Memory of one waiting Python box, all usual modules imported: %.1f MB.' % v['MB/box'])
+            tail.append('- Memory of one waiting Python box, all usual modules imported: %.1f MB of its own, %.1f MB with its share of what it has in common with the zygote.' % (v['MB/box'], v['PSS-MB/box']))
+        elif 'overhead-ms' in v:
+            tail.append('- A cold box around `/bin/true`: %.2f ms beside %.2f ms, %.2f ms more (p99 %.2f).' % (v['boxed-p50-ms'], v['bare-p50-ms'], v['overhead-ms'], v['boxed-p99-ms']))
     out += [''] + tail + egress(dict(rows(text))) + ['']
     s = open('BENCHMARKS.md').read()
     s = s[:s.index(BEGIN) + len(BEGIN)] + '\n'.join(out) + '\n' + s[s.index(END):]

@@ -217,6 +217,8 @@ type Forker interface {
 type Forked interface {
 	Warmer
 	Forked() bool
+	// Hurry is a Warm that leaves out what would make the job itself quicker.
+	Hurry(ctx context.Context) error
 }
 
 // Bridged is a box that may hold a bridge already, which its waiting command has as descriptor 3.

@@ -1,7 +1,8 @@
 # What makes an interpreter a zygote: it imports what scripts like to import, takes a machine that
 # waldo gives it (code and data, for fixed addresses) and calls it. The machine never returns here,
 # but in every copy of the process that it makes, which is then alone in a box of its own and reads
-# from stdin a line of a length and its environment, with NUL between the variables.
+# from stdin a line of a flag (1: its job is waiting) and a length, and its environment, with NUL
+# between the variables.
 import ctypes, signal
 
 
@@ -52,7 +53,8 @@ def _beget(runtime):
     # A copy, to which it is as if nothing had been: there was no other thread, and no lock held. So
     # nothing is done that fork does but what follows, for every object touched costs a page.
     os.environ.clear()
-    for pair in _take(int(_take(12))).decode(errors="surrogateescape").split("\0"):
+    hurry, length = (int(n) for n in _take(14).split())
+    for pair in _take(length).decode(errors="surrogateescape").split("\0"):
         name, equals, value = pair.partition("=")
         if name and equals:
             os.environ[name] = value
@@ -63,7 +65,8 @@ def _beget(runtime):
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
         numbers.seed()
-    _rehearse(runtime)
+    if not hurry:
+        _rehearse(runtime)
 
 
 def _rehearse(runtime):

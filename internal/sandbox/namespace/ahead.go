@@ -39,7 +39,9 @@ func (w *waiting) close() {
 }
 
 // Warm starts the command of the profile's Ahead and returns when it has read the whole head.
-func (b *box) Warm(ctx context.Context) error {
+func (b *box) Warm(ctx context.Context) error { return b.warm(ctx, 0) }
+
+func (b *box) warm(ctx context.Context, hurry int) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil {
@@ -65,7 +67,7 @@ func (b *box) Warm(ctx context.Context) error {
 	var err error
 	head := w.Head
 	if b.forked { // its head it has read
-		head = headOf(c)
+		head = headOf(c, hurry)
 	}
 	if w.job, program, err = b.program(c, b.forked); err == nil {
 		w.wires, err = b.connect(c, program)
@@ -207,7 +209,4 @@ func (r *run) wants(w *waiting) bool {
 	return true
 }
 
-var (
-	_ sandbox.Warmer  = (*box)(nil)
-	_ sandbox.Bridged = (*box)(nil)
-)
+var _ sandbox.Bridged = (*box)(nil)

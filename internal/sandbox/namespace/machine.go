@@ -83,5 +83,4 @@ const maxFiles = 64
 func bootOf() machine.Boot {
 	return machine.Boot{Entry: bootEntry, At: bootBase, Steps: boot(), Failed: recFailed, Room: memoryEnd - dataBase}
 }
-
 func machineFile() (*os.File, error) { return machine.File(bootOf()) }

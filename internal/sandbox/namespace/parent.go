@@ -18,18 +18,17 @@ import (
 	"waldo/internal/sandbox/zygote"
 )
 
-// A zygote is an interpreter that holds a machine: it walks the same steps as the machine that is
-// an executable of its own, up to the one that makes PID 1, and goes on to the next box. PID 1 and
-// the command are copies of it; where another command would be executed, the machine returns to
-// the interpreter.
+// A zygote is an interpreter that holds a machine: it walks the same steps as one that is an executable
+// of its own, up to the one that makes PID 1, and goes on to the next box. PID 1 and the command are
+// copies of it; where another command would be executed, the machine returns to the interpreter.
 
 // zygoteFD is where a zygote keeps its end of the socket to waldo. What comes with a box is below.
 const zygoteFD = 200
 
+const sigactionSize = 32 // of a struct sigaction, as the kernel has it
+
 // handled are the signals about which interpreters do other than the kernel: Python ignores two.
 var handled = []int{int(unix.SIGINT), int(unix.SIGPIPE), int(unix.SIGXFSZ)}
-
-const sigactionSize = 32 // of a struct sigaction, as the kernel has it
 
 // Where a zygote goes on when a box cannot be made, and when it has been.
 const (
@@ -81,10 +80,11 @@ var rotation = zygote.Rotation{Most: 5000, Age: 10 * time.Minute}
 // the memory that rseq(2) would have the kernel write to.
 var zygoteEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.pthread.rseq=0"}
 
-// headOf is what a command that is forked reads in place of its head: its environment.
-func headOf(c sandbox.Command) string {
+// headOf is what a command that is forked reads in place of its head: how much it hurries, and its
+// environment.
+func headOf(c sandbox.Command, hurry int) string {
 	env := strings.Join(c.Env, "\x00")
-	return fmt.Sprintf("%11d\n%s\n", len(env), env)
+	return fmt.Sprintf("%d %11d\n%s\n", hurry, len(env), env)
 }
 
 // newNursery returns where the driver keeps its zygotes.
@@ -122,6 +122,9 @@ func (d *Driver) Ready(ctx context.Context, p sandbox.Profile) error {
 
 // Forked reports whether the box comes from a zygote.
 func (b *box) Forked() bool { return b.forked }
+
+// Hurry is Warm without a rehearsal.
+func (b *box) Hurry(ctx context.Context) error { return b.warm(ctx, 1) }
 
 // Close ends the zygotes. Boxes stay.
 func (d *Driver) Close() error { return d.nursery.Close() }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
+	"waldo/internal/sandbox/sandboxtest"
 )
 
 // measure runs f n times with a pause between, and reports the median and the 99th percentile.
@@ -122,6 +124,48 @@ func BenchmarkCold(b *testing.B) {
 	})
 }
 
+// BenchmarkEmpty is a run when no box is ready but can be forked.
+func BenchmarkEmpty(b *testing.B) {
+	b.Run("python", func(b *testing.B) {
+		p := python(b)
+		d := newPool(b, 1)
+		filled(b, d, p, 1)
+		p.Mounts = []sandbox.Mount{{Source: "/usr/share", Target: "/workspace/input"}} // no such box can be ready
+		beside(b, bare("/usr/bin/python3", "-c", "print(1)"), func() error {
+			box, err := d.Start(context.Background(), p)
+			if err != nil {
+				return err
+			}
+			f, err := box.Run(context.Background(), job(b, p.Ahead, "print(1)"))
+			if err == nil && (!f.Sandbox.Warm || f.Stdout != "1\n") {
+				b.Fatalf("not forked: %+v", f)
+			}
+			if err != nil {
+				return err
+			}
+			return box.Close()
+		})
+	})
+}
+
+// BenchmarkOverhead is what a cold box adds to the smallest of programs.
+func BenchmarkOverhead(b *testing.B) {
+	d := namespace.New(namespace.Options{})
+	plain := measure(b, "bare", func() {}, bare("/bin/true"))
+	boxed := measure(b, "boxed", func() {}, func() error {
+		box, err := d.Start(context.Background(), sandboxtest.Profile())
+		if err != nil {
+			return err
+		}
+		if _, err := box.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/true"}, Env: env}); err != nil {
+			return err
+		}
+		return box.Close()
+	})
+	b.ReportMetric(float64((boxed-plain).Microseconds())/1000, "overhead-ms")
+	b.ReportMetric(0, "ns/op")
+}
+
 // BenchmarkOthers measures what others make of the same, where they are installed.
 func BenchmarkOthers(b *testing.B) {
 	for _, argv := range [][]string{
@@ -136,6 +180,40 @@ func BenchmarkOthers(b *testing.B) {
 			beside(b, bare("/usr/bin/python3", "-c", "print(1)"), bare(argv[0], args...))
 		})
 	}
+}
+
+// BenchmarkRunc measures runc, which wants a folder with its configuration and a root.
+func BenchmarkRunc(b *testing.B) {
+	if _, err := exec.LookPath("runc"); err != nil || os.Geteuid() != 0 {
+		b.Skip("runc is not installed, or this is not root")
+	}
+	dir := b.TempDir()
+	c := exec.Command("runc", "spec")
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		b.Fatalf("runc spec: %v %s", err, out)
+	}
+	spec, err := os.ReadFile(dir + "/config.json")
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := strings.NewReplacer(`"terminal": true`, `"terminal": false`, `"sh"`, `"/usr/bin/python3", "-c", "print(1)"`, `"path": "rootfs"`, `"path": "/"`).Replace(string(spec))
+	if err := os.WriteFile(dir+"/config.json", []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	run := func() error {
+		n++
+		out, err := exec.Command("runc", "run", "--bundle", dir, fmt.Sprintf("waldo-bench-%d-%d", os.Getpid(), n)).CombinedOutput()
+		if err != nil || string(out) != "1\n" {
+			return fmt.Errorf("runc: %v %s", err, out)
+		}
+		return nil
+	}
+	if err := run(); err != nil {
+		b.Skip(err)
+	}
+	beside(b, bare("/usr/bin/python3", "-c", "print(1)"), run)
 }
 
 // beside measures f and, in the same minute, the bare interpreter.
@@ -172,7 +250,23 @@ func BenchmarkSustained(b *testing.B) {
 			}
 		}
 	})
-	b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "runs/s")
+	rate := float64(b.N) / time.Since(began).Seconds()
+	began = time.Now()
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 50 {
+				if err := bare("/usr/bin/python3", "-c", "print(1)")(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	plain := 100 / time.Since(began).Seconds()
+	b.ReportMetric(rate, "runs/s")
+	b.ReportMetric(plain, "bare-runs/s")
+	b.ReportMetric(rate/plain, "x-bare")
 	b.ReportMetric(float64(warm.Load())/float64(b.N), "warm-share")
 	b.ReportMetric(0, "ns/op")
 }
@@ -183,10 +277,11 @@ func BenchmarkMemory(b *testing.B) {
 	d := newPool(b, 8)
 	filled(b, d, p, 8)
 	time.Sleep(2 * time.Second) // so that all that is imported ahead is there
-	private, n := int64(0), 0
+	private, proportional, n := int64(0), int64(0), 0
 	for _, init := range childrenOf(b, "self") {
-		for _, pid := range childrenOf(b, init) {
+		for _, pid := range childrenOf(b, init) { // the zygote has none: its boxes are waldo's
 			private += dirty(b, init) + dirty(b, pid)
+			proportional += memory(b, init, "Pss:") + memory(b, pid, "Pss:")
 			n++
 		}
 	}
@@ -194,6 +289,7 @@ func BenchmarkMemory(b *testing.B) {
 		b.Fatalf("%d commands wait, not 8", n)
 	}
 	b.ReportMetric(float64(private)/8/1024, "MB/box")
+	b.ReportMetric(float64(proportional)/8/1024, "PSS-MB/box")
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -210,13 +306,16 @@ func childrenOf(b *testing.B, pid string) (out []string) {
 }
 
 // dirty reads how much memory is a process's own alone, in KiB.
-func dirty(b *testing.B, pid string) (kib int64) {
+func dirty(b *testing.B, pid string) int64 { return memory(b, pid, "Private_Dirty:") }
+
+// memory reads one line of what the kernel says of a process's memory, in KiB.
+func memory(b *testing.B, pid, what string) (kib int64) {
 	text, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
 	if err != nil {
 		b.Skipf("only root sees the memory of a box: %v", err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "Private_Dirty:"); ok {
+		if rest, ok := strings.CutPrefix(line, what); ok {
 			if _, err := fmt.Sscan(rest, &kib); err != nil {
 				b.Fatal(err)
 			}

@@ -24,7 +24,7 @@ func (d *Driver) make(ctx context.Context) {
 		if !urgent {
 			d.polite(ctx)
 		}
-		b, err := d.one(ctx, k.profile)
+		b, err := d.one(ctx, k.profile, urgent && d.pressed())
 		d.made(k, b, err)
 	}
 }
@@ -59,8 +59,15 @@ func (d *Driver) polite(ctx context.Context) {
 	}
 }
 
+// pressed reports whether runs are going on.
+func (d *Driver) pressed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.busy > 0
+}
+
 // one makes a box whose command waits for its job.
-func (d *Driver) one(ctx context.Context, p sandbox.Profile) (sandbox.Warmer, error) {
+func (d *Driver) one(ctx context.Context, p sandbox.Profile, hurry bool) (sandbox.Warmer, error) {
 	if f, ok := d.Driver.(sandbox.Forker); ok {
 		if err := f.Ready(ctx, p); err != nil && ctx.Err() == nil {
 			d.told(err) // then its interpreter is started for it alone
@@ -69,6 +76,13 @@ func (d *Driver) one(ctx context.Context, p sandbox.Profile) (sandbox.Warmer, er
 	b, err := d.Driver.Start(ctx, p)
 	if err != nil {
 		return nil, err
+	}
+	if f, ok := b.(sandbox.Forked); ok && hurry && f.Forked() {
+		if err := f.Hurry(ctx); err != nil {
+			d.end(b)
+			return nil, err
+		}
+		return f, nil
 	}
 	w, ok := b.(sandbox.Warmer)
 	if !ok {

@@ -120,7 +120,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 	if f, ok := b.(sandbox.Forked); ok && f.Forked() {
 		d.used()
 		out := &box{Warmer: f, pool: d}
-		if err := f.Warm(ctx); err != nil {
+		if err := f.Hurry(ctx); err != nil {
 			return nil, errors.Join(err, out.Close())
 		}
 		return out, nil

@@ -24,7 +24,7 @@ import (
 // TestSoak: very many runs leave descriptors, processes, mounts, cgroups, memory and disk where they
 // were. WALDO_SOAK says how many; scripts/soak.sh runs 100,000.
 func TestSoak(t *testing.T) {
-	runs := 2000
+	runs := 1000
 	t.Setenv("TMPDIR", t.TempDir()) // nobody else's
 	if s := os.Getenv("WALDO_SOAK"); s != "" {
 		n, err := strconv.Atoi(s)

@@ -4,6 +4,7 @@ package pool_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -197,8 +198,18 @@ func BenchmarkRunc(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	text := strings.NewReplacer(`"terminal": true`, `"terminal": false`, `"sh"`, `"/usr/bin/python3", "-c", "print(1)"`, `"path": "rootfs"`, `"path": "/"`).Replace(string(spec))
-	if err := os.WriteFile(dir+"/config.json", []byte(text), 0o600); err != nil {
+	var config map[string]any
+	if err := json.Unmarshal(spec, &config); err != nil {
+		b.Fatal(err)
+	}
+	process := config["process"].(map[string]any)
+	process["terminal"], process["args"] = false, []string{"/usr/bin/python3", "-c", "print(1)"}
+	config["root"].(map[string]any)["path"] = "/"
+	config["mounts"] = slices.DeleteFunc(config["mounts"].([]any), func(m any) bool { return m.(map[string]any)["type"] == "cgroup" })
+	if spec, err = json.Marshal(config); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/config.json", spec, 0o600); err != nil {
 		b.Fatal(err)
 	}
 	n := 0

@@ -26,8 +26,8 @@ func Peer(c net.Conn) (int, error) {
 	}
 	// A client may have asked for IPv4 by way of an IPv6 socket; then it stands in the other table.
 	if v4, my := there.IP.To4(), here.IP.To4(); v4 != nil && my != nil {
-		if uid, err := owner("/proc/net/tcp", row(v4, there.Port), row(my, here.Port)); err == nil {
-			return uid, nil
+		if uid, err := owner("/proc/net/tcp", row(v4, there.Port), row(my, here.Port)); err != errNone {
+			return uid, err
 		}
 	}
 	return owner("/proc/net/tcp6", row(there.IP.To16(), there.Port), row(here.IP.To16(), here.Port))
@@ -43,6 +43,8 @@ func row(ip net.IP, port int) string {
 }
 
 const established = "01"
+
+var errNone = errors.New("the kernel knows no such connection")
 
 // owner finds who has the socket with these two ends.
 func owner(table, from, to string) (int, error) {
@@ -65,5 +67,5 @@ func owner(table, from, to string) (int, error) {
 		}
 		return uid, nil
 	}
-	return 0, errors.New("the kernel knows no such connection")
+	return 0, errNone
 }

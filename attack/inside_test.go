@@ -87,7 +87,7 @@ func programsOnGVisor(t *testing.T, dir string, pool *x509.CertPool) {
 
 		{"a name that is not allowed", code + "https://evil.example/", "6", "evil.example egress.name"},
 		{"an address", code + "https://93.184.215.66/", "7", ""},
-		{"the machine's own loopback", code + "http://127.0.0.1/", "7", ""},
+		{"the machine's own loopback", "curl -s -m 5 http://127.0.0.1/ && echo reached || echo refused", "refused", "127.0.0.1 egress.address"},
 		{"a name that stands for a private address", code + "https://rebind.example.com/", "35", "rebind.example.com egress.address"},
 		{"the placeholder elsewhere", "curl -s -H \"X-T: $TOKEN\" https://api.example.com/private/x", "egress.secret.placeholder", "api.example.com egress.secret.placeholder"},
 		{"UDP to an allowed name", `python3 -c 'import socket; s=socket.socket(2,2); s.connect(("api.example.com",443)); s.send(b"x"); s.settimeout(2); s.recv(1)' 2>&1 | tail -1`, "ConnectionRefusedError", ""},

@@ -245,6 +245,38 @@ func (m *marks) inRequest(r *http.Request) bool {
 	return false
 }
 
+// maxLooked is how large a body may be that is looked at before anything is sent. A larger one is
+// watched on its way, and a host may answer before it has come.
+const maxLooked = 64 << 10
+
+// inBody reports whether a placeholder stands in a body of known length.
+func (m *marks) inBody(r *http.Request) bool {
+	if m == nil || r.Body == nil || r.ContentLength <= 0 || r.ContentLength > maxLooked {
+		return false
+	}
+	b := make([]byte, r.ContentLength)
+	n, err := io.ReadFull(r.Body, b)
+	rest := r.Body
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(b[:n]), &failing{rest, err}), rest}
+	return m.in(b[:n])
+}
+
+// failing ends a body as it ended when it was looked at.
+type failing struct {
+	io.Reader
+	err error
+}
+
+func (f *failing) Read(b []byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return f.Reader.Read(b)
+}
+
 // errPlaceholder ends what a box sends with a placeholder where the secret does not belong.
 var errPlaceholder = refuse("secret.placeholder", "a placeholder of a secret was sent where the secret does not belong")
 

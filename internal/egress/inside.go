@@ -81,7 +81,7 @@ func (s *Server) inject(r *http.Request, t Target) (in injection, why *Refusal) 
 			c.clear(r)
 		}
 	}
-	if s.marks.inRequest(r) {
+	if s.marks.inRequest(r) || s.marks.inBody(r) {
 		return in, errPlaceholder
 	}
 	if len(known) == 0 {

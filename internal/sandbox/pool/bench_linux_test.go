@@ -5,6 +5,7 @@ package pool_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"waldo/internal/guest"
 	"waldo/internal/sandbox"
@@ -204,7 +207,15 @@ func BenchmarkRunc(b *testing.B) {
 	}
 	process := config["process"].(map[string]any)
 	process["terminal"], process["args"] = false, []string{"/usr/bin/python3", "-c", "print(1)"}
-	config["root"].(map[string]any)["path"] = "/"
+	root, err := os.MkdirTemp("", "waldo-runc-") // not in dir, which is removed with all that is in it
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = errors.Join(unix.Unmount(root, unix.MNT_DETACH), os.Remove(root)) }()
+	if err := unix.Mount("/", root, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		b.Skip(err)
+	}
+	config["root"].(map[string]any)["path"] = root
 	config["mounts"] = slices.DeleteFunc(config["mounts"].([]any), func(m any) bool { return m.(map[string]any)["type"] == "cgroup" })
 	if spec, err = json.Marshal(config); err != nil {
 		b.Fatal(err)

@@ -113,8 +113,15 @@ func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run fu
 	h.p = p
 	go func() {
 		defer cancel()
+		o := outcome{err: jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")}
+		defer func() {
+			if v := recover(); v != nil { // it ends this request, not waldo
+				s.d.o.Log.Error("a request panicked", "method", m.Method, "panic", v)
+			}
+			p.done <- o
+		}()
 		result, err := run(long, h)
-		p.done <- outcome{result, err}
+		o = outcome{result, err}
 	}()
 	return p.wait(ctx)
 }

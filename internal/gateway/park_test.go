@@ -300,6 +300,18 @@ func TestLeavingEndsParkedCalls(t *testing.T) {
 	wait(a)
 }
 
+// A panic in a call that may be parked ends that call and no other.
+func TestAPanicEndsItsCallAlone(t *testing.T) {
+	_, s := parking(t, &asker{}, func(o *Options) {
+		o.Call = func(context.Context, call.Call) (call.Result, error) { panic("a mistake of ours") }
+	})
+	for range 2 {
+		if _, got := ask(t, s, retry(t, "s__slow", `{}`, "")); !strings.HasPrefix(got, "-32603") {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
 // A client that has said that it answers nothing is asked nothing.
 func TestNobodyToAsk(t *testing.T) {
 	a := &asker{rounds: 1}

@@ -526,3 +526,15 @@ func FuzzPlainPath(f *testing.F) {
 		}
 	})
 }
+
+// TestPlaceholderEarly: a host that answers before it has read gets nothing either.
+func TestPlaceholderEarly(t *testing.T) {
+	c := brokered(Bearer, "")
+	for body, want := range map[string]string{"t=" + c.Placeholder: "egress.secret.placeholder", "t=1": "early"} {
+		g := credentialRig(t, c)
+		g.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "early") }
+		if _, got := g.ask(t, true, "POST", "https://api.example.com/repos/x", nil, body); !strings.Contains(got, want) || want != "early" && len(g.heads) > 0 {
+			t.Errorf("%q: %q, %d requests went out", body, got, len(g.heads))
+		}
+	}
+}

@@ -530,11 +530,11 @@ func FuzzPlainPath(f *testing.F) {
 // TestPlaceholderEarly: a host that answers before it has read gets nothing either.
 func TestPlaceholderEarly(t *testing.T) {
 	c := brokered(Bearer, "")
-	for body, want := range map[string]string{"t=" + c.Placeholder: "egress.secret.placeholder", "t=1": "early"} {
+	for body, want := range map[string]string{strings.Repeat("x", 50_000) + c.Placeholder: "egress.secret.placeholder", "t=1": "early"} {
 		g := credentialRig(t, c)
 		g.answer = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "early") }
 		if _, got := g.ask(t, true, "POST", "https://api.example.com/repos/x", nil, body); !strings.Contains(got, want) || want != "early" && len(g.heads) > 0 {
-			t.Errorf("%q: %q, %d requests went out", body, got, len(g.heads))
+			t.Errorf("%d bytes: %q, %d requests went out", len(body), got, len(g.heads))
 		}
 	}
 }

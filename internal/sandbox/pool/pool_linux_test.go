@@ -450,7 +450,7 @@ func TestOrdinaryUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := exec.Command(dir+"/test", "-test.run", "^Test(Ends|OneJob|OwnChance|Adopt|NotTheJob|Dead|Bridge|NothingRunsAfter)$", "-test.v")
+	c := exec.Command(dir+"/test", "-test.run", "^Test(Ends|OneJob|OwnChance|Adopt|NotTheJob|Dead|Bridge|NothingRunsAfter|Forked|ForkedNothingKept|ForkedLikeExecuted|ForkedAtOnce|ZygoteEnds)$", "-test.v")
 	c.Dir, c.Env = home, []string{"PATH=/usr/bin:/bin", "HOME=" + home, "TMPDIR=" + home}
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestEnds") {

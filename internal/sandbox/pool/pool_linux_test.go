@@ -388,6 +388,13 @@ def late():
 threading.Thread(target=late, daemon=True).start()
 time.sleep(.05)
 os._exit(0)`},
+		{"a thread that the one which ends it all does not keep from running", `
+import ctypes, threading, time
+def late():
+    while True: open('/workspace/output/late', 'a').write('x'); time.sleep(.001)
+threading.Thread(target=late, daemon=True).start()
+time.sleep(.05)
+ctypes.CDLL(None)._exit(0)`},
 		{"a handler of a signal that comes after the end", `
 import ctypes, os, signal
 @ctypes.CFUNCTYPE(None, ctypes.c_int)

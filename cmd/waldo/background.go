@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -90,7 +89,7 @@ func hold(ctx context.Context, args []string, stdout, stderr string) (text []byt
 	held := exec.Command("/proc/self/exe", args...)
 	held.Args[0] = os.Args[0]
 	held.Stdout, held.Stderr, held.ExtraFiles = files[0], files[1], []*os.File{theirs}
-	held.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	held.SysProcAttr = sessionOfItsOwn()
 	err = held.Start()
 	theirs.Close()
 	if err != nil {

@@ -1,0 +1,7 @@
+//go:build !unix
+
+package main
+
+import "syscall"
+
+func sessionOfItsOwn() *syscall.SysProcAttr { return nil }

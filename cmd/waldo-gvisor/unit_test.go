@@ -32,7 +32,7 @@ func TestFlags(t *testing.T) {
 func TestSpec(t *testing.T) {
 	s := spec(job.Box{Hostname: "waldo", Tree: []job.Node{{Path: "/tmp", Kind: job.Tmpfs}, {Path: "/usr", Kind: job.Bind}}, Limits: job.Limits{Pids: 5, Files: 6, Disk: 7}})
 	caps := s.Process.Capabilities
-	if !s.Root.Readonly || !s.Process.NoNewPrivileges || len(caps.Bounding)+len(caps.Effective)+len(caps.Permitted)+len(caps.Inheritable)+len(caps.Ambient) != 0 || s.Process.User.UID == 0 || s.Linux.Seccomp == nil {
+	if !s.Root.Readonly || !s.Process.NoNewPrivileges || len(caps.Bounding)+len(caps.Effective)+len(caps.Permitted)+len(caps.Inheritable)+len(caps.Ambient) != 0 || s.Process.User.UID != uint32(os.Getuid()) || s.Linux.Seccomp == nil {
 		t.Errorf("%+v %+v", s.Root, s.Process)
 	}
 	if len(s.Mounts) != 2 || s.Mounts[1].Destination != "/tmp" {

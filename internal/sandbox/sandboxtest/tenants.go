@@ -88,7 +88,7 @@ func (s *suite) share(t *testing.T) {
 	const burn = "for i in range(%d): os.fork()\nend = time.time() + 1\nwhile time.time() < end: pass"
 	p := Profile()
 	f := run(t, s.start(t, p), python(fmt.Sprintf(burn, 3)))
-	if f.Usage.CPUMS > 1500 || f.Usage.CPUMS < 200 {
+	if f.Usage.CPUMS > 1500 || f.Usage.CPUMS < 50 {
 		t.Errorf("eight processes that burn for a second got %.0f ms of one processor", f.Usage.CPUMS)
 	}
 }

@@ -55,12 +55,12 @@ func run(only []string) error {
 		return err
 	}
 	survived, err := tryAll(guards)
-	if err != nil {
-		return err
-	}
 	killed := len(guards) - survived
 	if survived > 0 {
-		return fmt.Errorf("%d of %d guards can be switched off without a test noticing", survived, survived+killed)
+		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off without a test noticing", survived, len(guards)))
+	}
+	if err != nil {
+		return err
 	}
 	if killed == 0 {
 		return errors.New("no guard was tried")
@@ -88,15 +88,15 @@ func stand(guards []guard) error {
 func tryAll(guards []guard) (survived int, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
+	var errs []error // of guards that could not be tried: the others are, so that one run tells all
 	next, done := 0, 0
 	work := func() {
 		for {
 			mu.Lock()
 			i := next
 			next++
-			stop := i >= len(guards) || err != nil
 			mu.Unlock()
-			if stop {
+			if i >= len(guards) {
 				return
 			}
 			start := time.Now()
@@ -105,7 +105,8 @@ func tryAll(guards []guard) (survived int, err error) {
 			done++
 			word := "noticed "
 			if terr != nil {
-				err = fmt.Errorf("%s:%d: %s: %w", list, guards[i].line, guards[i].name, terr)
+				word = "NOT TRIED"
+				errs = append(errs, fmt.Errorf("%s:%d: %s: %w", list, guards[i].line, guards[i].name, terr))
 			} else if !found {
 				word, survived = "SURVIVED", survived+1
 			}
@@ -117,7 +118,7 @@ func tryAll(guards []guard) (survived int, err error) {
 		wg.Go(work)
 	}
 	wg.Wait()
-	return survived, err
+	return survived, errors.Join(errs...)
 }
 
 // twice tries a guard again where no test noticed: a race may hide a mutant once.
@@ -143,6 +144,7 @@ func control(guards []guard) error {
 			runs[g.pkg] = append(runs[g.pkg], g.run)
 		}
 	}
+	var errs []error
 	for _, pkg := range slices.Sorted(maps.Keys(runs)) {
 		for _, run := range runs[pkg] {
 			out, err := test(context.Background(), pkg, run)
@@ -150,12 +152,14 @@ func control(guards []guard) error {
 				out, err = test(context.Background(), pkg, run)
 			}
 			if err != nil {
-				return fmt.Errorf("control: %s -run %s fails on the tree as it is:\n%s", pkg, run, out)
-			}
-			if bytes.Contains(out, []byte("no tests to run")) {
-				return fmt.Errorf("control: %s has no test %s: mend the list", pkg, run)
+				errs = append(errs, fmt.Errorf("control: %s -run %s fails on the tree as it is:\n%s", pkg, run, out))
+			} else if bytes.Contains(out, []byte("no tests to run")) {
+				errs = append(errs, fmt.Errorf("control: %s has no test %s: mend the list", pkg, run))
 			}
 		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	fmt.Printf("control: the tests of %d guards pass on the tree as it is\n", len(guards))
 	return nil

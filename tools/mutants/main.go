@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -146,7 +147,7 @@ func control(guards []guard) error {
 	}
 	var errs []error
 	for _, pkg := range slices.Sorted(maps.Keys(runs)) {
-		for _, run := range runs[pkg] {
+		for _, run := range oneByOne(pkg, runs[pkg]) {
 			out, err := test(context.Background(), pkg, run)
 			if err != nil { // a test may trip once on a busy machine, not twice
 				out, err = test(context.Background(), pkg, run)
@@ -163,6 +164,36 @@ func control(guards []guard) error {
 	}
 	fmt.Printf("control: the tests of %d guards pass on the tree as it is\n", len(guards))
 	return nil
+}
+
+// oneByOne runs the tests of a package all at once, built once, and returns those that are to be
+// looked at one by one: all if any failed, and what a list cannot name or did not run.
+func oneByOne(pkg string, runs []string) (rest []string) {
+	var named []string
+	for _, run := range runs {
+		if strings.Contains(run, "/") { // names parts of a test
+			rest = append(rest, run)
+		} else {
+			named = append(named, run)
+		}
+	}
+	if len(named) == 0 {
+		return rest
+	}
+	out, err := exec.Command("go", "test", "-count=1", "-timeout", "15m", "-v", "-run", strings.Join(named, "|"), pkg).CombinedOutput()
+	if err != nil {
+		return runs
+	}
+	var ran []string
+	for _, m := range regexp.MustCompile(`(?m)^=== RUN +([^/\s]+)$`).FindAllSubmatch(out, -1) {
+		ran = append(ran, string(m[1]))
+	}
+	for _, run := range named {
+		if re, err := regexp.Compile(run); err != nil || !slices.ContainsFunc(ran, re.MatchString) {
+			rest = append(rest, run)
+		}
+	}
+	return rest
 }
 
 func test(ctx context.Context, pkg, run string, more ...string) ([]byte, error) {

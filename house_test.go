@@ -49,7 +49,7 @@ var plan = map[string][]string{
 	"internal/bridge":           with(values, "internal/jsonrpc"),
 
 	// the workers redeem a grant and act
-	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/jsonrpc", "internal/remote"),
+	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/install", "internal/jsonrpc", "internal/remote"),
 	"internal/runner":   with(values, "internal/egress", "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
@@ -69,6 +69,7 @@ var plan = map[string][]string{
 	"internal/egress/postgres":   {"internal/secret"}, // the start-up of PostgreSQL with a password the box never has
 	"internal/egress/sigv4":      nil,                 // requests signed as Amazon wants them
 	"internal/guest":             nil,
+	"internal/install":           {"internal/wire"}, // packages of servers, installed apart from being run
 	"internal/hosts":             nil,                                                        // the configuration files of agent hosts
 	"internal/adopt":             {"internal/contract", "internal/hosts", "internal/secret"}, // their servers, as lines of waldo.yaml
 	"internal/sandbox":           {"internal/facts"},

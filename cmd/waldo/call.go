@@ -271,10 +271,18 @@ func (h *house) compareLock(c *cobra.Command, accept []string) ([]upstream.Chang
 	}
 	var changes []upstream.Change
 	for _, name := range h.upstreams.Names() {
+		more, unseen, err := h.lockPackage(c.Context(), h.cfg.Servers[name], slices.Contains(accept, name))
+		if err != nil {
+			return nil, fmt.Errorf("server %s: %w", name, err)
+		}
+		if changes = append(changes, more...); unseen {
+			continue
+		}
 		now, err := h.upstreams.Seen(c.Context(), name)
 		if err != nil {
 			return nil, fmt.Errorf("server %s: %w", name, err)
 		}
+		now.Package = h.pins[name]
 		_, known := lock.Servers[name]
 		if slices.Contains(accept, name) {
 			lock.Accept(name, now)

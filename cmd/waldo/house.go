@@ -24,6 +24,7 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/gateway"
 	"waldo/internal/id"
+	"waldo/internal/install"
 	"waldo/internal/policy"
 	"waldo/internal/redact"
 	"waldo/internal/runner"
@@ -55,6 +56,7 @@ type house struct {
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
 	upstreams *upstream.Manager
+	pins      map[string]*install.Pin // packages that were accepted, by server; only `waldo lock --accept` writes it
 	catalogue *catalogue.Catalogue
 	broker    *broker.Broker
 	door      atomic.Pointer[gateway.Door] // the one that serves; nil: none does
@@ -231,6 +233,10 @@ func (h *house) openWorkers(s settings) error {
 	lock, err := upstream.ReadLock(h.lockFile())
 	if err != nil {
 		return &exit{code: exitUsage, err: err, hint: "mend or remove it, then look with waldo lock"}
+	}
+	h.pins = map[string]*install.Pin{}
+	for name, l := range lock.Servers {
+		h.pins[name] = l.Package
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
 		Launcher: h, Remote: h.reach, Log: slog.Default(), Lock: lock, Scrub: h.clean, Version: version,

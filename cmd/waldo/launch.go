@@ -83,12 +83,28 @@ func limitsOf(s contract.Server) sandbox.Limits {
 	return l
 }
 
+// started returns what a server's box runs and is shown: its program, or its package as it is pinned.
+func (h *house) started(ctx context.Context, s contract.Server) ([]string, []sandbox.Mount, error) {
+	w, ok, err := wanted(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ok {
+		return h.packaged(ctx, s, w)
+	}
+	argv, err := program(s.Command, filepath.Dir(s.At.File))
+	if err != nil {
+		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	return argv, shown(argv), nil
+}
+
 // Launch starts an upstream where its placement says: in a box of its own, or outside where the
 // operator has written so.
 func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process, error) {
-	argv, err := program(s.Command, filepath.Dir(s.At.File))
+	argv, mounts, err := h.started(ctx, s)
 	if err != nil {
-		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
+		return upstream.Process{}, err
 	}
 	env, err := h.serverEnv(s)
 	if err != nil {
@@ -98,7 +114,7 @@ func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process
 	case "outside":
 		return upstream.Exec(ctx, argv, env, "")
 	case "", "sandbox":
-		return h.inOwnBox(ctx, s, argv, env)
+		return h.inOwnBox(ctx, s, argv, mounts, env)
 	}
 	return upstream.Process{}, fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
 }
@@ -126,10 +142,10 @@ func (h *house) serverEnv(s contract.Server) ([]string, error) {
 
 // inOwnBox runs an upstream in a box of its own, which reaches what its network allows, for as long
 // as it lives.
-func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv, env []string) (upstream.Process, error) {
+func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, mounts []sandbox.Mount, env []string) (upstream.Process, error) {
 	l := limitsOf(s)
 	p := sandbox.Profile{
-		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: shown(argv), Limits: l,
+		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: mounts, Limits: l,
 		Tmpfs: []sandbox.Tmpfs{
 			{Target: "/workspace/output", Bytes: l.Disk, Inodes: l.Inodes},
 			{Target: "/workspace/tmp", Bytes: l.Disk, Inodes: l.Inodes},

@@ -39,6 +39,11 @@ func (h *house) wayOut(n contract.Network, secrets map[string]secret.Ref) (*runn
 	if n.Internal {
 		lines = h.cfg.Internal
 	}
+	return h.wayTo(lines, n.Internal, n.Limits, secrets)
+}
+
+// wayTo makes a way to what lines allow; with internal, also where that is of the operator's own network.
+func (h *house) wayTo(lines []string, internal bool, l contract.Traffic, secrets map[string]secret.Ref) (*runner.Way, error) {
 	if len(lines) == 0 {
 		return nil, nil
 	}
@@ -47,10 +52,10 @@ func (h *house) wayOut(n contract.Network, secrets map[string]secret.Ref) (*runn
 		return nil, err
 	}
 	for i := range rules {
-		rules[i].Internal = n.Internal
+		rules[i].Internal = internal
 	}
-	p := &egress.Policy{Rules: rules, Limits: egress.Limits{Bytes: int64(n.Limits.Bytes), BytesPerSec: int64(n.Limits.BytesPerSecond),
-		PerSec: n.Limits.RequestsPerSecond, Conns: n.Limits.Connections}}
+	p := &egress.Policy{Rules: rules, Limits: egress.Limits{Bytes: int64(l.Bytes), BytesPerSec: int64(l.BytesPerSecond),
+		PerSec: l.RequestsPerSecond, Conns: l.Connections}}
 	w := &runner.Way{Hosts: slices.Clone(lines)}
 	var creds []egress.Credential
 	for v, ref := range secrets {

@@ -62,6 +62,9 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil
 	}
+	if normal(host) == "localhost" {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil // nobody is asked (RFC 6761 §6.3)
+	}
 	var r Resolver = net.DefaultResolver
 	if d.Resolver != nil {
 		r = d.Resolver

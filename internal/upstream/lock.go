@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/install"
 	"waldo/internal/wire"
 )
 
@@ -23,9 +24,11 @@ type Lock struct {
 
 // Locked is one server as it was accepted.
 type Locked struct {
-	Command string            `json:"command"` // digest of how it is started: command, environment, placement, secrets by name
-	Name    string            `json:"name"`    // as the server calls itself
-	Tools   map[string]string `json:"tools"`   // the server's own name of a tool to the digest of its definition
+	Command string `json:"command"` // digest of how it is started: command, environment, placement, secrets by name
+	Name    string `json:"name"`    // as the server calls itself
+	// Package is what the server's program was installed from; nil: it was there already.
+	Package *install.Pin      `json:"package,omitempty"`
+	Tools   map[string]string `json:"tools"` // the server's own name of a tool to the digest of its definition
 	// Definitions are what the digests were made of, to show how another differs. They decide nothing.
 	Definitions map[string]wire.Value `json:"definitions,omitempty"`
 }
@@ -34,9 +37,9 @@ type Locked struct {
 type Change struct {
 	Server string   `json:"server"`
 	Tool   string   `json:"tool,omitempty"` // empty: the server itself
-	Code   string   `json:"code"`           // lock.changed, lock.new, lock.gone or lock.server
+	Code   string   `json:"code"`           // lock.changed, lock.new, lock.gone, lock.server or lock.package
 	Text   string   `json:"text"`
-	Diff   []string `json:"diff,omitempty"` // with lock.changed: see Diff
+	Diff   []string `json:"diff,omitempty"` // with lock.changed and lock.package: see Diff
 }
 
 // ReadLock reads a lock. A file that is not there is an empty lock, which holds nobody to anything.

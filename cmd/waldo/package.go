@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/contract"
+	"waldo/internal/facts"
+	"waldo/internal/id"
+	"waldo/internal/install"
+	"waldo/internal/redact"
+	"waldo/internal/sandbox"
+	"waldo/internal/upstream"
+)
+
+// packageAt is where the box of a server has its installed package, read-only.
+const packageAt = "/opt/server"
+
+// wanted returns the package that a server's command names; ok is false for one that needs none
+// installed. Outside a box the command is run as it is written.
+func wanted(s contract.Server) (w install.Wanted, ok bool, err error) {
+	if s.URL != "" || s.Placement == "outside" {
+		return w, false, nil
+	}
+	if w, ok, err = install.Parse(s.Command); err != nil {
+		err = fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	return w, ok, err
+}
+
+// installer installs the package of one server.
+func (h *house) installer(s contract.Server) (*install.Installer, error) {
+	node, err := tool("node")
+	if err != nil {
+		return nil, err
+	}
+	npm, err := tool("npm")
+	if err != nil {
+		return nil, err
+	}
+	return &install.Installer{
+		Dir: filepath.Join(h.state, "packages"), Npm: []string{node, npm}, Config: h.npmConfig,
+		Run: func(ctx context.Context, j install.Job) error { return h.installBox(ctx, s, j) },
+	}, nil
+}
+
+// tool finds a program of this machine, behind its links.
+func tool(name string) (string, error) {
+	at, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%s is not on this machine, and the package needs it", name)
+	}
+	return filepath.EvalSymlinks(at)
+}
+
+// npmConfig reads npm's configuration of this machine and user; not that of the folder it is called
+// in, which may be somebody else's.
+func (h *house) npmConfig(ctx context.Context, key string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	c := exec.CommandContext(ctx, "npm", "config", "get", key)
+	c.Dir = h.state
+	out, err := c.Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// installLimits hold the box that a package is unpacked in.
+var installLimits = sandbox.Limits{
+	Wall: 10 * time.Minute, CPU: 10 * time.Minute, Memory: 3 << 30, Pids: 256, Files: 4096,
+	Disk: 1 << 30, Inodes: 200_000, Output: 64 << 10,
+}
+
+// installBox runs a job in a box that reaches the registry to read, and nothing else. It gets no
+// secret and no configuration of this machine.
+func (h *house) installBox(ctx context.Context, s contract.Server, j install.Job) error {
+	l := installLimits
+	p := sandbox.Profile{
+		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: shown(j.Argv), Limits: l,
+		Tmpfs: []sandbox.Tmpfs{
+			{Target: install.Place, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Seed: j.Seed},
+			{Target: "/workspace/tmp", Bytes: l.Disk, Inodes: l.Inodes},
+			{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes},
+		},
+	}
+	way, err := h.wayTo(j.Reach, true, contract.Traffic{}, nil)
+	if err != nil {
+		return err
+	}
+	// All goes through the proxy: a registry of this machine is called localhost, and a box has its own.
+	proxy := fmt.Sprintf("http://%s:%d", sandbox.Gateway, sandbox.ProxyPort)
+	env := append(way.Open(&p), "HTTP_PROXY="+proxy, "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8")
+	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "NO_PROXY=") })
+	box, err := way.Start(ctx, h.drivers["namespace"], p)
+	if err != nil {
+		return errors.Join(err, way.End())
+	}
+	f, err := box.Run(ctx, sandbox.Command{Argv: j.Argv, Env: slices.Concat(env, j.Env), Dir: install.Place})
+	if err == nil && (f.Status != facts.OK || f.ExitCode == nil || *f.ExitCode != 0) {
+		err = fmt.Errorf("%s: %.600s", f.Status, redact.Clean(strings.TrimSpace(f.Stdout+f.Stderr)))
+	}
+	if err == nil {
+		_, err = box.Export(install.Place, j.Out)
+	}
+	h.reached(s, p.ID, way)
+	return errors.Join(err, box.Close(), way.End())
+}
+
+// packaged returns how a server is started whose package is pinned, and what its box is shown of it.
+func (h *house) packaged(ctx context.Context, s contract.Server, w install.Wanted) ([]string, []sandbox.Mount, error) {
+	pin := h.pins[s.Name]
+	if pin == nil {
+		return nil, nil, fmt.Errorf("server %s: the package %s was never accepted, so it is not installed: waldo lock --accept %s", s.Name, w.Spec, s.Name)
+	}
+	in, err := h.installer(s)
+	if err != nil {
+		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	dir, entry, err := in.Open(ctx, pin, w, packageAt)
+	if errors.Is(err, install.ErrPin) {
+		err = fmt.Errorf("%w; look with waldo lock, install it anew with waldo lock --accept %s", err, s.Name)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	argv := append([]string{in.Npm[0], entry}, w.Args...)
+	return argv, append(shown(argv), sandbox.Mount{Source: dir, Target: packageAt}), nil
+}
+
+// acceptPackage installs the package of a server as its registry has it now.
+func (h *house) acceptPackage(ctx context.Context, s contract.Server, w install.Wanted) error {
+	in, err := h.installer(s)
+	if err != nil {
+		return err
+	}
+	pin, err := in.Accept(ctx, w)
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.Spec, err)
+	}
+	h.pins[s.Name] = pin
+	return nil
+}
+
+// comparePackage says how what a registry would give today differs from what was accepted.
+func (h *house) comparePackage(ctx context.Context, s contract.Server, w install.Wanted) ([]upstream.Change, error) {
+	pin := h.pins[s.Name]
+	change := upstream.Change{Server: s.Name, Code: "lock.package"}
+	if pin.Spec != w.Spec {
+		change.Text = fmt.Sprintf("the command names %s and %s was accepted; it is not started", w.Spec, pin.Spec)
+		return []upstream.Change{change}, nil
+	}
+	in, err := h.installer(s)
+	if err != nil {
+		return nil, err
+	}
+	now, err := in.Resolve(ctx, w)
+	if err != nil || now.Lock.Digest() == pin.Lock.Digest() {
+		return nil, err
+	}
+	change.Text = fmt.Sprintf("the registry has %s %s with other packages than were accepted (%s); the accepted ones run on", w.Name, now.Version, pin.Version)
+	change.Diff = upstream.Diff(pin.Lock, now.Lock)
+	return []upstream.Change{change}, nil
+}
+
+// lockPackage holds the package of a server against its pin, or pins it. unseen: the server cannot be
+// started as it is, so nothing can be said of its tools.
+func (h *house) lockPackage(ctx context.Context, s contract.Server, accept bool) (changes []upstream.Change, unseen bool, err error) {
+	w, ok, err := wanted(s)
+	switch {
+	case err != nil || !ok:
+		return nil, false, err
+	case accept:
+		return nil, false, h.acceptPackage(ctx, s, w)
+	case h.pins[s.Name] == nil:
+		text := fmt.Sprintf("nothing was accepted of this server yet; its package %s is installed when it is", w.Spec)
+		return []upstream.Change{{Server: s.Name, Code: "lock.absent", Text: text}}, true, nil
+	}
+	changes, err = h.comparePackage(ctx, s, w)
+	return changes, h.pins[s.Name].Spec != w.Spec, err
+}

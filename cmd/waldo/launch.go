@@ -92,6 +92,9 @@ func (h *house) started(ctx context.Context, s contract.Server) ([]string, []san
 	if ok {
 		return h.packaged(ctx, s, w)
 	}
+	if err := fetches(s); err != nil {
+		return nil, nil, err
+	}
 	argv, err := program(s.Command, filepath.Dir(s.At.File))
 	if err != nil {
 		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)

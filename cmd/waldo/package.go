@@ -34,6 +34,18 @@ func wanted(s contract.Server) (w install.Wanted, ok bool, err error) {
 	return w, ok, err
 }
 
+// fetches refuses a program that would fetch what it runs from a box that reaches nothing.
+func fetches(s contract.Server) error {
+	if len(s.Command) == 0 || s.Placement == "outside" || len(s.Network.Allow) > 0 || s.Network.Internal {
+		return nil
+	}
+	switch program := filepath.Base(s.Command[0]); program {
+	case "uvx", "pipx", "bunx", "pnpx":
+		return fmt.Errorf("server %s: %s fetches its package at each start, and this box has no network: waldo installs packages of npx alone; install it yourself and name the installed program in command", s.Name, program)
+	}
+	return nil
+}
+
 // installer installs the package of one server.
 func (h *house) installer(s contract.Server) (*install.Installer, error) {
 	node, err := tool("node")

@@ -7,6 +7,7 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -77,6 +78,29 @@ func (n *npmRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"name": name, "dist-tags": map[string]string{"latest": latest}, "versions": doc})
+}
+
+// tamper adds a line to each file of that name below a folder: tamper FOLDER NAME.
+func tamper(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: tamper FOLDER NAME")
+	}
+	done := false
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != args[1] {
+			return err
+		}
+		done = true
+		f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString("// changed\n")
+		return errors.Join(err, f.Close())
+	}))
+	if !done {
+		ts.Fatalf("no file %s below %s", args[1], args[0])
+	}
 }
 
 // pack makes the archive of a package.

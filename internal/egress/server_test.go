@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -20,6 +21,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -505,5 +507,26 @@ func TestPrivateAnswer(t *testing.T) {
 		if g.policy.Address("inside.example.com", 80, netip.MustParseAddr(a)) == nil {
 			t.Errorf("%s is inside", a)
 		}
+	}
+}
+
+// TestLocalhost: where a rule names localhost it is this machine, whatever a resolver would say of it.
+func TestLocalhost(t *testing.T) {
+	rules, err := ParseRules([]string{"localhost:4873"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to []string
+	d := &Dialer{Policy: &Policy{Rules: rules}, Resolver: outsideNames, Connect: func(_ context.Context, a netip.AddrPort) (net.Conn, error) {
+		to = append(to, a.String())
+		return nil, io.EOF
+	}}
+	for _, name := range []string{"localhost", "LOCALHOST."} {
+		if _, err := d.Dial(t.Context(), name, 4873); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if !slices.Equal(to, []string{"127.0.0.1:4873", "[::1]:4873", "127.0.0.1:4873", "[::1]:4873"}) {
+		t.Errorf("dialled %q", to)
 	}
 }

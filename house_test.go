@@ -64,9 +64,11 @@ var plan = map[string][]string{
 	"internal/lifecycle":     {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
 	"internal/workspace":     {"internal/id"},
 	// the way out of a box, by rules
-	"internal/egress":            {"internal/facts", "internal/sandbox", "internal/secret", "internal/egress/authority", "internal/egress/postgres", "internal/egress/sigv4"},
+	"internal/egress":            {"internal/facts", "internal/sandbox", "internal/secret", "internal/egress/authority", "internal/egress/packages", "internal/egress/postgres", "internal/egress/shelf", "internal/egress/sigv4"},
 	"internal/egress/authority":  nil,                 // who vouches, in one box, for the hosts that are looked into
+	"internal/egress/packages":   nil,                 // what a request to a registry is for, and what a lock pins
 	"internal/egress/postgres":   {"internal/secret"}, // the start-up of PostgreSQL with a password the box never has
+	"internal/egress/shelf":      nil,                 // files of packages, kept between runs
 	"internal/egress/sigv4":      nil,                 // requests signed as Amazon wants them
 	"internal/guest":             nil,
 	"internal/install":           {"internal/wire"}, // packages of servers, installed apart from being run

@@ -105,6 +105,7 @@ func outsideWorld(t *testing.T) {
 	}
 	programs(t, dir, pool)
 	programsInside(t, dir, pool)
+	programsThatInstall(t, dir, pool)
 	programsOnGVisor(t, dir, pool)
 }
 
@@ -189,23 +190,7 @@ func world(t *testing.T, dir string) http.Handler {
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}
-	var wheel, tgz bytes.Buffer
-	z := zip.NewWriter(&wheel)
-	for name, text := range map[string]string{
-		"waldotest.py": "print('from the wheel')\n", "waldotest-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: waldotest\nVersion: 1.0\n",
-		"waldotest-1.0.dist-info/WHEEL":  "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-		"waldotest-1.0.dist-info/RECORD": "waldotest.py,,\nwaldotest-1.0.dist-info/METADATA,,\nwaldotest-1.0.dist-info/WHEEL,,\nwaldotest-1.0.dist-info/RECORD,,\n",
-	} {
-		w, _ := z.Create(name)
-		_, _ = io.WriteString(w, text)
-	}
-	_ = z.Close()
-	g := gzip.NewWriter(&tgz)
-	w := tar.NewWriter(g)
-	pkg := `{"name":"waldotest","version":"1.0.0"}`
-	_ = w.WriteHeader(&tar.Header{Name: "package/package.json", Mode: 0o644, Size: int64(len(pkg))})
-	_, _ = io.WriteString(w, pkg)
-	_, _ = w.Close(), g.Close()
+	wheel, tgz := wheelOf("1.0"), tarballOf("1.0.0")
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello %s by %s\n", r.Host, r.Proto) })
@@ -226,12 +211,13 @@ func world(t *testing.T, dir string) http.Handler {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, `<a href="/waldotest-1.0-py3-none-any.whl">waldotest-1.0-py3-none-any.whl</a>`)
 	})
-	mux.HandleFunc("pypi.example.com/waldotest-1.0-py3-none-any.whl", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(wheel.Bytes()) })
+	mux.HandleFunc("pypi.example.com/waldotest-1.0-py3-none-any.whl", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(wheel) })
 	mux.HandleFunc("npm.example.com/waldotest", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"name":"waldotest","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"waldotest","version":"1.0.0","dist":{"tarball":"https://npm.example.com/waldotest.tgz"}}}}`)
 	})
-	mux.HandleFunc("npm.example.com/waldotest.tgz", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(tgz.Bytes()) })
+	mux.HandleFunc("npm.example.com/waldotest.tgz", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(tgz) })
+	registries(mux)
 	mux.HandleFunc("/private/", func(w http.ResponseWriter, r *http.Request) { // says who was let in, and echoes it
 		if r.Header.Get("Authorization") != "Bearer "+realToken {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -250,6 +236,34 @@ func world(t *testing.T, dir string) http.Handler {
 	return mux
 }
 
+// wheelOf is a version of the one package for pip.
+func wheelOf(version string) []byte {
+	var b bytes.Buffer
+	z, info := zip.NewWriter(&b), "waldotest-"+version+".dist-info/"
+	for name, text := range map[string]string{
+		"waldotest.py": "print('from the wheel')\n", info + "METADATA": "Metadata-Version: 2.1\nName: waldotest\nVersion: " + version + "\n",
+		info + "WHEEL":  "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+		info + "RECORD": "waldotest.py,,\n" + info + "METADATA,,\n" + info + "WHEEL,,\n" + info + "RECORD,,\n",
+	} {
+		w, _ := z.Create(name)
+		_, _ = io.WriteString(w, text)
+	}
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// tarballOf is a version of the one package for npm.
+func tarballOf(version string) []byte {
+	var b bytes.Buffer
+	g := gzip.NewWriter(&b)
+	w := tar.NewWriter(g)
+	pkg := `{"name":"waldotest","version":"` + version + `"}`
+	_ = w.WriteHeader(&tar.Header{Name: "package/package.json", Mode: 0o644, Size: int64(len(pkg))})
+	_, _ = io.WriteString(w, pkg)
+	_, _ = w.Close(), g.Close()
+	return b.Bytes()
+}
+
 // wayDriver makes the boxes of these tests.
 var wayDriver = driver()
 
@@ -260,6 +274,12 @@ func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, line
 	if err != nil {
 		t.Fatal(err)
 	}
+	return inBoxBy(t, dir, pool, o, rules, nil, command)
+}
+
+// inBoxBy does so by rules, with further variables.
+func inBoxBy(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, rules []egress.Rule, env []string, command string) (string, facts.Facts) {
+	t.Helper()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", "127.0.0.1:53")
 	}}
@@ -275,15 +295,15 @@ func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, line
 		t.Fatal(err)
 	}
 	p := profile()
-	p.Network = sandbox.Network{Hosts: lines, Ports: s.Ports(), Serve: s.Serve}
+	p.Network = sandbox.Network{Hosts: []string{"by rules"}, Ports: s.Ports(), Serve: s.Serve}
 	p.Mounts = append(p.Mounts, sandbox.Mount{Source: filepath.Join(dir, "box.pem"), Target: "/ca.pem"})
 	p.Limits.Memory, p.Limits.Pids, p.Limits.Files, p.Limits.CPU, p.Limits.Wall = 2<<30, 256, 1024, 40*time.Second, 60*time.Second
 	box, err := wayDriver.Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "CURL_CA_BUNDLE=/ca.pem", "SSL_CERT_FILE=/ca.pem", "GIT_SSL_CAINFO=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem",
-		"PIP_CERT=/ca.pem", "REQUESTS_CA_BUNDLE=/ca.pem", "npm_config_cafile=/ca.pem", "PIP_DISABLE_PIP_VERSION_CHECK=1", "npm_config_update_notifier=false"}
+	env = append(env, "PATH=/usr/bin:/bin", "HOME=/tmp", "CURL_CA_BUNDLE=/ca.pem", "SSL_CERT_FILE=/ca.pem", "GIT_SSL_CAINFO=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem",
+		"PIP_CERT=/ca.pem", "REQUESTS_CA_BUNDLE=/ca.pem", "npm_config_cafile=/ca.pem", "PIP_DISABLE_PIP_VERSION_CHECK=1", "npm_config_update_notifier=false")
 	for _, c := range o.Credentials {
 		env = append(env, strings.ToUpper(c.Name)+"="+c.Placeholder)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"waldo/internal/audit"
 	"waldo/internal/call"
+	"waldo/internal/contract"
 	"waldo/internal/id"
 	"waldo/internal/policy"
 	"waldo/internal/store"
@@ -360,7 +362,7 @@ func tellDecision(c *cobra.Command, g *global, d policy.Decision) error {
 		tellReasons(w, p, d.Reasons)
 		if k := d.Contract; k.Pattern != "" {
 			fmt.Fprintf(w, "  contract %q: %s, mode %s, danger %d, isolation %s, network %s, timeout %s\n", k.Pattern, k.Transport, k.Mode, d.Danger,
-				orWord(k.Isolation, "by class"), networkWord(k.Network.Internal, k.Network.Allow), k.Timeout)
+				orWord(k.Isolation, "by class"), networkWord(k.Network), k.Timeout)
 		}
 	}
 	switch d.Effect {
@@ -391,14 +393,19 @@ func orWord(s, word string) string {
 	return s
 }
 
-func networkWord(internal bool, allow []string) string {
-	if internal {
-		allow = append([]string{"internal_only"}, allow...)
+func networkWord(n contract.Network) string {
+	var words []string
+	if n.Internal {
+		words = append(words, "internal_only")
 	}
-	if len(allow) == 0 {
+	words = append(words, n.Allow...)
+	for _, m := range slices.Sorted(maps.Keys(n.Packages)) {
+		words = append(words, "packages of "+m)
+	}
+	if len(words) == 0 {
 		return "denied"
 	}
-	return strings.Join(allow, ",")
+	return strings.Join(words, ",")
 }
 
 func tellReasons(w io.Writer, p paint, all []call.Reason) {

@@ -100,7 +100,7 @@ func (h *house) installBox(ctx context.Context, s contract.Server, j install.Job
 			{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes},
 		},
 	}
-	way, err := h.wayTo(j.Reach, true, contract.Traffic{}, nil)
+	way, err := h.wayTo(j.Reach, contract.Network{Internal: true}, nil)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/contract"
 	"waldo/internal/egress"
+	"waldo/internal/egress/shelf"
 	"waldo/internal/facts"
 	"waldo/internal/policy"
 	"waldo/internal/redact"
@@ -39,12 +40,12 @@ func (h *house) wayOut(n contract.Network, secrets map[string]secret.Ref) (*runn
 	if n.Internal {
 		lines = h.cfg.Internal
 	}
-	return h.wayTo(lines, n.Internal, n.Limits, secrets)
+	return h.wayTo(lines, n, secrets)
 }
 
-// wayTo makes a way to what lines allow; with internal, also where that is of the operator's own network.
-func (h *house) wayTo(lines []string, internal bool, l contract.Traffic, secrets map[string]secret.Ref) (*runner.Way, error) {
-	if len(lines) == 0 {
+// wayTo makes a way to what lines allow, and to the packages of n; with n.Internal, also where that is of the operator's own network.
+func (h *house) wayTo(lines []string, n contract.Network, secrets map[string]secret.Ref) (*runner.Way, error) {
+	if len(lines)+len(n.Packages) == 0 {
 		return nil, nil
 	}
 	rules, err := egress.ParseRules(lines)
@@ -52,11 +53,18 @@ func (h *house) wayTo(lines []string, internal bool, l contract.Traffic, secrets
 		return nil, err
 	}
 	for i := range rules {
-		rules[i].Internal = internal
+		rules[i].Internal = n.Internal
 	}
-	p := &egress.Policy{Rules: rules, Limits: egress.Limits{Bytes: int64(l.Bytes), BytesPerSec: int64(l.BytesPerSecond),
-		PerSec: l.RequestsPerSecond, Conns: l.Connections}}
-	w := &runner.Way{Hosts: slices.Clone(lines)}
+	from, env, err := h.registries(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range from {
+		lines = append(slices.Clone(lines), "GET,HEAD "+r.Host.String()+r.Paths[0])
+	}
+	p := &egress.Policy{Rules: append(rules, from...), Limits: egress.Limits{Bytes: int64(n.Limits.Bytes), BytesPerSec: int64(n.Limits.BytesPerSecond),
+		PerSec: n.Limits.RequestsPerSecond, Conns: n.Limits.Connections}}
+	w := &runner.Way{Hosts: slices.Clone(lines), Env: env}
 	var creds []egress.Credential
 	for v, ref := range secrets {
 		b := h.cfg.Secrets[string(ref)].Broker
@@ -73,7 +81,13 @@ func (h *house) wayTo(lines []string, internal bool, l contract.Traffic, secrets
 			w.Env = append(w.Env, "AWS_ACCESS_KEY_ID=waldo", "AWS_REGION="+c.Region, "AWS_DEFAULT_REGION="+c.Region)
 		}
 	}
-	if w.Server, err = egress.NewServer(&egress.Dialer{Policy: p}, egress.Options{Credentials: creds, Forms: redact.Forms}); err != nil {
+	o := egress.Options{Credentials: creds, Forms: redact.Forms}
+	if len(from) > 0 {
+		if o.Shelf, err = shelf.Open(filepath.Join(h.state, "packages"), keptPackages); err != nil {
+			return nil, fmt.Errorf("what is kept of packages: %w", err)
+		}
+	}
+	if w.Server, err = egress.NewServer(&egress.Dialer{Policy: p}, o); err != nil {
 		return nil, err
 	}
 	if ours := w.Server.Trust(); ours != nil {

@@ -23,10 +23,11 @@ const (
 
 // What a record holds of one thing at most.
 const (
-	maxArgs    = 64 << 10 // bytes of redacted arguments
-	maxText    = 2 << 10  // bytes of a name or a reason
-	maxReasons = 32
-	maxNames   = 200 // files, hosts or denials
+	maxArgs     = 64 << 10 // bytes of redacted arguments
+	maxText     = 2 << 10  // bytes of a name or a reason
+	maxReasons  = 32
+	maxNames    = 200  // files, hosts or denials
+	maxPackages = 1000 // that were fetched
 )
 
 // Recorder writes the corridor's records to a log. It satisfies broker.Recorder.
@@ -242,6 +243,13 @@ func shortFacts(f facts.Facts) Facts {
 	out.Network.Attempts = slices.Clone(out.Network.Attempts)
 	for i := range out.Network.Attempts {
 		out.Network.Attempts[i].Host = short(out.Network.Attempts[i].Host)
+	}
+	if len(out.Network.Packages) > maxPackages {
+		out.Network.Packages, out.Cut = out.Network.Packages[:maxPackages], append(out.Cut, "network.packages")
+	}
+	out.Network.Packages = slices.Clone(out.Network.Packages)
+	for i, p := range out.Network.Packages {
+		out.Network.Packages[i].Name, out.Network.Packages[i].Version = short(p.Name), short(p.Version)
 	}
 	denials := make([]facts.Denial, len(out.Denials))
 	for i, d := range out.Denials {

@@ -125,6 +125,9 @@ func (p *parser) checkBroker(b Broker, variable string, n Network, at Position) 
 	if n.Internal {
 		lines = p.cfg.Internal
 	}
+	for _, r := range n.Packages {
+		lines = append(slices.Clone(lines), RegistryLine(r.URL))
+	}
 	if b.Host != "" && !slices.ContainsFunc(lines, func(l string) bool { return reaches(l, b.Host, b.Port) }) {
 		p.against(at, "secret.host", "name the host under network: {allow: [...]}", fmt.Sprintf("the secret %s belongs to %s:%d, which network does not allow", cut(variable, 40), b.Host, b.Port))
 	}

@@ -52,6 +52,7 @@ func (p *parser) checkKeys(c *Contract) {
 // belongsTo names the keys that mean something with some transports only.
 var belongsTo = map[string][]Transport{
 	"isolation":  {SandboxedExec},
+	"packages":   {SandboxedExec},
 	"reveal":     {SandboxedExec},
 	"filesystem": {SandboxedExec, Direct},
 	"allow":      {SandboxedExec, Direct},

@@ -50,9 +50,10 @@ func (m *Mode) UnmarshalText(b []byte) error {
 
 // Network says what a capability may reach. The zero value reaches nothing.
 type Network struct {
-	Internal bool     `json:"internal,omitempty"` // internal_only: the operator's named set
-	Allow    []string `json:"allow,omitempty"`    // host patterns, as in *.example.com
-	Limits   Traffic  `json:"limits,omitzero"`
+	Internal bool                `json:"internal,omitempty"` // internal_only: the operator's named set
+	Allow    []string            `json:"allow,omitempty"`    // host patterns, as in *.example.com
+	Limits   Traffic             `json:"limits,omitzero"`
+	Packages map[string]Registry `json:"packages,omitempty"` // what is written under packages, by manager: npm, pypi
 }
 
 // Traffic bounds what one box sends and receives. A zero field takes waldo's own bound.

@@ -47,7 +47,11 @@ func (p *parser) reach(c *Contract, f field) {
 	case "tool":
 		c.Tool = p.text(f)
 	case "network":
+		packages := c.Network.Packages
 		c.Network = p.network(f, inEntry)
+		c.Network.Packages = packages
+	case "packages":
+		c.Network.Packages = p.packages(f)
 	case "filesystem":
 		if p.word(f, inEntry) == "workspace_only" {
 			c.Filesystem = WorkspaceOnly

@@ -26,6 +26,8 @@ const (
 	inBroker   = "broker"
 	inNetwork  = "network"
 	inTraffic  = "limits"
+	inPackages = "packages"
+	inRegistry = "registry"
 	inApproval = "approval"
 	inRule     = "rule"
 	inRetry    = "retry"
@@ -167,7 +169,14 @@ var keys = []Key{
 	{inRule, "deny", "bool", nil, nil, "false", "Refuse the call.", "internal/policy"},
 	{inRule, "reason", "text", nil, nil, "none", "Shown to the approver and in the decision.", "internal/policy"},
 	{inEntry, "listen", "any", nil, nil, "none", "Ports it may listen on.", ""},
-	{inEntry, "packages", "any", nil, nil, "none", "Packages it may install.", ""},
+	{inEntry, "packages", inPackages, nil, nil, "none", "The registries it may install packages from, by manager.", "internal/egress"},
+	{inPackages, "npm", "word|" + inRegistry, []string{"allow", "deny"}, nil, "deny", "npm's; allow is the one that this machine is set to.", "internal/egress"},
+	{inPackages, "pypi", "word|" + inRegistry, []string{"allow", "deny"}, nil, "deny", "pip's; allow is the one that this machine is set to.", "internal/egress"},
+	{inPackages, "debian", "word", []string{"deny"}, []string{"allow"}, "deny", "apt's.", "internal/egress"},
+	{inRegistry, "registry", "text", nil, nil, "as this machine is set", "Its address, as in https://registry.example.com/npm; pip's ends in /simple.", "internal/egress"},
+	{inRegistry, "files", "texts", nil, nil, "none", "Where the registry keeps files besides, as in files.example.com or files.example.com/packages/*.", "internal/egress"},
+	{inRegistry, "pins", "word", []string{"required"}, nil, "every package", "With required, nothing passes but the versions that lock names.", "internal/egress"},
+	{inRegistry, "lock", "text", nil, nil, "none; needed with pins", "The package-lock.json, or the requirements.txt with == alone, from the folder of this file.", "internal/egress"},
 	{inEntry, "log", "word", []string{"full"}, []string{"digest"}, "full", "What the audit log keeps of the arguments: redacted, or their digest alone.", "internal/audit"},
 	{inEntry, "redact", "word|words", classes, nil, "as redaction.model", "What is hidden from the model in its results; none leaves secrets alone.", "internal/redact"},
 	{inEntry, "rollback", "text", nil, nil, "none", "How to undo it.", ""},

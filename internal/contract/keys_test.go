@@ -25,6 +25,8 @@ var inPlace = map[string]string{
 	inEntry:    "capabilities: {a: {%}}",
 	inNetwork:  "capabilities: {a: {network: {%}}}",
 	inTraffic:  "capabilities: {a: {network: {allow: [a.example.com], limits: {%}}}}",
+	inPackages: "capabilities: {a: {packages: {%}}}",
+	inRegistry: "capabilities: {a: {packages: {npm: {%}}}}",
 	inApproval: "capabilities: {a: {approval: {%}}}",
 	inRule:     "capabilities: {a: {rules: [{%}]}}",
 	inRetry:    "capabilities: {a: {retry: {%}}}",

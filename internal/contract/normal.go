@@ -153,6 +153,8 @@ func (c Contract) value(key string) any {
 		return c.Tool
 	case "network":
 		return c.Network.normal()
+	case "packages":
+		return c.Network.packages()
 	case "filesystem":
 		return [...]string{"none", "workspace_only"}[c.Filesystem%2]
 	case "root":

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"waldo/internal/egress/packages"
 	"waldo/internal/facts"
 )
 
@@ -35,6 +36,8 @@ type attempts struct {
 	mu   sync.Mutex
 	list []*attempt
 	more int
+	news []facts.Package // fetched since the last report
+	had  map[facts.Package]bool
 	all  atomic.Int64        // bytes, sent and received
 	safe func(string) string // takes out of a host's name what no fact may hold; nil: nothing
 }
@@ -67,6 +70,27 @@ func (l *attempts) refused(host string, port uint16, why *Refusal) {
 
 // began records what goes out, to be counted as it goes.
 func (l *attempts) began(host string, port uint16) *attempt { return l.find(host, port, "", false) }
+
+// maxPackages is how many packages of one box are told.
+const maxPackages = 5000
+
+// fetched records a file of a package, once.
+func (l *attempts) fetched(f packages.Package, kept bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := facts.Package{Manager: string(f.Manager), Name: f.Name, Version: f.Version, Kept: kept}
+	if l.had[p] {
+		return
+	}
+	if len(l.had) >= maxPackages {
+		l.more++
+		return
+	}
+	if l.had == nil {
+		l.had = map[facts.Package]bool{}
+	}
+	l.had[p], l.news = true, append(l.news, p)
+}
 
 // failed records a refusal, or what was let out and found nobody.
 func (l *attempts) failed(host string, port uint16, err error) {
@@ -114,8 +138,9 @@ func (s *Server) Report(f *facts.Facts) {
 			f.Network.Contacted = append(f.Network.Contacted, where)
 		}
 	}
+	f.Network.Packages, l.news = append(f.Network.Packages, l.news...), nil
 	if l.more > 0 {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more connections than the %d different ones that are listed", l.more, maxAttempts))
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more connections than the %d different ones that are listed, or packages than %d", l.more, maxAttempts, maxPackages))
 		l.more = 0
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"waldo/internal/egress/packages"
 )
 
 // Refusal is why something does not go out. A nil Refusal refuses nothing.
@@ -25,10 +27,11 @@ func refuse(code, text string) *Refusal { return &Refusal{"egress." + code, text
 // Rule lets requests to some hosts out. The zero Rule lets nothing out.
 type Rule struct {
 	Host     HostPattern
-	Ports    []uint16 // empty: none
-	Methods  []string // of HTTP; empty: any. With methods or paths, only HTTP goes out, inside TLS or plain
-	Paths    []string // of HTTP, as in /v1/* where * stands for what follows; empty: any
-	Internal bool     // the host is of the operator's own network: its private addresses may be dialled
+	Ports    []uint16         // empty: none
+	Methods  []string         // of HTTP; empty: any. With methods or paths, only HTTP goes out, inside TLS or plain
+	Paths    []string         // of HTTP, as in /v1/* where * stands for what follows; empty: any
+	Internal bool             // the host is of the operator's own network: its private addresses may be dialled
+	Registry *packages.Source // the host is a registry: nothing but its packages goes out to it; nil: it is none
 }
 
 // standard are the ports of a rule that names none.
@@ -105,10 +108,12 @@ type Policy struct {
 	Limits Limits
 }
 
-// rules returns those that are for a host and port.
+// rules returns those that are for a host and port. At the host of a registry they are the
+// registry's alone: a wider rule is no way around its pins.
 func (p *Policy) rules(host string, port uint16) (out []Rule) {
+	registry := slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Registry != nil && r.Host.Match(host) })
 	for _, r := range p.Rules {
-		if r.Host.Match(host) && slices.Contains(r.Ports, port) {
+		if r.Host.Match(host) && slices.Contains(r.Ports, port) && (r.Registry != nil || !registry) {
 			out = append(out, r)
 		}
 	}
@@ -146,16 +151,45 @@ func (p *Policy) request(method string, t Target) *Refusal {
 	if why := p.Classify(t.Host, t.Port); why != nil {
 		return why
 	}
+	passes := false
 	for _, r := range p.rules(t.Host, t.Port) {
-		if r.allows(method, t.Path) {
-			return nil
+		if !r.allows(method, t.Path) {
+			continue
+		}
+		if r.Registry != nil {
+			path, query, _ := strings.Cut(r.Registry.Plain(t.Path), "?")
+			path, _ = plainPath(path)
+			if why := r.Registry.Refuses(path, query); why != "" {
+				return refuse("packages.pin", why)
+			}
+		}
+		passes = true
+	}
+	if !passes {
+		return refuse("request", "the host is allowed, this method or path is not")
+	}
+	return nil
+}
+
+// pack returns the package that a request that passed is a file of.
+func (p *Policy) pack(t Target) (packages.Package, bool) {
+	for _, r := range p.rules(t.Host, t.Port) {
+		if r.Registry == nil || !r.allows("GET", t.Path) {
+			continue
+		}
+		path, _ := plainPath(r.Registry.Plain(t.Path))
+		if f, ok := r.Registry.File(path); ok {
+			return f, true
 		}
 	}
-	return refuse("request", "the host is allowed, this method or path is not")
+	return packages.Package{}, false
 }
 
 // allows reports whether a rule lets a method and a path with query through.
 func (r Rule) allows(method, target string) bool {
+	if r.Registry != nil {
+		target = r.Registry.Plain(target)
+	}
 	return (len(r.Methods) == 0 || slices.Contains(r.Methods, method)) && (len(r.Paths) == 0 || underPaths(r.Paths, target))
 }
 

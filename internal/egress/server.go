@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/egress/authority"
 	"waldo/internal/egress/postgres"
+	"waldo/internal/egress/shelf"
 	"waldo/internal/sandbox"
 )
 
@@ -30,6 +31,7 @@ type Server struct {
 	pace      pace
 	creds     []Credential
 	forms     func(string) []string
+	shelf     *shelf.Shelf
 	marks     *marks               // nil: the box has no placeholder
 	authority *authority.Authority // nil: no TLS is looked into
 	databases map[Target]*postgres.Broker
@@ -53,12 +55,13 @@ type Options struct {
 	Credentials []Credential
 	// Forms returns every spelling in which a host may echo a secret, itself among them; needed with Credentials.
 	Forms func(secret string) []string
+	Shelf *shelf.Shelf // keeps files of packages between runs; nil: none are kept
 }
 
 // NewServer returns a server for one box. The dialer's policy is the box's.
 func NewServer(d *Dialer, o Options) (*Server, error) {
 	s := &Server{dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{},
-		creds: o.Credentials, forms: o.Forms, marks: newMarks(o.Credentials), handed: make(chan net.Conn)}
+		creds: o.Credentials, forms: o.Forms, shelf: o.Shelf, marks: newMarks(o.Credentials), handed: make(chan net.Conn)}
 	for _, c := range s.creds {
 		if err := c.check(); err != nil {
 			return nil, err

@@ -78,6 +78,10 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 		s.answerRefusal(w, t.Host, t.Port, why)
 		return
 	}
+	pack, keeps := s.keeps(r, t, use)
+	if keeps && s.kept(w, t, pack) {
+		return
+	}
 	a := s.attempts.began(t.Host, t.Port)
 	p := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -85,6 +89,9 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 			p.Out.URL.RawQuery = p.In.URL.RawQuery
 			if _, ok := p.Out.Header["User-Agent"]; !ok {
 				p.Out.Header.Set("User-Agent", "")
+			}
+			if keeps {
+				p.Out.Header = http.Header{"User-Agent": {""}, "Accept-Encoding": {"identity"}} // what is kept for all, no box has a say in
 			}
 			use.add(p.Out)
 			if p.Out.Body != nil {
@@ -94,6 +101,12 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 		ModifyResponse: func(resp *http.Response) error {
 			if err := use.unveil(resp); err != nil {
 				return err
+			}
+			if f, ok := s.policy.pack(t); ok && r.Method == http.MethodGet && resp.StatusCode/100 == 2 {
+				s.attempts.fetched(f, false)
+			}
+			if keeps {
+				s.keep(t, resp)
 			}
 			in := counted{resp.Body, a.in, s}
 			if both, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {

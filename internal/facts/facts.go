@@ -129,7 +129,16 @@ type Network struct {
 	AllowedHosts []string  `json:"allowed_hosts"`
 	Contacted    []string  `json:"contacted"`
 	Denied       []string  `json:"denied"`
-	Attempts     []Attempt `json:"attempts"` // through waldo's egress, each host, port and end once
+	Attempts     []Attempt `json:"attempts"`           // through waldo's egress, each host, port and end once
+	Packages     []Package `json:"packages,omitempty"` // whose files were fetched from a registry, each once
+}
+
+// Package is one version of a package, as the path of its file in the registry says.
+type Package struct {
+	Manager string `json:"manager"` // npm or pypi
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Kept    bool   `json:"kept,omitempty"` // waldo had the file of an earlier run; nothing went out
 }
 
 // Attempt is one host and port that a run tried to reach through waldo's egress, and what came of it.

@@ -108,6 +108,10 @@ func (p *pass) facts(f facts.Facts) facts.Facts {
 		attempts = append(attempts, x)
 	}
 	f.Network.Attempts = attempts
+	f.Network.Packages = slices.Clone(f.Network.Packages)
+	for i, x := range f.Network.Packages {
+		f.Network.Packages[i].Name, f.Network.Packages[i].Version = p.text(x.Name), p.text(x.Version)
+	}
 	denials := make([]facts.Denial, 0, len(f.Denials))
 	for _, x := range f.Denials {
 		x.What = p.text(x.What)

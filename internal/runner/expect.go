@@ -18,7 +18,7 @@ type keeper interface {
 func (r *Runner) Expect(d policy.Decision, n int) (err error) {
 	driver, why := r.driver(d.Contract.Isolation, "")
 	k, ok := driver.(keeper)
-	if len(d.Contract.Network.Allow) > 0 || d.Contract.Network.Internal {
+	if d.Contract.Network.Reaches() {
 		n = 0 // a way out belongs to one job; what boxes are forked from can be there
 	}
 	if why != nil || !ok || d.Effect == policy.Deny || len(d.Contract.Secrets) > 0 { // secrets are for those that run

@@ -240,7 +240,7 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 	f, err := box.Run(ctx, c)
 	over()
 	f.SideEffect = stop()
-	if err != nil || len(d.Contract.Network.Allow) > 0 || d.Contract.Network.Internal {
+	if err != nil || d.Contract.Network.Reaches() {
 		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
 	}
 	return f, err

@@ -40,7 +40,7 @@ func (r *Runner) way(d policy.Decision, o Options) (*Way, *call.Reason) {
 		n = contract.Network{Allow: o.Hosts, Limits: n.Limits} // narrower
 	}
 	var w *Way
-	if len(n.Allow) > 0 || n.Internal {
+	if n.Reaches() {
 		if r.Egress == nil {
 			return nil, &call.Reason{Code: "network.unsupported", Text: "no box can reach hosts here"}
 		}

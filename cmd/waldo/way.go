@@ -83,7 +83,7 @@ func (h *house) wayTo(lines []string, n contract.Network, secrets map[string]sec
 	}
 	o := egress.Options{Credentials: creds, Forms: redact.Forms}
 	if len(from) > 0 {
-		if o.Shelf, err = shelf.Open(filepath.Join(h.state, "packages"), keptPackages); err != nil {
+		if o.Shelf, err = shelf.Open(filepath.Join(h.state, "shelf"), keptPackages); err != nil {
 			return nil, fmt.Errorf("what is kept of packages: %w", err)
 		}
 	}

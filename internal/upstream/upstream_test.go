@@ -400,6 +400,9 @@ func TestOneServerDoesNotReachAnother(t *testing.T) {
 	var wg sync.WaitGroup
 	for name, want := range map[string]facts.Status{"endless": facts.Failed, "flood": facts.Timeout, "logs": facts.Timeout, "asks": facts.Timeout, "deaf": facts.Timeout} {
 		d := decision(t, name+".echo", `{}`, short)
+		if want == facts.Failed { // it ends by its size, however long a busy machine takes
+			d = decision(t, name+".echo", `{}`, contract.Contract{Timeout: 10 * time.Second})
+		}
 		wg.Go(func() {
 			if o := execute(t, context.Background(), m, d); o.Facts.Status != want || o.Facts.SideEffect != facts.Unknown {
 				t.Errorf("%s: %q %s", name, text(o), o.Facts.Status)

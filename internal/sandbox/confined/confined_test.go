@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -162,5 +163,16 @@ func TestRefuse(t *testing.T) {
 		if err := refuse(p, r.abi); (err == nil) != r.ok {
 			t.Errorf("%s: %v", r.why, err)
 		}
+	}
+}
+
+// TestPinned looks at the processors that a box of one may use. On a machine of one there is nothing to tell.
+func TestPinned(t *testing.T) {
+	b := start(t, sandboxtest.Profile())
+	var out strings.Builder
+	c := python("import os; print(len(os.sched_getaffinity(0)))")
+	c.Stdout = &out
+	if _, err := b.Run(context.Background(), c); err != nil || out.String() != "1\n" {
+		t.Errorf("a box of one processor may use %q of this machine's %d: %v", out.String(), runtime.NumCPU(), err)
 	}
 }

@@ -23,10 +23,13 @@ if [ ${#missing[@]} -gt 0 ]; then
     exit 1
   fi
   echo "setup: installing ${missing[*]}"
+  get() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+  apt-get update -qq
   if [[ " ${missing[*]} " == *" postgresql "* ]]; then # the tests make a database of their own; none is started for the machine
-    mkdir -p /etc/postgresql-common && echo "create_main_cluster = false" >>/etc/postgresql-common/createcluster.conf
+    get postgresql-common
+    sed -i 's/^#\?create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
   fi
-  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  get "${missing[@]}"
 fi
 [ "${1:-}" = --runtime ] && exit 0
 [ ! -x scripts/setup-npm.sh ] || scripts/setup-npm.sh

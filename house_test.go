@@ -71,7 +71,7 @@ var plan = map[string][]string{
 	"internal/egress/shelf":      nil,                 // files of packages, kept between runs
 	"internal/egress/sigv4":      nil,                 // requests signed as Amazon wants them
 	"internal/guest":             nil,
-	"internal/install":           {"internal/wire"}, // packages of servers, installed apart from being run
+	"internal/install":           {"internal/wire"},                                          // packages of servers, installed apart from being run
 	"internal/hosts":             nil,                                                        // the configuration files of agent hosts
 	"internal/adopt":             {"internal/contract", "internal/hosts", "internal/secret"}, // their servers, as lines of waldo.yaml
 	"internal/sandbox":           {"internal/facts"},

@@ -20,11 +20,7 @@ import (
 
 // desk opens the place where questions lie, without the rest of the house.
 func desk(g *global) (*approval.Desk, func() error, error) {
-	state, err := openState(g)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg, err := loadConfig(g, state)
+	state, cfg, err := configured(g)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -57,6 +57,16 @@ func configFile(flag string) (path string, named bool) {
 	return "", false
 }
 
+// configured opens the state directory and loads the configuration in force, for a command that
+// needs no more of the house.
+func configured(g *global) (state string, cfg *contract.Config, err error) {
+	if state, err = openState(g); err != nil {
+		return "", nil, err
+	}
+	cfg, err = loadConfig(g, state)
+	return state, cfg, err
+}
+
 // loadConfig loads the configuration in force. A waldo.yaml that was only found in the current
 // folder loads after `waldo trust` has recorded its digest: whoever wrote the folder is not the
 // operator.

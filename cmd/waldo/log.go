@@ -318,11 +318,7 @@ func newExplain(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			cfg, err := loadConfig(g, state)
+			state, cfg, err := configured(g)
 			if err != nil {
 				return err
 			}

@@ -150,11 +150,7 @@ func newLogin(g *global) *cobra.Command {
 			"The token is kept sealed among waldo's secrets, as oauth-SERVER, and renewed by itself; waldo secret rm oauth-SERVER forgets it.",
 		Example: "  waldo login crm\n  waldo login crm --browser xdg-open",
 		RunE: func(c *cobra.Command, args []string) error {
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			cfg, err := loadConfig(g, state)
+			state, cfg, err := configured(g)
 			if err != nil {
 				return err
 			}

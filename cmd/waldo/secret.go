@@ -327,11 +327,7 @@ func newSecretCheck(g *global) *cobra.Command {
 		Long:    "Exit status 0: all are there; 1: some are not; 2: the configuration cannot be read. Nothing of a value is shown.",
 		Example: "  waldo secret check\n  waldo --config waldo.yaml secret check --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			cfg, err := loadConfig(g, state)
+			state, cfg, err := configured(g)
 			if err != nil {
 				return err
 			}

@@ -228,15 +228,7 @@ func (c *Catalogue) rebuild() (tell []func()) {
 }
 
 func same(a, b []*Entry) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Wire != b[i].Wire || a[i].Digest != b[i].Digest {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y *Entry) bool { return x.Wire == y.Wire && x.Digest == y.Digest })
 }
 
 func sortedKeys[T any](m map[string]T) []string {

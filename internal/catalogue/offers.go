@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 	"sort"
 	"strings"
 
@@ -202,13 +203,5 @@ func (b *builder) cleanAll(x any) any {
 }
 
 func sameItems(a, b []*Item) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Wire != b[i].Wire || a[i].digest != b[i].digest {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y *Item) bool { return x.Wire == y.Wire && x.digest == y.digest })
 }

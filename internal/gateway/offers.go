@@ -92,13 +92,14 @@ func (s *Session) asked(ctx context.Context, m jsonrpc.Message, modern bool, lin
 	return run(ctx, m, h)
 }
 
-// newCall makes a call of an offer of a server.
-func (s *Session) newCall(server, method string, args map[string]any) (call.Call, error) {
+// callOf makes a call of an offer of a server and sends it through the corridor.
+func (s *Session) callOf(ctx context.Context, m jsonrpc.Message, h *host, server, method string, args map[string]any) (call.Result, error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
-		return call.Call{}, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are too large")
+		return call.Result{}, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are too large")
 	}
-	return call.Call{ID: id.New(id.Call), Capability: catalogue.Of(server, method), Args: a, Session: s.who.Session, Principal: s.who.Principal, Door: "mcp", At: s.d.o.Now()}, nil
+	c := call.Call{ID: id.New(id.Call), Capability: catalogue.Of(server, method), Args: a, Session: s.who.Session, Principal: s.who.Principal, Door: "mcp", At: s.d.o.Now()}
+	return s.through(ctx, m, c, h)
 }
 
 func notFound(modern bool, uri string) error {
@@ -120,11 +121,7 @@ func (s *Session) read(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	if !ok {
 		return nil, notFound(h.p != nil, uri)
 	}
-	c, err := s.newCall(server, catalogue.ReadResource, map[string]any{"uri": own})
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.through(ctx, m, c, h)
+	r, err := s.callOf(ctx, m, h, server, catalogue.ReadResource, map[string]any{"uri": own})
 	if err != nil {
 		return nil, err
 	}
@@ -164,11 +161,7 @@ func (s *Session) prompt(ctx context.Context, m jsonrpc.Message, h *host) (map[s
 		}
 		args["arguments"] = a
 	}
-	c, err := s.newCall(item.Server, catalogue.GetPrompt, args)
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.through(ctx, m, c, h)
+	r, err := s.callOf(ctx, m, h, item.Server, catalogue.GetPrompt, args)
 	if err != nil {
 		return nil, err
 	}
@@ -215,11 +208,7 @@ func (s *Session) complete(ctx context.Context, m jsonrpc.Message, h *host) (map
 	if c := m.Param("context"); !c.IsZero() {
 		args["context"] = c
 	}
-	c, err := s.newCall(server, catalogue.Complete, args)
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.through(ctx, m, c, h)
+	r, err := s.callOf(ctx, m, h, server, catalogue.Complete, args)
 	if err != nil {
 		return nil, err
 	}
@@ -260,11 +249,7 @@ func (s *Session) subscribe(ctx context.Context, v wire.Value, end bool) error {
 	if end {
 		args["unsubscribe"] = true
 	}
-	c, err := s.newCall(server, catalogue.Subscribe, args)
-	if err != nil {
-		return err
-	}
-	r, err := s.through(ctx, jsonrpc.Message{}, c, nil)
+	r, err := s.callOf(ctx, jsonrpc.Message{}, nil, server, catalogue.Subscribe, args)
 	if err != nil {
 		return err
 	}

@@ -78,3 +78,18 @@ func TestNoRequestBeginsOnceAllWasWaitedFor(t *testing.T) {
 	}
 	_ = w.Close()
 }
+
+func TestOnlySoManyQuestionsWait(t *testing.T) {
+	var p Pending
+	first, second := p.Add(2, nil), p.Add(2, nil)
+	if first == nil || second == nil || first.N == second.N {
+		t.Fatalf("control: %v %v", first, second)
+	}
+	if w := p.Add(2, nil); w != nil {
+		t.Errorf("a third waits as %d", w.N)
+	}
+	p.Drop(first)
+	if w := p.Add(2, nil); w == nil || w.N == first.N {
+		t.Errorf("after one was dropped: %v", w)
+	}
+}

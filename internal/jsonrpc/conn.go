@@ -3,9 +3,7 @@ package jsonrpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"strconv"
 	"sync"
 	"time"
 
@@ -52,20 +50,15 @@ type Conn struct {
 	done chan struct{} // closed when nothing more will be written
 	end  sync.Once
 
+	pending Pending // our requests
+
 	mu       sync.Mutex
-	next     int64
-	pending  map[string]*pending           // our requests, by id
 	inFlight map[string]context.CancelFunc // their requests, by id
 	held     int                           // their requests whose answer is not on its way yet
 	bytes    int                           // of those
 	reads    int64                         // messages read
 	over     bool                          // no more requests are taken
 	working  sync.WaitGroup
-}
-
-type pending struct {
-	answer   chan Message
-	progress func(done, total float64)
 }
 
 // New makes a connection; Serve runs it.
@@ -81,7 +74,7 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 		queue = 0
 	}
 	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), done: make(chan struct{}),
-		pending: map[string]*pending{}, inFlight: map[string]context.CancelFunc{}}
+		inFlight: map[string]context.CancelFunc{}}
 }
 
 // Serve reads until the input ends, the output breaks or ctx is done, and lets what is being
@@ -191,7 +184,7 @@ func (c *Conn) read(ctx context.Context) error {
 		case m.Method != "":
 			c.notification(m)
 		default:
-			c.answered(m)
+			c.pending.Answered(m)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -291,46 +284,11 @@ func (c *Conn) notification(m Message) {
 			}
 		}
 	case "notifications/progress":
-		c.progress(m)
+		c.pending.Progress(m)
 	default:
 		if c.o.Notify != nil {
 			c.o.Notify(m)
 		}
-	}
-}
-
-// progress hands numbers to the request whose token they carry, while it waits. The message that
-// may come along is dropped: it is text that nobody has redacted.
-func (c *Conn) progress(m Message) {
-	token := m.Param("progressToken")
-	if token.IsZero() {
-		return
-	}
-	c.mu.Lock()
-	p := c.pending[string(token.Canonical())]
-	c.mu.Unlock()
-	if p == nil || p.progress == nil {
-		return
-	}
-	var done, total float64
-	if m.Param("progress").Decode(&done) != nil {
-		return
-	}
-	if t := m.Param("total"); !t.IsZero() && t.Decode(&total) != nil {
-		return
-	}
-	p.progress(done, total)
-}
-
-// answered hands an answer to the request that waits for it; any other is dropped.
-func (c *Conn) answered(m Message) {
-	key := string(m.ID.Canonical())
-	c.mu.Lock()
-	p := c.pending[key]
-	delete(c.pending, key)
-	c.mu.Unlock()
-	if p != nil {
-		p.answer <- m // has room for the one answer
 	}
 }
 
@@ -378,31 +336,9 @@ func (c *Conn) Notify(method string, params any) bool {
 // ends first the other side is told, and an answer that still comes is dropped. The params are made
 // from the request's id, which is also its progress token; progress may be nil and must not block.
 func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (wire.Value, error) {
-	c.mu.Lock()
-	c.next++
-	n := c.next
-	key := strconv.FormatInt(n, 10)
-	p := &pending{answer: make(chan Message, 1), progress: progress}
-	c.pending[key] = p
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.pending, key)
-		c.mu.Unlock()
-	}()
-	id, err := wire.Parse([]byte(key))
-	if err != nil {
-		return wire.Value{}, errors.Join(ErrNotSent, err)
-	}
-	var b []byte
-	if params == nil {
-		b, err = Request(id, method, nil)
-	} else {
-		b, err = Request(id, method, params(n))
-	}
-	if err == nil && len(b) > MaxFrame {
-		err = fmt.Errorf("a request of %d bytes: at most %d are sent", len(b), MaxFrame)
-	}
+	w := c.pending.Add(0, progress)
+	defer c.pending.Drop(w)
+	b, err := w.Frame(method, params)
 	if err == nil {
 		err = c.send(ctx, b)
 	}
@@ -410,14 +346,14 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 		return wire.Value{}, errors.Join(ErrNotSent, err)
 	}
 	select {
-	case m := <-p.answer:
+	case m := <-w.Answer:
 		return m.Result, asError(m.Err)
 	case <-ctx.Done():
-		c.Notify("notifications/cancelled", map[string]any{"requestId": n})
+		c.Notify("notifications/cancelled", map[string]any{"requestId": w.N})
 		return wire.Value{}, ctx.Err()
 	case <-c.done:
 		select {
-		case m := <-p.answer: // it came just before the end
+		case m := <-w.Answer: // it came just before the end
 			return m.Result, asError(m.Err)
 		default:
 			return wire.Value{}, ErrClosed

@@ -149,7 +149,7 @@ func (c *Conn) message(resp *http.Response) (jsonrpc.Message, error) {
 }
 
 // answer reads the answer to request n out of a response that HTTP calls a success.
-func (c *Conn) answer(ctx context.Context, n int64, resp *http.Response, w *waiting) (jsonrpc.Message, error) {
+func (c *Conn) answer(ctx context.Context, n int64, resp *http.Response, w *jsonrpc.Waiting) (jsonrpc.Message, error) {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	c.mu.Lock()
 	old := c.old != nil
@@ -157,7 +157,7 @@ func (c *Conn) answer(ctx context.Context, n int64, resp *http.Response, w *wait
 	switch {
 	case old:
 		select { // it comes on the one stream
-		case m := <-w.answer:
+		case m := <-w.Answer:
 			return m, nil
 		case <-ctx.Done():
 			return jsonrpc.Message{}, ctx.Err()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,29 +48,23 @@ type Options struct {
 // Conn is a connection to one server. It keeps its session, where the server gives one, and is over
 // when the server forgets it.
 type Conn struct {
-	o      Options
-	url    *url.URL
-	http   *http.Client
-	ctx    context.Context
-	cancel context.CancelFunc
-	next   atomic.Int64
-	reads  atomic.Int64
-	asking chan struct{} // one place for each of the server's requests being answered
-	told   chan struct{} // one place for each notification on its way
+	o       Options
+	url     *url.URL
+	http    *http.Client
+	ctx     context.Context
+	cancel  context.CancelFunc
+	pending jsonrpc.Pending // our requests
+	reads   atomic.Int64
+	asking  chan struct{} // one place for each of the server's requests being answered
+	told    chan struct{} // one place for each notification on its way
 
 	mu       sync.Mutex
 	revision string
 	session  string
-	old      *url.URL            // of HTTP+SSE: where messages go
-	pending  map[string]*waiting // our requests, by id
+	old      *url.URL // of HTTP+SSE: where messages go
 	inFlight map[string]context.CancelFunc
 	headers  map[string][]mirrored // arguments of tools that are sent as headers too
 	closing  sync.WaitGroup
-}
-
-type waiting struct {
-	answer   chan jsonrpc.Message // has room for one
-	progress func(done, total float64)
 }
 
 // How much of a server's is handled at once.
@@ -87,7 +80,7 @@ func New(o Options) (*Conn, error) {
 		return nil, errors.New("not the address of a server: write it as https://host/path")
 	}
 	c := &Conn{o: o, url: u, asking: make(chan struct{}, maxAsking), told: make(chan struct{}, maxTold),
-		pending: map[string]*waiting{}, inFlight: map[string]context.CancelFunc{}, headers: map[string][]mirrored{}}
+		inFlight: map[string]context.CancelFunc{}, headers: map[string][]mirrored{}}
 	c.http = &http.Client{Transport: o.Transport, CheckRedirect: redirect}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
@@ -154,36 +147,16 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 	if c.ctx.Err() != nil {
 		return wire.Value{}, unsent(jsonrpc.ErrClosed)
 	}
-	n := c.next.Add(1)
-	key := strconv.FormatInt(n, 10)
-	id, err := wire.Parse([]byte(key))
+	w := c.pending.Add(0, progress)
+	defer c.pending.Drop(w)
+	body, err := w.Frame(method, params)
 	if err != nil {
 		return wire.Value{}, unsent(err)
 	}
-	var p any
-	if params != nil {
-		p = params(n)
-	}
-	body, err := jsonrpc.Request(id, method, p)
-	if err == nil && len(body) > jsonrpc.MaxFrame {
-		err = fmt.Errorf("a request of %d bytes: at most %d are sent", len(body), jsonrpc.MaxFrame)
-	}
-	if err != nil {
-		return wire.Value{}, unsent(err)
-	}
-	w := &waiting{answer: make(chan jsonrpc.Message, 1), progress: progress}
-	c.mu.Lock()
-	c.pending[key] = w
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.pending, key)
-		c.mu.Unlock()
-	}()
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
-	m, err := c.ask(both, n, method, body, w)
+	m, err := c.ask(both, w.N, method, body, w)
 	switch {
 	case err == nil && m.Err != nil:
 		return wire.Value{}, m.Err
@@ -192,7 +165,7 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 		return m.Result, nil
 	case ctx.Err() != nil:
 		if c.legacy() { // of newer revisions, the end of the stream says it
-			c.Notify("notifications/cancelled", map[string]any{"requestId": n})
+			c.Notify("notifications/cancelled", map[string]any{"requestId": w.N})
 		}
 		return wire.Value{}, errors.Join(ctx.Err(), notSent(err))
 	case c.ctx.Err() != nil && !errors.Is(err, ErrForgotten):
@@ -219,7 +192,7 @@ func (c *Conn) legacy() bool {
 }
 
 // ask sends a request and waits for its answer, wherever that comes.
-func (c *Conn) ask(ctx context.Context, n int64, method string, body []byte, w *waiting) (jsonrpc.Message, error) {
+func (c *Conn) ask(ctx context.Context, n int64, method string, body []byte, w *jsonrpc.Waiting) (jsonrpc.Message, error) {
 	resp, err := c.post(ctx, body)
 	if err != nil {
 		return jsonrpc.Message{}, err
@@ -244,7 +217,7 @@ func (c *Conn) ask(ctx context.Context, n int64, method string, body []byte, w *
 }
 
 // fault reads an answer that is an error of HTTP: the error of JSON-RPC inside it, if there is one.
-func (c *Conn) fault(resp *http.Response, w *waiting) (jsonrpc.Message, error) {
+func (c *Conn) fault(resp *http.Response, w *jsonrpc.Waiting) (jsonrpc.Message, error) {
 	if isJSON(resp.Header) {
 		if m, err := c.message(resp); err == nil && m.Err != nil && m.Method == "" {
 			return m, nil
@@ -316,7 +289,7 @@ func (c *Conn) deliver(ctx context.Context, m jsonrpc.Message, n int64) {
 	case m.IsRequest():
 		c.request(ctx, m)
 	case m.Method == "notifications/progress":
-		c.progress(m)
+		c.pending.Progress(m)
 	case m.Method == "notifications/cancelled":
 		c.mu.Lock()
 		cancel := c.inFlight[string(m.Param("requestId").Canonical())]
@@ -329,33 +302,8 @@ func (c *Conn) deliver(ctx context.Context, m jsonrpc.Message, n int64) {
 			c.o.Handlers.Notify(m)
 		}
 	default:
-		key := string(m.ID.Canonical())
-		c.mu.Lock()
-		w := c.pending[key]
-		delete(c.pending, key)
-		c.mu.Unlock()
-		if w != nil {
-			w.answer <- m
-		}
+		c.pending.Answered(m)
 	}
-}
-
-func (c *Conn) progress(m jsonrpc.Message) {
-	token := m.Param("progressToken")
-	if token.IsZero() {
-		return
-	}
-	c.mu.Lock()
-	w := c.pending[string(token.Canonical())]
-	c.mu.Unlock()
-	var done, total float64
-	if w == nil || w.progress == nil || m.Param("progress").Decode(&done) != nil {
-		return
-	}
-	if t := m.Param("total"); !t.IsZero() && t.Decode(&total) != nil {
-		return
-	}
-	w.progress(done, total)
 }
 
 // request answers what the server asks, for as long as the call lasts that it asks for. Whoever

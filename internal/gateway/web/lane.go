@@ -3,8 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"strconv"
-	"sync"
 
 	"waldo/internal/jsonrpc"
 	"waldo/internal/wire"
@@ -79,46 +77,19 @@ func (l *lane) Call(ctx context.Context, method string, params func(id int64) an
 // asks are the requests to one legacy client that it has not answered yet.
 type asks struct {
 	over <-chan struct{} // closed when the session has ended
-
-	mu      sync.Mutex
-	next    int64
-	waiting map[string]*ask // by id
-}
-
-type ask struct {
-	answer   chan jsonrpc.Message
-	progress func(done, total float64)
+	jsonrpc.Pending
 }
 
 // maxAsks is how many requests may wait for one client.
 const maxAsks = 64
 
 func (a *asks) call(ctx context.Context, l *lane, method string, params func(id int64) any, progress func(done, total float64)) (wire.Value, error) {
-	q := &ask{answer: make(chan jsonrpc.Message, 1), progress: progress}
-	a.mu.Lock()
-	if len(a.waiting) >= maxAsks {
-		a.mu.Unlock()
+	w := a.Add(maxAsks, progress)
+	if w == nil {
 		return wire.Value{}, errors.Join(jsonrpc.ErrNotSent, errors.New("the client has too many requests to answer"))
 	}
-	a.next++
-	n := a.next
-	key := strconv.FormatInt(n, 10)
-	a.waiting[key] = q
-	a.mu.Unlock()
-	defer func() {
-		a.mu.Lock()
-		delete(a.waiting, key)
-		a.mu.Unlock()
-	}()
-	var body any
-	if params != nil {
-		body = params(n)
-	}
-	id, err := wire.Parse([]byte(key))
-	if err != nil {
-		return wire.Value{}, errors.Join(jsonrpc.ErrNotSent, err)
-	}
-	b, err := jsonrpc.Request(id, method, body)
+	defer a.Drop(w)
+	b, err := w.Frame(method, params)
 	if err == nil {
 		err = l.send(ctx, b)
 	}
@@ -126,43 +97,15 @@ func (a *asks) call(ctx context.Context, l *lane, method string, params func(id 
 		return wire.Value{}, errors.Join(jsonrpc.ErrNotSent, err)
 	}
 	select {
-	case m := <-q.answer:
+	case m := <-w.Answer:
 		if m.Err != nil {
 			return wire.Value{}, m.Err
 		}
 		return m.Result, nil
 	case <-ctx.Done():
-		l.Notify("notifications/cancelled", map[string]any{"requestId": n})
+		l.Notify("notifications/cancelled", map[string]any{"requestId": w.N})
 		return wire.Value{}, ctx.Err()
 	case <-a.over:
 		return wire.Value{}, jsonrpc.ErrClosed
-	}
-}
-
-// answered hands an answer to the request that waits for it; any other is dropped.
-func (a *asks) answered(m jsonrpc.Message) {
-	key := string(m.ID.Canonical())
-	a.mu.Lock()
-	q := a.waiting[key]
-	delete(a.waiting, key)
-	a.mu.Unlock()
-	if q != nil {
-		q.answer <- m // has room for the one answer
-	}
-}
-
-// progressed hands numbers to the request whose token they carry, while it waits.
-func (a *asks) progressed(m jsonrpc.Message) {
-	token := m.Param("progressToken")
-	var done, total float64
-	if token.IsZero() || m.Param("progress").Decode(&done) != nil {
-		return
-	}
-	_ = m.Param("total").Decode(&total) // absent: nobody knows
-	a.mu.Lock()
-	q := a.waiting[string(token.Canonical())]
-	a.mu.Unlock()
-	if q != nil && q.progress != nil {
-		q.progress(done, total)
 	}
 }

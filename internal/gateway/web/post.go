@@ -57,7 +57,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		n.note(m)
 		w.WriteHeader(http.StatusAccepted)
 	default:
-		n.asks.answered(m)
+		n.asks.Answered(m)
 		w.WriteHeader(http.StatusAccepted)
 	}
 }

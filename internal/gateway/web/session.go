@@ -43,7 +43,7 @@ func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
 	n.life, n.end = context.WithCancel(s.life)
 	if legacy {
 		n.id = rand.Text()
-		n.asks = &asks{over: n.life.Done(), waiting: map[string]*ask{}}
+		n.asks = &asks{over: n.life.Done()}
 	}
 	n.stream = newLane(n.asks)
 	s.mu.Lock()
@@ -222,7 +222,7 @@ func (n *session) note(m jsonrpc.Message) {
 			}
 		}
 	case m.Method == "notifications/progress" && n.asks != nil:
-		n.asks.progressed(m)
+		n.asks.Progress(m)
 	default:
 		n.gateway.Note(m)
 	}

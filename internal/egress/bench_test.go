@@ -34,32 +34,19 @@ func BenchmarkThroughput(b *testing.B) {
 	}))
 	defer web.Close()
 	at := web.Listener.Addr().String()
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer raw.Close()
-	go func() {
-		for {
-			c, err := raw.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = c.Read(make([]byte, 1))
-				for range bulk >> 20 {
-					_, _ = c.Write(block)
-				}
-				_ = c.Close()
-			}()
+	raw := answering(b, func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 1))
+		for range bulk >> 20 {
+			_, _ = c.Write(block)
 		}
-	}()
+		_ = c.Close()
+	})
 	for _, row := range []struct {
 		name, to string
 		through  bool
 		port     uint16
 	}{
-		{"raw/direct", raw.Addr().String(), false, 5432}, {"raw/egress", raw.Addr().String(), true, 5432},
+		{"raw/direct", raw, false, 5432}, {"raw/egress", raw, true, 5432},
 		{"http/direct", at, false, 80}, {"http/egress", at, true, 80},
 	} {
 		b.Run(row.name, func(b *testing.B) {

@@ -134,23 +134,10 @@ func TestPace(t *testing.T) {
 	if !strings.HasPrefix(got[0]+got[1], "hello") || !strings.Contains(got[2], "egress.limit.requests") {
 		t.Errorf("%q", got)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = c.Read(make([]byte, 1)); _, _ = c.Write(make([]byte, 150_000)); _ = c.Close() }()
-		}
-	}()
+	l := answering(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)); _, _ = c.Write(make([]byte, 150_000)); _ = c.Close() })
 	for rate, slow := range map[int64]bool{0: false, 100_000: true} { // of 150,000 bytes 100,000 are there at once
 		g := newRig(t, Limits{BytesPerSec: rate}, "raw.example.org:5000")
-		g.raw = l.Addr().String()
+		g.raw = l
 		began := time.Now()
 		c := g.direct(t, "raw.example.org", 5000)
 		_, _ = io.WriteString(c, "\x00")
@@ -160,7 +147,7 @@ func TestPace(t *testing.T) {
 		}
 	}
 	if g = newRig(t, Limits{PerSec: 1}, "raw.example.org:5000"); true {
-		g.raw = l.Addr().String()
+		g.raw = l
 		for i := range 2 {
 			c := g.direct(t, "raw.example.org", 5000)
 			_, _ = io.WriteString(c, "\x00")

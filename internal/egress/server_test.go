@@ -395,20 +395,7 @@ func TestCertificate(t *testing.T) {
 // TestPlain carries what is neither TLS nor HTTP, also where the server speaks first, and judges
 // TLS and HTTP at any port, early or late.
 func TestPlain(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.WriteString(c, "hi "); _, _ = io.Copy(c, c); _ = c.Close() }()
-		}
-	}()
+	l := answering(t, func(c net.Conn) { _, _ = io.WriteString(c, "hi "); _, _ = io.Copy(c, c); _ = c.Close() })
 	name := "evil.example"
 	for _, row := range []struct {
 		why   string
@@ -425,7 +412,7 @@ func TestPlain(t *testing.T) {
 		{"HTTP for another name, late", 2 * listening, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "hi ", "egress.late"},
 	} {
 		g := newRig(t, Limits{}, "api.example.com:5000")
-		g.raw = l.Addr().String()
+		g.raw = l
 		c := g.direct(t, "api.example.com", 5000)
 		time.Sleep(row.wait)
 		_, _ = io.WriteString(c, row.words)
@@ -529,4 +516,24 @@ func TestLocalhost(t *testing.T) {
 	if !slices.Equal(to, []string{"127.0.0.1:4873", "[::1]:4873", "127.0.0.1:4873", "[::1]:4873"}) {
 		t.Errorf("dialled %q", to)
 	}
+}
+
+// answering is a server of this machine that does the same with every connection, until the test ends.
+func answering(t testing.TB, each func(c net.Conn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go each(c)
+		}
+	}()
+	return l.Addr().String()
 }

@@ -9,6 +9,7 @@ missing=()
 if [ "${1:-}" != --runtime ]; then
   command -v gcc >/dev/null || missing+=(gcc)
   command -v git >/dev/null || missing+=(git)
+  command -v curl >/dev/null || missing+=(curl)
   [ -x /usr/bin/node ] || [ -x /usr/local/bin/node ] || missing+=(nodejs)
   command -v npm >/dev/null || missing+=(npm)
   compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null || missing+=(postgresql)

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -437,30 +435,5 @@ os._exit(0)`},
 
 // TestOrdinaryUser runs the tests again as a user who is nobody, as a rule without cgroups.
 func TestOrdinaryUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Log("not root: the tests have run as an ordinary user already")
-		return
-	}
-	dir, err := os.MkdirTemp("/tmp", "waldo-pool-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const nobody = 65533
-	home := dir + "/home"
-	for _, err := range []error{os.WriteFile(dir+"/test", self, 0o755), os.Chmod(dir, 0o755), os.Mkdir(home, 0o700), os.Chown(home, nobody, nobody)} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := exec.Command(dir+"/test", "-test.run", "^Test(Ends|OneJob|OwnChance|Adopt|NotTheJob|Dead|Bridge|NothingRunsAfter|Forked|ForkedNothingKept|ForkedLikeExecuted|ForkedAtOnce|ZygoteEnds)$", "-test.v")
-	c.Dir, c.Env = home, []string{"PATH=/usr/bin:/bin", "HOME=" + home, "TMPDIR=" + home}
-	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestEnds") {
-		t.Errorf("as an ordinary user: %v\n%s", err, out)
-	}
+	sandboxtest.AsOrdinaryUser(t, "TestEnds", "TestOneJob", "TestOwnChance", "TestAdopt", "TestNotTheJob", "TestDead", "TestBridge", "TestNothingRunsAfter", "TestForked", "TestForkedNothingKept", "TestForkedLikeExecuted", "TestForkedAtOnce", "TestZygoteEnds")
 }

@@ -42,7 +42,7 @@ var interpreters = map[string][]string{"py": {"python3", "-c"}, "js": {"node", "
 // testFacts runs every row in a box of its own.
 func (s *suite) testFacts(t *testing.T) {
 	lines := bufio.NewScanner(bytes.NewReader(factRows))
-	n := 0
+	var rows []factRow
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	room := make(chan struct{}, 6) // most rows wait for a clock, not for a processor
@@ -51,16 +51,30 @@ func (s *suite) testFacts(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
 			t.Fatal(err)
 		}
-		n++
+		rows = append(rows, row)
+	}
+	slices.SortStableFunc(rows, func(a, b factRow) int { return tight(b) - tight(a) })
+	for i, row := range rows {
+		if i > 0 && tight(rows[i-1]) > tight(row) {
+			time.Sleep(time.Second) // so that no endless loop holds up the start of a row that has half a second to spare
+		}
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
 			t.Run(row.Why, func(t *testing.T) { s.factRow(t, row) })
 		})
 	}
-	if n < 30 {
-		t.Fatalf("only %d rows", n)
+	if len(rows) < 30 {
+		t.Fatalf("only %d rows", len(rows))
 	}
+}
+
+// tight is 1 for a row that sleeps until just before its limit.
+func tight(r factRow) int {
+	if r.Input.Code == "import time; time.sleep(9.5)" {
+		return 1
+	}
+	return 0
 }
 
 func (s *suite) factRow(t *testing.T, row factRow) {

@@ -51,7 +51,7 @@ func python(t testing.TB) sandbox.Profile {
 
 func newPool(t testing.TB, most int) *pool.Driver {
 	t.Helper()
-	d := pool.New(namespace.New(namespace.Options{}), pool.Options{Most: most, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
+	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000}), pool.Options{Most: most, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the pool: %v", err)

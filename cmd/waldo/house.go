@@ -266,11 +266,12 @@ func (h *house) openCorridor(s settings) error {
 	}
 	h.catalogue = catalogue.New(catalogue.Options{
 		Builtins: catalogue.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean,
+		Usable: func(cap call.Capability, v catalogue.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Door) },
 	})
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{
 		Policy:    tightened{h},
-		Record:    &audit.Recorder{Log: h.log, Args: func(d policy.Decision) ([]byte, error) { return h.redact.Args(d).MarshalJSON() }},
+		Record:    &audit.Recorder{Log: h.log, Args: h.redact.Args},
 		Approvals: h.approvals, Budget: h.sessions, Redact: h.redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.runner, contract.MCP: h.upstreams},
 	}
@@ -377,8 +378,13 @@ func (h *house) spill(n call.Session, name string, data []byte) (string, error) 
 
 // The catalogue, as the code in a box sees it.
 
-func (h *house) tools(call.Call) []call.Tool {
-	return plain(h.catalogue.List(context.Background()))
+func (h *house) tools(run call.Call) []call.Tool {
+	return plain(h.catalogue.List(context.Background(), viewOf(run)))
+}
+
+// viewOf is the view of the code of a run.
+func viewOf(run call.Call) catalogue.Viewer {
+	return catalogue.Viewer{Principal: run.Principal, Door: "bridge"}
 }
 
 func (h *house) find(_ call.Call, name string) (call.Tool, bool) {
@@ -389,8 +395,8 @@ func (h *house) find(_ call.Call, name string) (call.Tool, bool) {
 	return e.Tool, true
 }
 
-func (h *house) search(_ call.Call, words string, most int) []call.Tool {
-	return plain(h.catalogue.Search(context.Background(), words, most))
+func (h *house) search(run call.Call, words string, most int) []call.Tool {
+	return plain(h.catalogue.Search(context.Background(), viewOf(run), words, most))
 }
 
 func plain(entries []*catalogue.Entry) []call.Tool {
@@ -402,14 +408,14 @@ func plain(entries []*catalogue.Entry) []call.Tool {
 }
 
 // check holds the arguments against the tool's schema.
-func (h *house) check(t call.Tool, a call.Args) *call.Reason {
+func (h *house) check(c call.Call, t call.Tool) *call.Reason {
 	e, ok := h.catalogue.Lookup(context.Background(), string(t.Capability))
 	if !ok {
 		return nil // the policy decides on what nobody knows
 	}
-	faults := e.Check(a)
-	if len(faults) == 0 {
-		return nil
+	faults := e.Check(c.Args)
+	if len(faults) == 0 || !h.catalogue.Shows(catalogue.Viewer{Principal: c.Principal, Door: c.Door}, e) {
+		return nil // and it refuses, whatever the arguments, what the caller may not know of
 	}
 	text := make([]string, len(faults))
 	for i, f := range faults {

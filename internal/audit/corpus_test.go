@@ -19,6 +19,7 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/policy"
+	"waldo/internal/wire"
 )
 
 // A corpus row says what is done to a log of 50 records and what must come of it.
@@ -558,7 +559,10 @@ func judgeContent(t *testing.T, r corpusRow) {
 	if r.Input.Call == "denied" {
 		d.Effect = policy.Deny
 	}
-	rec := &Recorder{Log: l, Args: func(policy.Decision) ([]byte, error) { return args, nil }}
+	rec := &Recorder{Log: l, Args: func(policy.Decision) wire.Value {
+		v, _ := wire.Parse(args) // what is no strict JSON, no redactor returns
+		return v
+	}}
 	if err := rec.Decision(ctx, d); err != nil {
 		t.Fatal(err)
 	}

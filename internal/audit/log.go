@@ -102,6 +102,7 @@ type Log struct {
 	at      place
 	synced  place
 	waiters []waiter // for the next sync
+	told    bool     // the syncer knows that there is something to sync
 	failed  error    // the latch: no record is taken until repair succeeds
 	badSync bool     // the failure was a sync: what was written since the last good one may be lost
 	badHead bool     // the failure was to move the head
@@ -187,7 +188,12 @@ func (l *Log) Append(ctx context.Context, kind string, body []byte, sync bool) (
 	if !isKind([]byte(kind)) {
 		return Record{}, fmt.Errorf("audit: %q is no kind of record", kind)
 	}
-	p := &pending{kind: kind, body: bounded(body), sync: sync, result: make(chan result, 1)}
+	return l.append(ctx, kind, bounded(body), sync)
+}
+
+// append is Append of a body that is as it is written.
+func (l *Log) append(ctx context.Context, kind string, body []byte, sync bool) (Record, error) {
+	p := &pending{kind: kind, body: body, sync: sync, result: make(chan result, 1)}
 	if err := l.enqueue(ctx, p); err != nil {
 		return Record{}, err
 	}
@@ -207,6 +213,11 @@ func (l *Log) enqueue(ctx context.Context, p *pending) error {
 	defer l.closing.RUnlock()
 	if l.closed {
 		return ErrClosed
+	}
+	if len(l.queue) == 0 && l.mu.TryLock() { // nobody is before it: its own goroutine writes it, and nobody need be woken
+		defer l.mu.Unlock()
+		l.write([]*pending{p})
+		return nil
 	}
 	select {
 	case l.queue <- p:
@@ -255,14 +266,14 @@ func (l *Log) writer() {
 				break more
 			}
 		}
+		l.mu.Lock()
 		l.write(batch)
+		l.mu.Unlock()
 	}
 }
 
-// write writes a batch and answers those who wait for no more than that.
+// write writes a batch and answers those who wait for no more than that. l.mu is held.
 func (l *Log) write(batch []*pending) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	recs, err := l.locked(func() ([]Record, error) { return l.extend(batch) })
 	if err != nil {
 		for _, p := range batch {
@@ -277,6 +288,10 @@ func (l *Log) write(batch []*pending) {
 			p.result <- result{rec: recs[i]}
 		}
 	}
+	if l.told && len(l.waiters) == 0 {
+		return
+	}
+	l.told = true
 	select {
 	case l.wake <- struct{}{}:
 	default:

@@ -303,7 +303,9 @@ func BenchmarkVerify(b *testing.B) {
 		for i := range batch {
 			batch[i] = &pending{kind: "decision", body: body, result: make(chan result, 1)}
 		}
+		l.mu.Lock()
 		l.write(batch)
+		l.mu.Unlock()
 	}
 	if err := l.Close(); err != nil {
 		b.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"waldo/internal/contract"
 	"waldo/internal/facts"
 	"waldo/internal/policy"
+	"waldo/internal/wire"
 )
 
 // The kinds of record that the corridor writes.
@@ -34,8 +35,8 @@ const (
 type Recorder struct {
 	Log *Log
 	// Args returns the arguments of a decision with secrets and personal data removed, as one JSON
-	// object. Without it, and where it fails, a record holds no arguments but their digest.
-	Args func(d policy.Decision) ([]byte, error)
+	// object. Without it, and where it returns the zero Value, a record holds no arguments but their digest.
+	Args func(d policy.Decision) wire.Value
 }
 
 // Sized stands for bytes that the log does not hold.
@@ -106,10 +107,7 @@ func (r *Recorder) args(d policy.Decision) (json.RawMessage, *Sized) {
 	if r.Args == nil {
 		return nil, nil
 	}
-	b, err := r.Args(d)
-	if err != nil || !json.Valid(b) {
-		return nil, nil
-	}
+	b := r.Args(d).Raw()
 	if len(b) > maxArgs {
 		s := sized(string(b))
 		return nil, &s
@@ -174,14 +172,16 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 		DecisionID: d.ID, CallID: d.Call.ID, Capability: short(string(d.Call.Capability)), Status: res.Status, IsError: res.IsError,
 		Trust: res.Trust, Why: shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text), Facts: shortFacts(res.Facts),
 	}
-	if b, err := json.Marshal(body); err != nil || len(b) > MaxBody/3 { // the log writes é as six bytes
+	acted := res.Facts.SideEffect != facts.None && d.Contract.Mode != contract.Read
+	b, err := json.Marshal(body)
+	if err != nil || len(b) > MaxBody/3 { // the log writes é as six bytes
 		f := facts.New()
 		f.CallID, f.DecisionID, f.Status, f.ExitCode, f.Signal = res.Facts.CallID, res.Facts.DecisionID, res.Facts.Status, res.Facts.ExitCode, res.Facts.Signal
 		f.Usage, f.Limits, f.Limit, f.SideEffect = res.Facts.Usage, res.Facts.Limits, res.Facts.Limit, res.Facts.SideEffect
 		body.Why, body.Facts.Facts, body.Facts.Cut = nil, f, []string{"everything but the numbers"}
+		return r.append(ctx, KindOutcome, body, acted)
 	}
-	acted := res.Facts.SideEffect != facts.None && d.Contract.Mode != contract.Read
-	return r.append(ctx, KindOutcome, body, acted)
+	return r.put(ctx, KindOutcome, b, acted)
 }
 
 func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool) error {
@@ -189,7 +189,17 @@ func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool)
 	if err != nil {
 		return fmt.Errorf("audit: %s: %w", kind, err)
 	}
-	_, err = r.Log.Append(ctx, kind, b, sync)
+	return r.put(ctx, kind, b, sync)
+}
+
+// put appends a body that json.Marshal has written of values that are strict JSON: it is compact, and
+// strict itself, and so not read once more.
+func (r *Recorder) put(ctx context.Context, kind string, b []byte, sync bool) (err error) {
+	foreign := func(c byte) bool { return c < ' ' || c > '~' }
+	if len(b) > MaxBody || slices.ContainsFunc(b, foreign) {
+		b = bounded(b)
+	}
+	_, err = r.Log.append(ctx, kind, b, sync)
 	return err
 }
 

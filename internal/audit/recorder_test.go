@@ -14,6 +14,7 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/policy"
 	"waldo/internal/secret"
+	"waldo/internal/wire"
 )
 
 func decision(t testing.TB, args string) policy.Decision {
@@ -47,11 +48,21 @@ func bodies(t *testing.T, dir string) []string {
 	return out
 }
 
+// value reads JSON of the test's own.
+func value(t *testing.T, text string) wire.Value {
+	t.Helper()
+	v, err := wire.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
 func TestRecorder(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir, Options{Heads: &memory{}})
 	d := decision(t, `{"to":"a@b.example","password":"hunter2"}`)
-	r := &Recorder{Log: l, Args: func(policy.Decision) ([]byte, error) { return []byte(`{"to":"[EMAIL_1]","password":"[secret]"}`), nil }}
+	r := &Recorder{Log: l, Args: func(policy.Decision) wire.Value { return value(t, `{"to":"[EMAIL_1]","password":"[secret]"}`) }}
 	f := facts.New()
 	f.Status, f.Stdout, f.Stderr = facts.OK, "the output", ""
 	if err := r.Decision(ctx, d); err != nil {
@@ -105,7 +116,10 @@ func TestRecorderStaysWhole(t *testing.T) {
 		d.Reasons = append(d.Reasons, call.Reason{Code: "x", Text: long})
 	}
 	d.Call.Capability, d.Call.Session = call.Capability(long), call.Session(long)
-	r := &Recorder{Log: l, Args: func(policy.Decision) ([]byte, error) { return json.Marshal(map[string]string{"x": long}) }}
+	r := &Recorder{Log: l, Args: func(policy.Decision) wire.Value {
+		b, _ := json.Marshal(map[string]string{"x": long})
+		return value(t, string(b))
+	}}
 	f := facts.New()
 	for range 1000 {
 		f.Files.Read = append(f.Files.Read, strings.Repeat("é", 1000))

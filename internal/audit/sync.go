@@ -56,7 +56,7 @@ func (l *Log) awaited() bool {
 func (l *Log) sync() {
 	l.mu.Lock()
 	f, at, waiters, failed := l.file, l.at, l.waiters, l.failed
-	l.waiters = nil
+	l.waiters, l.told = nil, false
 	l.mu.Unlock()
 	if at.seq == l.synced.seq && len(waiters) == 0 {
 		return

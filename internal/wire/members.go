@@ -30,30 +30,74 @@ func (v Value) Text() (s string, ok bool) {
 	if v.IsZero() || v.Kind() != '"' {
 		return "", false
 	}
-	b, err := jsontext.AppendUnquote(nil, []byte(v.raw))
-	return string(b), err == nil
+	return unquote(v.raw), true
 }
 
-// each hands over the members or elements of v, which Parse has found to be sound.
+// unquote returns what a string says that Parse has found to be sound.
+func unquote(v []byte) string {
+	if bytes.IndexByte(v, '\\') < 0 {
+		return string(v[1 : len(v)-1])
+	}
+	b, err := jsontext.AppendUnquote(nil, v)
+	if err != nil {
+		panic("wire: a parsed string cannot be read again: " + err.Error()) // Parse let it in
+	}
+	return string(b)
+}
+
+// each hands over the members or elements of v. Parse has found v to be sound, so that it is enough
+// to see where each part ends.
 func (v Value) each(f func(name string, part Value)) {
-	// Parse has refused duplicate names already, so the decoder need not look again.
-	d := jsontext.NewDecoder(bytes.NewReader(v.raw), jsontext.AllowDuplicateNames(true))
-	opening, err := d.ReadToken()
-	for err == nil && d.PeekKind() > 0 && d.PeekKind() != '}' && d.PeekKind() != ']' {
-		var name jsontext.Token
-		if opening.Kind() == '{' {
-			if name, err = d.ReadToken(); err != nil {
-				break
-			}
+	b, object := []byte(v.raw), v.raw[0] == '{'
+	for i := space(b, 1); b[i] != '}' && b[i] != ']'; i = space(b, i) {
+		name := ""
+		if object {
+			end := past(b, i)
+			name, i = unquote(b[i:end]), space(b, space(b, end)+1) // past the colon
 		}
-		key := name.String()
-		var part jsontext.Value
-		if part, err = d.ReadValue(); err == nil {
-			end := d.InputOffset()
-			f(key, Value{raw: v.raw[end-int64(len(part)) : end : end]})
+		end := past(b, i)
+		f(name, Value{raw: b[i:end:end]})
+		if i = space(b, end); b[i] == ',' {
+			i++
 		}
 	}
-	if err != nil {
-		panic("wire: a parsed value cannot be read again: " + err.Error()) // Parse let it in
+}
+
+// space returns the place of the first byte from i on that is no space.
+func space(b []byte, i int) int {
+	for b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r' {
+		i++
+	}
+	return i
+}
+
+// past returns the place after the value that begins at i.
+func past(b []byte, i int) int {
+	depth := 0
+	for ; ; i++ {
+		switch b[i] {
+		case '"':
+			for i++; b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+			continue
+		case '}', ']':
+			depth--
+		default:
+			if depth > 0 {
+				continue
+			}
+			for i++; i < len(b) && bytes.IndexByte([]byte(" \n\t\r,]}"), b[i]) < 0; {
+				i++
+			}
+			return i
+		}
+		if depth == 0 {
+			return i + 1
+		}
 	}
 }

@@ -3,6 +3,8 @@ package wire
 import (
 	"bytes"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 func TestMembersAndElements(t *testing.T) {
@@ -38,13 +40,29 @@ func TestMembersAndElements(t *testing.T) {
 func FuzzMembers(f *testing.F) {
 	f.Add([]byte(`{"a":[1,{"b":null}],"c":"\ud83d\ude00"}`))
 	f.Add([]byte(`[ [], {} , "x" ]`))
+	f.Add([]byte(`{ "a\"b" : -1.5e3 ,"c":[{"d":"]}\\"},true ] , "e":null}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := Parse(b)
 		if err != nil {
 			return
 		}
-		m, _ := v.Members()
-		e, _ := v.Elements()
+		m, object := v.Members()
+		e, array := v.Elements()
+		d := jsontext.NewDecoder(bytes.NewReader(b)) // another reader finds the same parts
+		_, _ = d.ReadToken()
+		for object && d.PeekKind() != '}' {
+			name, _ := d.ReadToken()
+			key := name.String()
+			part, err := d.ReadValue()
+			if err != nil || !bytes.Equal(m[key].Raw(), part) {
+				t.Fatalf("member %q of %q: %q, wanted %q (%v)", key, b, m[key].Raw(), part, err)
+			}
+		}
+		for i := 0; array && d.PeekKind() != ']'; i++ {
+			if part, err := d.ReadValue(); err != nil || i >= len(e) || !bytes.Equal(e[i].Raw(), part) {
+				t.Fatalf("element %d of %q: wanted %q (%v)", i, b, part, err)
+			}
+		}
 		for _, part := range m {
 			e = append(e, part)
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -23,24 +24,53 @@ type Value struct{ raw jsontext.Value }
 // Parse reads one JSON value (RFC 8259) from b, which it copies. It refuses invalid UTF-8, lone
 // surrogates, duplicate names in an object, deeper nesting than MaxDepth and trailing bytes.
 func Parse(b []byte) (Value, error) {
-	d := jsontext.NewDecoder(bytes.NewReader(b))
-	for {
-		if _, err := d.ReadToken(); err == io.EOF {
-			return Value{}, fmt.Errorf("empty JSON text")
-		} else if err != nil {
-			return Value{}, err
-		}
-		if d.StackDepth() > MaxDepth {
-			return Value{}, fmt.Errorf("JSON nested deeper than %d", MaxDepth)
-		}
-		if d.StackDepth() == 0 {
-			break
-		}
+	if deep(b) { // before anything goes that deep
+		return Value{}, fmt.Errorf("JSON nested deeper than %d", MaxDepth)
 	}
-	if _, err := d.ReadToken(); err != io.EOF {
-		return Value{}, fmt.Errorf("more than one JSON value")
+	if !jsontext.Value(b).IsValid() {
+		return Value{}, why(b)
 	}
 	return Value{raw: jsontext.Value(bytes.Clone(bytes.TrimSpace(b)))}, nil
+}
+
+// deep reports whether a JSON text nests deeper than MaxDepth. Of what is no JSON it tells the truth
+// up to the first fault, where a reader stops.
+func deep(b []byte) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			if quoted {
+				i++
+			}
+		case '"':
+			quoted = !quoted
+		case '{', '[':
+			if !quoted {
+				if depth++; depth > MaxDepth {
+					return true
+				}
+			}
+		case '}', ']':
+			if !quoted {
+				depth--
+			}
+		}
+	}
+	return false
+}
+
+// why says what is wrong with a text that is not one strict JSON value.
+func why(b []byte) error {
+	d := jsontext.NewDecoder(bytes.NewReader(b))
+	_, err := d.ReadValue()
+	switch {
+	case err == io.EOF:
+		return fmt.Errorf("empty JSON text")
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("more than one JSON value")
 }
 
 // Raw returns the bytes as received. The caller must not change them.
@@ -73,10 +103,22 @@ func (v Value) Decode(out any) error { return json.Unmarshal(v.raw, out) }
 // string and number. Integers keep all their digits, so two that differ never look the same.
 func (v Value) Canonical() []byte {
 	c := v.raw.Clone()
+	if canonical(c) {
+		return c
+	}
 	if err := c.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
 		panic("wire: a parsed value has no canonical form: " + err.Error()) // Parse let it in
 	}
 	return c
+}
+
+// canonical reports whether a value is seen at a glance to be in its canonical form: a string of plain
+// ASCII, or a number of digits, as the ids of messages are.
+func canonical(v jsontext.Value) bool {
+	if len(v) == 0 || v[0] != '"' {
+		return !slices.ContainsFunc(v, func(c byte) bool { return c < '0' || c > '9' })
+	}
+	return !slices.ContainsFunc(v, func(c byte) bool { return c < ' ' || c > '~' || c == '\\' })
 }
 
 // Digest returns the SHA-256 of the canonical form, as "sha256:" and 64 hexadecimal digits.

@@ -3,8 +3,11 @@ package wire_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"waldo/internal/wire"
 )
@@ -59,14 +62,31 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
+// sound is what Parse promises, token by token.
+func sound(b []byte) bool {
+	d := jsontext.NewDecoder(bytes.NewReader(b))
+	for {
+		if _, err := d.ReadToken(); err != nil || d.StackDepth() > wire.MaxDepth {
+			return false
+		}
+		if d.StackDepth() == 0 {
+			_, err := d.ReadToken()
+			return err == io.EOF
+		}
+	}
+}
+
 // FuzzParse: what Parse lets in is valid JSON, comes out as it went in, and has a canonical form
 // that is a fixed point.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{`{}`, `{"a":[1,2.5e3,"\u00e9",null]}`, `{"a":1,"a":2}`, "\"\xff\"", `12345678901234567890`} {
+	for _, s := range []string{`{}`, `{"a":[1,2.5e3,"\u00e9",null]}`, `{"a":1,"a":2}`, "\"\xff\"", `12345678901234567890`, strings.Repeat("[", 201) + `"]`, `{"a":"\\\\"}]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := wire.Parse(b)
+		if (err == nil) != sound(b) {
+			t.Fatalf("%q: %v, and token by token it is otherwise", b, err)
+		}
 		if err != nil {
 			return
 		}

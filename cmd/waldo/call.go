@@ -54,7 +54,7 @@ func newCall(g *global) *cobra.Command {
 				e, ok := h.catalogue.Lookup(c.Context(), args[0])
 				if ok {
 					k.ToolDigest = e.Digest
-					if why := h.check(e.Tool, a); why != nil {
+					if why := h.check(k, e.Tool); why != nil {
 						return usage("waldo tools "+args[0]+" --detail full", "%s", why.Text)
 					}
 				}
@@ -178,10 +178,11 @@ func newTools(g *global) *cobra.Command {
 			}
 			defer h.Close()
 			var entries []*catalogue.Entry
+			me := catalogue.Viewer{Principal: principal(), Door: "cli"}
 			if len(args) > 0 {
-				entries = h.catalogue.Search(c.Context(), strings.Join(args, " "), 0)
+				entries = h.catalogue.Search(c.Context(), me, strings.Join(args, " "), 0)
 			} else {
-				entries = h.catalogue.List(c.Context())
+				entries = h.catalogue.List(c.Context(), me)
 			}
 			told := make([]catalogue.Told, len(entries))
 			for i, e := range entries {

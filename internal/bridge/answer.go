@@ -146,7 +146,7 @@ func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	}
 	if t, found := w.resolve(p.Name); found {
 		c.Capability, c.ToolDigest = t.Capability, t.Digest
-		if why := w.b.c.Check(t, args); why != nil {
+		if why := w.b.c.Check(c, t); why != nil {
 			return misfit(c, *why), nil
 		}
 	} // an unknown name goes through as it is, so that its refusal has a record

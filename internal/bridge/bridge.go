@@ -29,12 +29,12 @@ type Corridor struct {
 	Call func(ctx context.Context, c call.Call) (call.Result, error)
 	// Tools returns what the run may see, sorted by name.
 	Tools func(run call.Call) []call.Tool
-	// Find returns the tool of that name, dotted or as on the wire, if the run may see it.
+	// Find returns the tool of that name, dotted or as on the wire, also one that the run may not use.
 	Find func(run call.Call, name string) (call.Tool, bool)
 	// Search returns the best tools for a query, best first.
 	Search func(run call.Call, query string, limit int) []call.Tool
-	// Check returns the reason against arguments that do not fit the tool's schema.
-	Check func(t call.Tool, a call.Args) *call.Reason
+	// Check returns the reason against a call whose arguments do not fit the tool's schema.
+	Check func(c call.Call, t call.Tool) *call.Reason
 }
 
 // Bridge serves boxes.

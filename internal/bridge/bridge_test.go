@@ -58,7 +58,7 @@ func (h *house) corridor() Corridor {
 			return call.Tool{}, false
 		},
 		Search: func(run call.Call, q string, n int) []call.Tool { all := list(run); return all[:min(n, len(all))] },
-		Check:  func(call.Tool, call.Args) *call.Reason { return nil },
+		Check:  func(call.Call, call.Tool) *call.Reason { return nil },
 	}
 }
 
@@ -392,7 +392,7 @@ func TestUnknownNamesReachTheCorridorToBeRefused(t *testing.T) {
 func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
 	h := &house{tools: []string{"a.b"}}
 	c := h.corridor()
-	c.Check = func(call.Tool, call.Args) *call.Reason { return &call.Reason{Code: "args.schema", Text: "id: missing"} }
+	c.Check = func(call.Call, call.Tool) *call.Reason { return &call.Reason{Code: "args.schema", Text: "id: missing"} }
 	br, err := New("", c)
 	if err != nil {
 		t.Fatal(err)

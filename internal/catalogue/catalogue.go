@@ -23,14 +23,15 @@ type Source func(ctx context.Context) ([]call.Tool, error)
 // Options say what the list is made of. The zero Options make an empty one.
 type Options struct {
 	Builtins []call.Tool
-	Sources  map[string]Source              // by server
-	Offers   map[string]OfferSource         // by server
-	Plain    string                         // the server whose names stand without its own before them; empty: none
-	Visible  func(cap call.Capability) bool // whether a contract line speaks of it; nil: none does
-	Clean    func(text string) string       // makes untrusted text safe to show; nil: it is not shown
-	Load     time.Duration                  // how long one source may take; 0: 60 s
-	Wait     time.Duration                  // how long a reader waits for slow sources; 0: 10 s
-	Retry    time.Duration                  // before a source that failed is asked again; 0: 15 s
+	Sources  map[string]Source                        // by server
+	Offers   map[string]OfferSource                   // by server
+	Plain    string                                   // the server whose names stand without its own before them; empty: none
+	Visible  func(cap call.Capability) bool           // whether a contract line speaks of it; nil: none does
+	Usable   func(cap call.Capability, v Viewer) bool // whether a call of it may be anything but denied; nil: it may
+	Clean    func(text string) string                 // makes untrusted text safe to show; nil: it is not shown
+	Load     time.Duration                            // how long one source may take; 0: 60 s
+	Wait     time.Duration                            // how long a reader waits for slow sources; 0: 10 s
+	Retry    time.Duration                            // before a source that failed is asked again; 0: 15 s
 }
 
 // Entry is one tool as it is shown.
@@ -66,6 +67,7 @@ type Catalogue struct {
 	byName   map[string]*Entry
 	index    *index
 	shown    shown
+	sights   map[Viewer]*sight // of these lists
 	problems []Problem
 	version  Versions
 }
@@ -92,15 +94,8 @@ func New(o Options) *Catalogue {
 // Close ends the loads that are under way.
 func (c *Catalogue) Close() { c.cancel() }
 
-// List returns every visible tool, sorted by wire name, once all sources were asked or Wait is over.
-func (c *Catalogue) List(ctx context.Context) []*Entry {
-	c.tools.load(ctx, "")
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.entries
-}
-
-// Lookup returns the visible tool of a wire name or a dotted one, asking at most its own source.
+// Lookup returns the visible tool of a wire name or a dotted one, asking at most its own source. It finds
+// what a viewer may not use as well: the corridor refuses the call, and so it is on record.
 func (c *Catalogue) Lookup(ctx context.Context, name string) (*Entry, bool) {
 	for server := range c.tools.by {
 		if server == c.o.Plain || strings.HasPrefix(name, server+".") || strings.HasPrefix(name, server+"__") {
@@ -224,6 +219,7 @@ func (c *Catalogue) rebuild() (tell []func()) {
 		}
 	}
 	c.entries, c.byName, c.problems, c.index, c.shown = entries, byName, b.problems, ix, lists
+	c.sights = map[Viewer]*sight{}
 	return tell
 }
 

@@ -77,11 +77,11 @@ func TestNames(t *testing.T) {
 			}
 			c := New(Options{Sources: sources, Visible: all, Clean: plain})
 			defer c.Close()
-			got := names(c.List(context.Background()))
+			got := names(c.List(context.Background(), Viewer{}))
 			if masked(got) != masked(row.want) {
 				t.Errorf("got %s, want %s", got, row.want)
 			}
-			for _, e := range c.List(context.Background()) {
+			for _, e := range c.List(context.Background(), Viewer{}) {
 				if len(e.Wire) > maxWire {
 					t.Errorf("%s has %d characters", e.Wire, len(e.Wire))
 				}
@@ -115,8 +115,8 @@ func TestNamesAreStable(t *testing.T) {
 	defer after.Close()
 	a, _ := before.Lookup(context.Background(), "m.send")
 	b, _ := after.Lookup(context.Background(), "m.send")
-	before.List(context.Background())
-	after.List(context.Background())
+	before.List(context.Background(), Viewer{})
+	after.List(context.Background(), Viewer{})
 	if a == nil || b == nil || a.Wire != b.Wire {
 		t.Errorf("m.send: %v %v", a, b)
 	}
@@ -130,19 +130,19 @@ func TestHiddenWithoutAContract(t *testing.T) {
 	options := Options{Builtins: Builtins(), Clean: plain, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "", o), tool(t, "a.y", "", o))}}
 	c := New(options)
 	defer c.Close()
-	if got := names(c.List(context.Background())); got != "search_tools" {
+	if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
 		t.Errorf("without contracts: %s", got)
 	}
 	options.Visible = func(c call.Capability) bool { return c == "a.x" || c == "run_shell" }
 	c = New(options)
 	defer c.Close()
-	if got := names(c.List(context.Background())); got != "a__x run_shell search_tools" {
+	if got := names(c.List(context.Background(), Viewer{})); got != "a__x run_shell search_tools" {
 		t.Errorf("with two contracts: %s", got)
 	}
 	if _, ok := c.Lookup(context.Background(), "a__y"); ok {
 		t.Error("a hidden tool is found by name")
 	}
-	if got := names(c.Search(context.Background(), "y python", 0)); got != "" {
+	if got := names(c.Search(context.Background(), Viewer{}, "y python", 0)); got != "" {
 		t.Errorf("a hidden tool is found by search: %s", got)
 	}
 }
@@ -178,7 +178,7 @@ func TestBadSchemasKeepATool(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"a": fixed(tool(t, "a.bad", "", row.input), tool(t, "a.good", "", `{}`))}})
 			defer c.Close()
-			if got := names(c.List(context.Background())); got != "a__good search_tools" {
+			if got := names(c.List(context.Background(), Viewer{})); got != "a__good search_tools" {
 				t.Errorf("listed: %s", got)
 			}
 			p := c.Problems()
@@ -210,7 +210,7 @@ func TestSlowAndFailingSources(t *testing.T) {
 	stop := c.Watch(func() { changed.Add(1) })
 	defer stop()
 	for range 3 {
-		if got := names(c.List(context.Background())); got != "good__x search_tools" {
+		if got := names(c.List(context.Background(), Viewer{})); got != "good__x search_tools" {
 			t.Fatalf("listed: %s", got)
 		}
 	}
@@ -228,7 +228,7 @@ func TestSlowAndFailingSources(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if got := names(c.List(context.Background())); got != "good__x search_tools slow__x" || c.Versions().Tools == version {
+	if got := names(c.List(context.Background(), Viewer{})); got != "good__x search_tools slow__x" || c.Versions().Tools == version {
 		t.Errorf("later: %s", got)
 	}
 }
@@ -245,7 +245,7 @@ func TestAFloodOfChangesIsBounded(t *testing.T) {
 	if asked.Load() != 0 {
 		t.Error("tools were listed that nobody wanted")
 	}
-	c.List(context.Background())
+	c.List(context.Background(), Viewer{})
 	begin := time.Now()
 	for range 10_000 {
 		c.Invalidate("a")
@@ -313,7 +313,7 @@ func TestSearch(t *testing.T) {
 			if row.query == "" {
 				limit = 2
 			}
-			if got := names(c.Search(context.Background(), row.query, limit)); got != row.want {
+			if got := names(c.Search(context.Background(), Viewer{}, row.query, limit)); got != row.want {
 				t.Errorf("%q: %s, want %s", row.query, got, row.want)
 			}
 		})
@@ -380,7 +380,7 @@ func TestRealTools(t *testing.T) {
 			tools = append(tools, tool(t, server+"."+d.Name, d.Description, string(d.InputSchema)))
 		}
 		c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{server: fixed(tools...)}})
-		list := c.List(context.Background())
+		list := c.List(context.Background(), Viewer{})
 		if n := len(list) - 1 + len(c.Problems()); n != len(tools) {
 			t.Errorf("%s: %d of %d tools are accounted for", server, n, len(tools))
 		}
@@ -413,7 +413,7 @@ func FuzzNames(f *testing.F) {
 			call.Tool{Capability: call.Capability("s." + one), Input: v}, call.Tool{Capability: call.Capability("s." + two), Input: v})}})
 		defer c.Close()
 		seen := map[string]bool{}
-		for _, e := range c.List(context.Background()) {
+		for _, e := range c.List(context.Background(), Viewer{}) {
 			if seen[e.Wire] || len(e.Wire) > maxWire || strings.Trim(e.Wire, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
 				t.Errorf("%q and %q gave %q", one, two, e.Wire)
 			}
@@ -431,12 +431,12 @@ func BenchmarkSearch10000(b *testing.B) {
 	}
 	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tools...)}})
 	defer c.Close()
-	c.List(context.Background())
+	c.List(context.Background(), Viewer{})
 	b.ReportAllocs()
 	var took []time.Duration
 	for b.Loop() {
 		begin := time.Now()
-		if len(c.Search(context.Background(), "create issue in the customer table", 10)) != 10 {
+		if len(c.Search(context.Background(), Viewer{}, "create issue in the customer table", 10)) != 10 {
 			b.Fatal("nothing found")
 		}
 		took = append(took, time.Since(begin))

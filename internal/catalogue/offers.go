@@ -60,30 +60,17 @@ func (c *Catalogue) Offered() (prompts, resources bool) {
 	return prompts, resources
 }
 
-// Prompts returns every visible prompt.
-func (c *Catalogue) Prompts(ctx context.Context) []*Item { return c.offered(ctx).prompts }
-
-// Resources returns every visible resource.
-func (c *Catalogue) Resources(ctx context.Context) []*Item { return c.offered(ctx).resources }
-
-// Templates returns every visible template of resources.
-func (c *Catalogue) Templates(ctx context.Context) []*Item { return c.offered(ctx).templates }
-
-// Prompt returns the visible prompt of a name as it is shown.
+// Prompt returns the visible prompt of a name as it is shown. As Lookup does, it finds what a viewer may not use.
 func (c *Catalogue) Prompt(ctx context.Context, name string) (*Item, bool) {
-	list := c.Prompts(ctx)
+	c.offers.load(ctx, "")
+	c.mu.RLock()
+	list := c.shown.prompts
+	c.mu.RUnlock()
 	i := sort.Search(len(list), func(i int) bool { return list[i].Wire >= name })
 	if i < len(list) && list[i].Wire == name {
 		return list[i], true
 	}
 	return nil, false
-}
-
-func (c *Catalogue) offered(ctx context.Context) shown {
-	c.offers.load(ctx, "")
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.shown
 }
 
 // offers makes the lists anew. What no contract speaks of is hidden.

@@ -45,17 +45,17 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 			c := New(Options{Offers: offers, Visible: all, Clean: mark, Plain: row.plain})
 			defer c.Close()
 			ctx := context.Background()
-			prompts := wires(c.Prompts(ctx))
+			prompts := wires(c.Prompts(ctx, Viewer{}))
 			for i, n := range []string{"a._x", "a_.x"} {
 				prompts = strings.ReplaceAll(prompts, shorten("a___x", call.Capability(n)), "a___x_#"+string(rune('2'-i)))
 			}
-			if prompts != row.prompts || wires(c.Resources(ctx)) != row.resources || wires(c.Templates(ctx)) != row.templates {
-				t.Errorf("got\n%s\n%s\n%s", prompts, wires(c.Resources(ctx)), wires(c.Templates(ctx)))
+			if prompts != row.prompts || wires(c.Resources(ctx, Viewer{})) != row.resources || wires(c.Templates(ctx, Viewer{})) != row.templates {
+				t.Errorf("got\n%s\n%s\n%s", prompts, wires(c.Resources(ctx, Viewer{})), wires(c.Templates(ctx, Viewer{})))
 			}
 			if len(c.Problems()) != 6 {
 				t.Errorf("problems: %v", c.Problems())
 			}
-			for _, i := range append(c.Resources(ctx), c.Templates(ctx)...) {
+			for _, i := range append(c.Resources(ctx, Viewer{}), c.Templates(ctx, Viewer{})...) {
 				if server, uri, ok := c.Inner(i.Wire); !ok || server != i.Server || uri != i.Name {
 					t.Errorf("%s is taken for %q of %q", i.Wire, uri, server)
 				}
@@ -76,7 +76,7 @@ func TestOffersAreHiddenWithoutAContract(t *testing.T) {
 	for allowed, want := range map[string]string{"a.prompts/get": "a__p||", "a.resources/read": "|waldo://a/x:y|waldo://a/x:{y}", "a.tool": "||"} {
 		c := New(Options{Offers: offers, Visible: func(c call.Capability) bool { return string(c) == allowed }, Clean: plain})
 		ctx := context.Background()
-		if got := wires(c.Prompts(ctx)) + "|" + wires(c.Resources(ctx)) + "|" + wires(c.Templates(ctx)); got != want {
+		if got := wires(c.Prompts(ctx, Viewer{})) + "|" + wires(c.Resources(ctx, Viewer{})) + "|" + wires(c.Templates(ctx, Viewer{})); got != want {
 			t.Errorf("with %s: %s", allowed, got)
 		}
 		c.Close()
@@ -92,7 +92,7 @@ func TestPlainNames(t *testing.T) {
 	}})
 	defer c.Close()
 	want := "a__b__send a__run_shell a__search_tools b__send read run_javascript run_python run_shell run_typescript search_tools"
-	if got := names(c.List(context.Background())); got != want {
+	if got := names(c.List(context.Background(), Viewer{})); got != want {
 		t.Errorf("got %s", got)
 	}
 	for name, capability := range map[string]call.Capability{"read": "a.read", "run_shell": "run_shell", "b__send": "b.send"} {

@@ -1,7 +1,6 @@
 package catalogue
 
 import (
-	"context"
 	"math"
 	"sort"
 	"strings"
@@ -47,24 +46,6 @@ func (e *Entry) Tell(d Detail) Told {
 		t.Input, t.Output = e.Input, e.Output
 	}
 	return t
-}
-
-// Search returns the tools that fit the words best, at most max of them (0: DefaultHits). No words
-// return the first tools of the list. Equal ranks are in the order of the names.
-func (c *Catalogue) Search(ctx context.Context, words string, max int) []*Entry {
-	entries := c.List(ctx)
-	c.mu.RLock()
-	ix := c.index
-	c.mu.RUnlock()
-	if max <= 0 {
-		max = DefaultHits
-	}
-	max = min(max, MaxHits)
-	query := tokens(words)
-	if len(query) == 0 {
-		return entries[:min(max, len(entries))]
-	}
-	return ix.search(query, max)
 }
 
 // The constants of BM25 (Robertson and Zaragoza 2009), and how much more a name says than a sentence.
@@ -119,7 +100,8 @@ func newIndex(entries []*Entry) *index {
 	return ix
 }
 
-func (ix *index) search(query []string, max int) []*Entry {
+// search ranks all tools and returns the best that are not hidden.
+func (ix *index) search(query []string, max int, hidden map[call.Capability]bool) []*Entry {
 	sc, _ := ix.scratch.Get().(*scratch)
 	if sc == nil {
 		sc = &scratch{scores: make([]float32, len(ix.entries))}
@@ -141,7 +123,7 @@ func (ix *index) search(query []string, max int) []*Entry {
 	}
 	best := make([]int32, 0, max+1) // sorted; insertion is cheap because max is small
 	for _, doc := range found {
-		if len(best) == max && !before(doc, best[max-1]) {
+		if len(best) == max && !before(doc, best[max-1]) || hidden[ix.entries[doc].Capability] {
 			continue
 		}
 		at := sort.Search(len(best), func(i int) bool { return before(doc, best[i]) })

@@ -34,12 +34,13 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes", call.MaxArgs)
 	}
-	c := call.Call{ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal, Door: "mcp", At: s.d.o.Now()}
+	c := call.Call{ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal, Door: door, At: s.d.o.Now()}
 	e, found := s.d.o.Catalogue.Lookup(ctx, name)
 	if !found {
 		return s.unlisted(ctx, name, c)
 	}
-	if faults := e.Check(args); len(faults) > 0 { // schema
+	// What it may not use at all it is told nothing of: the corridor refuses that, whatever the arguments.
+	if faults := e.Check(args); len(faults) > 0 && s.d.o.Catalogue.Shows(s.viewer(), e) {
 		var say []string
 		for _, f := range faults {
 			say = append(say, f.String())
@@ -202,7 +203,7 @@ func (s *Session) search(ctx context.Context, args call.Args) map[string]any {
 	if err := args.Value().Decode(&a); err != nil {
 		return toolError("the arguments do not fit the tool")
 	}
-	found := s.d.o.Catalogue.Search(ctx, a.Query, a.Limit)
+	found := s.d.o.Catalogue.Search(ctx, s.viewer(), a.Query, a.Limit)
 	told := make([]catalogue.Told, len(found))
 	for i, e := range found {
 		told[i] = e.Tell(a.Detail)

@@ -47,6 +47,9 @@ type Options struct {
 	Ended func(n call.Session) // told when a session is over; nil: nobody is
 }
 
+// door is the name of this one in calls.
+const door = "mcp"
+
 // pageSize is how many tools one page of tools/list holds: enough that few hosts need a second.
 const pageSize = 500
 
@@ -163,6 +166,10 @@ func (s *Session) Close() { s.stop() }
 
 // Who returns whom the session belongs to.
 func (s *Session) Who() Who { return s.who }
+
+func (s *Session) viewer() catalogue.Viewer {
+	return catalogue.Viewer{Principal: s.who.Principal, Door: door}
+}
 
 // Serve answers one agent over lines until in ends or ctx is done.
 func (d *Door) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who) error {
@@ -337,10 +344,10 @@ func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map
 		after = string(name)
 	}
 	version := s.d.o.Catalogue.Versions().Tools
-	entries := s.d.o.Catalogue.List(ctx)
+	entries := s.d.o.Catalogue.List(ctx, s.viewer())
 	if v := s.d.o.Catalogue.Versions().Tools; v != version {
 		version = v
-		entries = s.d.o.Catalogue.List(ctx)
+		entries = s.d.o.Catalogue.List(ctx, s.viewer())
 	}
 	begin := sort.Search(len(entries), func(i int) bool { return entries[i].Wire > after })
 	page := entries[begin:min(begin+pageSize, len(entries))]
@@ -423,10 +430,10 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 	}
 	if len(agreed) > 0 {
 		if l.tools { // what nobody has asked for, nobody keeps an eye on
-			o.List(ctx)
+			o.List(ctx, s.viewer())
 		}
 		if l.prompts || l.resources {
-			o.Prompts(ctx)
+			o.Prompts(ctx, s.viewer())
 		}
 		now := o.Versions()
 		s.mu.Lock()

@@ -70,11 +70,11 @@ func (s *Session) offer(ctx context.Context, m jsonrpc.Message, modern bool, lin
 }
 
 // current returns a list of offers, and remembers how new what the client sees is.
-func (s *Session) current(ctx context.Context, list func(ctx context.Context) []*catalogue.Item) []*catalogue.Item {
+func (s *Session) current(ctx context.Context, list func(ctx context.Context, v catalogue.Viewer) []*catalogue.Item) []*catalogue.Item {
 	seen := s.d.o.Catalogue.Versions()
-	items := list(ctx)
+	items := list(ctx, s.viewer())
 	if now := s.d.o.Catalogue.Versions(); now != seen { // it was the first to ask
-		seen, items = now, list(ctx)
+		seen, items = now, list(ctx, s.viewer())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *Session) callOf(ctx context.Context, m jsonrpc.Message, h *host, server
 	if err != nil {
 		return call.Result{}, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are too large")
 	}
-	c := call.Call{ID: id.New(id.Call), Capability: catalogue.Of(server, method), Args: a, Session: s.who.Session, Principal: s.who.Principal, Door: "mcp", At: s.d.o.Now()}
+	c := call.Call{ID: id.New(id.Call), Capability: catalogue.Of(server, method), Args: a, Session: s.who.Session, Principal: s.who.Principal, Door: door, At: s.d.o.Now()}
 	return s.through(ctx, m, c, h)
 }
 

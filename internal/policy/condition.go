@@ -200,9 +200,13 @@ func lowerASCII(s string) string {
 }
 
 // holds evaluates the condition. An error means that it cannot be told: a key that is not there,
-// values that cannot be compared, or a cost beyond the limit.
+// values that cannot be compared, or a cost beyond the limit. Of a call that is not made yet it tells
+// only whether the condition holds whatever will be asked.
 func (c *condition) holds(v *variables) (bool, error) {
 	out, _, err := c.program.Eval(v)
+	if v.open { // true, whatever the rest may be, or not
+		return err == nil && out == types.True, nil
+	}
 	if err != nil {
 		return false, err
 	}
@@ -218,10 +222,14 @@ type variables struct {
 	call        *call.Call
 	environment string
 	danger      int
+	open        bool // the call is not made yet: args, session and depth are anybody's guess
 }
 
 // ResolveName returns a variable by its name.
 func (v *variables) ResolveName(name string) (any, bool) {
+	if v.open && (name == "args" || name == "session" || name == "depth") {
+		return types.NewUnknown(1, nil), true
+	}
 	switch name {
 	case "args":
 		if a := v.call.Args.Values(); a != nil {

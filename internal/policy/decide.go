@@ -9,7 +9,16 @@ import (
 
 // Decide says deny, ask or allow, and why. The reasons for the effect come first. It has no side
 // effect and reads nothing but the call and the policy.
-func (p *Policy) Decide(c call.Call) Decision {
+func (p *Policy) Decide(c call.Call) Decision { return p.decide(c, false) }
+
+// Usable reports whether somebody may have any call of the capability allowed or asked about: false only
+// where each is denied, whatever its arguments. Who may not use a capability need not know of it.
+func (p *Policy) Usable(name call.Capability, who call.Principal, door string) bool {
+	return p.decide(call.Call{Capability: name, Principal: who, Door: door}, true).Effect != Deny
+}
+
+// decide is Decide; open where the call is not made yet, so that what it denies is denied for all calls.
+func (p *Policy) decide(c call.Call, open bool) Decision {
 	if !contract.Name(string(c.Capability)) {
 		return p.deny(c, call.Reason{Code: "capability.malformed", Text: "this is not the name of a capability"})
 	}
@@ -17,9 +26,9 @@ func (p *Policy) Decide(c call.Call) Decision {
 	if len(winners) == 0 {
 		return p.deny(c, call.Reason{Code: "contract.absent", Text: "no contract names this capability", File: p.cfg.File})
 	}
-	d := p.judge(winners[0], c)
+	d := p.judge(winners[0], c, open)
 	for _, e := range winners[1:] { // patterns of which none is the more specific
-		if other := p.judge(e, c); stricter(other, d) {
+		if other := p.judge(e, c, open); stricter(other, d) {
 			d = other
 		}
 	}
@@ -98,11 +107,11 @@ func stricter(a, b Decision) bool {
 }
 
 // judge decides by one entry, which stands alone.
-func (p *Policy) judge(e *entry, c call.Call) Decision {
+func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	j := judgement{c: e.contract.Resolve(string(c.Capability), p.cfg)}
 	p.reachable(&j)
 	j.danger = j.c.Danger
-	seen := &variables{call: &c, environment: p.cfg.Environment, danger: j.danger}
+	seen := &variables{call: &c, environment: p.cfg.Environment, danger: j.danger, open: open}
 	j.rules(e, seen)
 	j.approval(e, seen)
 	if by := j.c.Approval.By; len(j.asks) > 0 && by != "" && len(p.cfg.Approval.Roles[by]) == 0 && !p.ideal {

@@ -14,6 +14,7 @@ func FuzzDecide(f *testing.F) {
 	f.Add([]byte(seed), "create_ticket", []byte(`{"priority":"high"}`))
 	f.Add(contract.Init("x"), "run_shell", []byte(`{}`))
 	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: {when: 'args.n > 1'}}\n  '*.x': {mode: write, approval: none, rules: [{when: \"args.n == 'a'\", danger: 3}]}\n"), "s.x", []byte(`{"n":2}`))
+	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: none, rules: [{when: \"args.n == 1 || principal != ''\", deny: true}]}\n"), "s.x", []byte(`{"n":2}`))
 	f.Fuzz(func(t *testing.T, text []byte, name string, raw []byte) {
 		args, err := call.ParseArgs(raw)
 		if err != nil {
@@ -31,6 +32,9 @@ func FuzzDecide(f *testing.F) {
 		d := p.Decide(c)
 		if len(d.Reasons) == 0 {
 			t.Error("a decision without a reason")
+		}
+		if d.Effect != Deny && !p.Usable(c.Capability, c.Principal, c.Door) {
+			t.Errorf("%q is %s, and it was said to be denied always", name, d.Effect)
 		}
 		matched := slices.ContainsFunc(cfg.Contracts, func(c contract.Contract) bool { return contract.Pattern(c.Pattern).Match(name) })
 		if !matched && d.Effect != Deny {

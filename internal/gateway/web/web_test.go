@@ -108,6 +108,9 @@ func open(t testing.TB, l Limits) *house {
 		h.list = append(h.list, call.Tool{Capability: call.Capability("s." + name), Description: "Does " + name + ".", Input: in, Digest: wire.Digest([]byte(name))})
 	}
 	h.cat = catalogue.New(catalogue.Options{Visible: func(call.Capability) bool { return true }, Clean: func(s string) string { return s },
+		Usable: func(cap call.Capability, v catalogue.Viewer) bool {
+			return cap != "s.mistake" || v.Principal != "token:two"
+		},
 		Sources: map[string]catalogue.Source{"s": func(context.Context) ([]call.Tool, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.list, nil }}})
 	o := Options{Door: gateway.New(gateway.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}), Identify: tokens, Limits: l,
 		Open:  func(p call.Principal) (call.Session, error) { return call.Session("n_" + p), nil },
@@ -763,6 +766,21 @@ func TestHealth(t *testing.T) {
 		res.Body.Close()
 		if res.StatusCode != want {
 			t.Errorf("%s: %d", path, res.StatusCode)
+		}
+	}
+}
+
+// Each principal sees the tools that it may use, in either era, also where another's were listed just now.
+func TestListsArePerPrincipal(t *testing.T) {
+	h := open(t, Limits{})
+	for _, token := range []string{"one", "two", "one"} {
+		who := []string{"Authorization", "Bearer " + token}
+		_, _, modern := h.modern("tools/list", "", who...)
+		_, _, legacy := h.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, append(who, "Mcp-Session-Id", h.legacy(who...))...)
+		for era, got := range map[string]string{"modern": modern, "legacy": legacy} {
+			if !strings.Contains(got, "s__echo") || strings.Contains(got, "s__mistake") != (token == "one") {
+				t.Errorf("%s, token %s: %s", era, token, got)
+			}
 		}
 	}
 }

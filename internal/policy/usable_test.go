@@ -1,0 +1,52 @@
+package policy
+
+import (
+	"testing"
+
+	"waldo/internal/call"
+)
+
+// TestUsable: who may not use a capability whatever the arguments, and who may with some.
+func TestUsable(t *testing.T) {
+	const head = "servers: {s: {command: [a]}}\napproval: {by: {manager: [os:2]}}\ncapabilities:\n  s.a: {mode: read, approval: none, "
+	for _, row := range []struct {
+		rest string
+		who  call.Principal
+		want bool
+		why  string
+	}{
+		{"}", "os:1", true, "allowed"},
+		{"rules: [{when: \"principal == 'os:1'\", deny: true}]}", "os:1", false, "denied by who asks"},
+		{"rules: [{when: \"principal == 'os:1'\", deny: true}]}", "os:2", true, "denied to another"},
+		{"rules: [{when: \"!(principal in ['os:2', 'os:3'])\", deny: true}]}", "os:1", false, "denied to all but some"},
+		{"rules: [{when: \"principal == 'os:1' && args.x == 1\", deny: true}]}", "os:1", true, "denied with some arguments"},
+		{"rules: [{when: \"principal == 'os:1' || args.x == 1\", deny: true}]}", "os:1", false, "denied with all arguments"},
+		{"rules: [{when: \"args.x == 1 || principal == 'os:1'\", deny: true}]}", "os:1", false, "whatever stands first"},
+		{"rules: [{when: \"has(args.x)\", deny: true}]}", "os:1", true, "arguments may lack a key"},
+		{"rules: [{when: \"args.all(k, k == 'x')\", deny: true}]}", "os:1", true, "any argument may come"},
+		{"rules: [{when: \"session == ''\", deny: true}, {when: \"depth == 0\", deny: true}]}", "os:1", true, "a session and a depth are nobody's for ever"},
+		{"rules: [{when: \"door == 'mcp'\", deny: true}]}", "os:1", false, "denied at this door"},
+		{"rules: [{when: \"door == 'cli'\", deny: true}]}", "os:1", true, "denied at another door"},
+		{"rules: [{when: \"principal == 'os:1'\", danger: 3}]}", "os:1", true, "somebody is asked"},
+		{"environments: [nowhere]}", "os:1", false, "it does not hold here"},
+		{"secrets: {A: no_such}}", "os:1", false, "what it needs is not there"},
+	} {
+		p := compileText(t, head+row.rest+"\n", everything)
+		if got := p.Usable("s.a", row.who, "mcp"); got != row.want {
+			t.Errorf("%s: usable is %v: %s", row.why, got, row.rest)
+		}
+	}
+	if p := compileText(t, head+"}\n", everything); p.Usable("s.b", "os:1", "mcp") {
+		t.Error("what no contract names is usable")
+	}
+}
+
+// TestUsableAsk: nobody has the role that is asked always.
+func TestUsableAsk(t *testing.T) {
+	const text = "servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: read, approval: {when: \"args.x == 1\", by: nobody}, "
+	for danger, want := range map[string]bool{"danger: 1}": true, "danger: 3}": false} {
+		if got := compileText(t, text+danger+"\n", everything).Usable("s.a", "os:1", "mcp"); got != want {
+			t.Errorf("%s: usable is %v", danger, got)
+		}
+	}
+}

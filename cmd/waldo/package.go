@@ -119,8 +119,25 @@ func (h *house) installBox(ctx context.Context, s contract.Server, j install.Job
 	if err == nil {
 		_, err = box.Export(install.Place, j.Out)
 	}
-	h.reached(s, p.ID, way)
+	tried := h.reached(s, p.ID, way)
+	if err != nil {
+		err = refusedOf(err, tried)
+	}
 	return errors.Join(err, box.Close(), way.End())
+}
+
+// refusedOf adds to what a program says of a way that was closed to it what closed it.
+func refusedOf(err error, tried []facts.Attempt) error {
+	for _, a := range tried {
+		switch at := fmt.Sprintf("%s:%d", a.Host, a.Port); {
+		case a.Allowed:
+		case a.Why == "egress.address":
+			return fmt.Errorf("%w\n%s stands at an address that is not public (%s); where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at, a.Why, a.Host)
+		default:
+			return fmt.Errorf("%w\n%s is not the registry, so it was not reached (%s)", err, at, a.Why)
+		}
+	}
+	return err
 }
 
 // packaged returns how a server is started whose package is pinned, and what its box is shown of it.

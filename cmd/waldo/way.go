@@ -62,7 +62,7 @@ func (h *house) wayTo(lines []string, n contract.Network, secrets map[string]sec
 	for _, r := range from {
 		lines = append(slices.Clone(lines), "GET,HEAD "+r.Host.String()+r.Paths[0])
 	}
-	p := &egress.Policy{Rules: append(rules, from...), Limits: egress.Limits{Bytes: int64(n.Limits.Bytes), BytesPerSec: int64(n.Limits.BytesPerSecond),
+	p := &egress.Policy{Rules: append(rules, from...), Addresses: h.cfg.Addresses, Limits: egress.Limits{Bytes: int64(n.Limits.Bytes), BytesPerSec: int64(n.Limits.BytesPerSecond),
 		PerSec: n.Limits.RequestsPerSecond, Conns: n.Limits.Connections}}
 	w := &runner.Way{Hosts: slices.Clone(lines), Env: env}
 	var creds []egress.Credential
@@ -166,12 +166,13 @@ type egressBody struct {
 	Attempts []facts.Attempt `json:"attempts"`
 }
 
-// reached writes into the log what the box of a server has tried to reach since the last time.
-func (h *house) reached(s contract.Server, box string, w *runner.Way) {
+// reached writes into the log what the box of a server has tried to reach since the last time, and
+// returns it.
+func (h *house) reached(s contract.Server, box string, w *runner.Way) []facts.Attempt {
 	f := facts.New()
 	w.Report(&f)
 	if len(f.Network.Attempts) == 0 {
-		return
+		return nil
 	}
 	body, err := json.Marshal(egressBody{s.Name, box, f.Network.Attempts})
 	if err == nil {
@@ -180,6 +181,7 @@ func (h *house) reached(s contract.Server, box string, w *runner.Way) {
 	if err != nil {
 		slog.Warn("what a server has reached could not be written into the log", "server", s.Name, "why", err)
 	}
+	return f.Network.Attempts
 }
 
 // watch writes it once a minute, for as long as the server lives.

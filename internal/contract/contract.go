@@ -3,6 +3,7 @@
 package contract
 
 import (
+	"net/netip"
 	"time"
 
 	"waldo/internal/secret"
@@ -196,8 +197,9 @@ type Config struct {
 	Servers     map[string]Server
 	Secrets     map[string]Secret
 	SecretUses  []SecretUse
-	Contracts   []Contract // in the order of the file
-	Internal    []string   // hosts that internal_only stands for
+	Contracts   []Contract                // in the order of the file
+	Internal    []string                  // hosts that internal_only stands for
+	Addresses   map[string][]netip.Prefix // host to where it stands, and nowhere else
 	Redaction   Redaction
 	Approval    Approvals
 	Gateway     Gateway

@@ -73,6 +73,7 @@ var keys = []Key{
 	{top, "secrets", "named", nil, nil, "none", "Secrets by name, and where each is kept.", "internal/secret"},
 	{top, "capabilities", "capabilities", nil, nil, "the built-in ones alone", "The contracts: one entry for each capability, or pattern with *.", "internal/policy"},
 	{top, "internal", "texts", nil, nil, "none", "The hosts that network: internal_only stands for; their names may stand for private addresses.", "internal/egress"},
+	{top, "addresses", "roles", nil, nil, "none: an address that is not public is not dialled", "Where hosts of your own stand: name to the addresses or prefixes, and boxes reach it at these alone.", "internal/egress"},
 	{top, "webhooks", "any", nil, nil, "none", "Signed events from outside.", ""},
 	{top, "redaction", inRedact, nil, nil, "every class, masked", "What is hidden from the model.", "internal/redact"},
 	{top, "approval", inAsk, nil, nil, "an hour, no roles", "Who may answer a question and how long it stands.", "internal/approval"},

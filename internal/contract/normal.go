@@ -42,6 +42,9 @@ func (c *Config) Normal() ([]byte, error) {
 	if len(c.Internal) > 0 {
 		root.put("internal", c.Internal)
 	}
+	if len(c.Addresses) > 0 {
+		root.put("addresses", c.addresses())
+	}
 	root.put("redaction", map[string]any{"model": c.Redaction.Model, "tokens": c.Redaction.Tokens})
 	approval := map[string]any{"timeout": c.Approval.Timeout.String(), "carriers": c.Approval.Carriers}
 	if len(c.Approval.Roles) > 0 {

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"maps"
+	"net/netip"
 	"net/url"
 	"path"
 	"path/filepath"
@@ -74,6 +75,41 @@ func (p *parser) registry(f field) (r Registry) {
 		p.fail(f.key, "key.missing", "as in {pins: required, lock: ./package-lock.json}", "pins: required and lock stand together")
 	}
 	return r
+}
+
+// addresses reads where hosts of the operator's own stand: one host, its addresses or prefixes.
+func (p *parser) addresses(f field) {
+	for _, e := range p.entries(f) {
+		if !hostPattern(e.name) || strings.HasPrefix(e.name, "*") {
+			p.fail(e.key, "value.host", "as in registry.example.com", "%q is not the name of one host", cut(e.name, 40))
+		}
+		for i, s := range p.texts(e) {
+			a, err := netip.ParsePrefix(s)
+			if one, no := netip.ParseAddr(s); no == nil {
+				a, err = netip.PrefixFrom(one, one.BitLen()), nil
+			}
+			switch {
+			case err != nil || a != a.Masked() || a.Addr().Is4In6() || a.Addr().Zone() != "":
+				p.fail(e.val.Content[i], "value.address", "as in 10.20.0.7 or 10.20.0.0/24", "%q is no address and no prefix in its shortest form", cut(s, 60))
+			case a.Bits() < 16 || a.Addr().Is6() && a.Bits() < 48:
+				p.fail(e.val.Content[i], "value.address", "write the networks that it stands in, of 16 bits or more, 48 with IPv6", "%q is too wide for one host", cut(s, 60))
+			}
+			if p.cfg.Addresses == nil {
+				p.cfg.Addresses = map[string][]netip.Prefix{}
+			}
+			p.cfg.Addresses[e.name] = append(p.cfg.Addresses[e.name], a)
+		}
+	}
+}
+
+func (c *Config) addresses() map[string][]string {
+	out := map[string][]string{}
+	for host, prefixes := range c.Addresses {
+		for _, a := range prefixes {
+			out[host] = append(out[host], a.String())
+		}
+	}
+	return out
 }
 
 // RegistryLine is the line of hosts, as under network, for the address of a registry: its host and

@@ -105,6 +105,8 @@ func (p *parser) top(n *yaml.Node) {
 			}
 		case "internal":
 			p.cfg.Internal = p.hosts(f)
+		case "addresses":
+			p.addresses(f)
 		case "redaction":
 			p.redaction(f)
 		case "approval":

@@ -74,6 +74,33 @@ func internal(a netip.Addr) bool {
 	return within(inside, a) && !within(metadata, a)
 }
 
+// exact are the addresses that a prefix around them does not open: this machine, its neighbours on the
+// wire, where clouds hand out credentials. One that is written alone is meant.
+var exact = []netip.Prefix{
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
+	netip.MustParsePrefix("168.63.129.16/32"),
+}
+
+// never are addresses at which no host stands: this network, the box's own names, groups.
+var never = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("224.0.0.0/3"),
+	netip.MustParsePrefix("::/128"), netip.MustParsePrefix("ff00::/8"),
+}
+
+// stands reports whether an address is one of those that the operator has named for a host.
+func stands(own []netip.Prefix, a netip.Addr) bool {
+	if within(never, a) || a.Zone() != "" {
+		return false
+	}
+	alone := within(exact, a) || within(metadata, a)
+	for _, p := range own {
+		if p.Contains(a) && (p.IsSingleIP() || !alone) {
+			return true
+		}
+	}
+	return false
+}
+
 func within(ps []netip.Prefix, a netip.Addr) bool {
 	for _, p := range ps {
 		if p.Contains(a) {

@@ -104,8 +104,9 @@ func (r Rule) webOnly() bool { return len(r.Methods)+len(r.Paths) > 0 }
 
 // Policy is what one box may reach. The zero Policy reaches nothing.
 type Policy struct {
-	Rules  []Rule
-	Limits Limits
+	Rules     []Rule
+	Limits    Limits
+	Addresses map[string][]netip.Prefix // where the operator says that a host stands: it is dialled there and nowhere else
 }
 
 // rules returns those that are for a host and port. At the host of a registry they are the
@@ -231,6 +232,12 @@ var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Ov
 // Address says why an address is not dialled for a host; nil lets it. Addresses that are not public
 // are dialled only where a rule names them, or the host is of the operator's own network.
 func (p *Policy) Address(host string, port uint16, a netip.Addr) *Refusal {
+	if own, ok := p.Addresses[normal(host)]; ok {
+		if !stands(own, a.Unmap()) {
+			return refuse("address", "the name stands for an address that is not one of its own under addresses")
+		}
+		return nil
+	}
 	what := Special(a)
 	if what == "" {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/wire"
@@ -47,10 +48,16 @@ type Conn struct {
 	in   *Reader
 	w    io.Writer
 	out  chan []byte   // frames on their way to w
+	more chan struct{} // there is a rest to write
 	done chan struct{} // closed when nothing more will be written
 	end  sync.Once
 
 	pending Pending // our requests
+
+	queued  atomic.Int64 // frames in out, or about to be
+	writing sync.Mutex   // guards what follows, and w
+	rest    []byte       // of a frame that w has taken in part
+	at      func(b []byte) int
 
 	mu       sync.Mutex
 	inFlight map[string]context.CancelFunc // their requests, by id
@@ -73,7 +80,7 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 	if o.Unbuffered {
 		queue = 0
 	}
-	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), done: make(chan struct{}),
+	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), more: make(chan struct{}, 1), done: make(chan struct{}),
 		inFlight: map[string]context.CancelFunc{}}
 }
 
@@ -136,19 +143,68 @@ func (c *Conn) finish(written chan error) {
 
 func (c *Conn) write() error {
 	for {
+		var b []byte
+		last := false
 		select {
-		case b := <-c.out:
-			if b == nil {
-				return nil
-			}
-			if _, err := c.w.Write(b); err != nil {
-				c.Close()
-				return err
-			}
+		case b = <-c.out:
+			last = b == nil
+		case <-c.more:
 		case <-c.done:
 			return nil
 		}
+		if err := c.put(b); err != nil {
+			c.Close()
+			return err
+		}
+		if last {
+			return nil
+		}
 	}
+}
+
+// put writes what was left of a frame, and a frame from the queue.
+func (c *Conn) put(b []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for _, part := range [][]byte{c.rest, b} {
+		if len(part) > 0 {
+			if _, err := c.w.Write(part); err != nil {
+				return err
+			}
+		}
+	}
+	c.rest = nil
+	if b != nil {
+		c.queued.Add(-1)
+	}
+	return nil
+}
+
+// now writes a frame where none is before it and the other side takes it without waiting, which
+// spares the way through the goroutine that writes. It reports whether the frame is taken care of.
+func (c *Conn) now(b []byte) bool {
+	if c.queued.Load() > 0 || !c.writing.TryLock() {
+		return false
+	}
+	defer c.writing.Unlock()
+	if c.at == nil {
+		c.at = direct(c.w)
+	}
+	if c.at == nil || c.queued.Load() > 0 || c.rest != nil {
+		return false
+	}
+	n := c.at(b)
+	if n == 0 {
+		return false
+	}
+	if n < len(b) {
+		c.rest = b[n:]
+		select {
+		case c.more <- struct{}{}:
+		default: // it looks anyway
+		}
+	}
+	return true
 }
 
 func (c *Conn) read(ctx context.Context) error {
@@ -299,12 +355,18 @@ func (c *Conn) send(ctx context.Context, b []byte) error {
 		return ErrClosed // even if there is room in the queue
 	default:
 	}
+	if c.now(b) {
+		return nil
+	}
+	c.queued.Add(1)
 	select {
 	case c.out <- b:
 		return nil
 	case <-c.done:
+		c.queued.Add(-1)
 		return ErrClosed
 	case <-ctx.Done():
+		c.queued.Add(-1)
 		return ctx.Err()
 	}
 }
@@ -324,10 +386,15 @@ func (c *Conn) Notify(method string, params any) bool {
 	if err != nil {
 		return false
 	}
+	if c.now(b) {
+		return true
+	}
+	c.queued.Add(1)
 	select {
 	case c.out <- b:
 		return true
 	default:
+		c.queued.Add(-1)
 		return false
 	}
 }

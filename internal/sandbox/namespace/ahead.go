@@ -82,6 +82,9 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	}
 	if pids := common.Children(b.init.Pid); len(pids) == 1 {
 		w.leader = pids[0]
+		if b.leader, err = os.FindProcess(w.leader); err != nil {
+			return fmt.Errorf("namespace: %w", err)
+		}
 	}
 	w.threads, w.state = common.Threads(w.leader), common.Look(b.places)
 	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there

@@ -57,7 +57,7 @@ func (d *Driver) compile() (out [3]seccomp.Program, err error) {
 	if out[1], err = seccomp.Compile(seccomp.Host(), p); err != nil {
 		return out, err
 	}
-	p.Notify = append(p.Notify, notice.Exit)
+	p.Ends = true
 	out[2], err = seccomp.Compile(seccomp.Host(), p)
 	return out, err
 }

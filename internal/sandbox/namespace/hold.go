@@ -4,6 +4,8 @@ package namespace
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"syscall"
 	"time"
 
@@ -11,12 +13,13 @@ import (
 )
 
 // A command that was started ahead is held in the call that ends it, so that its answer does not
-// wait for the kernel to take its memory and the box apart. Its status is that of the call.
+// wait for the kernel to take its memory and the box apart. Its status is that of the call: exit_group,
+// or the one by which an interpreter asks for its end whose own way to exit_group is long.
 
 // hold asks for the command to be held when it ends, where everything can be counted without it.
 func (r *run) hold() {
 	b := r.box
-	if r.leader == 0 || b.notice == nil || !b.host.Pids() || !b.host.Memory() || !b.host.Times() {
+	if r.leader == 0 || b.leader == nil || b.notice == nil || !b.host.Pids() || !b.host.Memory() || !b.host.Times() {
 		return
 	}
 	b.notice.OnExit(r.ends)
@@ -49,7 +52,7 @@ func (r *run) alone() bool {
 	return n == int64(1+len(threads))
 }
 
-// settle lets a held command end, and takes PID 1's report of it.
+// settle ends a held command, which must not run on, and takes PID 1's report of it.
 func (b *box) settle() error {
 	if b.notice != nil {
 		b.notice.OnExit(nil)
@@ -58,6 +61,9 @@ func (b *box) settle() error {
 		return nil
 	}
 	b.held = false
+	if err := b.leader.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("namespace: a held command: %w", err)
+	}
 	b.notice.Release()
 	_ = b.stage.ctl.SetReadDeadline(time.Now().Add(patience))
 	r, err := b.stage.receive()

@@ -4,10 +4,14 @@ package namespace
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"strings"
 	"testing"
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/sandbox/seccomp"
 )
 
 // TestHold: only the command's own process, by its first thread, is held.
@@ -40,4 +44,55 @@ func TestHold(t *testing.T) {
 	if e := r.held.Load(); e == nil || e.status.ExitStatus() != 3 || !e.reported {
 		t.Errorf("held with %+v", e)
 	}
+}
+
+// TestAskedEnd: a command that asks for its end with the number for it has ended there, with that
+// status, and never runs on, also where its box is used again. Nobody else can end it so.
+func TestAskedEnd(t *testing.T) {
+	p := sandboxtest.Profile()
+	env := []string{"PATH=/usr/bin:/bin"}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	number := int64(seccomp.EndSignal|3) - 1<<32 // as a C int
+	for _, row := range []struct {
+		why, who string
+		warm     bool
+		exit     int
+		wrote    bool
+	}{
+		{"the command, which was waiting", "", true, 3, false},
+		{"control: nobody listens for one that was not", "", false, 0, true},
+		{"a child of it", "if os.fork():\n  os.wait(); open('/tmp/after', 'w'); sys.exit(5)\n", true, 5, true},
+		{"a thread of it", "import threading\nt = threading.Thread(target=lambda: kill())\nt.start(); t.join(); open('/tmp/after', 'w'); os._exit(6)\n", true, 6, true},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			one, err := New(Options{}).Start(context.Background(), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer one.Close()
+			b := one.(*box)
+			if row.warm {
+				if err := b.Warm(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			code := fmt.Sprintf("import os, sys\ndef kill():\n  try: os.kill(os.getpid(), %d)\n  except OSError: pass\n%skill(); open('/tmp/after', 'w')", number, row.who)
+			f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(code))})
+			if err != nil || f.ExitCode == nil || *f.ExitCode != row.exit {
+				t.Fatalf("%v %+v", err, f)
+			}
+			if out := after(t, b); (out == "after\n") != row.wrote && b.host.Pids() {
+				t.Errorf("what ran on left %q", out)
+			}
+		})
+	}
+}
+
+// after lists what is in /tmp of a box that has run a command.
+func after(t *testing.T, b *box) string {
+	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"ls", "/tmp"}, Env: []string{"PATH=/usr/bin:/bin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Stdout
 }

@@ -39,6 +39,7 @@ type box struct {
 	notice   *notice.Listener // nil: the kernel gave no listener
 	waiting  *waiting         // a command that waits for its job; nil: none
 	held     bool             // the last command has ended but is still there
+	leader   *os.Process      // of the command that was started ahead; nil: there was none
 	forked   bool             // PID 1 is a copy of the interpreter that its first command is to be
 
 	running sync.Mutex
@@ -380,6 +381,9 @@ func (b *box) Close() error {
 		p.Dir.Close()
 	}
 	b.places = nil
+	if b.leader != nil {
+		_ = b.leader.Release()
+	}
 	if b.group != nil {
 		err = errors.Join(err, b.group.Close())
 	}

@@ -27,9 +27,12 @@ const Max = 100
 // Calls returns the names of the calls that a filter hands over (seccomp.Profile.Notify).
 func Calls() []string { return append([]string{callOfConnect}, refusedCalls...) }
 
-// Exit is the call that a filter hands over besides, so that a Listener knows of ends before they
-// come about. It wants a kernel that keeps signals from who waits (Killable).
-const Exit = "exit_group"
+// The calls that a filter hands over besides (seccomp.Profile.Ends), so that a Listener knows of ends
+// before they come about. They want a kernel that keeps signals from who waits (Killable).
+const (
+	callOfExit = "exit_group"
+	callOfEnd  = "kill" // with seccomp.EndSignal, and no other
+)
 
 // Killable is the flag of seccomp(2) by which a call that is handed over waits for its answer
 // without a signal handler being run; Linux 5.19.
@@ -79,7 +82,7 @@ const (
 // Listen answers until the last process of the box is gone.
 func Listen(listener *os.File) *Listener {
 	n := &Listener{listener: listener, done: make(chan struct{}), names: map[uint32]string{}}
-	for _, name := range append(Calls(), Exit) {
+	for _, name := range append(Calls(), callOfExit, callOfEnd) {
 		if nr, ok := seccomp.Host().Number(name); ok {
 			n.names[nr] = name
 		}
@@ -123,8 +126,8 @@ func (n *Listener) serve() {
 func (n *Listener) answer(control func(func(uintptr)) error, ask notification) {
 	reply := response{id: ask.id, errno: -int32(unix.EPERM)}
 	name := n.names[uint32(ask.nr)]
-	if name == Exit {
-		if n.hold(ask) {
+	if name == callOfExit || name == callOfEnd {
+		if n.hold(ask, name) {
 			return
 		}
 		reply.errno, reply.flags = 0, goOn
@@ -145,26 +148,30 @@ func send(control func(func(uintptr)) error, reply response) {
 	})
 }
 
-// OnExit has f asked about every process that is about to end, by the thread that ends it, as waldo
-// numbers it, and its status from 0 to 255. Where f says so the process is held: it runs no more
-// code until Release. A nil f lets all of them go.
+// OnExit has f asked about every process that is about to end, or asks for it, by the thread that does,
+// as waldo numbers it, and its status from 0 to 255. Where f says so the process is held: it runs no
+// more code until Release. A nil f lets all of them go.
 func (n *Listener) OnExit(f func(pid, status int) (hold bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.onExit = f
 }
 
-func (n *Listener) hold(ask notification) bool {
+func (n *Listener) hold(ask notification, name string) bool {
+	status := ask.args[0]
+	if name == callOfEnd {
+		status = ask.args[1]
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.onExit == nil || n.held != 0 || !n.onExit(int(ask.pid), int(ask.args[0]&0xff)) {
+	if n.onExit == nil || n.held != 0 || !n.onExit(int(ask.pid), int(status&0xff)) {
 		return false
 	}
 	n.held = ask.id
 	return true
 }
 
-// Release lets a held process end.
+// Release lets a held process go on. One that only asked for its end must have been killed by then.
 func (n *Listener) Release() {
 	n.mu.Lock()
 	id := n.held

@@ -50,7 +50,12 @@ type Profile struct {
 	Affinity bool     // sched_setaffinity: only where a cgroup bounds the processors
 	Bare     bool     // no namespaces around it: what they keep from the host is refused here
 	Notify   []string // calls answered by a listener (SECCOMP_RET_USER_NOTIF) in place of Allow or an errno
+	Ends     bool     // exit_group, and kill with a number from EndSignal, are answered by the listener too
 }
+
+// EndSignal is no signal: kill(2) refuses it. A process that knows of the listener asks with it to be
+// ended as it stands, with the status in the low byte, where its own way to exit_group is long.
+const EndSignal = 0xf7616c00
 
 // Program is a filter: what BPF calls struct sock_filter, in the kernel's layout.
 type Program []byte
@@ -140,6 +145,10 @@ func rulesFor(a Arch, p Profile) (map[uint32]rule, error) {
 			return nil, fmt.Errorf("seccomp: no system call %q to notify of", name)
 		}
 		byName[name] = rule{other: Notify}
+	}
+	if p.Ends {
+		byName["exit_group"] = rule{other: Notify}
+		byName["kill"] = first(Allow, when(Notify, bits(1, 0xffffff00, EndSignal)))
 	}
 	out := map[uint32]rule{}
 	for name, r := range byName {

@@ -155,6 +155,12 @@ func TestVerdicts(t *testing.T) {
 		{"taking another's descriptor", "pidfd_getfd", [6]uint64{}, everything, eperm},
 		{"setting the clock", "clock_settime", [6]uint64{}, everything, eperm},
 		{"memory hidden in the policy of another process", "move_pages", [6]uint64{}, everything, eperm},
+		{"an end the listener answers", "exit_group", [6]uint64{3}, Profile{Ends: true}, Notify},
+		{"an end that is asked for", "kill", [6]uint64{7, EndSignal | 3}, Profile{Ends: true}, Notify},
+		{"the same with the upper half set", "kill", [6]uint64{7, 1<<32 | EndSignal | 3}, Profile{Ends: true}, Notify},
+		{"a signal", "kill", [6]uint64{7, 9}, Profile{Ends: true}, Allow},
+		{"a number beside it", "kill", [6]uint64{7, EndSignal + 256}, Profile{Ends: true}, Allow},
+		{"an end that nobody answers", "kill", [6]uint64{7, EndSignal}, Profile{}, Allow},
 		{"a call the listener answers", "connect", [6]uint64{}, Profile{Notify: []string{"connect"}}, Notify},
 	}
 	for _, a := range []Arch{AMD64, ARM64} {

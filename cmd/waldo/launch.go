@@ -168,28 +168,29 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 	if err != nil {
 		return upstream.Process{}, errors.Join(err, way.End())
 	}
-	inR, inW := io.Pipe()
-	outR, outW := io.Pipe()
+	in, out := toServer{newStraight()}, fromServer{newStraight()}
 	errR, errW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(run, func() { // nobody may be reading any more, and what the box has yet to say must not keep it
+		in.Close()
+		out.Close()
+		errR.Close()
+	})
 	ended := make(chan error, 1)
 	go h.watch(run, s, p.ID, way)
 	go func() {
-		f, err := box.Run(run, sandbox.Command{Argv: argv, Env: env, Stdin: inR, Stdout: outW, Stderr: errW, Serve: true})
+		f, err := box.Run(run, sandbox.Command{Argv: argv, Env: env, Stdin: in, Stdout: out, Stderr: errW, Serve: true})
 		if err == nil && f.Status != facts.OK {
 			err = fmt.Errorf("server %s ended: %s", s.Name, strings.Join(append([]string{string(f.Status)}, f.Warnings...), "; "))
 		}
-		for _, p := range []*io.PipeWriter{outW, errW} {
-			p.Close()
-		}
-		inR.Close()
+		errW.Close()
 		err = errors.Join(err, box.Close())
 		kill()
 		h.reached(s, p.ID, way)
 		ended <- errors.Join(err, way.End())
 	}()
 	return upstream.Process{
-		Stdin: inW, Stdout: outR, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
+		Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
 		Box: facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"},
 	}, nil
 }

@@ -2,7 +2,7 @@
 // through waldo, in turns, in one run. The server is mcpbench itself, so that what it does itself
 // costs nearly nothing.
 //
-//	mcpbench [-n CALLS] [-update FILE] WALDO-PROGRAM
+//	mcpbench [-n CALLS] [-only ROW] [-update FILE] WALDO-PROGRAM
 package main
 
 import (
@@ -188,15 +188,16 @@ func main() {
 		return
 	}
 	n := flag.Int("n", 2000, "calls of each kind")
+	only := flag.String("only", "", "measure one row alone, as in stdio-1, stdio-32, HTTP-1 or HTTP-32: to look at it with a profiler")
 	file := flag.String("update", "", "a file whose table is replaced, between its markers")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: mcpbench [-n CALLS] [-update FILE] WALDO-PROGRAM")
+		fmt.Fprintln(os.Stderr, "usage: mcpbench [-n CALLS] [-only ROW] [-update FILE] WALDO-PROGRAM")
 		os.Exit(2)
 	}
 	table := &strings.Builder{}
-	err := bench(flag.Arg(0), *n, io.MultiWriter(os.Stdout, table))
-	if err == nil && *file != "" {
+	err := bench(flag.Arg(0), *n, *only, io.MultiWriter(os.Stdout, table))
+	if err == nil && *file != "" && *only == "" {
 		err = place(*file, table.String())
 	}
 	if err != nil {
@@ -242,7 +243,7 @@ func place(file, table string) error {
 	return os.WriteFile(file, []byte(head+"<!-- gateway:begin -->\n"+said+table+"<!-- gateway:end -->"+tail), 0o644)
 }
 
-func bench(waldo string, n int, out io.Writer) error {
+func bench(waldo string, n int, only string, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "mcpbench-")
 	if err != nil {
 		return err
@@ -277,6 +278,10 @@ func bench(waldo string, n int, out io.Writer) error {
 			return err
 		}
 		for _, sessions := range []int{1, 32} {
+			row, _, _ := strings.Cut(up.name, ",")
+			if only != "" && only != row+"-"+strconv.Itoa(sessions) {
+				continue
+			}
 			if err := compare(waldo, config, filepath.Join(dir, "state-"+strconv.Itoa(sessions)+up.name[:2]), up.name, up.program, up.address, sessions, n, out); err != nil {
 				return err
 			}

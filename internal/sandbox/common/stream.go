@@ -17,7 +17,7 @@ type Stream struct {
 	From  *os.File
 	Limit int64
 	Copy  io.Writer // may be nil; a failing one is left alone
-	Whole bool      // pass everything on and keep nothing
+	Whole bool      // pass everything on and keep nothing; a Copy that is an io.ReaderFrom reads it itself
 	Flood func()    // called once the command has written floodFactor times the limit
 
 	Kept  []byte
@@ -30,6 +30,10 @@ const floodFactor = 64
 // Drain reads to the end, or to a deadline that From is given, and closes From.
 func (s *Stream) Drain() {
 	defer s.From.Close()
+	if to, ok := s.Copy.(io.ReaderFrom); ok && s.Whole {
+		_, _ = to.ReadFrom(s.From)
+		s.Copy = nil // what it has not read, nobody reads
+	}
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := s.From.Read(buf)

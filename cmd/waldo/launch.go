@@ -156,7 +156,11 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 		},
 	}
 	if s.Input != "" {
-		p.Mounts = append(p.Mounts, sandbox.Mount{Source: s.Input, Target: "/workspace/input"})
+		input, err := s.At.Beside(s.Input)
+		if err != nil {
+			return upstream.Process{}, fmt.Errorf("server %s: mounts.input: %w", s.Name, err)
+		}
+		p.Mounts = append(p.Mounts, sandbox.Mount{Source: input, Target: "/workspace/input"})
 	}
 	way, err := h.wayOut(s.Network, s.Secrets)
 	if err != nil {

@@ -4,6 +4,7 @@ package contract
 
 import (
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	"waldo/internal/secret"
@@ -14,6 +15,15 @@ type Position struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`   // from 1
 	Column int    `json:"column,omitempty"` // from 1, in characters
+}
+
+// Beside returns the whole path of one that is written in the file: what is not absolute starts at
+// the folder of the file, wherever waldo was started.
+func (p Position) Beside(path string) (string, error) {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path), nil
+	}
+	return filepath.Abs(filepath.Join(filepath.Dir(p.File), path))
 }
 
 // Transport is how a capability is reached.

@@ -118,7 +118,7 @@ var keys = []Key{
 	{inServer, "asks", inAsks, nil, nil, "nothing: every question of the server is refused", "What the server may ask of the agent's host during a call.", "internal/upstream"},
 	{inAsks, "elicitation", "words", []string{"form", "url"}, nil, "refused", "Ask the person for data in a form, or show an address to open.", "internal/upstream"},
 	{inAsks, "sampling", "bool", nil, nil, "false", "Ask the host's model for text.", "internal/upstream"},
-	{inAsks, "roots", "word|texts", []string{"host"}, nil, "refused", "The folders that the server is told of: these, or with host those that the host names.", "internal/upstream"},
+	{inAsks, "roots", "word|texts", []string{"host"}, nil, "refused", "The folders that the server is told of: these, from the folder of this file, or with host those that the host names.", "internal/upstream"},
 	{inServer, "auth", inAuth, nil, nil, "none", "How waldo shows itself to the server at a url.", "internal/remote"},
 	{inAuth, "bearer", "ref", nil, nil, "none", "A token, sent in the Authorization header.", "internal/remote"},
 	{inAuth, "headers", "headers", nil, nil, "none", "Other headers that hold secrets, by name.", "internal/remote"},
@@ -129,7 +129,7 @@ var keys = []Key{
 	{inOAuth, "client_metadata", "text", nil, nil, "none", "The https address of a client metadata document, used as the client's id where the issuer takes one.", "internal/oauth"},
 	{inOAuth, "scopes", "texts", nil, nil, "what the server asks for", "What the token is for.", "internal/oauth"},
 	{inOAuth, "issuer", "text", nil, nil, "the first that the server names", "The only authorization server that is trusted with the client.", "internal/oauth"},
-	{inMounts, "input", "text", nil, nil, "none", "A folder of this machine, shown read-only.", "internal/upstream"},
+	{inMounts, "input", "text", nil, nil, "none", "A folder of this machine, shown read-only; from the folder of this file.", "internal/upstream"},
 
 	{inEntry, "transport", "word", []string{"direct", "mcp", "sandboxed_exec"}, []string{"a2a"}, "told by the name: a defined server's is mcp, a built-in's its own; otherwise denied", "How the capability is reached.", "internal/policy"},
 	{inEntry, "mode", "word", []string{"read", "write", "high_risk"}, nil, "high_risk", "The risk class.", "internal/policy"},

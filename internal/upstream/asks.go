@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"waldo/internal/call"
+	"waldo/internal/contract"
 	"waldo/internal/jsonrpc"
 	"waldo/internal/policy"
 	"waldo/internal/wire"
@@ -70,7 +71,7 @@ func (r *running) ask(ctx context.Context, asked map[string]call.Question) (map[
 	out, pass := map[string]wire.Value{}, map[string]call.Question{}
 	for key, q := range asked {
 		if q.Method == roots && len(r.ses.s.cfg.Asks.Roots) > 0 {
-			out[key] = folders(r.ses.s.cfg.Asks.Roots)
+			out[key] = folders(r.ses.s.cfg)
 			continue
 		}
 		shown, no := r.permit(q)
@@ -217,10 +218,10 @@ func addresses(data wire.Value) bool {
 }
 
 // folders answers roots/list with what the operator wrote.
-func folders(paths []string) wire.Value {
+func folders(s contract.Server) wire.Value {
 	list := []any{}
-	for _, f := range paths {
-		if abs, err := filepath.Abs(f); err == nil {
+	for _, f := range s.Asks.Roots {
+		if abs, err := s.At.Beside(f); err == nil {
 			u := url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}
 			list = append(list, map[string]string{"uri": u.String(), "name": filepath.Base(abs)})
 		}

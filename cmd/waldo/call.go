@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +15,6 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/policy"
-	"waldo/internal/redact"
-	"waldo/internal/upstream"
 )
 
 func newCall(g *global) *cobra.Command {
@@ -218,98 +214,6 @@ func tellTools(w io.Writer, entries []*catalogue.Entry, d catalogue.Detail) {
 		}
 		fmt.Fprintf(w, "%-34s %s\n", p.head(string(e.Capability)), line)
 	}
-}
-
-func newLock(g *global) *cobra.Command {
-	var accept []string
-	c := &cobra.Command{
-		Use: "lock [--accept NAME..]", Short: "Pin the definitions of upstream tools; show what changed", Args: cobra.NoArgs,
-		Example: "  waldo lock\n  waldo lock --accept helpdesk",
-		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := openHouse(c.Context(), g, settings{})
-			if err != nil {
-				return err
-			}
-			defer h.Close()
-			changes, err := h.compareLock(c, accept)
-			if err != nil {
-				return err
-			}
-			if g.json {
-				if changes == nil {
-					changes = []upstream.Change{}
-				}
-				if err := printJSON(c.OutOrStdout(), changes); err != nil {
-					return err
-				}
-			} else {
-				for _, ch := range changes {
-					fmt.Fprintf(c.OutOrStdout(), "%s.%s: %s (%s)\n", ch.Server, redact.Clean(ch.Tool), ch.Text, ch.Code)
-					for _, line := range ch.Diff {
-						fmt.Fprintf(c.OutOrStdout(), "    %s\n", line)
-					}
-				}
-			}
-			if len(changes) > 0 {
-				return &exit{code: exitProblems, text: count(len(changes), "definition") + " not as accepted", hint: "read them, then: waldo lock --accept NAME"}
-			}
-			if !g.json {
-				fmt.Fprintf(c.OutOrStdout(), "%s, every definition as accepted\n", count(len(h.upstreams.Names()), "server"))
-			}
-			return nil
-		},
-	}
-	c.Flags().StringSliceVar(&accept, "accept", nil, "accept server `NAME` as it is now")
-	return c
-}
-
-// compareLock holds every server against waldo.lock, accepting those named.
-func (h *house) compareLock(c *cobra.Command, accept []string) ([]upstream.Change, error) {
-	file := h.lockFile()
-	lock, err := upstream.ReadLock(file)
-	if err != nil {
-		return nil, err
-	}
-	var changes []upstream.Change
-	for _, name := range h.upstreams.Names() {
-		more, unseen, err := h.lockPackage(c.Context(), h.cfg.Servers[name], slices.Contains(accept, name))
-		if err != nil {
-			return nil, fmt.Errorf("server %s: %w", name, err)
-		}
-		if changes = append(changes, more...); unseen {
-			continue
-		}
-		now, err := h.upstreams.Seen(c.Context(), name)
-		if err != nil {
-			return nil, fmt.Errorf("server %s: %w", name, err)
-		}
-		now.Package = h.pins[name]
-		_, known := lock.Servers[name]
-		if slices.Contains(accept, name) {
-			lock.Accept(name, now)
-			fmt.Fprintf(c.ErrOrStderr(), "accepted %s: %s\n", name, count(len(now.Tools), "tool"))
-		} else if !known {
-			changes = append(changes, upstream.Change{Server: name, Code: "lock.absent", Text: "nothing was accepted of this server yet"})
-		}
-		changes = append(changes, lock.Compare(name, now)...)
-	}
-	for _, name := range accept {
-		if _, ok := h.cfg.Servers[name]; !ok {
-			return nil, usage("waldo lock lists the servers", "there is no server %s", name)
-		}
-	}
-	if len(accept) == 0 {
-		return changes, nil
-	}
-	return changes, lock.Write(file)
-}
-
-// lockFile is waldo.lock beside the configuration.
-func (h *house) lockFile() string {
-	if h.cfg.File == "" {
-		return filepath.Join(h.state, "waldo.lock")
-	}
-	return filepath.Join(filepath.Dir(h.cfg.File), "waldo.lock")
 }
 
 // dryRun decides a call without making it.

@@ -120,3 +120,23 @@ func FuzzURIs(f *testing.F) {
 		}
 	})
 }
+
+// All text of a prompt, a resource and a template is cleaned of what nobody sees, however deep it lies.
+func TestOffersAreCleaned(t *testing.T) {
+	clean := strings.NewReplacer("\u202e", "", "\u200b", "", "\U000e0041", "", "\x1b[2J", "").Replace
+	evil := `"name":"p","uri":"x:y","uriTemplate":"x:{y}","description":"say\u202e it\u200b","title":"\u001b[2Jt","arguments":[{"name":"a","description":"\udb40\udc41b"}]`
+	for name, want := range map[string]func(string) string{"control": func(s string) string { return s }, "cleaned": clean} {
+		c := New(Options{Visible: all, Clean: want, Offers: map[string]OfferSource{"s": offer(t, "{"+evil+"}", "{"+evil+"}", "{"+evil+"}")}})
+		defer c.Close()
+		for _, list := range [][]*Item{c.Prompts(t.Context(), Viewer{}), c.Resources(t.Context(), Viewer{}), c.Templates(t.Context(), Viewer{})} {
+			b, err := json.Marshal(list[0].Show())
+			if err != nil || len(list) != 1 {
+				t.Fatal(list, err)
+			}
+			hidden := strings.ContainsAny(string(b), "\u202e\u200b\U000e0041") || strings.Contains(string(b), `\u001b`)
+			if hidden != (name == "control") || !strings.Contains(string(b), "say") {
+				t.Errorf("%s: %q", name, b)
+			}
+		}
+	}
+}

@@ -83,14 +83,15 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	if tool == "" {
 		_, tool, _ = strings.Cut(string(d.Call.Capability), ".")
 	}
-	if strings.Contains(tool, "/") { // no tool has such a name
-		if q, ok := s.relayed(tool, d); ok {
-			return q, nil
-		}
-		return no(refused("upstream.no_tool", "servers are not asked for this"))
-	}
 	short, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if strings.Contains(tool, "/") { // no tool has such a name
+		q, ok := s.relayed(tool, d)
+		if !ok {
+			return no(refused("upstream.no_tool", "servers are not asked for this"))
+		}
+		return q, s.withheld(short, tool, d)
+	}
 	def, err := s.find(short, d)
 	switch {
 	case err != nil:

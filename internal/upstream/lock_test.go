@@ -213,7 +213,7 @@ func TestReadLock(t *testing.T) {
 	}
 }
 
-// A list that is read never has two good tools of one name, nor a good one without a name.
+// A list that is read never has two good tools of one name, nor a good one without a name; nor prompts.
 func FuzzDefinitions(f *testing.F) {
 	f.Add("[" + weather + "," + other + "]")
 	f.Add(`[{"name":"a"},{"name":"a"},{"name":"\u0000"},5]`)
@@ -231,6 +231,13 @@ func FuzzDefinitions(f *testing.F) {
 				t.Errorf("%q gave %q", text, tool.Capability)
 			}
 			seen[string(tool.Capability)] = true
+		}
+		offered := map[string]bool{}
+		for _, d := range offers("s.prompts/get", "name", list) {
+			if d.why == "" && offered[d.name] || d.name == "" {
+				t.Errorf("%q gave the prompt %q", text, d.name)
+			}
+			offered[d.name] = true
 		}
 	})
 }

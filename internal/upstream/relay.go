@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,37 +13,6 @@ import (
 	"waldo/internal/policy"
 	"waldo/internal/wire"
 )
-
-// Offer lists what one server offers beside its tools: prompts, resources and templates of
-// resources, each as the server gave it. It starts the server if need be.
-func (m *Manager) Offer(ctx context.Context, name string) (prompts, resources, templates []wire.Value, err error) {
-	s := m.servers[name]
-	if s == nil {
-		return nil, nil, nil, fmt.Errorf("no server is called %q", name)
-	}
-	ses, release, err := s.use(ctx)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	defer release()
-	ctx, cancel := context.WithTimeout(ctx, m.o.Start)
-	defer cancel()
-	if ses.can.prompts {
-		if prompts, err = ses.pages(ctx, "prompts/list", "prompts"); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	if ses.can.resources {
-		if resources, err = ses.pages(ctx, "resources/list", "resources"); err != nil {
-			return nil, nil, nil, err
-		}
-		templates, err = ses.pages(ctx, "resources/templates/list", "resourceTemplates")
-		if none := (*jsonrpc.Error)(nil); errors.As(err, &none) && none.Code == jsonrpc.CodeNoMethod {
-			err = nil
-		}
-	}
-	return prompts, resources, templates, err
-}
 
 // abilities are what a server says that it has.
 type abilities struct{ tools, prompts, resources, subscribe, complete, logging bool }

@@ -76,13 +76,14 @@ func (ses *session) pages(ctx context.Context, method, key string) ([]wire.Value
 	}
 }
 
-// definition is one tool as a server gave it.
+// definition is one tool, prompt or template of resources as a server gave it.
 type definition struct {
-	name string // the server's own
-	tool call.Tool
-	raw  wire.Value // as it came
-	why  string     // why it is in quarantine; empty: it is not
-	code string
+	name  string     // the server's own
+	tool  call.Tool  // of a prompt or template only Capability and Digest are set
+	offer bool       // it is no tool
+	raw   wire.Value // as it came
+	why   string     // why it is in quarantine; empty: it is not
+	code  string
 }
 
 // definitions reads the tools of a list. A name that is no name, or that is there twice, puts the

@@ -53,6 +53,7 @@ type Conn struct {
 	end  sync.Once
 
 	pending Pending // our requests
+	crew    *Crew   // answers theirs
 
 	queued  atomic.Int64 // frames in out, or about to be
 	writing sync.Mutex   // guards what follows, and w
@@ -68,6 +69,9 @@ type Conn struct {
 	working  sync.WaitGroup
 }
 
+// maxSpare is how many goroutines of a connection wait for its next request.
+const maxSpare = 4
+
 // New makes a connection; Serve runs it.
 func New(r io.Reader, w io.Writer, o Options) *Conn {
 	if o.MaxInFlight == 0 {
@@ -80,8 +84,9 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 	if o.Unbuffered {
 		queue = 0
 	}
-	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), more: make(chan struct{}, 1), done: make(chan struct{}),
-		inFlight: map[string]context.CancelFunc{}}
+	done := make(chan struct{})
+	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), more: make(chan struct{}, 1), done: done,
+		crew: NewCrew(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
 }
 
 // Serve reads until the input ends, the output breaks or ctx is done, and lets what is being
@@ -281,7 +286,7 @@ func (c *Conn) request(ctx context.Context, m Message) {
 	case c.o.Inline != nil && c.o.Inline(m.Method):
 		c.answer(ctx, cancel, key, m)
 	default:
-		go c.answer(ctx, cancel, key, m)
+		c.crew.Go(func() { c.answer(ctx, cancel, key, m) })
 	}
 }
 

@@ -177,12 +177,12 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 	l := newLane(n.asks)
 	ready := make(chan made, 1)
 	s.work.Add(1)
-	go func() {
+	s.crew.Go(func() {
 		a := s.make(ctx, n, m, l)
 		end() // the id is free again as soon as the client can see the answer
 		ready <- a
 		s.work.Add(-1)
-	}()
+	})
 	defer close(l.gone)
 	p := s.pen(w)
 	defer p.stop()

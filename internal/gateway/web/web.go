@@ -98,7 +98,11 @@ type Server struct {
 	held     int64
 
 	work atomic.Int64 // answers being made
+	crew *jsonrpc.Crew
 }
+
+// maxSpare is how many goroutines wait for the next request of any client.
+const maxSpare = 32
 
 // New makes the door.
 func New(o Options) *Server {
@@ -112,6 +116,7 @@ func New(o Options) *Server {
 	s := &Server{o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{}}
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.life, s.end = context.WithCancel(context.Background())
+	s.crew = jsonrpc.NewCrew(maxSpare, s.life.Done())
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.Limits.Read, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: o.Limits.Headers,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -229,7 +230,7 @@ func answered(m result, d policy.Decision) call.Outcome {
 		return failed(d, "the server's answer is not a result of a tool")
 	}
 	blocks, ok := content(m["content"])
-	if !ok {
+	if !ok || m["content"].IsZero() && m["structuredContent"].IsZero() { // a task without a word for it, for one
 		return failed(d, "the server's answer is not a result of a tool")
 	}
 	o := call.Outcome{Facts: facts.New(), Content: blocks}
@@ -277,13 +278,27 @@ func content(v wire.Value) ([]call.Content, bool) {
 				return nil, false
 			}
 			out = append(out, call.Text(s))
-		case "image", "audio", "resource", "resource_link":
+		case "image", "audio":
+			if !isMedia(kind, m) {
+				out = append(out, call.Text("[what is no "+kind+" and was called one was left out]"))
+				continue
+			}
+			out = append(out, call.Content{Type: kind, Raw: b})
+		case "resource", "resource_link":
 			out = append(out, call.Content{Type: kind, Raw: b})
 		default:
 			out = append(out, call.Text("[content of an unknown type was left out]"))
 		}
 	}
 	return out, true
+}
+
+// isMedia reports whether an image or a sound says that it is one, in base64: a host shows it by its own word.
+func isMedia(kind string, m map[string]wire.Value) bool {
+	mime, _ := m["mimeType"].Text()
+	data, ok := m["data"].Text()
+	_, err := base64.StdEncoding.DecodeString(data)
+	return ok && err == nil && strings.HasPrefix(mime, kind+"/")
 }
 
 // refused is the outcome of a call that no server was asked for.

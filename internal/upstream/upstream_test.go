@@ -199,6 +199,10 @@ func TestExecuteJudgesTheAnswer(t *testing.T) {
 		{"a text without text", write, `{"content":[{"type":"text"}]}`, "the server's answer is not a result of a tool", facts.Failed, facts.Unknown},
 		{"a question instead of an answer", write, `{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}`, "the server asks for more before it answers: the operator does not let this server ask for elicitation/create", facts.Failed, facts.Unknown},
 		{"a task instead of an answer", write, `{"resultType":"task","taskId":"1"}`, "the server wants more than an answer to this call; that is not supported", facts.Failed, facts.Unknown},
+		{"a task that calls itself nothing", write, `{"task":{"taskId":"1","status":"working"}}`, "the server's answer is not a result of a tool", facts.Failed, facts.Unknown},
+		{"structure alone is an answer", write, `{"structuredContent":{"n":1}}`, "", facts.OK, facts.Confirmed},
+		{"a page that is called an image", read, `{"content":[{"type":"image","mimeType":"text/html","data":"PHNjcmlwdD4="}]}`, "[what is no image and was called one was left out]", facts.OK, facts.None},
+		{"a sound that is not in base64", read, `{"content":[{"type":"audio","mimeType":"audio/wav","data":"<script>"}]}`, "[what is no audio and was called one was left out]", facts.OK, facts.None},
 		{"content of an unknown type", read, `{"content":[{"type":"hologram","x":1},{"type":"text","text":"b"}]}`, "[content of an unknown type was left out]|b", facts.OK, facts.None},
 	} {
 		t.Run(row.why, func(t *testing.T) {

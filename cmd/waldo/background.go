@@ -36,7 +36,10 @@ func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) err
 	if err = errors.Join(err, h.Close()); err != nil {
 		return inWords(err)
 	}
-	text, err := hold(c.Context(), append(e.again(g, call), args...), stdout, stderr)
+	text, err := hold(c.Context(), slices.Concat(e.again(g, call), args[:1], []string{"--"}, args[1:]), stdout, stderr)
+	if err == nil && g.json {
+		return printJSON(c.OutOrStdout(), map[string]string{"call_id": call})
+	}
 	if err == nil {
 		fmt.Fprintln(c.OutOrStdout(), call)
 		return nil

@@ -94,7 +94,7 @@ func report(w io.Writer, err error) int {
 	if !errors.As(err, &e) {
 		e = &exit{code: exitFailed, err: err}
 	}
-	if text := e.Error(); text != "" {
+	if text := redact.Clean(e.Error()); text != "" { // it may name what somebody else has named
 		fmt.Fprintf(w, "waldo: %s\n", text)
 	}
 	hint := e.hint

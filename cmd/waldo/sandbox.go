@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
 	"waldo/internal/template"
+	"waldo/internal/workspace"
 )
 
 func newSandbox(g *global) *cobra.Command {
@@ -63,12 +65,14 @@ func inWords(err error) error {
 		hint string
 	}{
 		{lifecycle.ErrAbsent, exitUsage, "waldo sandbox list"},
+		{lifecycle.ErrNoPicture, exitUsage, "waldo sandbox snapshot --list"},
+		{workspace.ErrName, exitUsage, "as in work:input/data.csv"},
 		{lifecycle.ErrNoCommand, exitUsage, "waldo sandbox ps NAME"},
 		{lifecycle.ErrExists, exitUsage, "give another name, or remove that one first"},
 		{lifecycle.ErrName, exitUsage, "as in: waldo sandbox create work"},
 		{lifecycle.ErrPaused, exitFailed, "waldo sandbox resume NAME"},
 		{lifecycle.ErrStopped, exitFailed, "waldo sandbox resume NAME"},
-		{lifecycle.ErrBusy, exitFailed, "wait until they have ended, or: waldo sandbox pause NAME, or: waldo sandbox rm --force NAME"},
+		{lifecycle.ErrBusy, exitFailed, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
 		{lifecycle.ErrDamaged, exitFailed, "the sandbox is as it was; restore another"},
 	} {
 		var e *exit
@@ -90,8 +94,14 @@ func newSandboxCreate(g *global) *cobra.Command {
 		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle 30m\n  waldo sandbox create copy --from p_…",
 		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *lifecycle.Manager, args []string) error {
-			if err := b.onlyKept(c); err != nil {
+			if id.Is(id.Snapshot, b.template) && from == "" { // as for run and exec
+				from = b.template
+			}
+			if err := b.onlyKept(c, from != ""); err != nil {
 				return err
+			}
+			if idle <= 0 {
+				return usage("as in --idle 1h", "--idle is out of range")
 			}
 			s := lifecycle.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle}
 			if len(args) == 1 {
@@ -119,12 +129,26 @@ func newSandboxCreate(g *global) *cobra.Command {
 	return c
 }
 
-// onlyKept refuses the flags of a run that are not kept with a sandbox.
-func (b *boxFlags) onlyKept(c *cobra.Command) error {
-	for _, f := range []string{"workspace", "input", "env", "servers-dir", "quiet"} {
-		if c.Flags().Changed(f) {
-			return usage("put files in with waldo sandbox cp", "--%s is not kept with a sandbox", f)
+// onlyKept refuses the flags of a run that are not kept with a sandbox, and those that a snapshot says.
+func (b *boxFlags) onlyKept(c *cobra.Command, pictured bool) error {
+	for _, row := range []struct{ flags, hint string }{
+		{"workspace input servers-dir", "put files in with waldo sandbox cp"},
+		{"env quiet", "waldo sandbox exec takes its own"},
+		{"allow-host secret", "a contract for exec or run_python says what they reach: waldo init"},
+	} {
+		for f := range strings.FieldsSeq(row.flags) {
+			if c.Flags().Changed(f) {
+				return usage(row.hint, "--%s is not kept with a sandbox", f)
+			}
 		}
+	}
+	for f := range strings.FieldsSeq("isolation cpu-seconds memory-mb pids files disk-mb timeout output-kb idle pull") {
+		if pictured && c.Flags().Changed(f) {
+			return usage("leave it out: a snapshot has its own", "--%s and a snapshot do not go together", f)
+		}
+	}
+	if pictured && c.Flags().Changed("template") && !id.Is(id.Snapshot, b.template) {
+		return usage("leave it out: a snapshot has its own", "--template and a snapshot do not go together")
 	}
 	return b.refused()
 }
@@ -179,9 +203,14 @@ func newSandboxExec(g *global) *cobra.Command {
 		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c 'print(open(\"/workspace/input/data.csv\").read())'\n" +
 			"  waldo sandbox exec --background --timeout 2h work -- sh watch.sh",
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 1 && args[1] == "--" {
-				args = append(args[:1:1], args[2:]...)
+			name := args[:1:1]
+			if err := c.Flags().Parse(args[1:]); err != nil { // flags may stand behind the name, too
+				return c.FlagErrorFunc()(c, err)
 			}
+			if c.Flags().Changed("help") {
+				return c.Help()
+			}
+			args = append(name, c.Flags().Args()...)
 			capability, a := call.Capability("exec"), map[string]any{"argv": args[1:]}
 			o := runner.Options{Stdin: c.InOrStdin(), NoTools: true, Env: e.env}
 			if e.code != "" {
@@ -207,7 +236,7 @@ func newSandboxExec(g *global) *cobra.Command {
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	c.Flags().StringVarP(&e.code, "code", "c", "", "run `CODE` instead of a command; flags stand before NAME")
+	c.Flags().StringVarP(&e.code, "code", "c", "", "run `CODE` instead of a command")
 	c.Flags().StringVar(&e.lang, "lang", "python", "`LANGUAGE` of the code: python, javascript, typescript or shell")
 	c.Flags().StringArrayVar(&e.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
 	c.Flags().BoolVarP(&e.background, "background", "b", false, "go on in the background, and print the command's number")
@@ -360,6 +389,9 @@ func newSandboxReset(g *global) *cobra.Command {
 		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
 			if next == "" {
 				next = owner()
+			}
+			if kind, who, _ := strings.Cut(next, ":"); who == "" || !slices.Contains([]string{"os", "oidc", "token", "session"}, kind) {
+				return usage("as in os:1001", "%q is nobody who could own a sandbox", next)
 			}
 			s, err := m.Reset(c.Context(), owner(), args[0], next)
 			if err != nil || g.json {

@@ -55,6 +55,7 @@ const MaxRuns = 8
 // The reasons why a sandbox cannot be used.
 var (
 	ErrAbsent    = errors.New("there is no such sandbox")
+	ErrNoPicture = errors.New("there is no such snapshot")
 	ErrExists    = errors.New("there is a sandbox of that name")
 	ErrPaused    = errors.New("the sandbox is paused")
 	ErrStopped   = errors.New("the sandbox is stopped")
@@ -372,7 +373,7 @@ func (m *Manager) Remove(ctx context.Context, owner, name string, force bool) er
 	return errors.Join(w.Destroy(), m.forget(s.ID))
 }
 
-// Reset gives a sandbox to an owner as if it were new: other files, another session, nothing of what
+// Reset gives a sandbox to an owner ("os:1001") as if it were new: other files, another session, nothing of what
 // was. Template, limits and name stay. It refuses one in which commands run.
 func (m *Manager) Reset(ctx context.Context, owner, name, next string) (Sandbox, error) {
 	s, err := m.Get(ctx, owner, name)

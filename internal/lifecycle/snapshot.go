@@ -203,7 +203,7 @@ func (m *Manager) Picture(ctx context.Context, owner, ident string) (Snapshot, e
 		err = json.Unmarshal([]byte(text), &p)
 	}
 	if err != nil || !ok || p.Owner != owner {
-		return Snapshot{}, errors.Join(err, fmt.Errorf("snapshot %s: %w", ident, ErrAbsent))
+		return Snapshot{}, errors.Join(err, fmt.Errorf("snapshot %s: %w", ident, ErrNoPicture))
 	}
 	return p, nil
 }

@@ -413,7 +413,7 @@ func TestSnapshots(t *testing.T) {
 	if left, _ := filepath.Glob(m.store.Path("blobs", "??", "*")); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
-	if _, err := m.Restore(ctx, me, "a", second.ID); !errors.Is(err, ErrAbsent) {
+	if _, err := m.Restore(ctx, me, "a", second.ID); !errors.Is(err, ErrNoPicture) {
 		t.Errorf("restored what is forgotten: %v", err)
 	}
 }
@@ -433,7 +433,7 @@ func TestSnapshotsOfOthersAndDamagedOnes(t *testing.T) {
 		func() error { _, err := m.From(ctx, other, "b", p.ID); return err }(),
 		m.Forget(ctx, other, p.ID),
 	} {
-		if !errors.Is(err, ErrAbsent) {
+		if !errors.Is(err, ErrNoPicture) {
 			t.Errorf("another owner's snapshot: %v", err)
 		}
 	}

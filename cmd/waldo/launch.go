@@ -43,6 +43,20 @@ func shown(argv []string) []sandbox.Mount {
 	return mounts
 }
 
+// showing are the mounts of folders, and those that a command implies besides.
+func showing(folders, argv []string) []sandbox.Mount {
+	var mounts []sandbox.Mount
+	for _, f := range folders {
+		mounts = append(mounts, sandbox.Mount{Source: f, Target: f})
+	}
+	for _, m := range shown(argv) {
+		if !slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(m.Source, f+"/") }) {
+			mounts = append(mounts, m)
+		}
+	}
+	return mounts
+}
+
 // program resolves the first word of a server's command the way a shell would, so that the box
 // runs what the operator meant; a relative path is taken from the folder of the configuration.
 func program(argv []string, dir string) ([]string, error) {

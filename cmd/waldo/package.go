@@ -40,26 +40,29 @@ func fetches(s contract.Server) error {
 		return nil
 	}
 	switch program := filepath.Base(s.Command[0]); program {
-	case "uvx", "pipx", "bunx", "pnpx":
-		return fmt.Errorf("server %s: %s fetches its package at each start, and this box has no network: waldo installs packages of npx alone; install it yourself and name the installed program in command", s.Name, program)
+	case "uv", "pipx", "bunx", "pnpx":
+		return fmt.Errorf("server %s: %s fetches what it runs at each start, and this box has no network: waldo installs packages of npx, uvx and pipx run; install it yourself and name the installed program in command", s.Name, program)
 	}
 	return nil
 }
 
 // installer installs the package of one server.
-func (h *house) installer(s contract.Server) (*install.Installer, error) {
-	node, err := tool("node")
-	if err != nil {
-		return nil, err
-	}
-	npm, err := tool("npm")
-	if err != nil {
-		return nil, err
-	}
-	return &install.Installer{
-		Dir: filepath.Join(h.state, "packages"), Npm: []string{node, npm}, Config: h.npmConfig,
+func (h *house) installer(ctx context.Context, s contract.Server, w install.Wanted) (i *install.Installer, err error) {
+	i = &install.Installer{
+		Dir: filepath.Join(h.state, "packages"), Config: h.npmConfig,
 		Run: func(ctx context.Context, j install.Job) error { return h.installBox(ctx, s, j) },
-	}, nil
+	}
+	if w.Manager == install.PyPI {
+		i.Python, err = h.python(ctx, w.Python)
+		return i, err
+	}
+	i.Npm = make([]string, 2)
+	for n, name := range []string{"node", "npm"} {
+		if i.Npm[n], err = tool(name); err != nil {
+			return nil, err
+		}
+	}
+	return i, nil
 }
 
 // tool finds a program of this machine, behind its links.
@@ -93,7 +96,7 @@ var installLimits = sandbox.Limits{
 func (h *house) installBox(ctx context.Context, s contract.Server, j install.Job) error {
 	l := installLimits
 	p := sandbox.Profile{
-		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: shown(j.Argv), Limits: l,
+		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: showing(j.Show, j.Argv), Limits: l,
 		Tmpfs: []sandbox.Tmpfs{
 			{Target: install.Place, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Seed: j.Seed},
 			{Target: "/workspace/tmp", Bytes: l.Disk, Inodes: l.Inodes},
@@ -146,24 +149,23 @@ func (h *house) packaged(ctx context.Context, s contract.Server, w install.Wante
 	if pin == nil {
 		return nil, nil, fmt.Errorf("server %s: the package %s was never accepted, so it is not installed: waldo lock --accept %s", s.Name, w.Spec, s.Name)
 	}
-	in, err := h.installer(s)
+	in, err := h.installer(ctx, s, w)
 	if err != nil {
 		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
 	}
-	dir, entry, err := in.Open(ctx, pin, w, packageAt)
+	dir, argv, err := in.Open(ctx, pin, w, packageAt)
 	if errors.Is(err, install.ErrPin) {
 		err = fmt.Errorf("%w; look with waldo lock, install it anew with waldo lock --accept %s", err, s.Name)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
 	}
-	argv := append([]string{in.Npm[0], entry}, w.Args...)
-	return argv, append(shown(argv), sandbox.Mount{Source: dir, Target: packageAt}), nil
+	return argv, append(showing(in.Shows(), argv), sandbox.Mount{Source: dir, Target: packageAt}), nil
 }
 
 // acceptPackage installs the package of a server as its registry has it now.
 func (h *house) acceptPackage(ctx context.Context, s contract.Server, w install.Wanted) error {
-	in, err := h.installer(s)
+	in, err := h.installer(ctx, s, w)
 	if err != nil {
 		return err
 	}
@@ -179,11 +181,11 @@ func (h *house) acceptPackage(ctx context.Context, s contract.Server, w install.
 func (h *house) comparePackage(ctx context.Context, s contract.Server, w install.Wanted) ([]upstream.Change, error) {
 	pin := h.pins[s.Name]
 	change := upstream.Change{Server: s.Name, Code: "lock.package"}
-	if pin.Spec != w.Spec {
+	if !pin.Is(w) {
 		change.Text = fmt.Sprintf("the command names %s and %s was accepted; it is not started", w.Spec, pin.Spec)
 		return []upstream.Change{change}, nil
 	}
-	in, err := h.installer(s)
+	in, err := h.installer(ctx, s, w)
 	if err != nil {
 		return nil, err
 	}
@@ -210,5 +212,5 @@ func (h *house) lockPackage(ctx context.Context, s contract.Server, accept bool)
 		return []upstream.Change{{Server: s.Name, Code: "lock.absent", Text: text}}, true, nil
 	}
 	changes, err = h.comparePackage(ctx, s, w)
-	return changes, h.pins[s.Name].Spec != w.Spec, err
+	return changes, !h.pins[s.Name].Is(w), err
 }

@@ -52,7 +52,7 @@ func TestInstallBox(t *testing.T) {
 	}
 	defer h.Close()
 	s := contract.Server{Name: "weather"}
-	in, err := h.installer(s)
+	in, err := h.installer(t.Context(), s, install.Wanted{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "npmregistry": serveNpm, "tamper": tamper, "registry": serveImage, "remote": serveRemote},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "npmregistry": serveNpm, "pypi": servePyPI, "tamper": tamper, "registry": serveImage, "remote": serveRemote},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {
 				return false, fmt.Errorf("no condition %q", cond)

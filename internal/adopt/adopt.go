@@ -194,12 +194,13 @@ func (p *plan) local() {
 
 // advise says what a program will miss in its box.
 func (p *plan) advise() {
-	switch program := filepath.Base(p.out.Command[0]); program {
-	case "npx":
+	c := append(slices.Clone(p.out.Command), "", "")
+	switch program := filepath.Base(c[0]); {
+	case program == "npx", program == "uvx", program == "pipx" && c[1] == "run", program == "uv" && c[1] == "tool" && c[2] == "run":
 		p.note("fetches", p.in.At, "its package is installed when you accept it: waldo lock --accept %s; it runs from there, without fetching anything", p.out.Name)
-	case "uvx", "bunx", "pnpx", "pipx":
+	case slices.Contains([]string{"uv", "pipx", "bunx", "pnpx"}, program):
 		p.note("fetches", p.in.At, "%s fetches its package, and the box has no network: install it, then name the installed file", program)
-	case "docker", "podman":
+	case program == "docker", program == "podman":
 		p.note("engine", p.in.At, "%s cannot be reached from a box: it needs placement: outside, where waldo does not hold it", program)
 	}
 }

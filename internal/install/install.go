@@ -16,18 +16,42 @@ import (
 	"waldo/internal/wire"
 )
 
+// PyPI is the manager of Python's packages; the empty one is npm.
+const PyPI = "pypi"
+
+// Wanted is what a command wants to be run.
+type Wanted struct {
+	Manager string
+	Spec    string // what is installed, as the command names it, with or without a version
+	Name    string
+	Bin     string   // the program of the package; empty: its own
+	Args    []string // of the program
+	Python  string   // the version that the command names, as in 3.12; empty: this machine's
+}
+
+// Parse reads a command. ok is false for one that runs no package of a registry; an error says what
+// of one that does is not understood, which is then never run.
+func Parse(argv []string) (w Wanted, ok bool, err error) {
+	if w, ok, err = parseNpx(argv); ok {
+		return w, ok, err
+	}
+	return parsePython(argv)
+}
+
 // Pin is what was accepted of a package: every package that comes with it, and every file.
 type Pin struct {
-	Spec      string     `json:"spec"`      // as the command names it, with or without a version
+	Manager   string     `json:"manager,omitempty"`
+	Spec      string     `json:"spec"`      // as the command names it
 	Version   string     `json:"version"`   // the exact one
-	Integrity string     `json:"integrity"` // of the package itself, as its registry and npm write it
+	Integrity string     `json:"integrity"` // of the package itself: sha512-… of npm, as its registry writes it, or sha256:…
 	Files     string     `json:"files"`     // digest of the names and contents of all files, as installed
-	Lock      wire.Value `json:"lock"`      // package-lock.json: each package with its version and integrity
+	Lock      wire.Value `json:"lock"`      // npm: package-lock.json; pypi: the wheels with their digests
 }
 
 // Job is one program in a box. The box reads from the hosts of Reach and reaches nothing else.
 type Job struct {
 	Argv, Env []string
+	Show      []string // folders of this machine that the program needs
 	Reach     []string // rules of egress
 	Seed      string   // a folder whose files are in Out before the program starts
 	Out       string   // an empty folder that gets the regular files of the box's Place afterwards
@@ -44,7 +68,8 @@ type Installer struct {
 	Dir    string
 	Run    Runner
 	Config func(ctx context.Context, key string) (string, error) // reads npm's configuration of this machine
-	Npm    []string                                              // how npm is started in the box
+	Npm    []string                                              // how npm is started in the box: node and its program
+	Python Python
 }
 
 // ErrPin is a package that is not the one that was accepted.
@@ -64,7 +89,7 @@ func (i *Installer) Accept(ctx context.Context, w Wanted) (*Pin, error) {
 	if p.Files, err = Files(fresh); err != nil {
 		return nil, err
 	}
-	if _, err := w.entry(fresh); err != nil {
+	if _, err := i.start(w, fresh, ""); err != nil {
 		return nil, err
 	}
 	if err := os.RemoveAll(i.folder(p)); err != nil {
@@ -73,27 +98,58 @@ func (i *Installer) Accept(ctx context.Context, w Wanted) (*Pin, error) {
 	return p, os.Rename(fresh, i.folder(p))
 }
 
-// Open returns the folder of a pinned package and the file in it that starts the server, as it is seen
-// where the folder is shown as at. What is not there yet is installed; what is not as pinned is refused.
-func (i *Installer) Open(ctx context.Context, p *Pin, w Wanted, at string) (dir, entry string, err error) {
-	if p.Spec != w.Spec {
-		return "", "", fmt.Errorf("%w: the command names %s and %s was accepted", ErrPin, w.Spec, p.Spec)
+// Is reports whether the pin is of what a command names.
+func (p *Pin) Is(w Wanted) bool { return p.Manager == w.Manager && p.Spec == w.Spec }
+
+// Open returns the folder of a pinned package and the command that starts the server where the folder
+// is shown as at. What is not there yet is installed; what is not as pinned is refused.
+func (i *Installer) Open(ctx context.Context, p *Pin, w Wanted, at string) (dir string, argv []string, err error) {
+	if !p.Is(w) {
+		return "", nil, fmt.Errorf("%w: the command names %s and %s was accepted", ErrPin, w.Spec, p.Spec)
+	}
+	if err := i.Python.fits(p); err != nil {
+		return "", nil, err
 	}
 	dir = i.folder(p)
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		if err := i.again(ctx, p, dir); err != nil {
-			return "", "", err
+			return "", nil, err
 		}
 	}
 	files, err := Files(dir)
 	if err != nil {
-		return "", "", err
+		return "", nil, err
 	}
 	if files != p.Files {
-		return "", "", fmt.Errorf("%w: files in %s were changed since", ErrPin, dir)
+		return "", nil, fmt.Errorf("%w: files in %s were changed since", ErrPin, dir)
 	}
-	entry, err = w.entry(dir)
-	return dir, path.Join(at, entry), err
+	argv, err = i.start(w, dir, at)
+	return dir, argv, err
+}
+
+// Resolve asks the registry which packages would be installed today. The pin has no files yet.
+func (i *Installer) Resolve(ctx context.Context, w Wanted) (*Pin, error) {
+	if w.Manager == PyPI {
+		return i.resolveWheels(ctx, w)
+	}
+	return i.resolveNpm(ctx, w)
+}
+
+// fetch installs exactly what a pin's lock says into a new folder.
+func (i *Installer) fetch(ctx context.Context, p *Pin) (string, error) {
+	if p.Manager == PyPI {
+		return i.fetchWheels(ctx, p)
+	}
+	return i.fetchNpm(ctx, p)
+}
+
+// start is the command that runs what is wanted of a folder that is shown as at.
+func (i *Installer) start(w Wanted, dir, at string) ([]string, error) {
+	if w.Manager == PyPI {
+		return i.Python.start(w, dir, at)
+	}
+	entry, err := w.entry(dir)
+	return append([]string{i.Npm[0], path.Join(at, entry)}, w.Args...), err
 }
 
 // again installs what is pinned on a machine, or into a state, that does not have it.
@@ -114,6 +170,14 @@ func (i *Installer) again(ctx context.Context, p *Pin, dir string) error {
 		return err
 	}
 	return nil
+}
+
+// Shows are the folders of this machine that a box needs beside a package and the programs of its command.
+func (i *Installer) Shows() []string {
+	if i.Python.Prefix == "" {
+		return nil
+	}
+	return []string{i.Python.Prefix}
 }
 
 // folder is where a pinned package is kept.

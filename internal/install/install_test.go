@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %+v %v %v", row.command, w, ok, err)
 		}
 	}
-	for _, other := range []string{"", "node x.js", "npm start", "/opt/npxx weather"} {
+	for _, other := range []string{"", "node x.js", "npm start", "/opt/npxx weather", "uv", "uv run server.py", "uv tool", "uv tool install weather", "pipx", "pipx install weather", "/opt/uvxx weather", "python3 -m weather"} {
 		if _, ok, err := Parse(strings.Fields(other)); ok || err != nil {
 			t.Errorf("%q is taken for a package", other)
 		}
@@ -83,7 +83,7 @@ const goodLock = `{"lockfileVersion":3,"packages":{"":{"dependencies":{"weather"
 func accepted(t *testing.T) (*Installer, *fake, *Pin, Wanted) {
 	t.Helper()
 	f := &fake{lock: goodLock, server: "serve()"}
-	i := &Installer{Dir: t.TempDir(), Run: f.run, Npm: []string{"npm"}, Config: func(context.Context, string) (string, error) { return "https://npm.example.com/", nil }}
+	i := &Installer{Dir: t.TempDir(), Run: f.run, Npm: []string{"node", "npm"}, Config: func(context.Context, string) (string, error) { return "https://npm.example.com/", nil }}
 	w, _, err := Parse([]string{"npx", "weather"})
 	if err != nil {
 		t.Fatal(err)
@@ -98,9 +98,9 @@ func accepted(t *testing.T) (*Installer, *fake, *Pin, Wanted) {
 // TestPinned: what was accepted is opened, and nothing else is.
 func TestPinned(t *testing.T) {
 	i, f, p, w := accepted(t)
-	dir, entry, err := i.Open(t.Context(), p, w, "/opt/server") // the control of all that follows
-	if err != nil || entry != "/opt/server/node_modules/weather/server.js" || p.Version != "1.0.0" {
-		t.Fatal(dir, entry, err)
+	dir, argv, err := i.Open(t.Context(), p, w, "/opt/server") // the control of all that follows
+	if err != nil || !slices.Equal(argv, []string{"node", "/opt/server/node_modules/weather/server.js"}) || p.Version != "1.0.0" {
+		t.Fatal(dir, argv, err)
 	}
 	for _, j := range f.jobs {
 		if !slices.Contains(j.Argv, "--ignore-scripts") || !slices.Equal(j.Reach, []string{"GET,HEAD npm.example.com:443"}) {

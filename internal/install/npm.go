@@ -19,22 +19,13 @@ import (
 	"waldo/internal/wire"
 )
 
-// Wanted is what a command of npx or npm exec wants to be run.
-type Wanted struct {
-	Spec string // the package as written: name or name@version
-	Name string
-	Bin  string   // the program of the package; empty: its own
-	Args []string // of the program
-}
-
 var (
 	packageName    = regexp.MustCompile(`^(@[A-Za-z0-9~_.-]+/)?[A-Za-z0-9~_-][A-Za-z0-9~_.-]*$`)
 	packageVersion = regexp.MustCompile(`^[A-Za-z0-9.^~<>=*+_-]{1,64}$`) // an exact version, a range or a tag; no address
 )
 
-// Parse reads a command. ok is false for one that is not npx or npm exec; an error says what of such
-// a command is not understood, which is then never run.
-func Parse(argv []string) (w Wanted, ok bool, err error) {
+// parseNpx reads a command of npx or npm exec.
+func parseNpx(argv []string) (w Wanted, ok bool, err error) {
 	if len(argv) == 0 {
 		return w, false, nil
 	}
@@ -97,8 +88,7 @@ func split(spec string) (name, version string) {
 	return spec, "latest"
 }
 
-// Resolve asks the registry which packages would be installed today. The pin has no files yet.
-func (i *Installer) Resolve(ctx context.Context, w Wanted) (*Pin, error) {
+func (i *Installer) resolveNpm(ctx context.Context, w Wanted) (*Pin, error) {
 	_, version := split(w.Spec)
 	manifest, err := json.Marshal(map[string]any{"dependencies": map[string]string{w.Name: version}})
 	if err != nil {
@@ -146,8 +136,8 @@ func exactly(l wire.Value, name, version string) (wire.Value, error) {
 	return wire.Parse(b)
 }
 
-// fetch installs exactly what a pin's lock says into a new folder. npm holds each package against its integrity.
-func (i *Installer) fetch(ctx context.Context, p *Pin) (string, error) {
+// fetchNpm: npm holds each package against its integrity.
+func (i *Installer) fetchNpm(ctx context.Context, p *Pin) (string, error) {
 	l, err := p.lock()
 	if err != nil {
 		return "", err
@@ -226,7 +216,7 @@ func (i *Installer) registries(ctx context.Context, name string) (reach, flags [
 		}
 		rule, address, err := registry(v)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("npm's registry %w", err)
 		}
 		reach, flags = append(reach, rule), append(flags, "--"+key+"="+address)
 	}
@@ -240,7 +230,7 @@ func (i *Installer) registries(ctx context.Context, name string) (reach, flags [
 func registry(address string) (rule, as string, err error) {
 	u, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Scheme != "https" && u.Scheme != "http" {
-		return "", "", fmt.Errorf("npm's registry is not an http or https address without a user") // it may hold a password: not shown
+		return "", "", errors.New("is not an http or https address without a user") // it may hold a password: not shown
 	}
 	host, port := u.Hostname(), u.Port()
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {

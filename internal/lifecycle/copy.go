@@ -15,14 +15,9 @@ import (
 	"waldo/internal/workspace"
 )
 
-// room returns what a folder of a workspace may still take within the limits of its sandbox.
+// room returns what a folder of a workspace may still take, so that a box can hold it all.
 func room(w *workspace.Workspace, f workspace.Folder, l sandbox.Limits) (workspace.Bounds, error) {
-	files, err := w.List(f, math.MaxInt)
-	b := workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes) - len(files)}
-	for _, file := range files {
-		b.Bytes -= file.Size
-	}
-	return b, err
+	return w.Room(f, workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes)})
 }
 
 // Unpack unpacks a tar into a workspace. What it leaves out, links and devices, is told as an error.
@@ -80,11 +75,8 @@ func copyFileIn(w *workspace.Workspace, from string, folder workspace.Folder, na
 	if !st.Mode().IsRegular() {
 		return fmt.Errorf("%s is neither a file nor a folder", from)
 	}
-	if b.Bytes -= st.Size(); b.Bytes < 0 {
-		return fmt.Errorf("%s: the sandbox has no room for it: %w", from, workspace.ErrTooMuch)
-	}
-	if b.Entries--; b.Entries < 0 {
-		return fmt.Errorf("%s: the sandbox holds no more files: %w", from, workspace.ErrTooMuch)
+	if err := b.Take(name, st.Size()); err != nil {
+		return err
 	}
 	if err := w.Put(folder, name, f, st.Size()); err != nil {
 		return fmt.Errorf("%s: %w", from, err)

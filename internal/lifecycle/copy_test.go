@@ -33,9 +33,28 @@ func TestCopyInHoldsToTheLimits(t *testing.T) {
 	if err := CopyIn(w, big, workspace.Input, "again", l); !errors.Is(err, workspace.ErrTooMuch) {
 		t.Errorf("more bytes than fit: %v", err)
 	}
-	l.Inodes = 1
 	small := filepath.Join(dir, "small")
 	_ = os.WriteFile(small, []byte("x"), 0o600)
+	l.Disk = 3<<20 + 4096 // a file takes a page of a box, however small
+	if err := CopyIn(w, small, workspace.Input, "small", l); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if err := CopyIn(w, small, workspace.Input, "smaller", l); !errors.Is(err, workspace.ErrTooMuch) {
+		t.Errorf("more pages than fit: %v", err)
+	}
+	l = limits()
+	l.Inodes = 6 // the folder itself, two files, and what follows
+	if err := CopyIn(w, small, workspace.Input, "d/e/f", l); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	if err := CopyIn(w, small, workspace.Input, "d/e/g", l); !errors.Is(err, workspace.ErrTooMuch) {
+		t.Errorf("more entries than fit: %v", err)
+	}
+	l.Inodes = 7
+	if err := CopyIn(w, small, workspace.Input, "d/e2/g", l); !errors.Is(err, workspace.ErrTooMuch) {
+		t.Errorf("more folders than fit: %v", err)
+	}
+	l.Inodes = 1
 	if err := CopyIn(w, small, workspace.Input, "small", l); !errors.Is(err, workspace.ErrTooMuch) {
 		t.Errorf("more files than fit: %v", err)
 	}

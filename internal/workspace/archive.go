@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -14,10 +15,64 @@ import (
 // ErrTooMuch is what is said of an archive or file beyond its limits.
 var ErrTooMuch = errors.New("too much")
 
-// Bounds hold for one archive. Zero bounds let nothing out.
+// Bounds hold for what is put into a folder, as the memory file system of a box counts it: a file in
+// whole pages, and a folder as an entry, too, also one that is only part of a name. Zero bounds let nothing in.
 type Bounds struct {
-	Bytes   int64 // of all files together, as unpacked
-	Entries int   // files and folders together
+	Bytes   int64           // of all files together
+	Entries int             // files and folders together
+	folders map[string]bool // that have been counted
+}
+
+// Room returns what of its bounds a folder has left.
+func (w *Workspace) Room(f Folder, b Bounds) (Bounds, error) {
+	r, err := w.folder(f)
+	if err != nil {
+		return Bounds{}, err
+	}
+	b.folders = map[string]bool{}
+	err = fs.WalkDir(r.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		b.Entries--
+		if b.folders[name] = d.IsDir(); !d.Type().IsRegular() {
+			return nil
+		}
+		st, err := d.Info()
+		if err == nil {
+			b.Bytes -= pages(st.Size())
+		}
+		return err
+	})
+	return b, err
+}
+
+// pages is what a file of n bytes takes in a box.
+func pages(n int64) int64 { return (n + 4095) &^ 4095 }
+
+// Take counts a file of n bytes, and the folders that are made for it.
+func (b *Bounds) Take(name string, n int64) error {
+	b.Entries--
+	b.within(path.Dir(name))
+	b.Bytes -= pages(n)
+	switch {
+	case b.Entries < 0:
+		return fmt.Errorf("%q: no room for more files and folders: %w", name, ErrTooMuch)
+	case b.Bytes < 0:
+		return fmt.Errorf("%q: no room for %d bytes: %w", name, n, ErrTooMuch)
+	}
+	return nil
+}
+
+// within counts a folder and those that it stands in, once.
+func (b *Bounds) within(folder string) {
+	if b.folders == nil {
+		b.folders = map[string]bool{}
+	}
+	for ; folder != "." && !b.folders[folder]; folder = path.Dir(folder) {
+		b.folders[folder] = true
+		b.Entries--
+	}
 }
 
 // Unpacked says what came out of an archive.
@@ -114,18 +169,18 @@ func (u *unpacker) name(entry string) (string, error) {
 }
 
 func (u *unpacker) file(entry string, from io.Reader) error {
-	if err := u.count(); err != nil {
-		return err
-	}
 	name, err := u.name(entry)
 	if err != nil {
+		return err
+	}
+	if err := u.left.Take(name, 0); err != nil {
 		return err
 	}
 	n, err := put(u.root, name, from, u.left.Bytes)
 	if err != nil {
 		return err
 	}
-	u.left.Bytes -= n
+	u.left.Bytes -= pages(n)
 	u.done.Files = append(u.done.Files, name)
 	return nil
 }
@@ -140,6 +195,12 @@ func (u *unpacker) folder(entry string) error {
 	name, err := u.name(entry)
 	if err != nil {
 		return err
+	}
+	if !u.left.folders[name] {
+		u.left.Entries++ // it was counted as an entry
+	}
+	if u.left.within(name); u.left.Entries < 0 {
+		return fmt.Errorf("%q: no room for more files and folders: %w", name, ErrTooMuch)
 	}
 	return u.root.MkdirAll(name, 0o700)
 }

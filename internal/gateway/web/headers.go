@@ -18,11 +18,12 @@ const (
 	headerSession = "Mcp-Session-Id"
 	headerMethod  = "Mcp-Method"
 	headerName    = "Mcp-Name"
+	headerLast    = "Last-Event-Id"
 	headerParam   = "Mcp-Param-" // and the name that a tool's schema gives
 )
 
 // once are the headers that two readers could take differently if they stood twice.
-var once = []string{"Authorization", "Content-Type", "Origin", headerVersion, headerSession, headerMethod, headerName}
+var once = []string{"Authorization", "Content-Type", "Origin", headerVersion, headerSession, headerMethod, headerName, headerLast}
 
 // duplicate returns a header that stands twice and must not, "" if there is none.
 func duplicate(h http.Header) string {

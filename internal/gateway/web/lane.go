@@ -39,6 +39,18 @@ func (l *lane) Notify(method string, params any) bool {
 	}
 }
 
+// rest hands over what is still queued.
+func (l *lane) rest(take func(frame []byte)) {
+	for {
+		select {
+		case b := <-l.out:
+			take(b)
+		default:
+			return
+		}
+	}
+}
+
 // Tell satisfies gateway.Link.
 func (l *lane) Tell(ctx context.Context, method string, params any) error {
 	b, err := jsonrpc.Request(wire.Value{}, method, params)
@@ -107,5 +119,7 @@ func (a *asks) call(ctx context.Context, l *lane, method string, params func(id 
 		return wire.Value{}, ctx.Err()
 	case <-a.over:
 		return wire.Value{}, jsonrpc.ErrClosed
+	case <-l.gone:
+		return wire.Value{}, jsonrpc.ErrClosed // nobody came back for the stream that it was asked on
 	}
 }

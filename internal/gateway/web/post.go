@@ -183,40 +183,37 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 		ready <- a
 		s.work.Add(-1)
 	})
-	defer close(l.gone)
-	p := s.pen(w)
+	p := s.pen(w, r, n)
 	defer p.stop()
-	for {
+	for lost := false; !lost && !p.broken; {
 		select {
 		case b := <-l.out:
 			p.event(b)
 		case <-p.tick.C:
 			p.comment()
 		case a := <-ready:
-			for more := true; more; {
-				select {
-				case b := <-l.out:
-					p.event(b)
-				default:
-					more = false
-				}
-			}
+			l.rest(p.event)
 			if p.open {
-				p.event(a.frame)
+				p.last(a.frame, m.ID)
 			} else {
 				s.answer(w, a.status, a.frame)
 			}
+			close(l.gone)
 			if n.id != "" && m.Method == "initialize" && a.status != http.StatusOK {
 				s.forget(n)
 			}
 			return
+		case <-p.taken:
+			lost = true
 		case <-r.Context().Done():
-			return // the answer of a legacy request is made all the same, and nobody reads it
-		}
-		if p.broken {
-			return
+			lost = true
 		}
 	}
+	if p.track == nil { // no client can ask for it: of a legacy request the answer is made all the same, and nobody reads it
+		close(l.gone)
+		return
+	}
+	go s.keepOn(n, p.track, l, ready, m.ID)
 }
 
 // make makes the answer. A mistake of waldo's own ends the request and nobody else's.

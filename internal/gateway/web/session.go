@@ -19,6 +19,7 @@ type session struct {
 	who     call.Principal
 	gateway *gateway.Session
 	stream  *lane
+	trail   *trail // nil: modern, where nothing is resumed
 	asks    *asks
 	life    context.Context
 	end     context.CancelFunc
@@ -28,7 +29,6 @@ type session struct {
 	live     int                           // requests of HTTP under way
 	inFlight map[string]context.CancelFunc // requests being answered, by id; legacy alone
 	answers  int                           // how many are being answered
-	taken    chan struct{}                 // closed when another GET takes the stream over
 }
 
 var errFull = errors.New("too many sessions are open")
@@ -46,6 +46,9 @@ func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
 		n.asks = &asks{over: n.life.Done()}
 	}
 	n.stream = newLane(n.asks)
+	if legacy {
+		n.trail = s.trail()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !legacy && s.modern[who] != nil { // somebody was faster
@@ -137,6 +140,7 @@ func (s *Server) sweep(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, n := range s.sessions {
+		n.trail.expire(now.Add(-s.o.Limits.Resume))
 		if used, idle := n.idle(); idle && now.Sub(used) >= s.o.Limits.Idle {
 			delete(s.sessions, id)
 			n.close()
@@ -174,6 +178,9 @@ func (n *session) idle() (used time.Time, idle bool) {
 func (n *session) close() {
 	n.gateway.Close()
 	n.end()
+	if n.trail != nil {
+		n.trail.close()
+	}
 }
 
 // admit takes a request in, or says why not. A legacy request lives until it is answered, cancelled
@@ -225,24 +232,5 @@ func (n *session) note(m jsonrpc.Message) {
 		n.asks.Progress(m)
 	default:
 		n.gateway.Note(m)
-	}
-}
-
-// take makes the caller the one who writes the session's stream, until the channel is closed.
-func (n *session) take() chan struct{} {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.taken != nil {
-		close(n.taken)
-	}
-	n.taken = make(chan struct{})
-	return n.taken
-}
-
-func (n *session) leave(mine chan struct{}) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.taken == mine {
-		n.taken = nil
 	}
 }

@@ -56,17 +56,21 @@ type Limits struct {
 	Write     time.Duration // to take one piece of an answer
 	KeepAlive time.Duration // between the comments of a silent stream; also how long an answer may take before it becomes one
 	Drain     time.Duration // for answers once the door closes
+	Replay    int64         // bytes of events that are kept for one session, for a client that lost a connection
+	ReplayAll int64         // the same of all sessions
+	Resume    time.Duration // to come back for a stream that was lost; then nobody is asked on it any more, and its events are swept
 }
 
 // DefaultLimits are for one machine.
 func DefaultLimits() Limits {
 	return Limits{Body: 4 << 20, Held: 64 << 20, Headers: 32 << 10, Conns: 512, Sessions: 1000, Each: 100, InFlight: 64, Idle: time.Hour,
-		Read: 10 * time.Second, Write: 30 * time.Second, KeepAlive: 15 * time.Second, Drain: 10 * time.Second}
+		Read: 10 * time.Second, Write: 30 * time.Second, KeepAlive: 15 * time.Second, Drain: 10 * time.Second,
+		Replay: 1 << 20, ReplayAll: 32 << 20, Resume: 5 * time.Minute}
 }
 
 func (l *Limits) fill() {
 	d := DefaultLimits()
-	for at, otherwise := range map[*int64]int64{&l.Body: d.Body, &l.Held: d.Held} {
+	for at, otherwise := range map[*int64]int64{&l.Body: d.Body, &l.Held: d.Held, &l.Replay: d.Replay, &l.ReplayAll: d.ReplayAll} {
 		if *at == 0 {
 			*at = otherwise
 		}
@@ -76,7 +80,7 @@ func (l *Limits) fill() {
 			*at = otherwise
 		}
 	}
-	for at, otherwise := range map[*time.Duration]time.Duration{&l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write, &l.KeepAlive: d.KeepAlive, &l.Drain: d.Drain} {
+	for at, otherwise := range map[*time.Duration]time.Duration{&l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write, &l.KeepAlive: d.KeepAlive, &l.Drain: d.Drain, &l.Resume: d.Resume} {
 		if *at == 0 {
 			*at = otherwise
 		}
@@ -97,8 +101,9 @@ type Server struct {
 	modern   map[call.Principal]*session // one for each principal: the modern era knows no sessions
 	held     int64
 
-	work atomic.Int64 // answers being made
-	crew *jsonrpc.Crew
+	work   atomic.Int64 // answers being made
+	replay atomic.Int64 // bytes that all trails hold
+	crew   *jsonrpc.Crew
 }
 
 // maxSpare is how many goroutines wait for the next request of any client.

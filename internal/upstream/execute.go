@@ -120,7 +120,8 @@ func again(c contract.Contract, failure string, try int) bool {
 }
 
 // The kinds of failure. After unavailable a contract may ask for another try; after forgotten, when
-// the server has lost the session and said so, a read is asked once more whatever the contract says.
+// the server has lost the session and said so, or had answered calls and was gone at this one, a read
+// is asked once more whatever the contract says.
 const (
 	unavailable = "unavailable"
 	forgotten   = "forgotten"
@@ -170,9 +171,15 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	if q.plan == nil {
 		defer ses.begin(r)()
 	}
-	before := ses.conn.Reads()
+	before, served := ses.conn.Reads(), ses.served.Load()
 	m, short, err := ses.rounds(ctx, r, q)
 	o, failure := s.judge(ctx, ses, q, d, m, short, err, before)
+	switch {
+	case err == nil:
+		ses.served.Store(true)
+	case failure == unavailable && served: // it may have ended since, before it saw the question
+		failure = forgotten
+	}
 	r.mu.Lock()
 	o.Facts.Warnings = append(o.Facts.Warnings, r.notes...)
 	r.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/jsonrpc"
@@ -28,6 +29,7 @@ type session struct {
 	ended    chan struct{} // closed when the connection is over
 	gone     chan struct{} // closed when the process is gone as well
 	once     sync.Once
+	served   atomic.Bool // it has answered a call
 
 	mu    sync.Mutex
 	calls map[*running]int64 // under way, each with the id of its request

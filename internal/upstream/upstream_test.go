@@ -324,6 +324,49 @@ func TestDeath(t *testing.T) {
 	}
 }
 
+// A server that has answered and is gone at the next call may have ended in between: a read is asked
+// once more, of a new one. A write is not.
+func TestDeathBetweenCalls(t *testing.T) {
+	for _, row := range []struct {
+		why    string
+		mode   contract.Mode
+		calls  int64
+		want   string
+		effect facts.SideEffect
+	}{
+		{"a read is asked again", contract.Read, 3, "fine", facts.None},
+		{"a write is not", contract.Write, 2, "whether it took effect is not known", facts.Unknown},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			var calls atomic.Int64
+			m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": func(in *bufio.Scanner, out io.Writer) {
+				r, w := io.Pipe()
+				go func() {
+					for in.Scan() {
+						fmt.Fprintln(w, in.Text())
+					}
+					_ = w.Close()
+				}()
+				legacy(echoTool, func(request, io.Writer) string {
+					if calls.Add(1) == 2 {
+						_ = r.Close()
+						return ""
+					}
+					return fine
+				})(bufio.NewScanner(r), out)
+			}}), Options{})
+			d := decision(t, "s.echo", `{}`, contract.Contract{Mode: row.mode})
+			if o := execute(t, context.Background(), m, d); text(o) != "fine" {
+				t.Fatalf("control: %q", text(o))
+			}
+			o := execute(t, context.Background(), m, d)
+			if calls.Load() != row.calls || !strings.Contains(text(o), row.want) || o.Facts.SideEffect != row.effect {
+				t.Errorf("%d calls: %q %s", calls.Load(), text(o), o.Facts.SideEffect)
+			}
+		})
+	}
+}
+
 func TestTimeoutAndCancellation(t *testing.T) {
 	told := make(chan string, 10)
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": func(in *bufio.Scanner, out io.Writer) {

@@ -4,7 +4,6 @@
 package guest
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"io"
@@ -59,6 +58,10 @@ type Start struct {
 	Warm bool
 }
 
+// node are the arguments of Node. A box has one processor, for which one thread of V8's own beside the
+// script's is enough.
+var node = []string{"--no-warnings", "--experimental-vm-modules", "--v8-pool-size=1", "-e", nodeBoot}
+
 // Command returns the arguments of the interpreter, without the interpreter itself, and what its
 // stdin must begin with. A Script's Job follows.
 func (s Start) Command() (argv []string, head string, err error) {
@@ -67,9 +70,9 @@ func (s Start) Command() (argv []string, head string, err error) {
 	case Python:
 		argv, runtime = []string{"-I", "-S", "-c", pythonBoot}, pythonRuntime
 	case JavaScript:
-		argv = []string{"--no-warnings", "--experimental-vm-modules", "-e", nodeBoot}
+		argv = append(argv, node...)
 	case TypeScript:
-		argv = []string{"--no-warnings", "--experimental-vm-modules", "-e", nodeBoot, "typescript"}
+		argv = append(append(argv, node...), "typescript")
 		runtime += "\x00" + nodeStrip
 	default:
 		return nil, "", fmt.Errorf("language %q: there are python, javascript and typescript", s.Lang)
@@ -109,8 +112,8 @@ func (s Script) Job() (io.Reader, error) {
 		}
 	}
 	all := strings.Join(words, "\x00")
-	lengths := fmt.Sprintf("%11d %11d\n", len(all), len(s.Code))
-	return io.MultiReader(strings.NewReader(lengths+all), bytes.NewReader(s.Code)), nil
+	// In one piece, so that the interpreter that waits for it is woken once.
+	return strings.NewReader(fmt.Sprintf("%11d %11d\n%s%s", len(all), len(s.Code), all, s.Code)), nil
 }
 
 // Command returns the arguments of the interpreter for s, without the interpreter itself, and what

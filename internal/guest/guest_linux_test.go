@@ -115,8 +115,8 @@ func (d *desk) bridge(t *testing.T) *bridge.Bridge {
 			}
 			return out
 		},
-		Check: func(t call.Tool, a call.Args) *call.Reason {
-			if t.Capability == "crm.get" && a.Values()["id"] == "seven" {
+		Check: func(c call.Call, t call.Tool) *call.Reason {
+			if t.Capability == "crm.get" && c.Args.Values()["id"] == "seven" {
 				return &call.Reason{Code: "args.schema", Text: "id must be a number"}
 			}
 			return nil

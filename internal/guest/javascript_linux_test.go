@@ -46,7 +46,31 @@ func TestJavaScript(t *testing.T) {
 		{"a path above the workspace is refused", "for (const p of ['/etc/x', '../x', 'a/../../x']) try { workspace.write(p, ''); console.log('wrote') } catch (e) { console.log(e.name) }", "RangeError\nRangeError\nRangeError", 0},
 		{"a server's name never hides a global", "console.log(typeof console.log)", "function", 0},
 	} {
-		t.Run(row.why, func(t *testing.T) { same(t, run(t, &desk{}, js(row.code), "hello\n"), row.exit, row.want) })
+		t.Run(row.why, func(t *testing.T) {
+			same(t, run(t, &desk{}, js(row.code), "hello\n"), row.exit, row.want)
+			same(t, start(t, &desk{}, js(row.code), "hello\n", true), row.exit, row.want)
+		})
+	}
+}
+
+// TestRehearsed: what an interpreter did to get ready leaves nothing that a script could see: no name,
+// no descriptor, no listener, no output.
+func TestRehearsed(t *testing.T) {
+	look := `console.log(JSON.stringify([
+  Reflect.ownKeys(globalThis).map(String).sort(), Reflect.ownKeys(process).map(String).sort(),
+  Object.fromEntries(process.eventNames().map((n) => [String(n), process.listenerCount(n)])),
+  [process.stdout, process.stderr].map((s) => [Reflect.ownKeys(s._handle).map(String), s.bytesWritten, s.listenerCount('error')]),
+  [Object.prototype, Function.prototype, Array.prototype, Promise.prototype].map((p) => Reflect.ownKeys(p).map(String)),
+  process.argv, process.exitCode, process.execArgv, Object.keys(require.cache), process.getActiveResourcesInfo(),
+  require('fs').readdirSync('/proc/self/fd').map((n) => { try { return require('fs').readlinkSync('/proc/self/fd/' + n).replace(/\d+/g, '') } catch { return '' } }).sort(),
+]))`
+	for _, l := range []guest.Lang{guest.JavaScript, guest.TypeScript} {
+		s := js(look)
+		s.Lang = l
+		cold, warm := start(t, nil, s, "", false), start(t, nil, s, "", true)
+		if cold.exit != 0 || cold.stdout == "" || cold != warm {
+			t.Errorf("%s:\n%+v, and without getting ready\n%+v", l, warm, cold)
+		}
 	}
 }
 

@@ -5,6 +5,9 @@
 (() => {
   const fs = require('fs');
   const vm = require('vm');
+  const path = require('path');
+  const { createRequire, isBuiltin } = require('module');
+  const { pathToFileURL } = require('url');
 
   function take(n) {
     const b = Buffer.alloc(n);
@@ -19,43 +22,18 @@
     return b;
   }
 
-  const [warm, length] = take(14).toString().trim().split(/ +/).map(Number);
-  const [own, types] = take(length).toString().split('\0');
-  const make = new vm.Script(own, { filename: 'waldo' }).runInThisContext();
+  const warm = take(2)[0] === 49; // '1'
+  const [own, types] = take(Number(take(12))).toString().split('\0');
   // TypeScript loses its types here, in the box: waldo itself parses no code of an agent.
   const typescript = process.argv[1] === 'typescript';
   let stripper = null;
-  const strip = (text) => {
+  const strip = (text, file) => {
     stripper = stripper || vm.runInThisContext(`(() => { ${types}\nreturn strip; })()`, { filename: 'waldo', displayErrors: false });
     return stripper(text, file);
   };
-  let file = 'waldo';
 
-  // What most scripts do, done often enough with nobody listening that V8 has made it quick.
-  if (warm === 1) {
-    const { Console } = require('console');
-    const { Writable } = require('stream');
-    const quiet = new Console(new Writable({ write(chunk, encoding, done) { done(); } }));
-    for (let i = 0; i < 50; i++) {
-      process.stdout.write('');
-      process.stderr.write('');
-      quiet.log('%s', i, { i, list: [i] });
-      new vm.Script(`(async function () { const a = [${i}]; return a.map((x) => x + 1); })`, { filename: 'waldo' }).runInThisContext()();
-    }
-    if (typescript) strip('const a: number = 1; interface B { c: string }');
-    make(require('module').createRequire('/workspace/waldo.js'), []);
-  }
-  take(1);
-  const [words, size] = take(24).toString().trim().split(/ +/).map(Number);
-  const [name, servers, ...args] = take(words).toString().split('\0');
-  file = name;
-  let source = take(size).toString().replace(/^\uFEFF/, '');
-  process.argv = [process.argv[0], file, ...args];
-
-  const path = require('path');
-  const at = path.resolve('/workspace', file);
-  const local = require('module').createRequire(at);
-  const waldo = make(local, servers ? servers.split(',') : []);
+  const home = createRequire('/workspace/script.js');
+  const waldo = new vm.Script(own, { filename: 'waldo' }).runInThisContext()(home);
   for (const [name, value] of Object.entries(waldo.globals)) globalThis[name] = value;
 
   // Only the lines of the script are shown, under the name it was given.
@@ -74,64 +52,133 @@
     process.exit(1);
   }
 
-  process.on('uncaughtException', fail);
-
-  // When nothing is left to do, the process ends without taking V8 apart, which takes longer than
-  // most scripts.
-  process.once('beforeExit', () => process.on('exit', (code) => process.reallyExit(code)));
-
-  async function load(specifier) {
-    if (specifier === 'waldo' || specifier === 'mcp_codegen/runtime') return waldo.module;
-    if (specifier.startsWith('.') || specifier.startsWith('/')) {
-      specifier = require('url').pathToFileURL(path.resolve(path.dirname(at), specifier)).href;
-    } else if (!require('module').isBuiltin(specifier)) {
-      specifier = require('url').pathToFileURL(local.resolve(specifier)).href;
-    }
-    return import(specifier);
-  }
+  // Node's own way out takes longer than most scripts. Where waldo listens, the kernel holds the
+  // process in this call, which is an error otherwise, and waldo takes the low byte for its status
+  // (seccomp.EndSignal).
+  const { reallyExit, _kill, pid } = process;
+  process.reallyExit = (code) => {
+    _kill(pid, 0xf7616c00 | code & 255);
+    reallyExit.call(process, code);
+  };
+  const leave = (code) => process.reallyExit(code);
 
   // A script with import or export statements is a module; any other is the body of an async
   // function, where require and await both work.
-  // asModule is null where the words of a module only stood in a string or a comment.
-  function asModule() {
-    try {
-      return new vm.SourceTextModule(source, {
-        identifier: file,
-        importModuleDynamically: load,
-        initializeImportMeta: (meta) => { meta.url = 'file://' + at; meta.filename = at; },
-      });
-    } catch (error) {
-      try { asFunction(); } catch { throw error; }
-      return null;
-    }
-  }
+  const statement = /^\s*(import\s*[\w{*'"]|export\s+(default|const|let|var|function|class|async)\b|export\s*[{*])|\bimport\.meta\b/m;
 
-  async function run(module) {
-    await module.link(async (specifier) => {
+  async function run(file, at, text, local) {
+    const source = typescript ? strip(text, file) : text;
+
+    async function load(specifier) {
+      if (specifier === 'waldo' || specifier === 'mcp_codegen/runtime') return waldo.module;
+      if (specifier.startsWith('.') || specifier.startsWith('/')) {
+        specifier = pathToFileURL(path.resolve(path.dirname(at), specifier)).href;
+      } else if (!isBuiltin(specifier)) {
+        specifier = pathToFileURL(local.resolve(specifier)).href;
+      }
+      return import(specifier);
+    }
+
+    function asFunction() {
+      const head = '(async function (require, module, exports, __filename, __dirname) {';
+      const options = { filename: file, columnOffset: -head.length, importModuleDynamically: load };
+      return new vm.Script(head + source + '\n})', options).runInThisContext();
+    }
+
+    // asModule is null where the words of a module only stood in a string or a comment.
+    function asModule() {
+      try {
+        return new vm.SourceTextModule(source, {
+          identifier: file,
+          importModuleDynamically: load,
+          initializeImportMeta: (meta) => { meta.url = 'file://' + at; meta.filename = at; },
+        });
+      } catch (error) {
+        try { asFunction(); } catch { throw error; }
+        return null;
+      }
+    }
+
+    const m = statement.test(source) ? asModule() : null;
+    if (m === null) {
+      const module = { exports: {} };
+      return asFunction()(local, module, module.exports, at, path.dirname(at));
+    }
+    await m.link(async (specifier) => {
       const found = await load(specifier);
       const names = Object.keys(found);
       return new vm.SyntheticModule(names, function () {
         for (const n of names) this.setExport(n, found[n]);
       });
     });
-    await module.evaluate();
+    return m.evaluate();
   }
 
-  function asFunction() {
-    const head = '(async function (require, module, exports, __filename, __dirname) {';
-    const options = { filename: file, columnOffset: -head.length, importModuleDynamically: load };
-    return new vm.Script(head + source + '\n})', options).runInThisContext();
+  // job does what boot.py describes, from the two lengths on.
+  function job(next) {
+    const lengths = next(24);
+    const words = Number(lengths.latin1Slice(0, 11));
+    const all = next(words + Number(lengths.latin1Slice(12)));
+    const [file, servers, ...args] = all.utf8Slice(0, words).split('\0');
+    const text = all.utf8Slice(words, all.length);
+    process.argv = [process.argv[0], file, ...args];
+    if (servers) waldo.name(servers.split(','));
+    const at = path.resolve('/workspace', file);
+    return run(file, at, text[0] === '\uFEFF' ? text.slice(1) : text, path.dirname(at) === '/workspace' ? home : createRequire(at));
   }
 
-  const statement = /^\s*(import\s*[\w{*'"]|export\s+(default|const|let|var|function|class|async)\b|export\s*[{*])|\bimport\.meta\b/m;
+  function begin() {
+    process.on('uncaughtException', fail);
+    process.on('beforeExit', () => {
+      process.off('exit', leave);
+      process.on('exit', leave); // after those of the script
+    });
+    setImmediate(() => {
+      take(1);
+      job(take).catch(fail);
+    });
+  }
 
-  (async () => {
-    if (typescript) source = strip(source);
-    if (statement.test(source)) {
-      const module = asModule();
-      if (module) return run(module);
+  // What a job does is done beforehand, from its words to the end of the loop, often enough that V8
+  // has made it quick. Nothing of what is written then leaves the process.
+  const plays = [
+    'console.log(1)',
+    'const a = [1, 2].map((x) => x + 1); console.log("a %s", a, { a: "b" }, new Map()); await null; process.stdout.write("x")',
+    'import { join } from "path"; import * as w from "waldo"; console.log(join("a", typeof w))',
+    'console.log(JSON.stringify({ a: [1, "b", null] })); console.error("x"); setTimeout(() => {}, 0)',
+    'throw new TypeError("x")',
+  ];
+  const typed = 'interface A { b: string }\nenum E { F }\nclass C<T> { constructor(private x: T) {} }\nconst n: number = 1 as const;\nfunction f(a?: A): void {}\n';
+
+  function rehearse(turns) {
+    const { argv } = process;
+    const mute = [process.stdout, process.stderr].map((s) => s._handle).filter((h) => h && h.writeUtf8String);
+    for (const h of mute) h.writeUtf8String = (request) => Object.getPrototypeOf(h).writeUtf8String.call(h, request, '');
+    const play = () => {
+      const text = (typescript ? typed : '') + plays[turns % plays.length];
+      const parts = [Buffer.from(`${'7'.padStart(11)} ${String(text.length).padStart(11)}\n`), Buffer.from('waldo\0\0' + text)];
+      job(() => parts.shift()).catch(report);
+    };
+    const again = () => {
+      if (turns-- > 0) return setImmediate(play);
+      process.off('beforeExit', again);
+      for (const h of mute) delete h.writeUtf8String;
+      process.argv = argv;
+      settle();
+      begin();
+    };
+    process.on('beforeExit', again);
+  }
+
+  // settle leaves the young objects behind, so that the script need not wait for that.
+  function settle() {
+    const young = () => require('v8').getHeapSpaceStatistics().find((s) => s.space_name === 'new_space').space_used_size;
+    for (let now = 0, before = 0; now >= before; now = young()) {
+      before = now;
+      new Array(5000).fill(0);
     }
-    const module = { exports: {} };
-    await asFunction()(local, module, module.exports, at, path.dirname(at));
-  })().catch(fail);
+  }
+
+  if (warm) rehearse(30);
+  else begin();
 })();

@@ -1,7 +1,7 @@
 // What a script sees inside a box: tools, files, a logger, under the names of waldo.py. Trusted with
 // nothing: every call travels over descriptor 3 to waldo, which decides. The value of this file is a
-// function that boot.js calls with the script's require and the names of the servers.
-(function (require, serverNames) {
+// function that boot.js calls with require.
+(function (require) {
   'use strict';
   const fs = require('fs');
   const path = require('path');
@@ -305,7 +305,11 @@
 
   const globals = { servers, search_tools, workspace, logger, scrub, run_async, ToolError, Denied, Waiting };
   const module = { ...globals, searchTools: search_tools, runAsync: run_async, default: globals };
-  for (const name of serverNames) if (!(name in globalThis)) globals[name] = server(name);
 
-  return { globals: { ...globals, searchTools: search_tools, runAsync: run_async }, module };
+  // name makes the servers globals, but for those that would hide one.
+  function name(servers) {
+    for (const s of servers) if (!(s in globalThis)) globalThis[s] = globals[s] = server(s);
+  }
+
+  return { globals: { ...globals, searchTools: search_tools, runAsync: run_async }, module, name };
 })

@@ -110,18 +110,23 @@ func parseStat(b string) (Sample, error) {
 	return s, nil
 }
 
-// Threads returns when each thread of a process was started, by its number (field 22 of proc(5)).
-func Threads(pid int) map[string]string {
+// Threads opens what tells whether each thread of a process is still there (Gone). A number that is
+// given anew is another thread.
+func Threads(pid int) (out []*os.File) {
 	dir := fmt.Sprintf("/proc/%d/task/", pid)
 	tasks, _ := os.ReadDir(dir)
-	out := map[string]string{}
 	for _, t := range tasks {
-		stat, _ := os.ReadFile(dir + t.Name() + "/stat")
-		if f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); len(f) > 19 {
-			out[t.Name()] = f[19]
+		if f, err := os.Open(dir + t.Name() + "/comm"); err == nil {
+			out = append(out, f)
 		}
 	}
 	return out
+}
+
+// Gone reports whether the thread that Threads opened has ended.
+func Gone(thread *os.File) bool {
+	_, err := thread.ReadAt(make([]byte, 1), 0)
+	return err != nil
 }
 
 // SignalName names a signal, a real-time one by its number.

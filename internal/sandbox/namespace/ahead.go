@@ -21,11 +21,10 @@ import (
 type waiting struct {
 	sandbox.Ahead
 	wires
-	job     *list
-	leader  int               // the command's process; 0: not known
-	threads map[string]string // its threads, before there was a job
-	state   common.State      // of the exported places, until seeds come into them
-	bridge  *os.File          // waldo's end, until it is taken
+	job    *list
+	leader int          // the command's process; 0: not known
+	state  common.State // of the exported places, until seeds come into them
+	bridge *os.File     // waldo's end, until it is taken
 }
 
 func (w *waiting) close() {
@@ -86,7 +85,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
-	w.threads, w.state = common.Threads(w.leader), common.Look(b.places)
+	b.threads, w.state = common.Threads(w.leader), common.Look(b.places)
 	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there
 	return nil
 }
@@ -174,7 +173,7 @@ func (r *run) take() error {
 	r.box.waiting = nil
 	if r.wants(w) {
 		w.bridge = nil // whoever asked for the command asked for its bridge
-		r.wires, r.job, r.leader, r.threads, r.warm = w.wires, w.job, w.leader, w.threads, true
+		r.wires, r.job, r.leader, r.warm = w.wires, w.job, w.leader, true
 		return nil
 	}
 	if w.Bridge && w.bridge == nil {

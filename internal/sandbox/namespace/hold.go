@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -43,13 +44,8 @@ func (r *run) alone() bool {
 	if n == 2 {
 		return true
 	}
-	threads := common.Threads(r.leader)
-	for tid := range threads {
-		if r.threads[tid] == "" || r.threads[tid] != threads[tid] {
-			return false
-		}
-	}
-	return n == int64(1+len(threads))
+	threads := r.box.threads
+	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, common.Gone)
 }
 
 // settle ends a held command, which must not run on, and takes PID 1's report of it.

@@ -88,6 +88,37 @@ func TestAskedEnd(t *testing.T) {
 	}
 }
 
+// TestAnotherThread: a thread of the job is not taken for one that was there before it and has ended.
+func TestAnotherThread(t *testing.T) {
+	p := sandboxtest.Profile()
+	env := []string{"PATH=/usr/bin:/bin"}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys, threading\ngo = threading.Event()\nold = threading.Thread(target=go.wait)\nold.start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	for _, row := range []struct {
+		why, code string
+		held      bool
+	}{
+		{"control: the same thread", "", true},
+		{"another", "import time; go.set(); old.join(); time.sleep(.05); threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", false},
+	} {
+		one, err := New(Options{}).Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer one.Close()
+		b := one.(*box)
+		if err := b.Warm(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(row.code+"import os; os._exit(7)"))})
+		if err != nil || f.ExitCode == nil || *f.ExitCode != 7 {
+			t.Fatalf("%v %+v", err, f)
+		}
+		if b.held != row.held && b.host.Pids() && b.host.Memory() && b.host.Times() {
+			t.Errorf("%s: held %v", row.why, b.held)
+		}
+	}
+}
+
 // after lists what is in /tmp of a box that has run a command.
 func after(t *testing.T, b *box) string {
 	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"ls", "/tmp"}, Env: []string{"PATH=/usr/bin:/bin"}})

@@ -37,9 +37,11 @@ type box struct {
 	places   []common.Place
 	way      io.Closer        // who serves the way out; nil: there is none
 	notice   *notice.Listener // nil: the kernel gave no listener
+	joined   bool             // PID 1 was born in the version 2 cgroup
 	waiting  *waiting         // a command that waits for its job; nil: none
 	held     bool             // the last command has ended but is still there
 	leader   *os.Process      // of the command that was started ahead; nil: there was none
+	threads  []*os.File       // its threads, before there was a job
 	forked   bool             // PID 1 is a copy of the interpreter that its first command is to be
 
 	running sync.Mutex
@@ -59,9 +61,8 @@ type run struct {
 	out, err *common.Stream
 	state    common.State // of the exported places before
 	sampled  common.Sample
-	warm     bool              // the command was waiting for this job
-	leader   int               // its process; 0: not known
-	threads  map[string]string // its threads before the job: number to start
+	warm     bool // the command was waiting for this job
+	leader   int  // its process; 0: not known
 	held     atomic.Pointer[ending]
 }
 
@@ -384,6 +385,10 @@ func (b *box) Close() error {
 	if b.leader != nil {
 		_ = b.leader.Release()
 	}
+	for _, t := range b.threads {
+		t.Close()
+	}
+	b.threads = nil
 	if b.group != nil {
 		err = errors.Join(err, b.group.Close())
 	}

@@ -102,6 +102,7 @@ type Log struct {
 	at      place
 	synced  place
 	waiters []waiter // for the next sync
+	lines   []byte   // for the next batch to be written into
 	told    bool     // the syncer knows that there is something to sync
 	failed  error    // the latch: no record is taken until repair succeeds
 	badSync bool     // the failure was a sync: what was written since the last good one may be lost
@@ -246,6 +247,7 @@ func (l *Log) Close() error {
 const (
 	batchRecords = 256
 	batchBytes   = 4 << 20
+	maxLines     = 64 << 10 // bytes that are kept for the next batch
 )
 
 // writer writes what is queued, in batches, until the queue is closed.
@@ -331,12 +333,16 @@ func (l *Log) extend(batch []*pending) ([]Record, error) {
 
 // put writes the batch at the end of the segment, whole or not at all.
 func (l *Log) put(batch []*pending) ([]Record, error) {
-	at, out, recs := l.at, []byte(nil), make([]Record, len(batch))
+	at, out, recs := l.at, l.lines[:0], make([]Record, len(batch))
 	for i, p := range batch {
 		r := Record{Seq: at.seq + 1, ID: id.New(id.Record), At: store.Stamp(l.o.Now()), Prev: at.hash, Kind: p.kind, Body: p.body}
-		b := r.seal()
-		at.seq, at.hash, at.at, at.in, at.start, at.end = r.Seq, r.Hash, r.At, at.segment, at.end, at.end+int64(len(b))
-		out, recs[i] = append(out, b...), r
+		before := len(out)
+		out = r.seal(out)
+		at.seq, at.hash, at.at, at.in, at.start, at.end = r.Seq, r.Hash, r.At, at.segment, at.end, at.end+int64(len(out)-before)
+		recs[i] = r
+	}
+	if cap(out) <= maxLines {
+		l.lines = out
 	}
 	if n, err := l.file.WriteAt(out, l.at.end); err != nil || n < len(out) {
 		if err == nil {

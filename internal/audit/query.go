@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"waldo/internal/facts"
 )
 
 // named are the fields by which a record is found; every kind that the corridor writes has some.
@@ -91,6 +93,24 @@ func Spent(ctx context.Context, dir, approvalID string) (bool, error) {
 		}
 	}
 	return false, err
+}
+
+// Fate returns what the log knows of the effect of a call that has ended; false where it does not say that
+// it has.
+func Fate(ctx context.Context, dir, callID string) (effect facts.SideEffect, ended bool) {
+	all, _ := Find(ctx, dir, callID) // what cannot be read says nothing
+	for _, r := range all {
+		var e struct {
+			CallID string `json:"call_id"`
+			Facts  struct {
+				SideEffect facts.SideEffect `json:"side_effect"`
+			} `json:"facts"`
+		}
+		if r.Kind == KindOutcome && json.Unmarshal(r.Body, &e) == nil && e.CallID == callID {
+			effect, ended = e.Facts.SideEffect, true
+		}
+	}
+	return effect, ended
 }
 
 // Tail returns the last n records, the oldest of them first.

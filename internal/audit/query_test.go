@@ -194,10 +194,10 @@ func TestVerifyByAStranger(t *testing.T) {
 // its hash is that of its bytes.
 func FuzzRecord(f *testing.F) {
 	r := Record{Seq: 1, ID: "e_aaaaaaaaaaaaaaaaaaaaaaaaaa", At: "2026-11-20T12:00:00.000Z", Prev: genesis, Kind: "decision", Body: []byte(`{"a":"\u00e9"}`)}
-	line := r.seal()
+	line := r.seal(nil)
 	f.Add(line[:len(line)-1])
 	r.Body = []byte(`{},"kind":"x","body":{}`)
-	line = r.seal()
+	line = r.seal(nil)
 	f.Add(line[:len(line)-1])
 	f.Add([]byte(`{"v":1,"seq":01`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -242,7 +242,7 @@ func FuzzBounded(f *testing.F) {
 			}
 		}
 		r := Record{Seq: 1, ID: "e_aaaaaaaaaaaaaaaaaaaaaaaaaa", At: "2026-11-20T12:00:00.000Z", Prev: genesis, Kind: "x", Body: out}
-		line := r.seal()
+		line := r.seal(nil)
 		if _, err := parseRecord(line[:len(line)-1]); err != nil {
 			t.Fatalf("%v: %q", err, out)
 		}

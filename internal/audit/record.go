@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"waldo/internal/id"
 	"waldo/internal/wire"
@@ -46,9 +48,9 @@ const genesis = "000000000000000000000000000000000000000000000000000000000000000
 // tailLen is the length of `,"hash":"` + 64 digits + `"}`.
 const tailLen = 9 + 64 + 2
 
-// head writes the line up to its hash.
-func (r Record) head() []byte {
-	b := make([]byte, 0, 256+len(r.Body))
+// head appends the line up to its hash.
+func (r Record) head(b []byte) []byte {
+	b = slices.Grow(b, 320+len(r.Body))
 	b = append(b, `{"v":1,"seq":`...)
 	b = strconv.AppendUint(b, r.Seq, 10)
 	b = append(b, `,"id":"`...)
@@ -64,15 +66,16 @@ func (r Record) head() []byte {
 }
 
 func (r Record) line() []byte {
-	b := append(r.head(), `,"hash":"`...)
+	b := append(r.head(nil), `,"hash":"`...)
 	b = append(b, r.Hash...)
 	return append(b, `"}`...)
 }
 
-// seal sets the hash and returns the line with its newline.
-func (r *Record) seal() []byte {
-	b := r.head()
-	r.Hash = hashOf(b)
+// seal sets the hash and appends the line with its newline.
+func (r *Record) seal(b []byte) []byte {
+	start := len(b)
+	b = r.head(b)
+	r.Hash = hashOf(b[start:])
 	b = append(b, `,"hash":"`...)
 	b = append(b, r.Hash...)
 	return append(b, "\"}\n"...)
@@ -80,7 +83,9 @@ func (r *Record) seal() []byte {
 
 func hashOf(b []byte) string {
 	s := sha256.Sum256(b)
-	return hex.EncodeToString(s[:])
+	var digits [2 * len(s)]byte
+	hex.Encode(digits[:], s[:])
+	return string(digits[:])
 }
 
 // What is wrong with a line.
@@ -155,7 +160,7 @@ func (r *Record) parseEnd(line, rest []byte) error {
 	if hashOf(line[:len(line)-tailLen]) != r.Hash {
 		return errHash
 	}
-	if body[0] != '{' || !json.Valid(body) {
+	if body[0] != '{' || !jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 		return errLayout
 	}
 	r.Body = bytes.Clone(body)

@@ -45,7 +45,7 @@ func real(t testing.TB) (*Runner, string) {
 		Tools:  func(call.Call) []call.Tool { return []call.Tool{tool} },
 		Find:   func(_ call.Call, n string) (call.Tool, bool) { return tool, n == "crm.get" },
 		Search: func(call.Call, string, int) []call.Tool { return []call.Tool{tool} },
-		Check:  func(call.Tool, call.Args) *call.Reason { return nil },
+		Check:  func(call.Call, call.Tool) *call.Reason { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

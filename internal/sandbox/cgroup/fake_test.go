@@ -57,7 +57,7 @@ func (f *fake) detect(files ...string) *Host {
 			if err := unix.Mkdir(p, 0o755); err != nil {
 				return err
 			}
-			for _, name := range append(files, "cgroup.procs") {
+			for _, name := range append(files, "cgroup.procs", "tasks") {
 				if err := os.WriteFile(filepath.Join(p, name), nil, 0o644); err != nil {
 					return err
 				}

@@ -31,12 +31,13 @@ type Usage struct {
 }
 
 // Group is the cgroup of one run. A process joins it before it does anything of the run's: by
-// clone3 with CLONE_INTO_CGROUP and CloneFD, and by writing "0" to each of JoinFDs. Where clone3
-// is not to be had, "0" goes to UnifiedFD as well.
+// clone3 with CLONE_INTO_CGROUP and CloneFD, and while it has one thread by writing "0" to each of
+// JoinFDs. Where clone3 is not to be had, its number goes to UnifiedFD. That takes up to 10 ms, for
+// which the kernel stops all forks of the machine; the first two do not.
 type Group struct {
 	CloneFD   int   // the version 2 group as a folder; -1: none
 	UnifiedFD int   // its cgroup.procs; -1: none
-	JoinFDs   []int // cgroup.procs of the version 1 groups
+	JoinFDs   []int // the file tasks of the version 1 groups
 
 	h       *Host
 	unified string
@@ -48,8 +49,8 @@ type Group struct {
 // New makes a group and bounds it by what the host has; which that is, Memory, Pids and CPUs of
 // the host say. The id is 1 to 64 lower-case letters, digits and '_'.
 func (h *Host) New(id string, l Limits) (*Group, error) {
-	if l.Memory <= 0 || l.Pids <= 0 || l.MilliCPU < 0 {
-		return nil, fmt.Errorf("cgroup %s: limits %+v: memory and pids must be above zero", id, l)
+	if err := l.check(); err != nil {
+		return nil, fmt.Errorf("cgroup %s: %w", id, err)
 	}
 	if !validID(id) {
 		return nil, fmt.Errorf("cgroup id %q: want 1 to 64 of a-z, 0-9 and _", id)
@@ -108,7 +109,7 @@ func (g *Group) make1(c, name string) error {
 		err = nil // cpu and cpuacct are mounted together: one folder for both
 	} else if err == nil {
 		fd := -1
-		if err = g.open(filepath.Join(dir, "cgroup.procs"), &fd, unix.O_WRONLY); err == nil {
+		if err = g.open(filepath.Join(dir, "tasks"), &fd, unix.O_WRONLY); err == nil {
 			g.JoinFDs = append(g.JoinFDs, fd)
 		} else {
 			return errors.Join(err, g.h.sys.rmdir(dir))
@@ -143,13 +144,37 @@ func (g *Group) open(path string, fd *int, flags int) error {
 // Join puts a process of this pid namespace into the group, with all its threads. What it does
 // before that is not counted.
 func (g *Group) Join(pid int) error {
-	for _, fd := range append([]int{g.UnifiedFD}, g.JoinFDs...) {
-		if fd < 0 {
-			continue
+	err := g.JoinUnified(pid)
+	for _, dir := range g.v1 {
+		if werr := g.h.sys.write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); werr != nil {
+			err = errors.Join(err, fmt.Errorf("cgroup: process %d cannot join: %w", pid, werr))
 		}
-		if _, err := unix.Pwrite(fd, strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
-			return fmt.Errorf("cgroup: process %d cannot join: %w", pid, err)
-		}
+	}
+	return err
+}
+
+// JoinUnified is Join for the version 2 group alone.
+func (g *Group) JoinUnified(pid int) error {
+	if g.UnifiedFD < 0 {
+		return nil
+	}
+	if _, err := unix.Pwrite(g.UnifiedFD, strconv.AppendInt(nil, int64(pid), 10), 0); err != nil {
+		return fmt.Errorf("cgroup: process %d cannot join: %w", pid, err)
+	}
+	return nil
+}
+
+// Bound gives a group other limits than it was made with.
+func (g *Group) Bound(l Limits) error {
+	if err := l.check(); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return g.bound(l)
+}
+
+func (l Limits) check() error {
+	if l.Memory <= 0 || l.Pids <= 0 || l.MilliCPU < 0 {
+		return fmt.Errorf("limits %+v: memory and pids must be above zero", l)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 // Options are what a driver is made with. The zero Options are for use.
 type Options struct {
 	MilliCPU int64 // thousandths of a processor that one box may use at a time; 0: as many as there are
+	Spares   int   // for how many boxes namespaces are made ahead, from the first box on, whatever will run in them
 }
 
 // Driver makes boxes out of namespaces.
@@ -33,12 +34,15 @@ type Driver struct {
 	cgroups func() (*cgroup.Host, error)
 	filters func() ([3]seccomp.Program, error) // without a listener, with one, and with one that hears of ends
 	nursery *zygote.Nursery
+	spares  *spares
+	plans   plans
 }
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
 	d := &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
 	d.filters = sync.OnceValues(d.compile)
+	d.spares = &spares{most: o.Spares, make: d.spare}
 	return d
 }
 
@@ -103,10 +107,17 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 // start prepares a box, from a zygote where one is given.
 func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Box, error) {
 	b := &box{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
-	var err error
-	b.uid, b.gid, err = common.OutsideIDs()
-	if err != nil {
-		return nil, err
+	var spare *spare
+	if from == nil {
+		spare = d.spares.take()
+	}
+	if spare != nil {
+		b.stage, b.group, b.uid, b.gid, b.joined = spare.stage, spare.group, spare.uid, spare.gid, true
+	} else {
+		var err error
+		if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
+			return nil, err
+		}
 	}
 	if err := b.prepare(machine, from); err != nil {
 		return nil, errors.Join(err, b.Close())
@@ -162,40 +173,43 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 		return err
 	}
 	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: b.host.Memory(), landlock: rules.FD >= 0,
-		mounts: mounts, links: links, firstTree: landlockFD + 1, free: landlockFD + len(files)}
+		mounts: mounts, links: links, firstTree: landlockFD + 1, files: len(files)}
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")
 	}
-	s.forked, s.mapped = from != nil, from != nil && b.uid != os.Geteuid()
+	s.forked, s.mapped = from != nil, b.uid != os.Geteuid()
 	return b.launch(machine, from, files, s)
 }
 
-// launch starts the machine and, while that prepares the box, makes the cgroup that it joins
-// before it goes on to give up its powers.
-func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s *setup) error {
-	var first *stage
-	var err error
-	if from != nil {
-		first, err = fork(from, files)
-	} else {
-		first, err = spawn(machine, b.uid, b.gid, files)
+// launch has PID 1 made, where it is not, and sends it what it is to do.
+func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s *setup) (err error) {
+	l := b.profile.Limits
+	limits := cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU}
+	if from != nil { // while it makes PID 1, the group is made
+		b.stage, err = fork(from)
+	}
+	switch {
+	case err != nil:
+	case b.group != nil:
+		err = b.group.Bound(limits)
+	default:
+		b.group, err = b.host.New(groupID(), limits)
+	}
+	if err == nil && b.stage == nil {
+		b.stage, b.joined, err = spawnInit(machine, b.uid, b.gid, b.group)
 	}
 	if err != nil {
 		return err
 	}
-	s.build()
-	program := s.link(programBase)
-	if len(program) > programMax {
-		return errors.Join(fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(program), programMax), first.close())
+	s.tasks = len(b.group.JoinFDs)
+	p := b.driver.plans.of(s)
+	if len(p.program) > programMax {
+		return fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(p.program), programMax)
 	}
-	err = first.send(program)
-	l := b.profile.Limits
-	var gerr error
-	b.group, gerr = b.host.New(groupID(), cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU})
-	if err := errors.Join(err, gerr); err != nil {
-		return errors.Join(err, first.close())
+	if err = b.stage.sendBox(files, b.group.JoinFDs, p.program); err == nil {
+		err = b.stage.handOver()
 	}
-	if b.stage, err = first.handOver(&s.list); err != nil {
+	if err != nil {
 		return err
 	}
 	b.init = b.stage.init
@@ -205,12 +219,12 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	if err := errors.Join(err, b.join()); err != nil {
 		return err
 	}
-	return b.stage.ready(&s.list, func(kind uint64, files []*os.File) error { return b.receive(s, kind, files) },
+	return b.stage.ready(p.list, func(kind uint64, files []*os.File) error { return b.receive(p, kind, files) },
 		func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
 }
 
 // receive takes what the box sends while it is being prepared.
-func (b *box) receive(s *setup, kind uint64, files []*os.File) error {
+func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 	if kind == recNotice && len(files) == 1 {
 		_ = unix.SetNonblock(int(files[0].Fd()), true) // so that it can be waited for; it cannot fail
 		fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -224,7 +238,7 @@ func (b *box) receive(s *setup, kind uint64, files []*os.File) error {
 	if kind == recWay {
 		return b.open(files)
 	}
-	if err := b.fill(s.writable, files); err != nil {
+	if err := b.fill(p.writable, files); err != nil {
 		return err
 	}
 	_, _ = b.stage.ctl.Write([]byte{1}) // a box that is gone has left its reason behind
@@ -253,15 +267,12 @@ func (b *box) fill(targets []string, files []*os.File) error {
 	return nil
 }
 
-// join puts PID 1, and with it all that it will start, into the box's cgroups.
+// join puts PID 1, and with it all that it will start, into the box's version 2 cgroup, where it is
+// not there from its beginning. Into those of version 1 it goes by itself.
 func (b *box) join() error {
-	pid := []byte(fmt.Sprint(b.stage.init.Pid))
-	for _, fd := range append([]int{b.group.UnifiedFD}, b.group.JoinFDs...) {
-		if fd < 0 {
-			continue
-		}
-		if _, err := writeFD(fd, pid); err != nil {
-			return fmt.Errorf("namespace: joining a cgroup: %w", err)
+	if !b.joined {
+		if err := b.group.JoinUnified(b.stage.init.Pid); err != nil {
+			return fmt.Errorf("namespace: %w", err)
 		}
 	}
 	if milli := b.driver.options.MilliCPU; milli > 0 && !b.host.CPUs() {

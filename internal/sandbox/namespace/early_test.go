@@ -46,7 +46,7 @@ func TestEarlyRecords(t *testing.T) {
 
 	s := &stage{ctl: os.NewFile(uintptr(pair[0]), "ctl")}
 	defer s.ctl.Close()
-	if err := s.begin(&list{}); err != nil {
+	if err := s.begin(); err != nil {
 		t.Fatal(err)
 	}
 	got := map[uint64]int{}

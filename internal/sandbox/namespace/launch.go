@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
 )
 
@@ -20,8 +21,10 @@ const patience = 10 * time.Second
 
 // stage is a running machine: waldo's end of its socket, and PID 1 of the box.
 type stage struct {
+	boot *list // what the machine started with
 	ctl  *os.File
 	init *os.Process
+	over bool // the process is PID 1
 
 	files []*os.File // received with the last record and not yet taken
 	early []early    // from PID 1, before it was known
@@ -37,11 +40,14 @@ type early struct {
 const maxPlaces = 32
 
 // handOver waits until the process that was started has made PID 1 of the box, and is gone; a
-// zygote stays. What it returns is the same stage with PID 1 for its process.
-func (s *stage) handOver(l *list) (*stage, error) {
+// zygote stays. From then on PID 1 is the stage's process.
+func (s *stage) handOver() error {
+	if s.over {
+		return nil
+	}
 	first := s.init
 	s.init = nil
-	err := s.begin(l)
+	err := s.begin()
 	if err != nil && first != nil { // otherwise the first process ends by itself
 		_ = first.Kill()
 	}
@@ -50,26 +56,41 @@ func (s *stage) handOver(l *list) (*stage, error) {
 			err = errors.Join(err, werr)
 		}
 	}
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
+	s.over = err == nil
+	return err
 }
 
 // newStage returns a stage without a process, and the machine's end of its socket.
-func newStage() (*stage, *os.File, error) {
+func newStage(boot *list) (*stage, *os.File, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("namespace: socketpair: %w", err)
 	}
 	_ = unix.SetNonblock(pair[0], true) // so that deadlines work; it cannot fail
-	return &stage{ctl: os.NewFile(uintptr(pair[0]), "box")}, os.NewFile(uintptr(pair[1]), "machine"), nil
+	return &stage{boot: boot, ctl: os.NewFile(uintptr(pair[0]), "box")}, os.NewFile(uintptr(pair[1]), "machine"), nil
 }
 
-// spawn starts a machine that waits for a program. Its process stands in for PID 1. Files go to
-// the machine as descriptors from 4 on, in place of a nil /dev/null.
-func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
-	s, theirs, err := newStage()
+// spawnInit starts a machine that makes PID 1 of a box, in the version 2 cgroup where that can be.
+func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group) (s *stage, joined bool, err error) {
+	if g.CloneFD >= 0 {
+		s, err = spawn(machine, uid, gid, g.CloneFD)
+		joined = err == nil
+	}
+	if !joined { // this kernel cannot, or something forbids clone3: then any other reason comes again
+		s, err = spawn(machine, uid, gid, -1)
+	}
+	if err == nil {
+		if err = s.send(initProgram()); err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}
+	return s, joined, err
+}
+
+// spawn starts a machine that waits for a program, in a version 2 cgroup or where waldo is (-1). Its
+// process stands in for PID 1.
+func spawn(machine *os.File, uid, gid, group int) (*stage, error) {
+	s, theirs, err := newStage(boot())
 	if err != nil {
 		return nil, err
 	}
@@ -81,19 +102,12 @@ func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
 	defer null.Close()
 	attr := &os.ProcAttr{
 		Env:   []string{},
-		Files: []*os.File{null, null, null, theirs},
-		Sys:   &syscall.SysProcAttr{},
-	}
-	for _, f := range files {
-		if f == nil {
-			f = null
-		}
-		attr.Files = append(attr.Files, f)
+		Files: []*os.File{null, null, null, theirs, machine},
+		Sys:   &syscall.SysProcAttr{UseCgroupFD: group >= 0, CgroupFD: group},
 	}
 	// By a number of the child's own: while the others are put in place there, the child may run
-	// over any number that is waldo's. The first step of a box closes it.
-	attr.Files = append(attr.Files, machine)
-	path := fmt.Sprintf("/proc/self/fd/%d", len(attr.Files)-1)
+	// over any number that is waldo's. PID 1 of a box closes it.
+	const path = "/proc/self/fd/4"
 	if uid != os.Geteuid() {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
 	}
@@ -108,13 +122,13 @@ func spawn(machine *os.File, uid, gid int, files []*os.File) (*stage, error) {
 }
 
 // begin takes hold of PID 1.
-func (s *stage) begin(l *list) error {
+func (s *stage) begin() error {
 	_ = s.ctl.SetDeadline(time.Now().Add(patience))
 	for {
 		r, err := s.receive()
 		switch {
 		case errors.Is(err, errGone) && len(s.early) > 0:
-			return l.failure(s.early[len(s.early)-1].record, programBase)
+			return s.boot.failure(s.early[len(s.early)-1].record, bootBase)
 		case err != nil:
 			return err
 		case r.kind == recPID:
@@ -162,6 +176,24 @@ func (s *stage) send(b []byte) error {
 		return fmt.Errorf("namespace: to the box: %w", err)
 	}
 	return nil
+}
+
+// sendBox hands PID 1 the descriptors of its box, in place of a nil /dev/null and those of its cgroups
+// last, then its program.
+func (s *stage) sendBox(files []*os.File, groups []int, program []byte) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	var fds []int
+	for _, f := range files {
+		if f == nil {
+			f = null
+		}
+		fds = append(fds, int(f.Fd()))
+	}
+	return s.sendJob(append(fds, groups...), program)
 }
 
 // errGone is what receive says when the box has ended without a word.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -48,19 +49,41 @@ func parseRecord(b []byte) (r record, err error) {
 	return r, err
 }
 
-// dieAddr is where the boot list reports a failure and ends the process.
-const dieAddr = bootBase
+// Where every boot list reports a failure, and where it ends the process.
+const (
+	dieAddr  = bootBase
+	goneAddr = dieAddr + stepSize
+)
 
-// boot is the list that every machine starts with: take a program from waldo and walk it.
-func boot() []byte {
-	var l list
+// newBoot returns what every boot list begins with.
+func newBoot() *list {
+	l := &list{}
 	l.ignore("report a failure", unix.SYS_WRITE, ctlFD, failureAddr, recordSize) // nobody hears it where waldo is gone
 	l.call("end", unix.SYS_EXIT_GROUP, 253)
-	l.takeProgram("take the box's program", programBase, at(dieAddr+stepSize))
-	return l.link(bootBase)
+	return l
 }
 
-const bootEntry = bootBase + 2*stepSize
+// boot is the list that a machine of its own starts with: take a program from waldo and walk it. One
+// for a box is begun by initProgram.
+var boot = sync.OnceValue(func() *list {
+	l := newBoot()
+	l.takeProgram("take a program", programBase, at(goneAddr))
+	l.makeInit(target{}, at(goneAddr))
+	return l
+})
+
+const (
+	bootEntry = bootBase + 2*stepSize
+	initEntry = bootEntry + 2*stepSize
+)
+
+// initProgram is the program that has a machine make PID 1 of a box.
+var initProgram = sync.OnceValue(func() []byte {
+	var l list
+	l.call("go on", unix.SYS_GETPID)
+	l.steps[0].next = at(initEntry)
+	return l.link(programBase)
+})
 
 // takeProgram appends steps that read a length and as many bytes from waldo to base, and then go
 // there. An end of the socket goes to gone.
@@ -81,6 +104,6 @@ const maxFiles = 64
 
 // bootOf is what the executable of every machine starts with.
 func bootOf() machine.Boot {
-	return machine.Boot{Entry: bootEntry, At: bootBase, Steps: boot(), Failed: recFailed, Room: memoryEnd - dataBase}
+	return machine.Boot{Entry: bootEntry, At: bootBase, Steps: boot().link(bootBase), Failed: recFailed, Room: memoryEnd - dataBase}
 }
 func machineFile() (*os.File, error) { return machine.File(bootOf()) }

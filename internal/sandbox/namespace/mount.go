@@ -78,7 +78,7 @@ func userNamespace(machine *os.File, owner, group uint32, uid, gid int) (*os.Fil
 	l.call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
 	l.call("wait", unix.SYS_RECVFROM, ctlFD, l.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	l.call("end", unix.SYS_EXIT_GROUP, 0)
-	s, err := spawn(machine, os.Geteuid(), os.Getegid(), nil)
+	s, err := spawn(machine, os.Geteuid(), os.Getegid(), -1)
 	if err != nil {
 		return nil, err
 	}

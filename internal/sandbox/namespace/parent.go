@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,9 +19,9 @@ import (
 	"waldo/internal/sandbox/zygote"
 )
 
-// A zygote is an interpreter that holds a machine: it walks the same steps as one that is an executable
-// of its own, up to the one that makes PID 1, and goes on to the next box. PID 1 and the command are
-// copies of it; where another command would be executed, the machine returns to the interpreter.
+// A zygote is an interpreter that holds a machine and makes PID 1 of one box after the other. PID 1 and
+// the command are copies of it; where another command would be executed, the machine returns to the
+// interpreter.
 
 // zygoteFD is where a zygote keeps its end of the socket to waldo. What comes with a box is below.
 const zygoteFD = 200
@@ -36,22 +37,17 @@ const (
 	zygoteNext = bootBase + 3*stepSize
 )
 
-// zygoteBoot is the list that the machine in a zygote starts with, and the address of its entry:
-// take the descriptors of a box, take its program and walk it.
-func zygoteBoot() (program []byte, entry uint64) {
-	var l list
-	l.ignore("report a failure", unix.SYS_WRITE, ctlFD, failureAddr, recordSize) // the same two steps
-	l.call("end", unix.SYS_EXIT_GROUP, 253)                                      // as those of boot
+// zygoteBoot is the list that the machine in a zygote starts with: take the socket of a box, make its
+// PID 1, go on to the next.
+var zygoteBoot = sync.OnceValue(func() *list {
+	l := newBoot()
 	l.ignore("report that there is no box", unix.SYS_WRITE, ctlFD, failureAddr, recordSize)
 	l.ignore("forget the box", unix.SYS_CLOSE_RANGE, ctlFD, zygoteFD-1, 0)
-	gone := at(bootBase + stepSize)
-	control := l.bytes(make([]byte, unix.CmsgSpace(4*(maxFiles+1))))
-	head := l.structure(num(0), num(0), l.structure(l.structure(num(0)), num(1)), num(1), control, num(0), num(0)) // struct msghdr
-	room := l.call("how much room the descriptors take", unix.SYS_RECVFROM, zygoteFD, value{kind: inData, n: head.n + 40}, 8, unix.MSG_WAITALL, 0, 0)
-	l.steps[room].equal, l.steps[room].same, l.steps[room].next, l.steps[room].fail = l.structure(num(8)), to(room+1), gone, gone
-	take := l.call("take descriptors", unix.SYS_RECVMSG, zygoteFD, head, 0)
-	l.steps[take].equal, l.steps[take].same, l.steps[take].next, l.steps[take].fail = l.structure(num(1)), to(take+1), gone, gone
-	l.takeProgram("take the box's program", programBase, at(zygoteNext))
+	room := unix.CmsgSpace(4)                                                                                                             // one descriptor, which lands at ctlFD
+	head := l.structure(num(0), num(0), l.structure(l.structure(num(0)), num(1)), num(1), l.bytes(make([]byte, room)), num(room), num(0)) // struct msghdr
+	take := l.call("take the socket of a box", unix.SYS_RECVMSG, zygoteFD, head, 0)
+	l.steps[take].equal, l.steps[take].same, l.steps[take].next, l.steps[take].fail = l.structure(num(1)), to(take+1), at(goneAddr), at(goneAddr)
+	l.makeInit(at(zygoteFail), at(zygoteNext))
 	first := len(l.steps)
 	l.call("keep the socket", unix.SYS_DUP3, zygote.ControlFD, zygoteFD, unix.O_CLOEXEC)
 	l.call("close the rest", unix.SYS_CLOSE_RANGE, ctlFD, zygoteFD-1, 0)
@@ -59,15 +55,21 @@ func zygoteBoot() (program []byte, entry uint64) {
 		l.call("keep what is done about a signal", unix.SYS_RT_SIGACTION, sig, 0, handlerAddr+i*sigactionSize, 8)
 	}
 	hello := l.call("say that it waits", unix.SYS_WRITE, zygoteFD, l.record(recReady), recordSize)
-	l.steps[hello].next = to(room)
-	return l.link(bootBase), bootBase + uint64(first)*stepSize
+	l.steps[hello].next = to(take)
+	l.entry = first
+	return l
+})
+
+// bootOfZygote is what the machine in a zygote starts with.
+func bootOfZygote() machine.Boot {
+	l := zygoteBoot()
+	return machine.Boot{Entry: bootBase + uint64(l.entry)*stepSize, At: bootBase, Steps: l.link(bootBase), Failed: recFailed, Room: memoryEnd - dataBase}
 }
 
 // zygoteMachine is what an interpreter is told after its head: the addresses and sizes of a
 // machine's code and data, how much room the data has, then both.
 func zygoteMachine() []byte {
-	steps, entry := zygoteBoot()
-	text, data := machine.Code(), machine.Boot{Entry: entry, At: bootBase, Steps: steps, Failed: recFailed}.Data()
+	text, data := machine.Code(), bootOfZygote().Data()
 	out := fmt.Appendf(nil, "%11d %11d %11d %11d %11d\n", codeBase, len(text), dataBase, len(data), memoryEnd-dataBase)
 	return append(append(out, text...), data...)
 }
@@ -126,29 +128,17 @@ func (b *box) Forked() bool { return b.forked }
 // Hurry is Warm without a rehearsal.
 func (b *box) Hurry(ctx context.Context) error { return b.warm(ctx, 1) }
 
-// Close ends the zygotes. Boxes stay.
-func (d *Driver) Close() error { return d.nursery.Close() }
+// Close ends the zygotes and what they made ahead. Boxes stay.
+func (d *Driver) Close() error { return errors.Join(d.nursery.Close(), d.spares.close()) }
 
-// fork has a zygote wait for the program of a box, in the way that spawn has a machine.
-func fork(z *zygote.Zygote, files []*os.File) (*stage, error) {
-	s, theirs, err := newStage()
+// fork has a zygote make PID 1 of a box, in the way that spawn has a machine.
+func fork(z *zygote.Zygote) (*stage, error) {
+	s, theirs, err := newStage(zygoteBoot())
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	defer null.Close()
-	fds := []int{int(theirs.Fd())}
-	for _, f := range files {
-		if f == nil {
-			f = null
-		}
-		fds = append(fds, int(f.Fd()))
-	}
-	if err := z.Fork(fds); err != nil {
+	if err := z.Fork(int(theirs.Fd())); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil

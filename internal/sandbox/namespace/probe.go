@@ -80,7 +80,7 @@ func makeNamespace(machine *os.File, flag int) error {
 	l.hint(userNSHint)
 	l.call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
 	l.call("end", unix.SYS_EXIT_GROUP, 0)
-	s, err := spawn(machine, uid, gid, nil)
+	s, err := spawn(machine, uid, gid, -1)
 	if err != nil {
 		return err
 	}

@@ -34,17 +34,17 @@ type setup struct {
 	links     []common.Link // at the top of another root
 	firstTree int           // the descriptor of the first of their copies; the others follow
 	writable  []string      // the writable places, in the order in which they are made
+	files     int           // how many descriptors come with the program
+	tasks     int           // the last of them: of the version 1 cgroups
 	free      int           // the lowest free descriptor while the box is being prepared
 	forked    bool          // a zygote walks it, not a machine of its own
 	mapped    bool          // waldo maps the user, who is another than the one that walks it
 }
 
-// build returns the program: a process that makes PID 1 of the box in namespaces of its own, and
-// what PID 1 does until it waits for commands.
+// build returns the program: what PID 1 does, from its beginning in namespaces of its own until it
+// waits for commands.
 func (s *setup) build() {
-	s.makeInit()
-	// What waldo itself was started with is not closed on exec.
-	s.call("close what waldo inherited", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
+	s.joinGroups()
 	s.resetSignals()
 	if s.mapped {
 		s.becomeMapped()
@@ -54,6 +54,16 @@ func (s *setup) build() {
 	s.makeRoot()
 	s.isolate()
 	s.serve()
+}
+
+// joinGroups appends PID 1's going into its version 1 cgroups.
+func (s *setup) joinGroups() {
+	first := landlockFD + s.files
+	for i := range s.tasks {
+		s.call("join a cgroup", unix.SYS_WRITE, first+i, []byte("0"), 1)
+	}
+	s.call("close the cgroups", unix.SYS_CLOSE_RANGE, first, 0xffffffff, 0)
+	s.free = first
 }
 
 // resetSignals gives every signal its default action and blocks none: ignored signals would be
@@ -69,23 +79,25 @@ func (s *setup) resetSignals() {
 // userNSHint marks a step that needs user namespaces: what to do is said by the error.
 const userNSHint = "user namespaces"
 
-// makeInit makes PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps it, and when
-// it is reaped everything else in the box is dead. The process that made it reports and ends.
-func (s *setup) makeInit() {
+// makeInit appends the making of PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps
+// it, and when it is reaped everything else in the box is dead. The process that made it reports that
+// it is made, or goes to failed. PID 1 takes the descriptors and the program of its box from waldo.
+func (l *list) makeInit(failed, made target) {
 	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
-	rec := s.record(recPID)
-	clone := s.call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
-	s.hint(userNSHint)
-	s.steps[clone].store = value{kind: inData, n: rec.n + 8}
-	s.steps[clone].equal = s.structure(num(0))
-	report := s.call("report PID 1", unix.SYS_WRITE, ctlFD, rec, recordSize)
-	s.call("end", unix.SYS_EXIT_GROUP, 0)
-	s.steps[clone].same = to(len(s.steps))
-	if s.forked {
-		s.steps[clone].fail = at(zygoteFail)
-		s.steps[report].next, s.steps[report].fail = at(zygoteNext), at(zygoteNext)
-	}
+	rec := l.record(recPID)
+	clone := l.call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
+	l.hint(userNSHint)
+	l.steps[clone].store = value{kind: inData, n: rec.n + 8}
+	l.steps[clone].equal = l.structure(num(0))
+	l.steps[clone].fail = failed
+	report := l.call("report PID 1", unix.SYS_WRITE, ctlFD, rec, recordSize)
+	l.steps[report].next, l.steps[report].fail = made, made
+	l.steps[clone].same = to(len(l.steps))
+	// What waldo itself was started with is not closed on exec.
+	l.call("close what waldo inherited", unix.SYS_CLOSE_RANGE, ctlFD+1, 0xffffffff, 0)
+	l.takeDescriptors(maxFiles, at(goneAddr))
+	l.takeProgram("take the box's program", programBase, at(goneAddr))
 }
 
 // mapIDs maps the one user and group of the box.
@@ -133,7 +145,7 @@ func (s *setup) sendFiles(what string, kind uint64, first, n int) {
 func (s *setup) hear() {
 	hear := s.call("hear from waldo", unix.SYS_RECVFROM, ctlFD, s.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	s.steps[hear].equal, s.steps[hear].same = s.structure(num(1)), to(hear+1)
-	s.steps[hear].next = at(dieAddr + stepSize)
+	s.steps[hear].next = at(goneAddr)
 }
 
 // isolate appends what takes PID 1 from the powers it had over its namespaces to none.
@@ -144,8 +156,10 @@ func (s *setup) isolate() {
 	s.call("cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	s.optional()
 	s.call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0xef, 0, 0, 0) // all but KEEP_CAPS, all locked
+	first := len(s.steps)
 	for c := range 64 {
-		s.ignore("drop from the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		i := s.call("drop from the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		s.steps[i].fail = to(first + 64) // the kernel knows no more
 	}
 	header := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
 	s.call("drop capabilities", unix.SYS_CAPSET, append(header, 0, 0, 0, 0), make([]byte, 24))
@@ -178,8 +192,8 @@ func (s *setup) serve() {
 
 	s.call("report ready", unix.SYS_WRITE, ctlFD, s.record(recReady), recordSize)
 	take := len(s.steps)
-	gone := at(dieAddr + stepSize)
-	s.takeDescriptors(gone)
+	gone := at(goneAddr)
+	s.takeDescriptors(4, gone)
 	s.takeProgram("take a command", jobBase, gone)
 	clone := s.call("start the command", unix.SYS_CLONE, int(unix.SIGCHLD), 0, 0, 0, 0)
 	s.steps[clone].store = child
@@ -200,15 +214,15 @@ func (s *setup) serve() {
 	s.steps[last].next = to(take)
 }
 
-// takeDescriptors appends a recvmsg whose descriptors land at jobFD and after: the lowest free.
-func (s *setup) takeDescriptors(gone target) {
-	one := s.structure(num(0))
-	iov := s.structure(one, num(1))
-	control := s.bytes(make([]byte, 32))                                       // room for four descriptors, and the kernel leaves the length at that
-	head := s.structure(num(0), num(0), iov, num(1), control, num(32), num(0)) // struct msghdr
-	i := s.call("take descriptors", unix.SYS_RECVMSG, ctlFD, head, 0)
-	s.steps[i].equal, s.steps[i].same = s.structure(num(1)), to(i+1)
-	s.steps[i].next, s.steps[i].fail = gone, gone
+// takeDescriptors appends a recvmsg whose descriptors, most of them at most, land at the lowest free.
+func (l *list) takeDescriptors(most int, gone target) {
+	one := l.structure(num(0))
+	iov := l.structure(one, num(1))
+	room := unix.CmsgSpace(4 * most)                                                                 // the kernel changes it to what came: three or four take as much
+	head := l.structure(num(0), num(0), iov, num(1), l.bytes(make([]byte, room)), num(room), num(0)) // struct msghdr
+	i := l.call("take descriptors", unix.SYS_RECVMSG, ctlFD, head, 0)
+	l.steps[i].equal, l.steps[i].same = l.structure(num(1)), to(i+1)
+	l.steps[i].next, l.steps[i].fail = gone, gone
 }
 
 // seccompSteps appends the filter: one with a listener, which goes to waldo, where the kernel gives

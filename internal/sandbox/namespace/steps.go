@@ -19,7 +19,7 @@ const (
 	dataBase    = machine.DataBase
 	handlerAddr = dataBase + 0x100 // what an interpreter does about the signals in handled
 	bootBase    = dataBase + 0x200
-	programBase = dataBase + 0x1000
+	programBase = dataBase + 0x2000
 	programMax  = 1 << 20
 	jobBase     = programBase + programMax
 	jobMax      = 5 << 20 // Linux takes 2 MiB of arguments and environment at most
@@ -72,6 +72,7 @@ type list struct {
 	steps []step
 	data  []byte
 	words []word
+	entry int    // the step to start at
 	die   target // where a failing step goes that says nothing else
 }
 

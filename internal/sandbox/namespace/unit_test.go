@@ -131,7 +131,7 @@ func TestEndsUnheard(t *testing.T) {
 	l.call("ignore", unix.SYS_RT_SIGACTION, int(unix.SIGPIPE), ignored, 0, 8)
 	l.call("wait for the end", unix.SYS_RECVFROM, ctlFD, l.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	l.call("fail", unix.SYS_CHDIR, "/nowhere/at/all")
-	s, err := spawn(file, os.Geteuid(), os.Getegid(), nil)
+	s, err := spawn(file, os.Geteuid(), os.Getegid(), -1)
 	if err != nil {
 		t.Fatal(err)
 	}

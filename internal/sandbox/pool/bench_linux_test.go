@@ -152,22 +152,37 @@ func BenchmarkEmpty(b *testing.B) {
 	})
 }
 
-// BenchmarkOverhead is what a cold box adds to the smallest of programs.
+// BenchmarkOverhead is what a cold box adds to the smallest of programs, with namespaces made ahead as
+// by waldo serve, and without as by waldo run.
 func BenchmarkOverhead(b *testing.B) {
-	d := namespace.New(namespace.Options{})
-	plain := measure(b, "bare", func() {}, bare("/bin/true"))
-	boxed := measure(b, "boxed", func() {}, func() error {
-		box, err := d.Start(context.Background(), sandboxtest.Profile())
-		if err != nil {
-			return err
-		}
-		if _, err := box.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/true"}, Env: env}); err != nil {
-			return err
-		}
-		return box.Close()
-	})
-	b.ReportMetric(float64((boxed-plain).Microseconds())/1000, "overhead-ms")
-	b.ReportMetric(0, "ns/op")
+	idle := func() { time.Sleep(10 * time.Millisecond) }
+	for _, r := range []struct {
+		name   string
+		spares int
+	}{{"namespaces ahead", 2}, {"from nothing", 0}} {
+		b.Run(r.name, func(b *testing.B) {
+			d := namespace.New(namespace.Options{Spares: r.spares})
+			defer d.Close()
+			boxed := func() error {
+				box, err := d.Start(context.Background(), sandboxtest.Profile())
+				if err != nil {
+					return err
+				}
+				if _, err := box.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/true"}, Env: env}); err != nil {
+					return err
+				}
+				return box.Close()
+			}
+			if err := boxed(); err != nil {
+				b.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			plain := measure(b, "bare", idle, bare("/bin/true"))
+			with := measure(b, "boxed", idle, boxed)
+			b.ReportMetric(float64((with-plain).Microseconds())/1000, "overhead-ms")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
 }
 
 // BenchmarkOthers measures what others make of the same, where they are installed.

@@ -77,7 +77,7 @@ func TestRotation(t *testing.T) {
 	} {
 		n, _ := nursery(t, r.Rotation)
 		first := keep(t, n, Kind{})
-		if err := first.Fork([]int{0}); err != nil {
+		if err := first.Fork(0); err != nil {
 			t.Fatal(err)
 		}
 		if again := keep(t, n, Kind{}); (again == first) != r.same {

@@ -5,7 +5,6 @@ package zygote
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -102,27 +101,23 @@ func (z *Zygote) greet(ctx context.Context, o Options, pipes [3]*os.File) error 
 	return fmt.Errorf("zygote: %s is not ready: %w: %s", o.Argv[0], err, said)
 }
 
-// Fork hands descriptors to the interpreter, the first of which is a socket on which it, and then
-// the box, is told what to do. They stay the caller's.
-func (z *Zygote) Fork(fds []int) error {
+// Fork hands a socket to the interpreter, on which it says what it has made, and then the box is told
+// what to do. It stays the caller's.
+func (z *Zygote) Fork(socket int) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.dead {
 		return errors.New("zygote: it has ended")
 	}
 	z.made++
-	rights := unix.UnixRights(fds...)
 	_ = z.ctl.SetWriteDeadline(time.Now().Add(patience))
-	_, err := z.ctl.Write(binary.NativeEndian.AppendUint64(nil, uint64(len(rights)))) // how much room that takes
+	conn, err := z.ctl.SyscallConn()
 	if err == nil {
-		var conn syscall.RawConn
-		if conn, err = z.ctl.SyscallConn(); err == nil {
-			werr := conn.Write(func(fd uintptr) bool {
-				err = unix.Sendmsg(int(fd), []byte{1}, rights, nil, unix.MSG_NOSIGNAL)
-				return err != unix.EAGAIN
-			})
-			err = errors.Join(werr, err)
-		}
+		werr := conn.Write(func(fd uintptr) bool {
+			err = unix.Sendmsg(int(fd), []byte{1}, unix.UnixRights(socket), nil, unix.MSG_NOSIGNAL)
+			return err != unix.EAGAIN
+		})
+		err = errors.Join(werr, err)
 	}
 	if err != nil {
 		z.dead = true

@@ -1,0 +1,66 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// plan is the finished program of a box, and what waldo has to know of it.
+type plan struct {
+	list     *list
+	program  []byte
+	writable []string // the writable places, in the order in which they are sent
+	made     time.Time
+}
+
+// plans keeps the programs of boxes that have been made: those of one profile are the same.
+type plans struct {
+	mu   sync.Mutex
+	kept map[string]*plan
+}
+
+const (
+	planAge   = 10 * time.Second // what a program says of the host's folders may have changed then
+	plansMost = 32
+)
+
+// of returns the program that a set-up comes to.
+func (p *plans) of(s *setup) *plan {
+	key := s.key()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.kept[key]; one != nil && time.Since(one.made) < planAge {
+		return one
+	}
+	s.build()
+	one := &plan{list: &s.list, program: s.link(programBase), writable: s.writable, made: time.Now()}
+	if len(p.kept) >= plansMost || p.kept == nil {
+		p.kept = map[string]*plan{}
+	}
+	p.kept[key] = one
+	return one
+}
+
+// key holds everything that the program depends on, but for the host and the filters, which are the
+// driver's.
+func (s *setup) key() string {
+	uid, gid := s.uid, s.gid
+	if s.mapped { // waldo says who that is
+		uid, gid = 0, 0
+	}
+	p := s.profile
+	key := fmt.Sprintf("%d %d %t %t %t %t %d %d %q %q %v %d %d %+q", uid, gid, s.counted, s.landlock, s.forked, s.mapped, s.files, s.tasks,
+		p.Template.Dir, hostname(p), p.Network.Ports, p.Limits.Disk, p.Limits.Inodes, s.links)
+	inUID, inGID := p.Template.IDs()
+	key += fmt.Sprintf(" %d %d", inUID, inGID)
+	for _, t := range p.Tmpfs {
+		key += fmt.Sprintf(" %q %d %d", t.Target, t.Bytes, t.Inodes)
+	}
+	for _, m := range s.mounts {
+		key += fmt.Sprintf(" %q %q %t %t", m.Source, m.Target, m.folder, m.tree != nil)
+	}
+	return key
+}

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/audit"
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/facts"
 	"waldo/internal/gateway"
 )
 
@@ -51,6 +56,12 @@ func newServe(g *global) *cobra.Command {
 				Aside: h.aside, Ended: h.upstreams.Forget,
 			}
 			o.Put, o.Said = h.approvals.Put, h.approvals.Said
+			if o.Kept, err = h.keptKey(c.Context()); err != nil {
+				return err
+			}
+			o.Fate = func(ctx context.Context, callID string) (facts.SideEffect, bool) {
+				return audit.Fate(ctx, audit.Dir(h.state), callID)
+			}
 			o.Lean = lean || h.cfg.Gateway.Lean
 			if listen != "" || !stdio && !piped(c.InOrStdin()) {
 				return h.serveHTTP(c.Context(), listen, o, c.ErrOrStderr())
@@ -71,6 +82,20 @@ func newServe(g *global) *cobra.Command {
 	c.Flags().BoolVar(&lean, "lean", false, "show three tools in place of all: search_tools, call_tool and run_code (gateway.lean)")
 	c.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on over HTTP, as in "+defaultListen)
 	return c
+}
+
+// keptKey returns the key of this state directory that seals what is left to tell of a parked call, made when
+// it is first needed. It opens nothing, and so lies with what else is no secret.
+func (h *house) keptKey(ctx context.Context) (*[32]byte, error) {
+	var key [32]byte
+	return &key, h.store.Modify(ctx, "gateway", "kept-key", func(old string, ok bool) (string, bool, error) {
+		if b, err := hex.DecodeString(old); ok && err == nil && len(b) == len(key) {
+			copy(key[:], b)
+			return old, true, nil
+		}
+		_, _ = rand.Read(key[:])
+		return hex.EncodeToString(key[:]), true, nil
+	})
 }
 
 // piped reports whether in is what an agent's host makes: a pipe, a socket or a file, and neither a

@@ -57,6 +57,12 @@ func TestFind(t *testing.T) {
 	if got, _ := Find(ctx, dir, "c_3"); got[0].Kind != KindDecision || got[2].Kind != KindOutcome {
 		t.Error("out of order")
 	}
+	if effect, ended := Fate(ctx, dir, "c_3"); effect != facts.Unknown || !ended {
+		t.Errorf("the fate of c_3: %s %v", effect, ended)
+	}
+	if _, ended := Fate(ctx, dir, "c_x"); ended { // a decision and no outcome
+		t.Error("c_x has no end")
+	}
 	for id, want := range map[string]bool{"a_2": true, "a_3": false, "a_99": false} {
 		if got, err := Spent(ctx, dir, id); got != want || err != nil {
 			t.Errorf("spent %s: %v %v", id, got, err)

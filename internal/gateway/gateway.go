@@ -21,6 +21,7 @@ import (
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
 	"waldo/internal/contract"
+	"waldo/internal/facts"
 	"waldo/internal/jsonrpc"
 	"waldo/internal/wire"
 )
@@ -40,6 +41,11 @@ type Options struct {
 	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
 	// message. The zero Value is not shown. nil: nothing of the kind is.
 	Aside func(c call.Call, v wire.Value, question bool) wire.Value
+	// Kept is a key that outlives this waldo. It seals what is left to tell of a parked call when waldo has
+	// ended, and opens no call. nil: nothing is told.
+	Kept *[32]byte
+	// Fate returns what is known of the effect of a call that has ended; nil, or false: nothing.
+	Fate func(ctx context.Context, callID string) (facts.SideEffect, bool)
 	// Put returns the text of a question of waldo's own that this session's host may answer for its
 	// person, and Said takes the answer; nil: no host may.
 	Put   func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
@@ -79,7 +85,7 @@ func New(o Options) *Door {
 	if o.Park == 0 {
 		o.Park = 10 * time.Minute
 	}
-	return &Door{o: o, lot: newLot(), sessions: map[*Session]struct{}{}}
+	return &Door{o: o, lot: newLot(o.Kept), sessions: map[*Session]struct{}{}}
 }
 
 // Who is on the other side of a session. Every call is bound to it.

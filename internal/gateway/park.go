@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"waldo/internal/call"
+	"waldo/internal/contract"
+	"waldo/internal/facts"
 	"waldo/internal/jsonrpc"
 	"waldo/internal/wire"
 )
@@ -31,8 +33,8 @@ type lot struct {
 	used map[string]time.Time // rounds that were answered or given up, until their states expire
 }
 
-func newLot() *lot {
-	return &lot{seal: newSealer(), open: map[string]*parked{}, used: map[string]time.Time{}}
+func newLot(kept *[32]byte) *lot {
+	return &lot{seal: newSealer(kept), open: map[string]*parked{}, used: map[string]time.Time{}}
 }
 
 // parked is one call of a modern client that may ask.
@@ -85,7 +87,7 @@ func digestOf(m jsonrpc.Message) string {
 // goroutine of its own while it is parked.
 func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error)) (map[string]any, error) {
 	if v := m.Param("requestState"); !v.IsZero() && v.Kind() != 'n' {
-		p, answers, fault := s.d.lot.resume(s, m, v)
+		p, answers, fault := s.d.lot.resume(ctx, s, m, v)
 		if fault != nil {
 			return nil, fault
 		}
@@ -195,7 +197,13 @@ func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeBusy, "too many calls wait for an answer; this one was given up")
 	}
 	p.again++
-	st := state{Round: rand.Text(), Principal: p.who, Request: p.request, Expires: now.Add(p.d.o.Park).UnixMilli()}
+	p.host.mu.Lock()
+	c := p.host.call
+	p.host.mu.Unlock()
+	st := state{Round: rand.Text(), Principal: p.who, Request: p.request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID}
+	if p.d.o.Mode != nil && p.d.o.Mode(c.Capability) == contract.Read {
+		st.Effect = facts.None
+	}
 	l.open[st.Round] = p
 	p.expire = time.AfterFunc(p.d.o.Park, func() {
 		l.mu.Lock()
@@ -213,18 +221,35 @@ func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
 		}
 		requests[key] = r
 	}
-	return map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": l.seal.seal(st)}, nil
+	return map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": l.seal.pair(st)}, nil
 }
 
 // resume finds the parked call that a retry continues, and its answers; none where one is missing.
 // A state is good for one retry.
-func (l *lot) resume(s *Session, m jsonrpc.Message, text wire.Value) (*parked, map[string]wire.Value, *jsonrpc.Error) {
+func (l *lot) resume(ctx context.Context, s *Session, m jsonrpc.Message, text wire.Value) (*parked, map[string]wire.Value, *jsonrpc.Error) {
 	sealed, _ := text.Text()
 	now := s.d.o.Now()
-	st, fault := l.seal.check(sealed, s.who.Principal, digestOf(m), now)
+	st, past, fault := l.seal.check(sealed, s.who.Principal, digestOf(m), now)
 	if fault != nil {
 		return nil, nil, fault
 	}
+	p, fault := l.claim(st, past, now)
+	switch {
+	case fault != nil:
+		return nil, nil, fault
+	case past:
+		return nil, nil, s.d.over(ctx, st)
+	}
+	given, _ := m.Param("inputResponses").Members()
+	answers, ok := fits(p.pending.asked, given)
+	if !ok {
+		answers = nil
+	}
+	return p, answers, nil
+}
+
+// claim uses a state up and takes its call from the lot; of one that is past there is none.
+func (l *lot) claim(st state, past bool, now time.Time) (*parked, *jsonrpc.Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for round, until := range l.used {
@@ -234,23 +259,41 @@ func (l *lot) resume(s *Session, m jsonrpc.Message, text wire.Value) (*parked, m
 	}
 	p := l.open[st.Round]
 	if _, twice := l.used[st.Round]; twice {
-		return nil, nil, stateError("state.used", "the requestState was used before; each is good for one retry")
+		return nil, stateError("state.used", "the requestState was used before; each is good for one retry")
 	}
-	if p == nil {
-		return nil, nil, stateError("state.gone", "the call that waited is gone: make the request anew, without requestState")
+	if p == nil && !past {
+		return nil, stateError("state.gone", "the call that waited is gone: make the request anew, without requestState")
 	}
-	delete(l.open, st.Round)
-	p.expire.Stop()
+	if p != nil {
+		delete(l.open, st.Round)
+		p.expire.Stop()
+	}
 	if len(l.used) >= maxUsed {
 		clear(l.used) // a state that was used is refused all the same: nothing is parked under it
 	}
 	l.used[st.Round] = time.UnixMilli(st.Expires)
-	given, _ := m.Param("inputResponses").Members()
-	answers, ok := fits(p.pending.asked, given)
-	if !ok {
-		answers = nil
+	return p, nil
+}
+
+// over says what became of a call that was parked in a waldo that has ended: its log knows, or else what
+// its contract allows is all that is known.
+func (d *Door) over(ctx context.Context, st state) *jsonrpc.Error {
+	effect := st.Effect
+	if d.o.Fate != nil && effect != facts.None {
+		if told, ended := d.o.Fate(ctx, st.Call); ended {
+			effect = told
+		}
 	}
-	return p, answers, nil
+	say := map[facts.SideEffect]string{
+		facts.None:      "It had no side effect: make the request anew, without requestState.",
+		facts.Confirmed: "It had taken effect before: do not make it anew without looking at what it did.",
+		facts.Unknown:   "Whether it took effect is not known: look before you make the request anew, without requestState.",
+	}[effect]
+	e := stateError("state.restarted", "waldo was started anew while the call "+st.Call+" waited for an answer, and the call ended with it. "+say)
+	if data, err := call.ArgsOf(map[string]any{"code": "state.restarted", "call_id": st.Call, "side_effect": effect}); err == nil {
+		e.Data = data.Value()
+	}
+	return e
 }
 
 // leave gives up what a session has parked.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"waldo/internal/call"
+	"waldo/internal/contract"
 	"waldo/internal/facts"
 	"waldo/internal/jsonrpc"
 	"waldo/internal/wire"
@@ -177,8 +178,8 @@ func TestRequestState(t *testing.T) {
 			return got
 		}},
 		{"of another waldo", code("state.forged"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
-			st, _ := s.d.lot.seal.open(state)
-			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(newSealer().seal(st), `"q":`+yes)))
+			st, _, _ := s.d.lot.seal.open(state)
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(newSealer(nil).pair(st), `"q":`+yes)))
 			return got
 		}},
 		{"that is no text", code("state.forged"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
@@ -214,6 +215,74 @@ func TestRequestState(t *testing.T) {
 			}
 			if got := row.try(t, d, s, state, func() { mu.Lock(); defer mu.Unlock(); shift = 11 * time.Minute }); got != row.want {
 				t.Errorf("got %s, want %s", got, row.want)
+			}
+		})
+	}
+}
+
+// After waldo was started anew, a retry is told what became of the call: from the log where that knows it,
+// from the contract otherwise; and of nobody else's, of no other request, and once.
+func TestAPastRequestState(t *testing.T) {
+	kept := &[32]byte{1}
+	code := func(c string) string { return `-32602 {"code":"` + c + `"}` }
+	told := func(effect string) string {
+		return `-32602 {"call_id":"CALL","code":"state.restarted","side_effect":"` + effect + `"}`
+	}
+	type try func(t *testing.T, d *Door, s *Session, state string) string
+	same := func(t *testing.T, _ *Door, s *Session, state string) string {
+		_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+		return got
+	}
+	for _, row := range []struct {
+		why, want string
+		mode      contract.Mode
+		fate      func(context.Context, string) (facts.SideEffect, bool)
+		key       *[32]byte
+		try       try
+	}{
+		{"a call that may have acted", told("unknown"), contract.Write, nil, kept, same},
+		{"a call that cannot act", told("none"), contract.Read, nil, kept, same},
+		{"a call that ended without effect", told("none"), contract.Write, func(context.Context, string) (facts.SideEffect, bool) { return facts.None, true }, kept, same},
+		{"a call that took effect", told("confirmed"), contract.Write, func(context.Context, string) (facts.SideEffect, bool) { return facts.Confirmed, true }, kept, same},
+		{"a call whose end is not in the log", told("unknown"), contract.Write, func(context.Context, string) (facts.SideEffect, bool) { return facts.None, false }, kept, same},
+		{"a waldo of another state directory", code("state.forged"), contract.Write, nil, &[32]byte{2}, same},
+		{"a waldo without a key", code("state.forged"), contract.Write, nil, nil, same},
+		{"other arguments", code("state.request"), contract.Write, nil, kept, func(t *testing.T, _ *Door, s *Session, state string) string {
+			_, got := ask(t, s, retry(t, "s__slow", `{"a":2}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"somebody else", code("state.principal"), contract.Write, nil, kept, func(t *testing.T, d *Door, _ *Session, state string) string {
+			other := d.Session(Who{Session: "n_2", Principal: "os:1001"}, lines{})
+			defer other.Close()
+			_, got := ask(t, other, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
+			return got
+		}},
+		{"a second time", code("state.used"), contract.Write, nil, kept, func(t *testing.T, d *Door, s *Session, state string) string {
+			same(t, d, s, state)
+			return same(t, d, s, state)
+		}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			mode := func(call.Capability) contract.Mode { return row.mode }
+			before, s := parking(t, &asker{rounds: 1}, func(o *Options) { o.Kept, o.Mode = kept, mode })
+			state, _ := ask(t, s, retry(t, "s__slow", `{"a":1}`, ""))
+			was, _, ok := before.lot.seal.open(state)
+			if !ok {
+				t.Fatal("control: it is not open")
+			}
+			after, now := parking(t, &asker{rounds: 1}, func(o *Options) { o.Kept, o.Mode, o.Fate = row.key, mode, row.fate })
+			if got := row.try(t, after, now, state); got != strings.Replace(row.want, "CALL", was.Call, 1) {
+				t.Errorf("got %s, want %s", got, row.want)
+			}
+			_, mixed, _ := strings.Cut(state, ".")
+			if got := same(t, before, s, "AAAA."+mixed); got != code("state.forged") {
+				t.Errorf("half of it where the call stands: %s", got)
+			}
+			if got := same(t, before, s, state+"A"); got != code("state.forged") {
+				t.Errorf("with something appended: %s", got)
+			}
+			if got := same(t, before, s, state); got != yes {
+				t.Errorf("control: where the call stands: %s", got)
 			}
 		})
 	}
@@ -325,22 +394,22 @@ func TestNobodyToAsk(t *testing.T) {
 
 // What opens is what was sealed, whole; nothing else does.
 func FuzzRequestState(f *testing.F) {
-	s := newSealer()
-	real := s.seal(state{Round: "r", Principal: "os:1", Request: "sha256:0", Expires: 1})
+	s := newSealer(&[32]byte{1})
+	real := s.pair(state{Round: "r", Principal: "os:1", Request: "sha256:0", Expires: 1})
 	f.Add(real, "r", "os:1")
 	f.Add(real+"x", "", "")
 	f.Add(real[:len(real)-1], "a", "b")
-	f.Add(newSealer().seal(state{}), "", "")
+	f.Add(newSealer(nil).pair(state{}), "", "")
 	f.Fuzz(func(t *testing.T, text, round, who string) {
-		if st, ok := s.open(text); ok && (text != real || st.Round != "r") {
+		if st, past, ok := s.open(text); ok && (past && !strings.HasSuffix(real, text[strings.Index(text, "."):]) || !past && text != real || st.Round != "r") {
 			t.Fatalf("%q opens as %+v", text, st)
 		}
 		in := state{Round: strings.ToValidUTF8(round, ""), Principal: call.Principal(strings.ToValidUTF8(who, "")), Expires: int64(len(text))}
 		if len(round)+len(who) > 1000 {
 			return
 		}
-		sealed := s.seal(in)
-		if out, ok := s.open(sealed); !ok || out != in {
+		sealed := s.pair(in)
+		if out, past, ok := s.open(sealed); !ok || past || out != in {
 			t.Fatalf("%+v opens as %+v, %v", in, out, ok)
 		}
 	})

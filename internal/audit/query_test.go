@@ -337,3 +337,33 @@ func BenchmarkOpenAndClose(b *testing.B) {
 		}
 	}
 }
+
+// FuzzWhen: when takes what time.Parse takes in the same layout, and reads it the same.
+func FuzzWhen(f *testing.F) {
+	for _, s := range []string{"2026-11-22T03:14:15.926Z", "2024-02-29T23:59:59.999Z", "2026-02-29T00:00:00.000Z", "2026-13-01T00:00:00.000Z",
+		"2026-11-22T24:00:00.000Z", "2026-11-22T03:60:00.000Z", "2026-11-22T03:00:60.000Z", "2026-11-22T03:14:15,926Z", "2026-11-22 03:14:15.926Z", "0000-01-01T00:00:00.000Z", "2026-00-10T00:00:00.000Z"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want, err := time.Parse(timeLayout, s)
+		got, ok := when(s)
+		if strings.Contains(s, ",") { // time.Parse takes it for the point of a fraction
+			return
+		}
+		if ok != (err == nil && len(s) == len(timeLayout)) || ok && !got.Equal(want) {
+			t.Errorf("%q: %v %v; time.Parse: %v %v", s, got, ok, want, err)
+		}
+	})
+}
+
+func TestPrintable(t *testing.T) {
+	for c := range 256 {
+		for at := range 17 {
+			b := []byte(strings.Repeat("~ ", 9))
+			b[at] = byte(c)
+			if want := c >= ' ' && c <= '~'; printable(b) != want {
+				t.Errorf("byte %#x at %d: %v", c, at, !want)
+			}
+		}
+	}
+}

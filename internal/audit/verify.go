@@ -157,7 +157,7 @@ func (v *verifier) check(ln line) {
 		v.prev = ""
 		return
 	}
-	r, err := parseRecord(ln.text)
+	r, err := viewRecord(ln.text)
 	if err != nil {
 		code := "line.layout"
 		if errors.Is(err, errHash) {
@@ -185,8 +185,8 @@ func (v *verifier) check(ln line) {
 
 // times notes clocks that jump; an honest log shows them when somebody sets the clock.
 func (v *verifier) times(r Record) {
-	at, err := time.Parse(timeLayout, r.At)
-	if err != nil {
+	at, ok := when(r.At)
+	if !ok {
 		return
 	}
 	if at.Before(v.lastAt.Add(-time.Second)) {

@@ -5,75 +5,129 @@ package sandboxtest
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 )
 
-// testTenants: two boxes side by side cannot see, signal or slow one another beyond their share.
-func (s *suite) testTenants(t *testing.T) {
-	s.answer("processors", "", "")
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	name := "tenant." + itoa(os.Getpid())
-	p := Profile()
-	p.Tmpfs[0].Export = true
-	other, up := s.start(t, p), make(chan string, 1)
-	done := make(chan facts.Facts, 1)
-	go func() {
-		c := python(`
+// tenant is a command that leaves what others could find, under a name and a key of shared memory,
+// says its number and its folder, and stays.
+func tenant(name string, key int) sandbox.Command {
+	return python(`
 os.setpgrp() if os.getpid() != os.getpgrp() else None
 open(TMP+"/` + name + `", "w").write("secret of a tenant")
-try: shm = call(29 if os.uname().machine == "x86_64" else 194, 0x7a1d0, 4096, 0o1666)
+try: shm = call(29 if os.uname().machine == "x86_64" else 194, ` + itoa(key) + `, 4096, 0o1666)
 except OSError: shm = -1
 try: s = socket.socket(socket.AF_UNIX); s.bind("\0` + name + `"); s.listen(1)
 except OSError: pass
 print(os.getpid(), TMP, flush=True)
 time.sleep(60)`)
+}
+
+// looksFor is code that says what it finds of a tenant.
+func looksFor(name string, key int, folder string, pids ...string) string {
+	return `
+def sees(what, f):
+    try: print(what, f())
+    except OSError: pass
+sees("file", lambda: open("` + folder + `/` + name + `").read())
+for p in [` + strings.Join(pids, ", ") + `]:
+    if p > 2 and p != os.getpid():
+        sees("signalled", lambda: os.kill(p, 0))
+        sees("looked at", lambda: open("/proc/%d/cmdline" % p).read().count("tenant"))
+sees("shared memory", lambda: call(29 if os.uname().machine == "x86_64" else 194, ` + itoa(key) + `, 4096, 0o666))
+def meet():
+    c = socket.socket(socket.AF_UNIX); c.connect("\0` + name + `"); return "met"
+sees("socket", meet)
+`
+}
+
+// outside is a command as it would be without a box.
+func outside(t *testing.T, c sandbox.Command) *exec.Cmd {
+	cmd := exec.Command("/usr/bin/"+c.Argv[0], c.Argv[1:]...)
+	cmd.Env = append(slices.Clone(c.Env), "HOME="+t.TempDir())
+	return cmd
+}
+
+// testTenants: two boxes side by side cannot see, signal or slow one another beyond their share, nor
+// what is in no box; two commands without boxes can.
+func (s *suite) testTenants(t *testing.T) {
+	s.answer("processors", "", "")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	boxed, free := "tenant."+itoa(os.Getpid()), "free."+itoa(os.Getpid())
+	key := 0x7a1d0000 | os.Getpid()&0x7fff<<1
+	p := Profile()
+	p.Tmpfs[0].Export = true
+	other, up := s.start(t, p), make(chan string, 2)
+	done := make(chan facts.Facts, 1)
+	go func() {
+		c := tenant(boxed, key)
 		c.Stdout = &firstLine{to: up}
 		f, _ := other.Run(ctx, c)
 		done <- f
 	}()
-	var pid, folder string
-	select {
-	case line := <-up:
-		pid, folder, _ = strings.Cut(line, " ")
-	case <-time.After(20 * time.Second):
-		t.Fatal("control: the other tenant does not start")
+	told := func() (pid, folder string) {
+		select {
+		case line := <-up:
+			pid, folder, _ = strings.Cut(line, " ")
+		case <-time.After(20 * time.Second):
+			t.Fatal("control: the other tenant does not start")
+		}
+		return pid, folder
 	}
+	pid, folder := told()
 	host := below(os.Getpid())
 	if len(host) == 0 {
 		t.Fatal("control: the other tenant is not there")
 	}
-	const sees = `
-def sees(what, f):
-    try: print(what, f())
-    except OSError: pass
-`
-	own := s.start(t, Profile())
-	f := run(t, own, python(sees+`
+	neighbour := outside(t, tenant(free, key+1))
+	neighbour.Stdout = &firstLine{to: up}
+	if err := neighbour.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan error, 1)
+	go func() { gone <- neighbour.Wait() }()
+	t.Cleanup(func() {
+		if shm, err := unix.SysvShmGet(key+1, 4096, 0); err == nil {
+			_, _ = unix.SysvShmCtl(shm, unix.IPC_RMID, nil)
+		}
+	})
+	freePID, freeFolder := told()
+	sees := looksFor(free, key+1, freeFolder, freePID)
+	all, _ := outside(t, python(sees)).CombinedOutput()
+	for _, what := range []string{"file secret of a tenant\n", "signalled None\n", "looked at ", "shared memory ", "socket met\n"} {
+		if !strings.Contains(string(all), what) {
+			t.Errorf("control: one command without a box of another: %q is not in %q", what, all)
+		}
+	}
+	f := run(t, s.start(t, Profile()), python(sees+looksFor(boxed, key, folder, append(host, pid)...)+`
 open(TMP+"/own", "w").write("x")
-sees("control", lambda: open(TMP+"/own").read())
-sees("file", lambda: open("`+folder+`/`+name+`").read())
-for p in [`+pid+`, `+strings.Join(host, ", ")+`]:
-    if p > 2 and p != os.getpid():
-        sees("signalled %d" % p, lambda: os.kill(p, 0))
-        sees("looked at %d" % p, lambda: open("/proc/%d/cmdline" % p).read().count("tenant"))
-sees("shared memory", lambda: call(29 if os.uname().machine == "x86_64" else 194, 0x7a1d0, 4096, 0o666))
-def meet():
-    c = socket.socket(socket.AF_UNIX); c.connect("\0`+name+`"); return "met"
-sees("socket", meet)
+print("control", open(TMP+"/own").read())
+child = os.fork()
+if not child: time.sleep(30)
+os.kill(-1, 9)
+print("control", os.WTERMSIG(os.waitpid(child, 0)[1]))
 `))
-	if f.Stdout != "control x\n" {
-		t.Errorf("one tenant of the other: %q %s", f.Stdout, f.Stderr)
+	if f.Stdout != "control x\ncontrol 9\n" {
+		t.Errorf("one tenant of the others: %q %s", f.Stdout, f.Stderr)
+	}
+	select {
+	case err := <-gone:
+		t.Errorf("what is in no box was ended: %v", err)
+	default:
+		_ = neighbour.Process.Kill()
+		<-gone
 	}
 	cancel()
 	if f := <-done; f.Status != facts.Cancelled {
@@ -82,14 +136,33 @@ sees("socket", meet)
 	s.share(t)
 }
 
-// share: however many processes a box has, it gets the processors of one box.
+// share: however many processes a box has, it gets the processors of one box, and not as many as they
+// would take.
 func (s *suite) share(t *testing.T) {
 	t.Helper()
-	const burn = "for i in range(%d): os.fork()\nend = time.time() + 1\nwhile time.time() < end: pass"
-	p := Profile()
-	f := run(t, s.start(t, p), python(fmt.Sprintf(burn, 3)))
-	if f.Usage.CPUMS > 1500 || f.Usage.CPUMS < 50 {
-		t.Errorf("eight processes that burn for a second got %.0f ms of one processor", f.Usage.CPUMS)
+	burn := func(long string) sandbox.Command {
+		return python("for i in range(3): os.fork()\nend = time.time() + " + long + "\nwhile time.time() < end: pass\ntry:\n  while 1: os.wait()\nexcept OSError: pass")
+	}
+	said := false
+	for range 10 {
+		began, cmd := time.Now(), outside(t, burn("0.3"))
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); used > time.Since(began)*13/10 {
+			said = true
+			break
+		}
+	}
+	switch why := "control: eight processes without a box do not get more than one processor here, so nothing is said of a box's"; {
+	case !said && os.Getenv("CI") == "true":
+		t.Error(why)
+	case !said:
+		t.Log(why) // one processor, or a machine that others keep busy
+	}
+	f := run(t, s.start(t, Profile()), burn("1"))
+	if used := f.Usage.CPUMS / f.Usage.WallMS; used > 1.2 || f.Usage.CPUMS < 50 {
+		t.Errorf("eight processes that burn for a second used %.2f processors, %.0f ms", used, f.Usage.CPUMS)
 	}
 }
 

@@ -62,9 +62,6 @@ def _beget(runtime):
     if tid is not None:
         tid.value = gettid()
     random.seed()
-    numbers = sys.modules.get("numpy.random")
-    if numbers is not None:
-        numbers.seed()
     if not hurry:
         _rehearse(runtime)
 

@@ -219,15 +219,16 @@ if not os.fork():
 // neither the seed of hashes nor the places of memory.
 func TestOwnChance(t *testing.T) {
 	const chance = "import os, random, secrets, ssl, tempfile, uuid\nprint(random.random())\nprint(random.getstate()[1][:3])\nprint(os.urandom(8))\n" +
-		"print(ssl.RAND_bytes(8))\nprint(secrets.token_hex())\nprint(uuid.uuid4())\nprint(tempfile.mktemp())\n"
+		"print(ssl.RAND_bytes(8))\nprint(secrets.token_hex())\nprint(uuid.uuid4())\nprint(uuid.uuid1())\nprint(tempfile.mktemp())\n" +
+		"try:\n import numpy\n print(numpy.random.rand(), numpy.random.default_rng().random())\nexcept ImportError: print(os.urandom(9))\n"
 	const places = "print(hash('a'))\nprint([l.split('-')[0] for l in open('/proc/self/maps') if 'libc' in l or 'stack' in l])"
 	for _, r := range []struct {
 		why, code string
 		forked    bool
 		answers   int
 	}{
-		{"from one interpreter", chance, true, 7},
-		{"each from its own", chance + places, false, 9},
+		{"from one interpreter", chance, true, 9},
+		{"each from its own", chance + places, false, 11},
 	} {
 		d, p := newPool(t, 3), python(t)
 		if !r.forked {

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"waldo/internal/install"
 	"waldo/internal/lifecycle"
 	"waldo/internal/workspace"
 )
 
-// keptFor is how long the files of a session stay that nobody opened, and a question that nobody
-// answered in time. Named sandboxes keep theirs until they are removed.
+// keptFor is how long the files of a session stay that nobody opened, a question that nobody answered in
+// time, and an installed package that no lock has named. Named sandboxes keep theirs until they are removed.
 const keptFor = 30 * 24 * time.Hour
 
 // sweep closes sessions that are idle and deletes what is kept no longer.
@@ -27,7 +30,13 @@ func (h *house) sweep(ctx context.Context, now time.Time) error {
 		open[n.Workspace] = true
 	}
 	_, err = workspace.Sweep(filepath.Join(h.state, "workspaces"), now.Add(-keptFor), func(w string) bool { return named[w] || open[w] })
-	return errors.Join(err, h.approvals.Sweep(ctx, now.Add(-keptFor)))
+	_, unused := install.Sweep(filepath.Join(h.state, "packages"), now, now.Add(-keptFor), h.accepted())
+	return errors.Join(err, unused, h.approvals.Sweep(ctx, now.Add(-keptFor)))
+}
+
+// accepted are the packages that waldo.lock names.
+func (h *house) accepted() []*install.Pin {
+	return slices.DeleteFunc(slices.Collect(maps.Values(h.pins)), func(p *install.Pin) bool { return p == nil })
 }
 
 // keepClean sweeps now, and once an hour until ctx is done. What cannot be deleted is told and kept.

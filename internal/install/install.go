@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"waldo/internal/wire"
 )
@@ -111,12 +112,17 @@ func (i *Installer) Open(ctx context.Context, p *Pin, w Wanted, at string) (dir 
 		return "", nil, err
 	}
 	dir = i.folder(p)
-	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+	err = use(dir, time.Now()) // so that no sweep takes it from now on
+	files := ""
+	if err == nil {
+		files, err = Files(dir)
+	}
+	if errors.Is(err, os.ErrNotExist) { // it was never here, or is being swept
 		if err := i.again(ctx, p, dir); err != nil {
 			return "", nil, err
 		}
+		files, err = Files(dir)
 	}
-	files, err := Files(dir)
 	if err != nil {
 		return "", nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"waldo/internal/facts"
@@ -28,6 +29,7 @@ type Session string
 type Args struct {
 	v      wire.Value
 	values map[string]any
+	digest func() string // made once, for all the rooms that ask; nil: of the zero Args
 }
 
 // MaxArgs is how many bytes of arguments a call may carry.
@@ -46,10 +48,22 @@ func ParseArgs(raw []byte) (Args, error) {
 	if err != nil {
 		return Args{}, fmt.Errorf("arguments: %w", err)
 	}
+	return ReadArgs(v)
+}
+
+// ReadArgs is ParseArgs of what was parsed already, as a part of a message; the zero Value and null
+// stand for an empty object.
+func ReadArgs(v wire.Value) (Args, error) {
+	if len(v.Raw()) > MaxArgs {
+		return Args{}, fmt.Errorf("arguments of %d bytes: at most %d are taken", len(v.Raw()), MaxArgs)
+	}
+	if v.IsZero() || v.Kind() == 'n' {
+		return ParseArgs(nil)
+	}
 	if v.Kind() != '{' {
 		return Args{}, fmt.Errorf("arguments must be a JSON object")
 	}
-	a := Args{v: v}
+	a := Args{v: v, digest: sync.OnceValue(v.Digest)}
 	if err := v.Decode(&a.values); err != nil {
 		return Args{}, fmt.Errorf("arguments: %w", err)
 	}
@@ -81,10 +95,10 @@ func (a Args) Value() wire.Value { return a.v }
 
 // Digest returns the SHA-256 of the canonical form (RFC 8785), as "sha256:…".
 func (a Args) Digest() string {
-	if a.v.IsZero() {
+	if a.digest == nil {
 		return wire.Digest([]byte("{}"))
 	}
-	return a.v.Digest()
+	return a.digest()
 }
 
 // MarshalJSON returns the bytes as received.

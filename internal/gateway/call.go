@@ -30,7 +30,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	if !ok || !catalogue.Named(name) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "a tool is named by letters, digits, '_', '-' and '.'")
 	}
-	args, err := call.ParseArgs(m.Param("arguments").Raw())
+	args, err := call.ReadArgs(m.Param("arguments"))
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes", call.MaxArgs)
 	}
@@ -241,8 +241,8 @@ func (s *Session) result(r call.Result, server string) map[string]any {
 }
 
 func metaOf(r call.Result) map[string]any {
-	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": r.Status,
-		"waldo/trust": r.Trust, "waldo/structured": "facts"}
+	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": string(r.Status),
+		"waldo/trust": r.Trust.String(), "waldo/structured": "facts"}
 	if len(r.Why) > 0 {
 		meta["waldo/reasons"] = r.Why
 	}

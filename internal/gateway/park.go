@@ -39,13 +39,13 @@ func newLot(kept *[32]byte) *lot {
 
 // parked is one call of a modern client that may ask.
 type parked struct {
-	d       *Door
-	who     call.Principal
-	request string // digest of the method and its parameters
-	cancel  context.CancelFunc
-	asks    chan question
-	done    chan outcome
-	host    *host
+	d      *Door
+	who    call.Principal
+	asked  jsonrpc.Message // the request, of which a digest is made when the call is parked
+	cancel context.CancelFunc
+	asks   chan question
+	done   chan outcome
+	host   *host
 
 	pending question // while it is parked
 	again   int      // how often it was put
@@ -76,8 +76,8 @@ func digestOf(m jsonrpc.Message) string {
 	if err != nil {
 		return ""
 	}
-	v, err := wire.Parse(b)
-	if err != nil { // too deep
+	v, err := wire.Parse(b) // no deeper than the message was
+	if err != nil {
 		return ""
 	}
 	return v.Digest()
@@ -99,10 +99,6 @@ func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run fu
 		}
 		return p.wait(ctx)
 	}
-	request := digestOf(m)
-	if request == "" {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are nested too deep")
-	}
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	long, h := s.hosted(long, m, true, link)
 	if h.can.Elicitation.IsZero() && h.can.Sampling.IsZero() && h.can.Roots.IsZero() {
@@ -111,7 +107,7 @@ func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run fu
 		h.p = &parked{d: s.d, asks: make(chan question)}
 		return run(ctx, h)
 	}
-	p := &parked{d: s.d, who: s.who.Principal, request: request, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1), host: h}
+	p := &parked{d: s.d, who: s.who.Principal, asked: m, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1), host: h}
 	h.p = p
 	go func() {
 		defer cancel()
@@ -184,6 +180,11 @@ func fits(asked map[string]call.Question, given map[string]wire.Value) (map[stri
 // stand parks a call and returns the answer that asks: it stands until it is resumed, or until its
 // time is over, and then it is cancelled.
 func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
+	request := digestOf(p.asked)
+	if request == "" {
+		p.cancel()
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are nested too deep")
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	each := 0
@@ -200,7 +201,7 @@ func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
 	p.host.mu.Lock()
 	c := p.host.call
 	p.host.mu.Unlock()
-	st := state{Round: rand.Text(), Principal: p.who, Request: p.request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID}
+	st := state{Round: rand.Text(), Principal: p.who, Request: request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID}
 	if p.d.o.Mode != nil && p.d.o.Mode(c.Capability) == contract.Read {
 		st.Effect = facts.None
 	}

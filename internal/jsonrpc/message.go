@@ -4,8 +4,6 @@
 package jsonrpc
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 
 	"waldo/internal/wire"
@@ -137,18 +135,18 @@ func parseAnswer(m Message, members map[string]wire.Value) (Message, *Error) {
 	return m, nil
 }
 
-type frame struct {
-	Version string     `json:"jsonrpc"`
-	ID      wire.Value `json:"id,omitzero"`
-	Method  string     `json:"method,omitempty"`
-	Params  any        `json:"params,omitempty"`
-	Result  any        `json:"result,omitempty"`
-	Error   *Error     `json:"error,omitempty"`
-}
-
 // Request makes the frame of a request, or of a notification when the id is the zero Value.
 func Request(id wire.Value, method string, params any) ([]byte, error) {
-	return encode(frame{ID: id, Method: method, Params: params})
+	return frame(func(b []byte) ([]byte, error) {
+		if !id.IsZero() {
+			b = compact(append(b, `,"id":`...), id.Raw())
+		}
+		b = quote(append(b, `,"method":`...), method)
+		if params == nil {
+			return b, nil
+		}
+		return encode(append(b, `,"params":`...), params)
+	})
 }
 
 // Answer makes the frame of an answer. The zero id, of a request that had none to read, is null.
@@ -156,28 +154,21 @@ func Answer(id wire.Value, result any, fault *Error) []byte {
 	if id.IsZero() {
 		id = null
 	}
-	f := frame{ID: id, Result: result, Error: fault}
 	if fault == nil && result == nil {
-		f.Result = struct{}{}
+		result = struct{}{}
 	}
-	b, err := encode(f)
-	if err != nil { // a result that cannot be encoded is our own mistake
-		b, _ = encode(frame{ID: id, Error: Errorf(CodeInternal, "the answer could not be encoded")})
+	member, value := `,"result":`, result
+	if fault != nil {
+		member, value = `,"error":`, fault
+	}
+	b, err := frame(func(b []byte) ([]byte, error) {
+		b = compact(append(b, `,"id":`...), id.Raw())
+		return encode(append(b, member...), value)
+	})
+	if err != nil && fault == nil { // a result that cannot be encoded is our own mistake
+		return Answer(id, nil, Errorf(CodeInternal, "the answer could not be encoded"))
 	}
 	return b
 }
 
 var null, _ = wire.Parse([]byte("null"))
-
-// encode writes one line. The encoder removes the white space of raw values, line breaks included,
-// so that nothing inside a message ever starts another one.
-func encode(f frame) ([]byte, error) {
-	f.Version = "2.0"
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(f); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"time"
 
@@ -55,9 +54,5 @@ func (s *Server) enter(f *first, b *postgres.Broker, host string, port uint16) {
 	defer session.Close()
 	_ = session.Box.SetDeadline(time.Time{})
 	_ = session.Server.SetDeadline(time.Time{})
-	var words io.Reader = session.Box
-	if s.marks != nil {
-		words = s.watch(session.Box)
-	}
-	s.both(session.Box, session.Server, words, func() bool { return true }, s.attempts.began(host, port))
+	s.both(session.Box, session.Server, s.watch(session.Box), func() bool { return true }, s.attempts.began(host, port))
 }

@@ -99,7 +99,7 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	sort.Strings(body.Secrets)
 	body.Args, body.ArgsSize = r.args(d)
 	acts := d.Effect != policy.Deny && !d.DryRun && d.Contract.Mode != contract.Read
-	return r.append(ctx, KindDecision, body, acts)
+	return r.put(ctx, KindDecision, body.append(make([]byte, 0, 1<<10)), acts)
 }
 
 // args returns the redacted arguments, or their size and digest where they are too long.
@@ -173,13 +173,13 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 		Trust: res.Trust, Why: shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text), Facts: shortFacts(res.Facts),
 	}
 	acted := res.Facts.SideEffect != facts.None && d.Contract.Mode != contract.Read
-	b, err := json.Marshal(body)
-	if err != nil || len(b) > MaxBody/3 { // the log writes é as six bytes
+	b := body.append(make([]byte, 0, 2<<10))
+	if len(b) > MaxBody/3 { // the log writes é as six bytes
 		f := facts.New()
 		f.CallID, f.DecisionID, f.Status, f.ExitCode, f.Signal = res.Facts.CallID, res.Facts.DecisionID, res.Facts.Status, res.Facts.ExitCode, res.Facts.Signal
 		f.Usage, f.Limits, f.Limit, f.SideEffect = res.Facts.Usage, res.Facts.Limits, res.Facts.Limit, res.Facts.SideEffect
 		body.Why, body.Facts.Facts, body.Facts.Cut = nil, f, []string{"everything but the numbers"}
-		return r.append(ctx, KindOutcome, body, acted)
+		b = body.append(b[:0])
 	}
 	return r.put(ctx, KindOutcome, b, acted)
 }
@@ -192,8 +192,8 @@ func (r *Recorder) append(ctx context.Context, kind string, body any, sync bool)
 	return r.put(ctx, kind, b, sync)
 }
 
-// put appends a body that json.Marshal has written of values that are strict JSON: it is compact, and
-// strict itself, and so not read once more.
+// put appends a body that was written here, of values that are strict JSON: it is compact, and strict
+// itself, and so not read once more.
 func (r *Recorder) put(ctx context.Context, kind string, b []byte, sync bool) (err error) {
 	foreign := func(c byte) bool { return c < ' ' || c > '~' }
 	if len(b) > MaxBody || slices.ContainsFunc(b, foreign) {

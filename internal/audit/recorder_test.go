@@ -2,10 +2,13 @@ package audit
 
 import (
 	"encoding/json"
+	"math/rand"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"testing/quick"
 	"time"
 
 	"waldo/internal/approval"
@@ -139,5 +142,47 @@ func TestRecorderStaysWhole(t *testing.T) {
 	}
 	if len(f.Files.Read) != 1000 || len(f.Files.Read[999]) != 2000 {
 		t.Error("the caller's facts were changed")
+	}
+}
+
+// The bodies that are written without reflection hold what encoding/json would write, whatever is in
+// them: no member is forgotten.
+func TestBodies(t *testing.T) {
+	random := rand.New(rand.NewSource(1))
+	for n := range 200 {
+		d, ok := quick.Value(reflect.TypeFor[Decided](), random)
+		e, also := quick.Value(reflect.TypeFor[Ended](), random)
+		if !ok || !also {
+			t.Fatal("no bodies")
+		}
+		decided, ended := d.Interface().(Decided), e.Interface().(Ended)
+		decided.Args = value(t, "{ \"a\": [1, \"é \\u2028\"] }").Raw()
+		decided.Effect, decided.Mode, ended.Trust = policy.Effect(n%3), contract.Mode(n%3), call.Trust(n%3)
+		ended.Facts.Facts.Usage.WallMS, ended.Facts.Facts.Usage.CPUMS = float64(n)/8, 3
+		switch n {
+		case 0:
+			decided, ended = Decided{}, Ended{}
+		case 1:
+			ended.Facts.Facts = facts.New()
+		}
+		for _, row := range []struct {
+			got  []byte
+			body any
+		}{{decided.append(nil), decided}, {ended.append(nil), ended}} {
+			want, err := json.Marshal(row.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var a, b any
+			if err := json.Unmarshal(row.got, &a); err != nil {
+				t.Fatalf("%v: %s", err, row.got)
+			}
+			if err := json.Unmarshal(want, &b); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(a, b) {
+				t.Fatalf("got  %s\nwant %s", row.got, want)
+			}
+		}
 	}
 }

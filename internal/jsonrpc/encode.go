@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"waldo/internal/wire"
 )
 
@@ -51,7 +49,7 @@ func encode(b []byte, v any) ([]byte, error) {
 		}
 		return compact(b, v.Raw()), nil
 	case string:
-		return quote(b, v), nil
+		return wire.AppendText(b, v), nil
 	case bool:
 		return strconv.AppendBool(b, v), nil
 	case int:
@@ -94,7 +92,7 @@ func object(b []byte, m map[string]any) ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		if b, err = encode(append(quote(b, name), ':'), m[name]); err != nil {
+		if b, err = encode(append(wire.AppendText(b, name), ':'), m[name]); err != nil {
 			return b, err
 		}
 	}
@@ -116,12 +114,6 @@ func array(b []byte, l []any) ([]byte, error) {
 		}
 	}
 	return append(b, ']'), nil
-}
-
-// quote appends a string; bytes that are no UTF-8 become U+FFFD.
-func quote(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s)
-	return b
 }
 
 // compact appends a JSON value without the white space between its tokens.

@@ -141,7 +141,7 @@ func Request(id wire.Value, method string, params any) ([]byte, error) {
 		if !id.IsZero() {
 			b = compact(append(b, `,"id":`...), id.Raw())
 		}
-		b = quote(append(b, `,"method":`...), method)
+		b = wire.AppendText(append(b, `,"method":`...), method)
 		if params == nil {
 			return b, nil
 		}

@@ -63,7 +63,7 @@ type resident struct {
 
 // reply is what the interpreter says of a cell. It is content, believed as little as any.
 type reply struct {
-	OK      bool   `json:"ok"`
+	Code    *uint8 `json:"code"` // nil: it failed
 	Stdout  string `json:"stdout"`
 	Stderr  string `json:"stderr"`
 	Content []struct {
@@ -230,9 +230,11 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	select {
 	case v = <-got:
 		code := 1
-		f.Status = facts.Failed
-		if v.OK {
-			code, f.Status = 0, facts.OK
+		if v.Code != nil {
+			code = int(*v.Code)
+		}
+		if f.Status = facts.Failed; code == 0 {
+			f.Status = facts.OK
 		}
 		f.ExitCode = &code
 		if still != nil {

@@ -64,6 +64,7 @@ func TestVariablesStay(t *testing.T) {
 		{"a syntax error", "x = = 1", "", "SyntaxError"},
 		{"await at the top level", "import asyncio\nawait asyncio.sleep(0)\nx", "41\n", ""},
 		{"leaving is no end", "import sys; sys.exit(3)", "", ""},
+		{"leaving with a word", "sys.exit('gone')", "", "gone\n"},
 		{"x outlives it", "x", "41\n", ""},
 		{"what a program writes that it starts", "import os\n_ = os.system('echo sub; echo err >&2')", "sub\n", "err\n"},
 		{"no input", "input()", "", "EOFError"},
@@ -75,6 +76,9 @@ func TestVariablesStay(t *testing.T) {
 		}
 		if failed := row.stderr != "" && row.stderr != "err\n" || row.why == "leaving is no end"; failed != (out.Facts.Status == facts.Failed) {
 			t.Errorf("%s: status %s", row.why, out.Facts.Status)
+		}
+		if code := out.Facts.ExitCode; row.why == "leaving is no end" && (code == nil || *code != 3) {
+			t.Errorf("%s: %v", row.why, code)
 		}
 	}
 }

@@ -88,16 +88,19 @@ def _run(source, name, space):
 
 def _cell(source, name, space):
     try:
-        return True, _run(source, name, space)
+        return 0, _run(source, name, space)
     except SystemExit as e:
-        return e.code in (None, 0), []
+        if e.code is None or isinstance(e.code, int):
+            return (e.code or 0) & 0xff, []
+        print(e.code, file=sys.stderr)  # as an interpreter that ends
+        return 1, []
     except BaseException as e:
         import traceback
         shown = traceback.TracebackException.from_exception(e)
         names = [f.filename for f in shown.stack]
         shown.stack[:] = shown.stack[names.index(name):] if name in names else []
         print("".join(shown.format()), end="", file=sys.stderr)
-        return False, []
+        return 1, []
 
 
 def _main():
@@ -116,7 +119,7 @@ def _main():
             sink = os.open("/workspace/tmp", os.O_RDWR | os.O_TMPFILE, 0o600)
             os.dup2(sink, fd)
             sinks.append(sink)
-        ok, blocks = _cell(source, "<cell %d>" % cell, main.__dict__)
+        code, blocks = _cell(source, "<cell %d>" % cell, main.__dict__)
         texts = []
         for stream, sink in ((sys.stdout, sinks[0]), (sys.stderr, sinks[1])):
             try:
@@ -132,7 +135,7 @@ def _main():
                 text += part
             texts.append(text.decode("utf-8", "replace"))
             os.close(sink)
-        data = json.dumps({"ok": ok, "stdout": texts[0], "stderr": texts[1], "content": blocks}).encode()
+        data = json.dumps({"code": code, "stdout": texts[0], "stderr": texts[1], "content": blocks}).encode()
         data = b"%11d\n" % len(data) + data
         while data:
             data = data[os.write(answer, data):]

@@ -36,7 +36,7 @@ func newCheck(g *global) *cobra.Command {
 				}
 			}
 			if cfg != nil {
-				cfg.Warnings = withoutStored(g, cfg)
+				cfg.Warnings = append(withoutStored(g, cfg), unsealed(cfg)...)
 			}
 			return tellCheck(c, g, path, string(text), cfg, problems)
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,49 @@ func fetches(s contract.Server) error {
 		return fmt.Errorf("server %s: %s fetches what it runs at each start, and this box has no network: waldo installs packages of npx, uvx and pipx run; install it yourself and name the installed program in command", s.Name, program)
 	}
 	return nil
+}
+
+// fetchers are the programs that fetch what they run, and what they must be told first to do so; "": nothing.
+var fetchers = map[string]string{"npx": "", "bunx": "", "pnpx": "", "uvx": "", "uv": "run", "pipx": "run", "pnpm": "dlx", "yarn": "dlx", "bun": "x"}
+
+// wrappers are programs that start another.
+var wrappers = []string{"sh", "bash", "dash", "ash", "zsh", "env", "nice", "timeout"}
+
+// unsealed warns of commands in a box whose package waldo does not install and pin: those that it does not
+// understand, and those that fetch what they run at each start, or have another program do it.
+func unsealed(cfg *contract.Config) []contract.Problem {
+	var out []contract.Problem
+	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
+		s := cfg.Servers[name]
+		if len(s.Command) == 0 || s.Placement == "outside" {
+			continue
+		}
+		warn := func(text, hint string) {
+			out = append(out, contract.Problem{At: s.CommandAt, Code: "server.package", Text: "server " + name + ": " + text, Hint: hint})
+		}
+		if _, ok, err := install.Parse(s.Command); err != nil {
+			warn(err.Error()+"; it is not installed, and the server does not start", "as in [npx, -y, NAME@VERSION] or [uvx, NAME==VERSION]; options of the program stand behind the package")
+			continue
+		} else if ok {
+			continue
+		}
+		words := strings.Fields(strings.Join(s.Command, " ")) // also those of sh -c
+		for i, w := range words {
+			program := filepath.Base(strings.Trim(w, `"'`))
+			first, known := fetchers[program]
+			switch {
+			case !known || first != "" && (i+1 >= len(words) || words[i+1] != first):
+				continue
+			case i == 0:
+				warn(program+" fetches what it runs at each start, and nothing pins it", "use npx, uvx or pipx run, which waldo installs once and pins, or name a program that is installed")
+			case slices.Contains(wrappers, filepath.Base(words[0])):
+				warn(fmt.Sprintf("%s stands behind %s: what it fetches at each start is not pinned", program, filepath.Base(s.Command[0])), "let the command begin with "+program+", and write its variables under env")
+			}
+			break
+		}
+	}
+	contract.Problems(out).Sort()
+	return out
 }
 
 // installer installs the package of one server.

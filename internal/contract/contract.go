@@ -174,6 +174,7 @@ type Server struct {
 	Name        string
 	At          Position
 	Command     []string
+	CommandAt   Position
 	URL         string
 	Placement   string // sandbox (the default), workspace or outside
 	Network     Network

@@ -147,7 +147,7 @@ func (p *parser) server(e field) {
 		at[f.name] = f.val
 		switch f.name {
 		case "command":
-			s.Command = p.command(f)
+			s.Command, s.CommandAt = p.command(f), p.at(f.val)
 		case "url":
 			s.URL = p.address(f)
 		case "placement":

@@ -129,6 +129,19 @@ func Gone(thread *os.File) bool {
 	return err != nil
 }
 
+// Inside returns the number that a process has in its own pid namespace; 0: it is not known.
+func Inside(pid int) int {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	f := strings.Fields(line)
+	if len(f) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(f[len(f)-1])
+	return n
+}
+
 // SignalName names a signal, a real-time one by its number.
 func SignalName(s syscall.Signal) string {
 	if n := unix.SignalName(s); n != "" {

@@ -37,7 +37,8 @@ func (w *waiting) close() {
 	}
 }
 
-// Warm starts the command of the profile's Ahead and returns when it has read the whole head.
+// Warm starts the command of the profile's Ahead and returns when it has read the whole head; one that
+// hurries, at once.
 func (b *box) Warm(ctx context.Context) error { return b.warm(ctx, 0) }
 
 func (b *box) warm(ctx context.Context, hurry int) error {
@@ -76,6 +77,11 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 		return err
 	}
 	b.waiting = w
+	if b.forked && hurry > 0 { // its job need not wait until it waits
+		w.state = common.Look(b.places)
+		_, err = io.WriteString(w.stdin, head)
+		return err
+	}
 	if err := common.FeedHead(ctx, w.stdin, head, patience); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // hold asks for the command to be held when it ends, where everything can be counted without it.
 func (r *run) hold() {
 	b := r.box
-	if r.leader == 0 || b.leader == nil || b.notice == nil || !b.host.Pids() || !b.host.Memory() || !b.host.Times() {
+	if !r.warm || r.leader == 0 && !b.forked || b.notice == nil || !b.host.Pids() || !b.host.Memory() || !b.host.Times() {
 		return
 	}
 	b.notice.OnExit(r.ends)
@@ -29,12 +29,26 @@ func (r *run) hold() {
 // ends holds a process that is the command's own, by its first thread, with nobody else in the box
 // but PID 1 and the interpreter's own threads: then no code of the job's runs any more.
 func (r *run) ends(pid, status int) bool {
-	if pid != r.leader || !r.alone() {
+	if r.leader == 0 {
+		r.find(pid)
+	}
+	if pid != r.leader || r.box.leader == nil || !r.alone() {
 		return false
 	}
 	r.held.Store(&ending{reported: true, status: syscall.WaitStatus(status << 8)})
 	_ = r.box.stage.ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
 	return true
+}
+
+// find takes a process for the command if it is the first that PID 1 has made, which in there has the
+// number 2: of a command that hurried it was not known before.
+func (r *run) find(pid int) {
+	if !r.box.forked || common.Inside(pid) != 2 {
+		return
+	}
+	if p, err := os.FindProcess(pid); err == nil {
+		r.leader, r.box.leader = pid, p
+	}
 }
 
 // alone reports whether nobody is in the box but PID 1 and threads of the command that were there

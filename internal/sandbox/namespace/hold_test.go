@@ -6,10 +6,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/seccomp"
 )
@@ -126,4 +130,34 @@ func after(t *testing.T, b *box) string {
 		t.Fatal(err)
 	}
 	return f.Stdout
+}
+
+// TestFind: only the process that its PID 1 made first is a command that was not known.
+func TestFind(t *testing.T) {
+	c := exec.Command("unshare", "--user", "--pid", "--fork", "--mount-proc", "sh", "-c", "sleep 60 & sleep 61 & wait")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	var inner []int
+	for end := time.Now().Add(10 * time.Second); len(inner) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if init := common.Children(c.Process.Pid); len(init) == 1 {
+			inner = common.Children(init[0])
+			defer func() { p, _ := os.FindProcess(init[0]); _ = p.Kill() }()
+		}
+	}
+	if len(inner) != 2 || common.Inside(inner[0]) != 2 || common.Inside(inner[1]) != 3 || common.Inside(-1) != 0 {
+		t.Fatalf("control: %v", inner)
+	}
+	for _, r := range []struct {
+		pid    int
+		forked bool
+		found  bool
+	}{{inner[0], true, true}, {inner[1], true, false}, {inner[0], false, false}, {os.Getpid(), true, false}} {
+		one := &run{box: &box{forked: r.forked}}
+		one.find(r.pid)
+		if found := one.leader == r.pid && one.box.leader != nil; found != r.found || one.leader != 0 != r.found {
+			t.Errorf("%+v: %v", r, found)
+		}
+	}
 }

@@ -134,7 +134,9 @@ func TestPlans(t *testing.T) {
 		func(s *setup) { s.profile.Limits.Disk++ }, func(s *setup) { s.profile.Limits.Inodes++ },
 		func(s *setup) { s.profile.Tmpfs[0].Target += "x" }, func(s *setup) { s.profile.Tmpfs[0].Bytes++ }, func(s *setup) { s.profile.Tmpfs[0].Inodes++ },
 		func(s *setup) { s.profile.Template = sandbox.Template{Dir: "/srv"} }, func(s *setup) { s.links = []common.Link{{Name: "bin", Target: "usr/bin"}} },
-		func(s *setup) { s.mounts = []shown{{Mount: sandbox.Mount{Source: "/usr", Target: "/workspace/input"}, folder: true}} },
+		func(s *setup) {
+			s.mounts = []shown{{Mount: sandbox.Mount{Source: "/usr", Target: "/workspace/input"}, folder: true}}
+		},
 	} {
 		one := p.of(b(harm))
 		if one == same {

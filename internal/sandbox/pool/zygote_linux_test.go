@@ -29,8 +29,12 @@ func TestForked(t *testing.T) {
 	}
 	p.Ahead = ahead(t, guest.Python, "/usr/bin/python3")
 	p.Ahead.Domain = "another"
-	if f := run(t, d, p, places); f.Stdout == one {
+	f := run(t, d, p, places)
+	if f.Stdout == one {
 		t.Error("a box of another domain came from the same interpreter")
+	}
+	if f.Usage.CPUMS <= 0 && os.Geteuid() == 0 {
+		t.Errorf("the processor time of a forked box is not counted: %+v", f.Usage)
 	}
 }
 

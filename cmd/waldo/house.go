@@ -276,7 +276,7 @@ func (h *house) openCorridor(s settings) error {
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.runner, contract.MCP: h.upstreams},
 	}
 	bell, err := bridge.New(version, bridge.Corridor{
-		Call: h.broker.Call, Tools: h.tools, Find: h.find, Search: h.search, Check: h.check,
+		Call: h.shared, Tools: h.tools, Find: h.find, Search: h.search, Check: h.check,
 	})
 	if err != nil {
 		return err

@@ -12,11 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/call"
 	"waldo/internal/contract"
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/sandbox"
 	"waldo/internal/upstream"
+	"waldo/internal/workspace"
 )
 
 // shown returns the mounts that a command implies: each argument that is the absolute path of
@@ -109,16 +111,20 @@ func (h *house) started(ctx context.Context, s contract.Server) ([]string, []san
 	if err := fetches(s); err != nil {
 		return nil, nil, err
 	}
-	argv, err := program(s.Command, filepath.Dir(s.At.File))
+	dir, err := s.At.Beside(".")
+	if err != nil {
+		return nil, nil, err
+	}
+	argv, err := program(s.Command, dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
 	}
 	return argv, shown(argv), nil
 }
 
-// Launch starts an upstream where its placement says: in a box of its own, or outside where the
-// operator has written so.
-func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process, error) {
+// Launch starts an upstream where its placement says: in a box of its own, in the workspace of the
+// session that it is for, or outside where the operator has written so.
+func (h *house) Launch(ctx context.Context, s contract.Server, n call.Session) (upstream.Process, error) {
 	argv, mounts, err := h.started(ctx, s)
 	if err != nil {
 		return upstream.Process{}, err
@@ -131,7 +137,9 @@ func (h *house) Launch(ctx context.Context, s contract.Server) (upstream.Process
 	case "outside":
 		return upstream.Exec(ctx, argv, env, "")
 	case "", "sandbox":
-		return h.inOwnBox(ctx, s, argv, mounts, env)
+		return h.inOwnBox(ctx, s, argv, mounts, env, nil)
+	case placedInWorkspace:
+		return h.inWorkspace(ctx, s, n, argv, mounts, env)
 	}
 	return upstream.Process{}, fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
 }
@@ -159,12 +167,13 @@ func (h *house) serverEnv(s contract.Server) ([]string, error) {
 
 // inOwnBox runs an upstream in a box of its own, which reaches what its network allows, for as long
 // as it lives.
-func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, mounts []sandbox.Mount, env []string) (upstream.Process, error) {
+// Its files are shared with those of ws; nil: with nobody's.
+func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, mounts []sandbox.Mount, env []string, ws *workspace.Workspace) (upstream.Process, error) {
 	l := limitsOf(s)
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: mounts, Limits: l,
 		Tmpfs: []sandbox.Tmpfs{
-			{Target: "/workspace/output", Bytes: l.Disk, Inodes: l.Inodes},
+			{Target: "/workspace/output", Bytes: l.Disk, Inodes: l.Inodes, Export: ws != nil},
 			{Target: "/workspace/tmp", Bytes: l.Disk, Inodes: l.Inodes},
 			{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes},
 		},
@@ -186,6 +195,12 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 	if err != nil {
 		return upstream.Process{}, errors.Join(err, way.End())
 	}
+	share := sharing(box, ws)
+	if share != nil {
+		if _, err := share(); err != nil {
+			return upstream.Process{}, errors.Join(fmt.Errorf("server %s: %w", s.Name, err), box.Close(), way.End())
+		}
+	}
 	in, out := toServer{newStraight()}, fromServer{newStraight()}
 	errR, errW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
@@ -202,13 +217,17 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 			err = fmt.Errorf("server %s ended: %s", s.Name, strings.Join(append([]string{string(f.Status)}, f.Warnings...), "; "))
 		}
 		errW.Close()
-		err = errors.Join(err, box.Close())
+		if share != nil {
+			_, lost := share() // what it wrote after the last call
+			err = errors.Join(err, lost)
+		}
 		kill()
+		err = errors.Join(err, box.Close())
 		h.reached(s, p.ID, way)
 		ended <- errors.Join(err, way.End())
 	}()
 	return upstream.Process{
 		Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
-		Box: facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"},
+		Box: facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"}, Share: during(run, share),
 	}, nil
 }

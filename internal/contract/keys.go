@@ -102,7 +102,7 @@ var keys = []Key{
 
 	{inServer, "command", "texts", nil, nil, "", "The program to start and its arguments.", "internal/upstream"},
 	{inServer, "url", "text", nil, nil, "", "The address of a server that runs elsewhere: https, or http on this machine.", "internal/remote"},
-	{inServer, "placement", "word", []string{"sandbox", "outside"}, []string{"workspace"}, "sandbox for a command, outside for a url", "Where the server runs.", "internal/upstream"},
+	{inServer, "placement", "word", []string{"sandbox", "workspace", "outside"}, nil, "sandbox for a command, outside for a url", "Where the server runs; with workspace each session has one of its own, which shares the files of its workspace.", "internal/upstream"},
 	{inServer, "network", "word|" + inNetwork, []string{"denied", "none"}, nil, "denied", "What the server's box may reach.", "internal/egress"},
 	{inServer, "secrets", "refs", nil, nil, "none", "Environment variables of the server that hold secrets.", "internal/upstream"},
 	{inServer, "env", "pairs", nil, nil, "none", "Other environment variables of the server.", "internal/upstream"},

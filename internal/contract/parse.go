@@ -219,6 +219,15 @@ func (p *parser) place(e field, s *Server, at map[string]*yaml.Node) {
 	if s.URL != "" && s.Placement != "outside" {
 		p.fail(at["placement"], "key.misplaced", "write placement: outside", "a server at a url runs elsewhere: waldo cannot put it in a box")
 	}
+	if s.Placement == "workspace" {
+		if n := at["per_session"]; n != nil && !s.PerSession {
+			p.fail(n, "key.misplaced", "remove it, or write placement: sandbox", "a server in the workspace of a session is that session's own")
+		}
+		if n := at["mounts"]; n != nil {
+			p.fail(n, "key.misplaced", "remove it, or write placement: sandbox", "a server in the workspace of a session sees that session's input")
+		}
+		s.PerSession = true
+	}
 	if s.URL == "" && at["auth"] != nil {
 		p.fail(at["auth"], "key.misplaced", "use secrets to give a program its token", "auth belongs to a server at a url")
 	}

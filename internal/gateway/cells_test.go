@@ -102,7 +102,7 @@ func everything(modern bool) *mcp.Server {
 // launcher runs servers inside the test.
 type launcher func(name string) *mcp.Server
 
-func (l launcher) Launch(_ context.Context, s contract.Server) (upstream.Process, error) {
+func (l launcher) Launch(_ context.Context, s contract.Server, _ call.Session) (upstream.Process, error) {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -476,7 +476,7 @@ func TestThroughToAServer(t *testing.T) {
 // inside runs the example server in this process.
 type inside struct{}
 
-func (inside) Launch(context.Context, contract.Server) (upstream.Process, error) {
+func (inside) Launch(context.Context, contract.Server, call.Session) (upstream.Process, error) {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	gone := make(chan struct{})

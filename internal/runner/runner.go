@@ -55,6 +55,7 @@ type Runner struct {
 	Sessions int
 
 	options sync.Map // call id → Options
+	live    sync.Map // call id → func() error, of runs under way that share the session's files
 	stay    residents
 }
 
@@ -180,6 +181,13 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
+	if s, ok := box.(sandbox.Sharer); ok && ws != nil {
+		r.live.Store(d.Call.ID, func() error {
+			_, err := s.Share(output, ws.Path(workspace.Output))
+			return err
+		})
+		defer r.live.Delete(d.Call.ID)
+	}
 	f, err := r.inside(ctx, d, o, box, j)
 	way.Report(&f)
 	if err != nil {
@@ -191,6 +199,18 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	return outcome(d, f), nil
 }
+
+// Share brings the files of a run that is under way and those of its session together, where the run
+// has them and its box can: what a script has written is there for a server that it calls, and back.
+func (r *Runner) Share(callID string) error {
+	if share, ok := r.live.Load(callID); ok {
+		return share.(func() error)()
+	}
+	return nil
+}
+
+// output is where a box has the session's output.
+var output = path.Join("/workspace", string(workspace.Output))
 
 // open opens the session's workspace where the contract lets the code see it, and puts the job's
 // files into its input.
@@ -250,7 +270,6 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 // "output/name". What cannot be kept is a warning. Of the files before, those that the run left
 // nothing of are removed, unless it is not sure what it left.
 func keep(box sandbox.Box, ws *workspace.Workspace, before []workspace.File, f *facts.Facts) {
-	output := path.Join("/workspace", string(workspace.Output))
 	names, err := box.Export(output, ws.Path(workspace.Output))
 	if err != nil {
 		f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept")

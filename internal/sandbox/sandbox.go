@@ -227,6 +227,14 @@ type Bridged interface {
 	Bridge() *os.File
 }
 
+// Sharer is a Box with a place that is shared with a folder of the host while commands run.
+type Sharer interface {
+	// Share gives the folder the files of an exported Tmpfs that are new or other since the last time,
+	// and takes those of the folder that are; at first all. It returns the paths of those it gave. It
+	// follows no link, makes no folder that is gone, and lets the folder hold no more than the Tmpfs may.
+	Share(target, dir string) (given []string, err error)
+}
+
 // Pauser is a Box whose processes can be stopped where they stand and go on later. Its clocks go on:
 // the wall-clock limit holds for a paused run too.
 type Pauser interface {

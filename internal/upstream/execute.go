@@ -171,9 +171,11 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	if q.plan == nil {
 		defer ses.begin(r)()
 	}
+	ses.share(nil) // what its session's scripts have left is there
 	before, served := ses.conn.Reads(), ses.served.Load()
 	m, short, err := ses.rounds(ctx, r, q)
 	o, failure := s.judge(ctx, ses, q, d, m, short, err, before)
+	ses.share(&o.Facts)
 	switch {
 	case err == nil:
 		ses.served.Store(true)
@@ -184,6 +186,25 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	o.Facts.Warnings = append(o.Facts.Warnings, r.notes...)
 	r.mu.Unlock()
 	return s.where(ses, o), failure
+}
+
+// share brings the server's files and its session's together. The facts are told which the server has
+// left, and that some could not be kept.
+func (ses *session) share(f *facts.Facts) {
+	if ses.proc == nil || ses.proc.Share == nil {
+		return
+	}
+	left, err := ses.proc.Share()
+	if err != nil {
+		ses.s.m.o.Log.Warn("files of a session could not be shared", "server", ses.s.cfg.Name, "error", err)
+	}
+	if f == nil {
+		return
+	}
+	f.Files.Artifacts = append(f.Files.Artifacts, left...)
+	if err != nil {
+		f.Warnings = append(f.Warnings, "some files in /workspace/output could not be shared between the server and its session")
+	}
 }
 
 // judge makes an outcome of what came back, if anything did.

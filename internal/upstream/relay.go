@@ -385,7 +385,7 @@ func (s *server) take(ctx context.Context) (*server, error) {
 			}
 		}
 		if len(s.twins) < maxTwins-1 {
-			t := &server{m: s.m, cfg: s.cfg, legacy: true, taken: true}
+			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, legacy: true, taken: true}
 			s.twins = append(s.twins, t)
 			s.mu.Unlock()
 			return t, nil

@@ -103,7 +103,7 @@ func (ses *session) connect(ctx context.Context) error {
 		ses.conn, err = remote.New(o)
 		return err
 	}
-	proc, err := s.m.o.Launcher.Launch(ctx, s.cfg)
+	proc, err := s.m.o.Launcher.Launch(ctx, s.cfg, s.owner)
 	if err != nil {
 		return err
 	}

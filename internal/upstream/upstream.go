@@ -28,6 +28,9 @@ type Process struct {
 	Wait   func() error  // returns when the process has ended
 	Kill   func()        // ends the process and all it has started; may be called twice
 	Box    facts.Sandbox // where it runs, as the launcher knows it
+	// Share brings its files and those of its session together, and returns the names of those that
+	// it has left since the last time; nil: it shares none.
+	Share func() (left []string, err error)
 }
 
 // end ends the process, if there is one.
@@ -46,9 +49,9 @@ func (p *Process) reap() {
 	}
 }
 
-// Launcher starts a server where its placement says.
+// Launcher starts a server where its placement says, for one session or for all ("").
 type Launcher interface {
-	Launch(ctx context.Context, s contract.Server) (Process, error)
+	Launch(ctx context.Context, s contract.Server, n call.Session) (Process, error)
 }
 
 // Options are what the manager is made of. Launcher is needed for programs, Remote for servers at a url.
@@ -77,8 +80,9 @@ type Manager struct {
 
 // server is one upstream, running or not.
 type server struct {
-	m   *Manager
-	cfg contract.Server
+	m     *Manager
+	cfg   contract.Server
+	owner call.Session // whose it is alone; empty: everybody's
 
 	mu       sync.Mutex
 	session  *session                 // nil: not running

@@ -39,7 +39,7 @@ func launchers(serve map[string]func(in *bufio.Scanner, out io.Writer)) *fakes {
 	return f
 }
 
-func (f *fakes) Launch(_ context.Context, s contract.Server) (Process, error) {
+func (f *fakes) Launch(_ context.Context, s contract.Server, _ call.Session) (Process, error) {
 	serve := f.serve[s.Name]
 	if serve == nil {
 		return Process{}, errors.New("no such program")
@@ -748,7 +748,7 @@ func TestMain(m *testing.M) {
 
 type processes struct{ t testing.TB }
 
-func (processes) Launch(ctx context.Context, s contract.Server) (Process, error) {
+func (processes) Launch(ctx context.Context, s contract.Server, _ call.Session) (Process, error) {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir()}
 	for k, v := range s.Env {
 		env = append(env, k+"="+v)

@@ -103,6 +103,7 @@ type copier struct {
 	to     *os.File
 	left   int64
 	create func(f func() error) error // what makes files runs in it; nil: as it is
+	want   func(Entry) bool           // what is copied; nil: everything
 	dirs   map[string]int             // descriptors of the folders made, closed at the end
 	copied []string
 	errs   []error
@@ -111,10 +112,14 @@ type copier struct {
 // CopyTree copies regular files and folders and returns the paths of the files. What it cannot
 // copy is in the error; the rest is copied all the same. Links and the like are left out in silence.
 func CopyTree(from, to *os.File, most int64, create func(f func() error) error) ([]string, error) {
+	return copyTree(from, to, most, create, nil)
+}
+
+func copyTree(from, to *os.File, most int64, create func(f func() error) error, want func(Entry) bool) ([]string, error) {
 	if create == nil {
 		create = func(f func() error) error { return f() }
 	}
-	c := &copier{to: to, left: most, create: create, dirs: map[string]int{".": int(to.Fd())}}
+	c := &copier{to: to, left: most, create: create, want: want, dirs: map[string]int{".": int(to.Fd())}}
 	defer func() {
 		for p, fd := range c.dirs {
 			if p != "." {
@@ -128,7 +133,7 @@ func CopyTree(from, to *os.File, most int64, create func(f func() error) error) 
 
 func (c *copier) visit(e Entry) bool {
 	parent, ok := c.dirs[path.Dir(e.Path)]
-	if !ok {
+	if !ok || c.want != nil && (e.Directory() || e.Regular()) && !c.want(e) {
 		return false
 	}
 	var err error
@@ -157,6 +162,9 @@ func (c *copier) folder(parent int, e Entry) error {
 	})
 }
 
+// temporary is how the names of files begin that are not whole yet.
+const temporary = ".waldo-"
+
 // errExists is what keeps a file from being copied over something that is not a file.
 var errExists = errors.New("there is something else of that name that is not a file")
 
@@ -180,7 +188,7 @@ func (c *copier) file(parent int, e Entry) error {
 		return errExists
 	}
 	mode := uint32(0o644) | e.Stat.Mode&0o111
-	temp := fmt.Sprintf(".waldo-%d", e.Stat.Ino)
+	temp := fmt.Sprintf("%s%d", temporary, e.Stat.Ino)
 	var fd int
 	err = c.create(func() error {
 		_ = unix.Unlinkat(parent, temp, 0)
@@ -191,7 +199,7 @@ func (c *copier) file(parent int, e Entry) error {
 		return err
 	}
 	sink := os.NewFile(uintptr(fd), e.Path)
-	n, err := io.Copy(sink, io.LimitReader(source, c.left))
+	n, err := io.Copy(sink, io.LimitReader(source, e.Stat.Size)) // it may be growing
 	if err = errors.Join(err, sink.Close()); err == nil {
 		err = c.create(func() error { return unix.Renameat(parent, temp, parent, e.name()) })
 	}

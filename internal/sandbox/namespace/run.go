@@ -45,6 +45,8 @@ type box struct {
 	forked   bool             // PID 1 is a copy of the interpreter that its first command is to be
 
 	running sync.Mutex
+	sharing sync.Mutex // of the places, while a command runs
+	shared  common.Shared
 	spent   time.Duration // processor time of the commands before, where no cgroup counts it
 }
 
@@ -378,10 +380,12 @@ func (b *box) Close() error {
 		b.notice.Close()
 		b.notice = nil
 	}
+	b.sharing.Lock()
 	for _, p := range b.places {
 		p.Dir.Close()
 	}
 	b.places = nil
+	b.sharing.Unlock()
 	if b.leader != nil {
 		_ = b.leader.Release()
 	}

@@ -306,6 +306,14 @@ func (b *box) Bridge() *os.File {
 	return nil
 }
 
+// Share satisfies sandbox.Sharer.
+func (b *box) Share(target, dir string) ([]string, error) {
+	if s, ok := b.Warmer.(sandbox.Sharer); ok {
+		return s.Share(target, dir)
+	}
+	return nil, errors.ErrUnsupported
+}
+
 // Close ends the box. It returns before everything in it is gone, unless very many are ending
 // already or the pool is closed.
 func (b *box) Close() (err error) {

@@ -1,0 +1,105 @@
+//go:build linux
+
+package common
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Shared brings a place of a box and a folder of the host together, while commands run: each gets the
+// files that are other in the other than they were the last time. Where both have changed a file, the
+// folder's stays; what is deleted on one side stays on the other. The zero Shared has seen nothing.
+type Shared struct {
+	mu        sync.Mutex
+	host, box map[string]stamp // as they were the last time
+}
+
+// errRoom is what keeps a file of a box from a folder that holds as much as the box may.
+var errRoom = errors.New("the folder holds as much as it may")
+
+// Exchange does so once. The folder gets no more than fits into the place with what it has already. It
+// returns the files that the folder got, by their paths; what could not be copied is in the error.
+// create makes files of the box; nil: as it is.
+func (s *Shared) Exchange(p Place, dir string, create func(f func() error) error) (given []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to, err := os.Open(dir) // it is not made: a folder that is gone was deleted
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	host, bytes, inodes, errHost := seen(to)
+	box, _, _, errBox := seen(p.Dir)
+	in, out := map[string]bool{}, map[string]bool{}
+	for name := range host {
+		in[name] = host[name] != s.host[name]
+	}
+	for name := range box {
+		out[name] = box[name] != s.box[name] && host[name] == s.host[name]
+	}
+	var full error
+	given, errOut := copyTree(p.Dir, to, p.Bytes, nil, func(e Entry) bool {
+		old, there := host[e.Path]
+		switch {
+		case !e.Directory() && !out[e.Path]:
+			return false
+		case !there && inodes >= p.Inodes, !e.Directory() && bytes-old.size+e.Stat.Size > p.Bytes:
+			full = errors.Join(full, &os.PathError{Op: "copy", Path: e.Path, Err: errRoom})
+			return false
+		case !there:
+			inodes++
+		}
+		if !e.Directory() {
+			bytes += e.Stat.Size - old.size
+		}
+		return true
+	})
+	taken, errIn := copyTree(to, p.Dir, p.Bytes, create, func(e Entry) bool { return e.Directory() || in[e.Path] })
+	s.host, s.box = settled(host, s.host, to, given, in, taken), settled(box, s.box, p.Dir, taken, out, given)
+	if err := errors.Join(errHost, errBox, errOut, full, errIn); err != nil {
+		return given, fmt.Errorf("sharing %s: %w", p.Target, err)
+	}
+	return given, nil
+}
+
+// settled is one side after an exchange: as it was looked at, but for the files that it got, which are
+// looked at again, and those that it should have given and has not, which stay as they were known.
+func settled(now, before map[string]stamp, dir *os.File, got []string, changed map[string]bool, gave []string) map[string]stamp {
+	for name := range now {
+		if changed[name] && !slices.Contains(gave, name) {
+			now[name] = before[name]
+		}
+	}
+	if len(got) > 0 {
+		after, _, _, _ := seen(dir)
+		for _, name := range got {
+			now[name] = after[name]
+		}
+	}
+	return now
+}
+
+// seen returns the files and folders below a folder, and how many bytes and inodes they are.
+func seen(dir *os.File) (all map[string]stamp, bytes, inodes int64, err error) {
+	all = map[string]stamp{}
+	err = Walk(dir, func(e Entry) bool {
+		if strings.HasPrefix(e.name(), temporary) {
+			return false
+		}
+		inodes++
+		switch {
+		case e.Regular():
+			all[e.Path] = stamp{e.Stat.Ino, e.Stat.Size, e.Stat.Ctim}
+			bytes += e.Stat.Size
+		case e.Directory():
+			all[e.Path] = stamp{}
+		}
+		return true
+	})
+	return all, bytes, inodes, err
+}

@@ -1,0 +1,75 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+// TestShare: a folder and a place of a box have each other's files while a command runs, and no other
+// place is shared.
+func TestShare(t *testing.T) {
+	b, err := New(Options{}).Start(t.Context(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s, dir := b.(sandbox.Sharer), t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write("first", "1")
+	if _, err := s.Share("/workspace/output", dir); err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan facts.Facts, 1)
+	go func() {
+		f, err := b.Run(t.Context(), sandbox.Command{Env: []string{"PATH=/usr/bin:/bin"}, Argv: []string{"/bin/sh", "-c",
+			`cd /workspace/output && cat first && echo 2 >second && ln -s /etc/passwd link && until [ -e third ]; do sleep 0.02; done; cat third; echo 4 >>third; ls -l third | cut -c1`}})
+		if err != nil {
+			t.Error(err)
+		}
+		ran <- f
+	}()
+	var given []string
+	for begin := time.Now(); len(given) == 0 && time.Since(begin) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
+		if given, err = s.Share("/workspace/output", dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Join(given, " ") != "second" {
+		t.Fatalf("given: %q", given)
+	}
+	write("third", "3\n")
+	if _, err := s.Share("/workspace/output", dir); err != nil {
+		t.Fatal(err)
+	}
+	if f := <-ran; f.Stdout != "13\n-\n" {
+		t.Errorf("the command said %q %q", f.Stdout, f.Stderr)
+	}
+	if given, err := s.Share("/workspace/output", dir); err != nil || strings.Join(given, " ") != "third" {
+		t.Errorf("after its end: %q %v", given, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "link")); err == nil {
+		t.Error("a link came out")
+	}
+	if _, err := s.Share("/tmp", dir); err == nil {
+		t.Error("a place that is not exported was shared")
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Share("/workspace/output", dir); err == nil {
+		t.Error("a box that is closed shared files")
+	}
+}

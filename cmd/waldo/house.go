@@ -84,6 +84,9 @@ func drivers(state string) map[string]sandbox.Driver {
 	}
 }
 
+// spareBoxes is for how many boxes a waldo that lives long makes namespaces ahead.
+const spareBoxes = 2
+
 // strongBoxes is how many boxes of gVisor wait at most: each is a kernel of its own.
 const strongBoxes = 2
 
@@ -93,6 +96,7 @@ func (h *house) keepWarm(most int) {
 	if most <= 0 {
 		return
 	}
+	h.drivers["namespace"] = namespace.New(namespace.Options{MilliCPU: 1000, Spares: spareBoxes})
 	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongBoxes)} {
 		p := pool.New(h.drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm boxes", "level", level, "why", err) }})
 		h.drivers[level] = p

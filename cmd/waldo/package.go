@@ -177,11 +177,13 @@ func (h *house) installBox(ctx context.Context, s contract.Server, j install.Job
 func refusedOf(err error, tried []facts.Attempt) error {
 	for _, a := range tried {
 		switch at := fmt.Sprintf("%s:%d", a.Host, a.Port); {
-		case a.Allowed:
+		case a.Why == "":
 		case a.Why == "egress.address":
-			return fmt.Errorf("%w\n%s stands at an address that is not public (%s); where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at, a.Why, a.Host)
+			return fmt.Errorf("%w\n%s: %w: it stands at an address that is not public (%s); where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at, install.ErrUnreached, a.Why, a.Host)
+		case a.Allowed:
+			return fmt.Errorf("%w\n%s: %w (%s)", err, at, install.ErrUnreached, a.Why)
 		default:
-			return fmt.Errorf("%w\n%s is not the registry, so it was not reached (%s)", err, at, a.Why)
+			return fmt.Errorf("%w\n%s: %w: it is not the registry (%s)", err, at, install.ErrUnreached, a.Why)
 		}
 	}
 	return err

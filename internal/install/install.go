@@ -76,6 +76,9 @@ type Installer struct {
 // ErrPin is a package that is not the one that was accepted.
 var ErrPin = errors.New("the package is not as it was accepted")
 
+// ErrUnreached is in the chain of a Runner's error where the way was closed, whatever the program says of it.
+var ErrUnreached = errors.New("it was not reached")
+
 // Accept resolves what is wanted and installs it afresh, whatever was there before.
 func (i *Installer) Accept(ctx context.Context, w Wanted) (*Pin, error) {
 	p, err := i.Resolve(ctx, w)

@@ -259,7 +259,7 @@ func (i *Installer) pip(ctx context.Context, lines []byte, args ...string) (stri
 	if err == nil {
 		return out, nil
 	}
-	if strings.Contains(err.Error(), "No matching distribution found") {
+	if strings.Contains(err.Error(), "No matching distribution found") && !errors.Is(err, ErrUnreached) {
 		err = fmt.Errorf("%w\nwaldo takes wheels alone, since the setup of a source package would run here: there is none for Python %s on this machine; name a version that has one, or put a wheel into an index of your own", err, i.Python.Version)
 	}
 	return "", fmt.Errorf("pip download: %w", errors.Join(err, os.RemoveAll(out)))

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -235,6 +236,12 @@ func TestNoSources(t *testing.T) {
 	}
 	if _, err := i.Accept(t.Context(), w); err == nil || !strings.Contains(err.Error(), "waldo takes wheels alone") {
 		t.Errorf("%v", err)
+	}
+	i.Run = func(context.Context, Job) error {
+		return fmt.Errorf("ERROR: No matching distribution found for weather: %w", ErrUnreached)
+	}
+	if _, err := i.Accept(t.Context(), w); !errors.Is(err, ErrUnreached) || strings.Contains(err.Error(), "wheels") {
+		t.Errorf("an index that is not there: %v", err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"waldo/internal/lifecycle"
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
+	"waldo/internal/store"
 	"waldo/internal/template"
 	"waldo/internal/workspace"
 )
@@ -102,6 +103,9 @@ func newSandboxCreate(g *global) *cobra.Command {
 			}
 			if idle <= 0 {
 				return usage("as in --idle 1h", "--idle is out of range")
+			}
+			if b.isolation != "auto" && h.drivers[b.isolation] == nil {
+				return &exit{code: exitDenied, text: "isolation " + b.isolation + " is not in this build", hint: "waldo doctor says what there is"}
 			}
 			s := lifecycle.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle}
 			if len(args) == 1 {
@@ -304,8 +308,12 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 	set := settings{limits: mostLimits, patience: time.Minute}
 	path, _ := configFile(g.config)
 	if path == "" {
+		level, err := levelOf(ctx, g, name)
+		if err != nil {
+			return nil, nil, k, err
+		}
 		set.cfg = contract.Default()
-		(&boxFlags{isolation: "auto"}).widen(set.cfg, mostLimits) // the sandbox's own limits hold it
+		(&boxFlags{isolation: level}).widen(set.cfg, mostLimits) // the sandbox's own limits hold it
 	}
 	if h, err = openHouse(ctx, g, set); err != nil {
 		return nil, nil, k, err
@@ -334,6 +342,20 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 	}
 	k.Session = info.ID
 	return h, run, k, nil
+}
+
+// levelOf returns the isolation that a sandbox was made with.
+func levelOf(ctx context.Context, g *global, name string) (string, error) {
+	state, err := openState(g)
+	if err != nil {
+		return "", err
+	}
+	kept, err := store.Open(state)
+	if err != nil {
+		return "", err
+	}
+	s, err := lifecycle.New(kept, time.Now).Get(ctx, owner(), name)
+	return s.Isolation, errors.Join(err, kept.Close())
 }
 
 // reopen finds the template of a sandbox again, the one that it was made with.

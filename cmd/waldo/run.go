@@ -401,10 +401,14 @@ func outcome(r call.Result) error {
 	case facts.Cancelled:
 		return &exit{code: 130, text: "cancelled"}
 	}
-	if f.Limit != nil && f.Signal != nil {
-		return &exit{code: 128 + signals[*f.Signal], text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
+	if f.Limit != nil && (f.Signal != nil || f.ExitCode != nil && *f.ExitCode == 0) {
+		code := exitFailed // what has failed is no success to a script, whatever the command said last
+		if f.Signal != nil {
+			code = 128 + signals[*f.Signal]
+		}
+		return &exit{code: code, text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
 	}
-	if f.ExitCode != nil {
+	if f.ExitCode != nil && *f.ExitCode != 0 {
 		return &exit{code: *f.ExitCode}
 	}
 	if f.Signal != nil {

@@ -114,6 +114,7 @@ func (b *box) start(ask job.Run, files []*os.File) {
 		b.current = nil
 		b.mu.Unlock()
 		_ = b.conn.Send(answer)
+		r.close()
 	}()
 }
 

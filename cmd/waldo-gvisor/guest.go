@@ -135,13 +135,15 @@ func (g *guest) end() {
 			_ = g.c.Destroy()
 		}
 		_ = os.RemoveAll(g.dir)
+		if g.notes != nil {
+			g.notes.unmap()
+		}
 	})
 }
 
 // tell adds what the kernel in the box noted.
 func (g *guest) tell(end *job.End) {
 	end.Pids, end.PidsDenied, end.Denials = max(g.notes.peak.Load()-1, 1), g.notes.refused.Load() > 0, g.notes.denials()
-	g.notes.unmap()
 }
 
 // flags are gVisor's settings, each of which differs from its default for a reason.

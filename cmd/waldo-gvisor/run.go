@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ type run struct {
 	conn   *job.Conn
 
 	watcher atomic.Pointer[watcher]
+	asking  sync.WaitGroup // those who ask gVisor for the command's end
 }
 
 // do runs the command to its end, and the guest with it.
@@ -33,7 +35,6 @@ func (r *run) do() (job.End, error) {
 			_ = f.Close()
 		}
 	}()
-	defer func() { go r.guest.end() }() // the rest of it takes time that nobody need wait for
 	args, err := r.args()
 	if err != nil {
 		return job.End{}, err
@@ -58,15 +59,37 @@ func (r *run) do() (job.End, error) {
 	if err := r.conn.Send(job.Answer{Started: &job.Started{}}); err != nil {
 		return job.End{}, err
 	}
-	ws, err := r.guest.c.WaitPID(pid)
+	status, still := r.await(pid)
 	end := w.stop()
-	end.Status = uint32(ws)
-	if err != nil { // gVisor is gone: by us, or by the kernel for memory
-		end.Status = uint32(unix.SIGKILL)
+	end.Status, end.Still = status, still
+	if !still {
+		r.guest.kill() // what the command left behind ends with its kernel
 	}
-	r.guest.kill() // what the command left behind ends with its kernel
 	r.guest.tell(&end)
 	return end, nil
+}
+
+// await waits for the command's end, of which its kernel leaves word, or else tells when it is asked.
+func (r *run) await(pid int32) (status uint32, still bool) {
+	r.asking.Go(func() {
+		ws, err := r.guest.c.WaitPID(pid)
+		if status = uint32(ws); err != nil { // gVisor is gone: by us, or by the kernel for memory
+			status = uint32(unix.SIGKILL)
+		}
+		r.guest.notes.leave()
+	})
+	if r.guest.notes.wait() {
+		return r.guest.notes.status.Load(), true
+	}
+	r.asking.Wait()
+	return status, false
+}
+
+// close ends the guest, behind the answer: it takes time that nobody need wait for.
+func (r *run) close() {
+	r.guest.kill()
+	r.asking.Wait()
+	r.guest.end()
 }
 
 // args says what to execute, as whom and with which files.

@@ -34,7 +34,10 @@ type notes struct {
 	peak    atomic.Int64  // tasks, the most there were at once
 	refused atomic.Int64  // clones
 	used    atomic.Uint32 // bytes of text
-	text    [notesSize - 24]byte
+	ended   atomic.Uint32 // 1: the command has ended and all else stands still; PID 1 waits for it
+	status  atomic.Uint32 // of the command then, as wait(2) tells it
+	_       uint32
+	text    [notesSize - 32]byte
 }
 
 // notesSize bounds the page, in bytes; maxDenials bounds the denials noted in it.
@@ -53,6 +56,30 @@ func mapNotes(f *os.File) (*notes, error) {
 
 func (n *notes) unmap() {
 	_ = unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(n)), notesSize))
+}
+
+// futex operations on a page that two processes share (futex(2)).
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+func wake(word *atomic.Uint32) {
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1, 0, 0, 0)
+}
+
+// wait waits until the command has ended and all stands still, or until leave.
+func (n *notes) wait() (still bool) {
+	for n.ended.Load() == 0 {
+		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&n.ended)), futexWait, 0, 0, 0, 0)
+	}
+	return n.ended.Load() == 1
+}
+
+// leave ends a wait.
+func (n *notes) leave() {
+	n.ended.CompareAndSwap(0, 2)
+	wake(&n.ended)
 }
 
 // denials returns what was noted. A line that is not in our form is left out.
@@ -107,7 +134,7 @@ func register(made func(*notes)) {
 
 // sinkSettings is the file that has gVisor load the sink.
 func sinkSettings(pids int64) ([]byte, error) {
-	points := []map[string]string{{"name": "sentry/clone"}}
+	points := []map[string]string{{"name": "sentry/clone"}, {"name": "sentry/task_exit"}, {"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_EXIT_GROUP)}}
 	for sysno := range table {
 		points = append(points, map[string]string{"name": fmt.Sprintf("syscall/sysno/%d/exit", sysno)})
 	}
@@ -119,8 +146,9 @@ func sinkSettings(pids int64) ([]byte, error) {
 
 type sink struct {
 	seccheck.SinkDefaults
-	notes *notes
-	limit int64
+	notes  *notes
+	limit  int64
+	leaves atomic.Bool // the command has called exit_group
 
 	mu    sync.Mutex
 	noted map[job.Denial]bool
@@ -153,9 +181,40 @@ func (s *sink) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInf
 const newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// RawSyscall notes a system call that was refused.
+// command returns the task where it is of the command: every other process but the first has a parent.
+func command(ctx context.Context) *kernel.Task {
+	t := kernel.TaskFromContext(ctx)
+	if t == nil || t.Parent() != nil || t.ThreadGroup() == t.Kernel().GlobalInit() {
+		return nil
+	}
+	return t
+}
+
+// TaskExit says that the command has ended once its first thread has let go of what it held. All that
+// it leaves behind in the box has been stopped by then, so that nothing of it counts.
+func (s *sink) TaskExit(ctx context.Context, _ seccheck.FieldSet, info *pb.TaskExit) error {
+	t := command(ctx)
+	if t == nil || t != t.ThreadGroup().Leader() || info.ExitStatus == 0 && !s.leaves.Load() {
+		return nil // its other threads may go on
+	}
+	go func() {
+		t.Kernel().Pause() // waits for t too, which stops when it has let go
+		s.notes.status.Store(uint32(info.ExitStatus))
+		s.notes.ended.Store(1)
+		wake(&s.notes.ended)
+	}()
+	return nil
+}
+
+// RawSyscall notes a system call that was refused, and that the command is about to end.
 func (s *sink) RawSyscall(ctx context.Context, _ seccheck.FieldSet, info *pb.Syscall) error {
-	if info.Exit == nil || info.Exit.Errorno == 0 {
+	if info.Exit == nil {
+		if command(ctx) != nil {
+			s.leaves.Store(true)
+		}
+		return nil
+	}
+	if info.Exit.Errorno == 0 {
 		return nil
 	}
 	c, ok := table[uintptr(info.Sysno)]

@@ -35,7 +35,8 @@ type watcher struct {
 }
 
 func watch(g *guest, l job.Limits) *watcher {
-	w := &watcher{limits: l, places: g.places, kill: g.kill, before: processorTime(), memory: guestMemory(g.c.SandboxPid()), done: make(chan struct{})}
+	w := &watcher{limits: l, places: g.places, kill: g.kill, memory: guestMemory(g.c.SandboxPid()), done: make(chan struct{})}
+	w.forget()
 	w.wg.Go(func() {
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
@@ -56,7 +57,7 @@ func (w *watcher) stop() job.End {
 	w.wg.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
+	w.count()
 	if w.memory != nil {
 		_ = w.memory.Close()
 	}
@@ -67,12 +68,11 @@ func (w *watcher) stop() job.End {
 func (w *watcher) look() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.end.CPU = max(w.end.CPU, processorTime()-w.before)
-	w.end.Memory = max(w.end.Memory, w.held())
+	w.count()
 	switch {
 	case w.end.Memory > w.limits.Memory+job.Slack(w.limits.Memory):
 		w.end.Over = "memory"
-	case w.end.CPU > w.limits.CPU:
+	case w.limits.CPU > 0 && w.end.CPU > w.limits.CPU:
 		w.end.Over = "cpu"
 	default:
 		return true
@@ -81,11 +81,21 @@ func (w *watcher) look() bool {
 	return false
 }
 
+// count looks at what is used now.
+func (w *watcher) count() {
+	w.end.Memory = max(w.end.Memory, w.held())
+	if w.limits.CPU > 0 {
+		w.end.CPU = max(w.end.CPU, processorTime()-w.before)
+	}
+}
+
 // forget starts the count of processor time anew.
 func (w *watcher) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.before, w.end.CPU = processorTime(), 0
+	if w.limits.CPU > 0 {
+		w.before, w.end.CPU = processorTime(), 0
+	}
 }
 
 // held returns the bytes that the guest holds: its memory, and what is in its writable places.

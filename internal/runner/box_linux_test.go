@@ -119,28 +119,3 @@ func TestATimeoutInARealBox(t *testing.T) {
 		t.Errorf("%+v\n%s", f, out.Content[0].Text)
 	}
 }
-
-func BenchmarkRun(b *testing.B) {
-	for _, row := range []struct {
-		name       string
-		capability call.Capability
-		args       string
-	}{
-		{"shell", "run_shell", `{"command":"true"}`},
-		{"python", "run_python", `{"code":"print(1)"}`},
-		{"python and a tool", "run_python", `{"code":"crm.get()"}`},
-		{"python and 1000 calls", "run_python", `{"code":"for i in range(1000): crm.get()"}`},
-		{"javascript", "run_javascript", `{"code":"console.log(1)"}`},
-		{"typescript", "run_typescript", `{"code":"console.log(1 as number)"}`},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			r, _ := real(b)
-			for b.Loop() {
-				g, _ := allowed(b, row.capability, row.args)
-				if out, err := r.Execute(context.Background(), g); err != nil || out.IsError {
-					b.Fatal(err, out)
-				}
-			}
-		})
-	}
-}

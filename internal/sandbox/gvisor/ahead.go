@@ -113,6 +113,9 @@ func (b *box) adopt(p sandbox.Profile) error {
 			return err
 		}
 	}
+	if b.host.Times() {
+		return nil
+	}
 	return b.conn.Send(job.Ask{Adopt: &job.Adopt{}}) // what it took to get this far is nobody's
 }
 

@@ -92,8 +92,12 @@ func (b *box) prepare(executable *os.File) (err error) {
 		byTarget[t.Target] = t
 		mounts = append(mounts, job.Node{Path: t.Target, Kind: job.Tmpfs, Bytes: t.Bytes, Inodes: t.Inodes})
 	}
+	counted := l.CPU
+	if b.host.Times() {
+		counted = 0
+	}
 	ask := job.Box{ID: b.profile.ID, Hostname: hostname(b.profile), Tree: append(nodes, byDepth(mounts)...),
-		Limits: job.Limits{Memory: l.Memory, CPU: l.CPU, Pids: l.Pids, Files: l.Files, Disk: l.Disk}, Way: b.wayOut()}
+		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk}, Way: b.wayOut()}
 	var want []sandbox.Tmpfs
 	var copies []*os.File
 	for _, n := range ask.Tree {

@@ -83,11 +83,14 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	end, err := r.wait()
 	stop()
 	wall := time.Since(r.began)
+	if r.box.host.Times() {
+		end.CPU = r.box.group.CPU() - r.before.CPU
+	}
 	if err != nil {
 		r.gone = true
 		r.box.end() // so that the streams end
 	}
-	finish()
+	finish(end.Still)
 	if r.killed.Load() || end.Over != "" {
 		r.box.end() // what was ended by force is not used again
 	}
@@ -100,8 +103,9 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 func (r *run) group() cgroup.Usage { return r.box.group.Usage() }
 
 // stream reads what the command writes and feeds it what it reads. What it returns waits for the
-// streams' ends; by then nothing in the box holds them any more.
-func (r *run) stream() (finish func()) {
+// streams' ends, or takes what stands in them where all else stands still; by then nothing in the box
+// writes to them any more.
+func (r *run) stream() (finish func(still bool)) {
 	limit, flood := r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) }
 	r.out = &common.Stream{From: r.fromOut, Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: flood}
 	r.err = &common.Stream{From: r.fromErr, Limit: limit, Copy: r.command.Stderr, Flood: flood}
@@ -109,7 +113,14 @@ func (r *run) stream() (finish func()) {
 	wg.Go(r.out.Drain)
 	wg.Go(r.err.Drain)
 	stop := common.Feed(r.stdin, r.command.Stdin)
-	return func() { stop(); wg.Wait() }
+	return func(still bool) {
+		stop()
+		if still { // nobody writes to them any more
+			_ = r.fromOut.SetReadDeadline(time.Now())
+			_ = r.fromErr.SetReadDeadline(time.Now())
+		}
+		wg.Wait()
+	}
 }
 
 // wait hears PID 1 until the command's end.
@@ -149,6 +160,7 @@ func (r *run) start() {
 	case <-r.started:
 	default:
 		r.began = time.Now()
+		r.before.CPU = r.box.group.CPU()
 		close(r.started)
 	}
 }
@@ -161,6 +173,8 @@ func (r *run) watch(ctx context.Context) func() {
 	wg.Go(func() {
 		wall := time.NewTimer(patience)
 		defer wall.Stop()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
 		started := r.started
 		for {
 			select {
@@ -169,6 +183,10 @@ func (r *run) watch(ctx context.Context) func() {
 			case <-started:
 				started = nil
 				wall.Reset(r.box.profile.Limits.Wall)
+			case <-tick.C:
+				if started == nil && r.box.host.Times() && r.box.group.CPU()-r.before.CPU > r.box.profile.Limits.CPU {
+					r.end(facts.LimitCPU)
+				}
 			case <-ctx.Done():
 				r.kill()
 				return

@@ -63,11 +63,11 @@ func (c *Conn) Send(v any, files ...*os.File) error {
 		}
 		rights = unix.UnixRights(fds...)
 	}
-	// The descriptors travel with the length, so that they arrive with the message's first read.
-	if _, _, err := c.c.WriteMsgUnix(b[:4], rights, nil); err != nil {
+	n, _, err := c.c.WriteMsgUnix(b, rights, nil) // the descriptors arrive with the first bytes
+	if err != nil || n == len(b) {
 		return err
 	}
-	_, err = c.c.Write(b[4:])
+	_, err = c.c.Write(b[n:])
 	return err
 }
 

@@ -72,7 +72,7 @@ const (
 // Limits hold for each command.
 type Limits struct {
 	Memory int64         `json:"memory"` // bytes, of all that the guest holds
-	CPU    time.Duration `json:"cpu"`
+	CPU    time.Duration `json:"cpu"`    // 0: waldo counts it itself
 	Pids   int64         `json:"pids"`
 	Files  int64         `json:"files"`
 	Disk   int64         `json:"disk"` // bytes of one file
@@ -136,9 +136,10 @@ var Seen = []string{"filesystem", "network", "syscall"}
 // End says how the command ended.
 type End struct {
 	Status     uint32        `json:"status"`   // as wait(2) tells it
+	Still      bool          `json:"still"`    // what is left in the box stands still for good, and holds its streams
 	NoStart    int           `json:"no_start"` // an errno: the command could not be executed
 	Over       string        `json:"over"`     // cpu or memory: the limit that our own watch saw exceeded
-	CPU        time.Duration `json:"cpu"`      // of every process of the box since it started
+	CPU        time.Duration `json:"cpu"`      // of every process of the box since it started, if there is a limit
 	Memory     int64         `json:"memory"`   // bytes, the most that the guest was seen to hold
 	Pids       int64         `json:"pids"`     // the most that were seen at once
 	Denials    []Denial      `json:"denials"`

@@ -62,8 +62,7 @@ func (h *house) wayTo(lines []string, n contract.Network, secrets map[string]sec
 	for _, r := range from {
 		lines = append(slices.Clone(lines), "GET,HEAD "+r.Host.String()+r.Paths[0])
 	}
-	p := &egress.Policy{Rules: append(rules, from...), Addresses: h.cfg.Addresses, Limits: egress.Limits{Bytes: int64(n.Limits.Bytes), BytesPerSec: int64(n.Limits.BytesPerSecond),
-		PerSec: n.Limits.RequestsPerSecond, Conns: n.Limits.Connections}}
+	p := h.lets(append(rules, from...), n.Limits)
 	w := &runner.Way{Hosts: slices.Clone(lines), Env: env}
 	var creds []egress.Credential
 	for v, ref := range secrets {
@@ -96,6 +95,12 @@ func (h *house) wayTo(lines []string, n contract.Network, secrets map[string]sec
 		}
 	}
 	return w, nil
+}
+
+// lets is the policy of one box.
+func (h *house) lets(rules []egress.Rule, l contract.Traffic) *egress.Policy {
+	return &egress.Policy{Rules: rules, Addresses: h.cfg.Addresses, Limits: egress.Limits{Bytes: int64(l.Bytes), BytesPerSec: int64(l.BytesPerSecond),
+		PerSec: l.RequestsPerSecond, Conns: l.Connections}}
 }
 
 // into says by the word of a contract how a secret goes into a request.

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"waldo/internal/contract"
+	"waldo/internal/egress"
+)
+
+// TestPython: what a Python of this machine says of itself is taken, and no folder shown for its sake that
+// holds waldo's own files. Only pip's own index has its files at pip's own host.
+func TestPython(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the stand-in for Python is a shell script")
+	}
+	dir := t.TempDir()
+	h := &house{state: filepath.Join(dir, "home", "state")}
+	t.Setenv("HOME", dir)
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+	t.Setenv("UV_INDEX_URL", "")
+	t.Setenv("PIP_INDEX_URL", "")
+	if err := os.MkdirAll(h.state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	exe := filepath.Join(dir, "python3")
+	say := func(prefix, more string) {
+		answer := fmt.Sprintf(`{"exe": %q, "prefix": %q, "version": "3.11", "index": "https://index.example/simple", "files": "files.example"%s}`, exe, prefix, more)
+		if err := os.WriteFile(exe, []byte("#!/bin/sh\ncat <<'E'\n"+answer+"\nE\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct{ why, prefix, pip, index, want, refusal string }{
+		{"the control", filepath.Join(dir, "python"), `, "pip": true`, "", "files.example", ""},
+		{"one that every box has", "/usr", `, "pip": true`, "", "files.example", ""},
+		{"another index", filepath.Join(dir, "python"), `, "pip": true`, "https://pypi.example.com/simple", "", ""},
+		{"another index, by a name of uv's", filepath.Join(dir, "python"), `, "pip": true`, "own=https://pypi.example.com/simple", "", ""},
+		{"no pip", filepath.Join(dir, "python"), "", "", "", "has no pip"},
+		{"a folder around waldo's own", filepath.Join(dir, "home"), `, "pip": true`, "", "", "holds waldo's own files"},
+		{"waldo's own folder", h.state, `, "pip": true`, "", "", "holds waldo's own files"},
+		{"everything", "/", `, "pip": true`, "", "", "holds waldo's own files"},
+	} {
+		say(row.prefix, row.pip)
+		t.Setenv("UV_DEFAULT_INDEX", row.index)
+		py, err := h.python(t.Context(), "")
+		if row.refusal != "" {
+			if err == nil || !strings.Contains(err.Error(), row.refusal) {
+				t.Errorf("%s: %+v %v", row.why, py, err)
+			}
+			continue
+		}
+		if err != nil || py.Files != row.want || py.Version != "3.11" || (py.Prefix == "") != (row.prefix == "/usr") || strings.Contains(py.Index, "pypi") != (row.index != "") || strings.Contains(py.Index, "own=") {
+			t.Errorf("%s: %+v %v", row.why, py, err)
+		}
+	}
+	if _, err := h.python(t.Context(), "3.77"); err == nil || !strings.Contains(err.Error(), "python3.77 is not on this machine") {
+		t.Errorf("a version that is not there: %v", err)
+	}
+}
+
+// TestAddressesReachBoxes: where the operator says that a host stands holds for the way out of a box.
+func TestAddressesReachBoxes(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "addresses: {npm.example.com: [203.0.113.0/24]}\n": true, "addresses: {other.example.com: [203.0.113.0/24]}\n": false} {
+		cfg, problems := contract.Parse("waldo.yaml", []byte("version: 1\n"+text))
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		rules, err := egress.ParseRules([]string{"npm.example.com"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := (&house{cfg: cfg}).lets(rules, contract.Traffic{})
+		if why := p.Address("npm.example.com", 443, netip.MustParseAddr("203.0.113.80")); (why == nil) != want {
+			t.Errorf("%q: %v", text, why)
+		}
+	}
+}

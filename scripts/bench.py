@@ -52,7 +52,7 @@ def main():
         elif 'MB/box' in v:
             tail.append('- Memory of one waiting Python box, all usual modules imported: %.1f MB of its own, %.1f MB with its share of what it has in common with the zygote.' % (v['MB/box'], v['PSS-MB/box']))
         elif 'overhead-ms' in v:
-            tail.append('- A cold box around `/bin/true`: %.2f ms beside %.2f ms, %.2f ms more (p99 %.2f).' % (v['boxed-p50-ms'], v['bare-p50-ms'], v['overhead-ms'], v['boxed-p99-ms']))
+            tail.append('- A cold box around `/bin/true`, %s: %.2f ms beside %.2f ms, %.2f ms more (p99 %.2f).' % (name.split(': ')[1], v['boxed-p50-ms'], v['bare-p50-ms'], v['overhead-ms'], v['boxed-p99-ms']))
     out += [''] + tail + egress(dict(rows(text))) + ['']
     s = open('BENCHMARKS.md').read()
     s = s[:s.index(BEGIN) + len(BEGIN)] + '\n'.join(out) + '\n' + s[s.index(END):]

@@ -49,6 +49,7 @@ func newServe(g *global) *cobra.Command {
 				return err
 			}
 			h.keepClean(c.Context())
+			serving()
 			o := gateway.Options{
 				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
 				Mode:  func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },

@@ -17,7 +17,7 @@ type lane struct {
 }
 
 func newLane(a *asks) *lane {
-	return &lane{out: make(chan []byte, 64), gone: make(chan struct{}), asks: a}
+	return &lane{out: make(chan []byte, 16), gone: make(chan struct{}), asks: a}
 }
 
 // Notify satisfies gateway.Link.

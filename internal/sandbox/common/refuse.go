@@ -4,6 +4,7 @@ package common
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"strings"
 
@@ -36,6 +37,9 @@ func Refuse(p sandbox.Profile) error {
 		if !strings.HasPrefix(m.Source, "/") {
 			return fmt.Errorf("mount %s: the source %q is not absolute", m.Target, m.Source)
 		}
+		if isRoot(m.Source) {
+			return fmt.Errorf("mount %s: it would show the box every file of this machine; name a folder", m.Target)
+		}
 		if err := refuseTarget(m.Target); err != nil {
 			return err
 		}
@@ -49,6 +53,16 @@ func Refuse(p sandbox.Profile) error {
 		}
 	}
 	return nil
+}
+
+// isRoot reports whether a folder is the root of this machine's files, by whatever name.
+func isRoot(folder string) bool {
+	root, err := os.Stat("/")
+	if err != nil {
+		return true
+	}
+	st, err := os.Stat(folder)
+	return err == nil && os.SameFile(root, st)
 }
 
 // RefuseHosts is for a driver whose boxes have no way out.

@@ -46,6 +46,8 @@ func (s *suite) testRefused(t *testing.T) {
 		{"a mount over the root", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/"}} }},
 		{"a target with .. in it", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/mnt/../etc"}} }},
 		{"a relative target", func(p *sandbox.Profile) { p.Tmpfs[0].Target = "tmp" }},
+		{"every file of this machine", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/", Target: "/mnt"}} }},
+		{"every file of this machine by another name", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/proc/self/root", Target: "/mnt"}} }},
 		{"a source that is not there", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/nonexistent", Target: "/mnt"}} }},
 		{"a device as a source", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/dev/zero", Target: "/mnt"}} }},
 		{"hosts, and nobody who serves the way", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"waldo/internal/approval"
+	"waldo/internal/audit"
 	"waldo/internal/contract"
 	"waldo/internal/secret"
 	"waldo/internal/store"
@@ -29,6 +30,26 @@ func desk(g *global) (*approval.Desk, func() error, error) {
 		return nil, nil, err
 	}
 	return &approval.Desk{Store: s, Rules: func() contract.Approvals { return cfg.Approval }}, s.Close, nil
+}
+
+// onRecord opens the same for a change of who may answer, which goes to the log.
+func onRecord(ctx context.Context, g *global) (*approval.Desk, func() error, error) {
+	k, done, err := desk(g)
+	if err != nil {
+		return nil, nil, err
+	}
+	log, err := openLog(ctx, k.Store)
+	if err != nil {
+		return nil, nil, errors.Join(err, done())
+	}
+	k.Record = enrolments(log)
+	return k, func() error { return errors.Join(log.Close(), done()) }, nil
+}
+
+// enrolments records who may answer.
+func enrolments(log *audit.Log) func(ctx context.Context, e approval.Enrolment) error {
+	r := &audit.Recorder{Log: log}
+	return func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, principal(), e) }
 }
 
 func newApprovals(g *global) *cobra.Command {
@@ -173,7 +194,7 @@ func signer(ctx context.Context, c *cobra.Command, k *approval.Desk, as string) 
 }
 
 func enrol(c *cobra.Command, g *global, name string, roles []string) error {
-	k, done, err := desk(g)
+	k, done, err := onRecord(c.Context(), g)
 	if err != nil {
 		return err
 	}
@@ -208,7 +229,7 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 }
 
 func revokeApprover(c *cobra.Command, g *global, name string) error {
-	k, done, err := desk(g)
+	k, done, err := onRecord(c.Context(), g)
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,10 @@ func newCall(g *global) *cobra.Command {
 				if ok {
 					k.ToolDigest = e.Digest
 					if why := h.check(k, e.Tool); why != nil {
+						k.Capability = e.Capability
+						if _, err := h.broker.Refuse(c.Context(), k, *why); err != nil {
+							return err
+						}
 						return usage("waldo tools "+args[0]+" --detail full", "%s", why.Text)
 					}
 				}

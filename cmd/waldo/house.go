@@ -187,6 +187,15 @@ func logOptions(s *store.Store) audit.Options {
 	return o
 }
 
+// openLog opens the log of a state directory.
+func openLog(ctx context.Context, s *store.Store) (*audit.Log, error) {
+	log, err := audit.Open(ctx, s.Path("log"), logOptions(s))
+	if errors.Is(err, audit.ErrTampered) {
+		err = &exit{code: exitFailed, err: err, hint: "look with waldo log verify; to go on with a new log: waldo log set-aside"}
+	}
+	return log, err
+}
+
 func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 	if h.policy, err = policy.New(h.cfg, h.machine()); err != nil {
 		return &exit{code: exitUsage, err: err}
@@ -195,10 +204,7 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	h.close = append(h.close, h.store.Close)
-	if h.log, err = audit.Open(ctx, h.store.Path("log"), logOptions(h.store)); err != nil {
-		if errors.Is(err, audit.ErrTampered) {
-			return &exit{code: exitFailed, err: err, hint: "look with waldo log verify; to go on with a new log: waldo log set-aside"}
-		}
+	if h.log, err = openLog(ctx, h.store); err != nil {
 		return err
 	}
 	h.close = append(h.close, h.log.Close)
@@ -207,7 +213,7 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 	h.redact.Spill = h.spill
 	h.secrets = newKeeper(h.state, h.cfg, h.known)
 	h.approvals = &approval.Desk{
-		Store: h.store, Rules: func() contract.Approvals { return h.cfg.Approval }, Carriers: s.carriers,
+		Store: h.store, Rules: func() contract.Approvals { return h.cfg.Approval }, Carriers: s.carriers, Record: enrolments(h.log),
 		Spent: func(ctx context.Context, approvalID string) (bool, error) {
 			return audit.Spent(ctx, audit.Dir(h.state), approvalID)
 		},
@@ -280,7 +286,7 @@ func (h *house) openCorridor(s settings) error {
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.runner, contract.MCP: h.upstreams},
 	}
 	bell, err := bridge.New(version, bridge.Corridor{
-		Call: h.shared, Tools: h.tools, Find: h.find, Search: h.search, Check: h.check,
+		Call: h.shared, Refuse: h.broker.Refuse, Tools: h.tools, Find: h.find, Search: h.search, Check: h.check,
 	})
 	if err != nil {
 		return err

@@ -115,6 +115,10 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record) {
 		if l.Facts.Sandbox.Driver != "" {
 			what += ", in " + l.Facts.Sandbox.Driver + " " + l.Facts.Sandbox.ID
 		}
+	case audit.KindApprover:
+		var e audit.Enrolled
+		_ = json.Unmarshal(r.Body, &e)
+		what = enrolled(p, e)
 	case kindEgress:
 		var e egressBody
 		_ = json.Unmarshal(r.Body, &e)
@@ -472,6 +476,22 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 		}
 	}
 	return nil
+}
+
+// enrolled says in a line what became of who may answer.
+func enrolled(p paint, e audit.Enrolled) string {
+	say := map[string]string{"enrol": "enrolled", "revoke": "revoked"}[e.Action] + " " + e.Approver
+	if len(e.Roles) > 0 {
+		say += " as " + strings.Join(e.Roles, ", ")
+	}
+	if e.Key != "" {
+		say += ", key " + e.Key
+	}
+	say += fmt.Sprintf(", signed by %s, typed by %s", e.By, e.User)
+	if e.Failed != "" {
+		say += ": " + p.bad("not done") + ": " + e.Failed
+	}
+	return say
 }
 
 // compact shows redacted arguments on one line of at most 200 characters.

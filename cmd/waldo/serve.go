@@ -51,7 +51,7 @@ func newServe(g *global) *cobra.Command {
 			h.keepClean(c.Context())
 			serving()
 			o := gateway.Options{
-				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call,
+				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call, Refuse: h.broker.Refuse,
 				Mode:  func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
 				Log:   slog.New(slog.NewTextHandler(hiding{os.Stderr, h.known}, &slog.HandlerOptions{Level: slog.LevelWarn})),
 				Aside: h.aside, Ended: h.upstreams.Forget,

@@ -68,6 +68,33 @@ func (k key) Sign(message []byte) ([]byte, error) { return ed25519.Sign(k.k, mes
 // NewSigner makes a signer from a key that the caller holds, for a token or for tests.
 func NewSigner(name string, k ed25519.PrivateKey) Signer { return key{name, k} }
 
+// Enrolment is a change of who may answer, as it is recorded: before it is made, and once more where it
+// then failed.
+type Enrolment struct {
+	Action   string   // enrol or revoke
+	Approver string   // whose right it is
+	Key      string   // fingerprint of the approver's key; with enrol
+	Roles    []string // with enrol
+	By       string   // who signs
+	Failed   string   // why it was not made after all; empty: it was
+}
+
+// record has change made once e is on record, and records its failure.
+func (k *Desk) record(ctx context.Context, e Enrolment, change func() error) error {
+	if k.Record == nil {
+		return change()
+	}
+	if err := k.Record(ctx, e); err != nil {
+		return fmt.Errorf("it could not be recorded, and was not done: %w", err)
+	}
+	err := change()
+	if err != nil {
+		e.Failed = err.Error()
+		err = errors.Join(err, k.Record(context.WithoutCancel(ctx), e))
+	}
+	return err
+}
+
 // Enroll makes a key for a new approver, seals it with the passphrase in the state directory and
 // enters its public half. The first approver becomes the root and needs no signer: call this with
 // nil only for a person at a terminal. Every later one needs the root's.
@@ -107,7 +134,10 @@ func (k *Desk) EnrollKey(ctx context.Context, name string, roles []string, pub e
 	if err != nil {
 		return Approver{}, fmt.Errorf("approval: signing: %w", err)
 	}
-	err = k.Store.Update(ctx, func(tx *sql.Tx) error { return k.enter(tx, a, string(record), sig) })
+	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Roles: a.Roles, By: a.By}
+	err = k.record(ctx, e, func() error {
+		return k.Store.Update(ctx, func(tx *sql.Tx) error { return k.enter(tx, a, string(record), sig) })
+	})
 	if err != nil {
 		return Approver{}, fmt.Errorf("approval: enrolling %s: %w", name, err)
 	}
@@ -148,7 +178,7 @@ func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
 	if err != nil {
 		return fmt.Errorf("approval: signing: %w", err)
 	}
-	return k.Store.Update(ctx, func(tx *sql.Tx) error {
+	revoke := func(tx *sql.Tx) error {
 		signer, err := k.approver(tx, by.Name())
 		if err != nil {
 			return err
@@ -164,7 +194,8 @@ func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
 			return fmt.Errorf("approval: %s is not enrolled", name)
 		}
 		return nil
-	})
+	}
+	return k.record(ctx, Enrolment{Action: "revoke", Approver: name, By: by.Name()}, func() error { return k.Store.Update(ctx, revoke) })
 }
 
 // Approvers returns everybody who may answer. Rows whose signatures do not hold are left out.

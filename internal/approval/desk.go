@@ -33,7 +33,9 @@ type Desk struct {
 	Notes    func(d policy.Decision) []string // what waldo finds out about a call, shown and bound; nil: nothing
 	// Spent asks the log whether an approval was consumed before. The store says so too, but
 	// whoever writes rows can set one back. nil: the store alone is believed.
-	Spent    func(ctx context.Context, approvalID string) (bool, error)
+	Spent func(ctx context.Context, approvalID string) (bool, error)
+	// Record puts on record who may answer, before it holds; its error stops it. nil: nobody does.
+	Record   func(ctx context.Context, e Enrolment) error
 	Root     string // fingerprint of the first approver, known from elsewhere; empty: the store's word
 	Carriers []Carrier
 	Now      func() time.Time // nil: time.Now

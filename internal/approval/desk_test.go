@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -680,5 +681,58 @@ func TestBetween(t *testing.T) {
 		if won, err := h.consume(ctx, d, r); won != want || err != nil {
 			t.Fatalf("use %d of one yes: %v %v", i+1, won, err)
 		}
+	}
+}
+
+// Who may answer is on record before it holds, and what failed is on record as failed. What cannot be
+// recorded is not done.
+func TestEnrolmentsAreOnRecord(t *testing.T) {
+	h := newHouse(t)
+	var on []Enrolment
+	var broken error
+	h.Record = func(_ context.Context, e Enrolment) error {
+		if _, err := h.Approvers(ctx); err != nil {
+			t.Error(err)
+		}
+		on = append(on, e)
+		return broken
+	}
+	bob, err := h.Enroll(ctx, "bob", []string{"manager"}, secret.NewValue(pass), h.ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Enroll(ctx, "eve", nil, secret.NewValue(pass), nil); err == nil {
+		t.Fatal("a second approver enrolled itself")
+	}
+	if err := h.Revoke(ctx, "nobody", h.ann); err == nil {
+		t.Fatal("nobody was revoked")
+	}
+	if err := h.Revoke(ctx, "bob", h.ann); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range on {
+		got = append(got, e.Action+" "+e.Approver+" by "+e.By)
+		if e.Failed != "" {
+			got = append(got, "failed")
+		}
+	}
+	want := []string{"enrol bob by ann", "enrol eve by eve", "enrol eve by eve", "failed", "revoke nobody by ann", "revoke nobody by ann", "failed", "revoke bob by ann"}
+	if !slices.Equal(got, want) || on[0].Key != bob.Fingerprint() || !slices.Equal(on[0].Roles, []string{"manager"}) {
+		t.Errorf("on record: %q, %+v", got, on[0])
+	}
+	broken = errors.New("disk full")
+	if _, err := h.Enroll(ctx, "carl", nil, secret.NewValue(pass), h.ann); err == nil || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("not recorded: %v", err)
+	}
+	if err := h.Revoke(ctx, "ann", h.ann); err == nil {
+		t.Error("revoked without a record")
+	}
+	all, err := h.Approvers(ctx)
+	if err != nil || len(all) != 1 || all[0].Name != "ann" {
+		t.Errorf("who may answer: %v %v", all, err)
+	}
+	if _, err := os.Stat(h.keyFile("carl")); err == nil {
+		t.Error("the key of one who is not enrolled stays")
 	}
 }

@@ -20,6 +20,7 @@ const (
 	KindDecision = "decision"
 	KindAnswer   = "answer"
 	KindOutcome  = "outcome"
+	KindApprover = "approver"
 )
 
 // What a record holds of one thing at most.
@@ -107,7 +108,10 @@ func (r *Recorder) args(d policy.Decision) (json.RawMessage, *Sized) {
 	if r.Args == nil {
 		return nil, nil
 	}
-	b := r.Args(d).Raw()
+	b := d.Call.Args.Raw()
+	if len(b) <= 4*maxArgs { // longer ones are not looked through, whoever sends them
+		b = r.Args(d).Raw()
+	}
 	if len(b) > maxArgs {
 		s := sized(string(b))
 		return nil, &s
@@ -137,6 +141,27 @@ func (r *Recorder) Answer(ctx context.Context, d policy.Decision, a approval.Ans
 		body.At = a.At.UTC().Format(timeLayout)
 	}
 	return r.append(ctx, KindAnswer, body, true)
+}
+
+// Enrolled is the body of a record of who may answer: it stands before the change is made, and once more,
+// with failed, where it then was not.
+type Enrolled struct {
+	Action   string   `json:"action"` // enrol or revoke
+	Approver string   `json:"approver"`
+	Key      string   `json:"key,omitempty"` // fingerprint
+	Roles    []string `json:"roles,omitempty"`
+	By       string   `json:"by"`        // who signs
+	User     string   `json:"principal"` // who typed it
+	Failed   string   `json:"failed,omitempty"`
+}
+
+// Approver records a change of who may answer; it is on the disk when this returns.
+func (r *Recorder) Approver(ctx context.Context, user call.Principal, e approval.Enrolment) error {
+	body := Enrolled{e.Action, short(e.Approver), e.Key, nil, short(e.By), short(string(user)), short(e.Failed)}
+	for _, role := range e.Roles[:min(len(e.Roles), maxNames)] {
+		body.Roles = append(body.Roles, short(role))
+	}
+	return r.append(ctx, KindApprover, body, true)
 }
 
 // Ended is the body of an outcome.

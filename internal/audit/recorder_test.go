@@ -186,3 +186,42 @@ func TestBodies(t *testing.T) {
 		}
 	}
 }
+
+// What somebody else chose has a bound in the log, however long it is: the text of an enrolment, and of a
+// call that its door refused.
+func TestRecordsHaveBounds(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, Options{Heads: &memory{}})
+	r := &Recorder{Log: l, Args: func(d policy.Decision) wire.Value {
+		if len(d.Call.Args.Raw()) > 1<<20 {
+			t.Error("arguments that are too long for the log are read for it")
+		}
+		return d.Call.Args.Value()
+	}}
+	long := strings.Repeat("x", 1<<20)
+	roles := make([]string, 1000)
+	for i := range roles {
+		roles[i] = long
+	}
+	if err := r.Approver(t.Context(), "os:1", approval.Enrolment{Action: "enrol", Approver: "ann", Key: "sha256:0", Roles: []string{"manager"}, By: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Approver(t.Context(), "os:1", approval.Enrolment{Action: "enrol", Approver: long, Roles: roles, By: long, Failed: long}); err != nil {
+		t.Fatal(err)
+	}
+	d := decision(t, `{"x":"`+long+long+`"}`)
+	d.Effect, d.Contract, d.Reasons = policy.Deny, contract.Contract{}, []call.Reason{{Code: "args.schema", Text: long}}
+	if err := r.Decision(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	all := bodies(t, dir)
+	if all[0] != `{"action":"enrol","approver":"ann","key":"sha256:0","roles":["manager"],"by":"ann","principal":"os:1"}` {
+		t.Errorf("an enrolment: %s", all[0])
+	}
+	for i, most := range []int{200, 100 << 10, 4 << 10} {
+		if len(all[i]) > most || strings.Contains(all[i], "left_out") {
+			t.Errorf("record %d has %d bytes: %.300s", i, len(all[i]), all[i])
+		}
+	}
+}

@@ -147,7 +147,13 @@ func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	if t, found := w.resolve(p.Name); found {
 		c.Capability, c.ToolDigest = t.Capability, t.Digest
 		if why := w.b.c.Check(c, t); why != nil {
-			return misfit(c, *why), nil
+			r, err := w.b.c.Refuse(ctx, c, *why)
+			if err != nil {
+				return nil, broken(r.DecisionID, c.ID)
+			}
+			r.Status = facts.Failed // a mistake of the code, which no operator has to allow
+			r.Content = []call.Content{call.Text(why.Text)}
+			return show(r), nil
 		}
 	} // an unknown name goes through as it is, so that its refusal has a record
 	r, err := w.b.c.Call(ctx, c)
@@ -233,13 +239,4 @@ func reasons(why []call.Reason) []call.Reason {
 		out[i] = call.Reason{Code: r.Code, Text: r.Text}
 	}
 	return out
-}
-
-// misfit answers a call whose arguments do not fit: nothing was decided and nothing done.
-func misfit(c call.Call, why call.Reason) map[string]any {
-	return show(call.Result{
-		CallID: c.ID, Status: facts.Failed, IsError: true, Trust: call.Trusted,
-		Content: []call.Content{call.Text(why.Text)}, Why: []call.Reason{why},
-		Facts: facts.Facts{SideEffect: facts.None},
-	})
 }

@@ -27,6 +27,8 @@ const (
 type Corridor struct {
 	// Call takes a call to its result: broker.Call.
 	Call func(ctx context.Context, c call.Call) (call.Result, error)
+	// Refuse ends a call whose arguments do not fit, and has it on record: broker.Refuse.
+	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
 	// Tools returns what the run may see, sorted by name.
 	Tools func(run call.Call) []call.Tool
 	// Find returns the tool of that name, dotted or as on the wire, also one that the run may not use.
@@ -45,7 +47,7 @@ type Bridge struct {
 
 // New makes a bridge. It refuses a corridor with a piece missing.
 func New(version string, c Corridor) (*Bridge, error) {
-	if c.Call == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil {
+	if c.Call == nil || c.Refuse == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil {
 		return nil, errors.New("bridge: the corridor has a piece missing")
 	}
 	return &Bridge{c: c, version: version}, nil

@@ -22,10 +22,11 @@ import (
 
 // house is a corridor that remembers what came.
 type house struct {
-	mu    sync.Mutex
-	calls []call.Call
-	do    func(ctx context.Context, c call.Call) (call.Result, error)
-	tools []string
+	mu      sync.Mutex
+	calls   []call.Call
+	refused []call.Call
+	do      func(ctx context.Context, c call.Call) (call.Result, error)
+	tools   []string
 }
 
 func (h *house) corridor() Corridor {
@@ -56,6 +57,14 @@ func (h *house) corridor() Corridor {
 				}
 			}
 			return call.Tool{}, false
+		},
+		Refuse: func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
+			h.mu.Lock()
+			h.refused = append(h.refused, c)
+			h.mu.Unlock()
+			f := facts.New()
+			f.SideEffect = facts.None
+			return call.Result{CallID: c.ID, DecisionID: "d_no", Status: facts.Denied, IsError: true, Facts: f, Why: []call.Reason{why}}, nil
 		},
 		Search: func(run call.Call, q string, n int) []call.Tool { all := list(run); return all[:min(n, len(all))] },
 		Check:  func(call.Call, call.Tool) *call.Reason { return nil },
@@ -401,8 +410,11 @@ func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
 	stop := br.Open(context.Background(), call.Call{}, ours)
 	b := &box{t, theirs, bufio.NewReader(theirs), stop}
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b"}}`)
-	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "args.schema") || h.count() != 0 {
+	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "args.schema") || !strings.Contains(text, "d_no") || h.count() != 0 {
 		t.Errorf("%s; %d calls", text, h.count())
+	}
+	if len(h.refused) != 1 || h.refused[0].Capability != "a.b" || h.refused[0].Door != "bridge" {
+		t.Errorf("on record: %+v", h.refused)
 	}
 	if e := stop(); e != facts.None {
 		t.Errorf("effect %v", e)

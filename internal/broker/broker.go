@@ -97,6 +97,23 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	return r, err
 }
 
+// Refuse ends a call that its door does not let in, such as one whose arguments do not fit the tool: denied
+// with that reason, and recorded. It counts against its session as any denied call does; once the session
+// has spent its calls it is refused for that, and recorded no more, so that nobody fills the log by it.
+func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Deny, Reasons: []call.Reason{why}, Call: c, Danger: 3}
+	done, against := b.Budget.Take(d)
+	defer done()
+	if against != nil {
+		d.Reasons = slices.Insert(d.Reasons, 0, *against)
+		return unexecuted(d, facts.Denied), nil
+	}
+	if err := b.Record.Decision(ctx, d); err != nil {
+		return call.Result{}, fmt.Errorf("recording the decision: %w", err)
+	}
+	return b.refuse(ctx, d, "", nil)
+}
+
 // ask asks a human where the decision says so, and records the answer before it is used.
 func (b *Broker) ask(ctx context.Context, d policy.Decision) (*approval.Answer, string, error) {
 	if d.Effect != policy.Ask {
@@ -126,16 +143,22 @@ func (b *Broker) execute(ctx context.Context, d policy.Decision, g *grant.Grant)
 
 // refuse ends a call that was not executed: denied, waiting for a human, or failed by us.
 func (b *Broker) refuse(ctx context.Context, d policy.Decision, waiting string, err error) (call.Result, error) {
-	f := facts.New()
-	f.Status, f.SideEffect = facts.Denied, facts.None
-	f.CallID, f.DecisionID = d.Call.ID, d.ID
+	status := facts.Denied
 	if waiting != "" {
-		f.Status = facts.Waiting
+		status = facts.Waiting
 	}
 	if err != nil {
-		f.Status = facts.Failed
+		status = facts.Failed
 	}
-	r := call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: f.Status, IsError: true, Trust: call.Trusted,
-		Facts: f, Why: d.Reasons, ApprovalID: waiting}
+	r := unexecuted(d, status)
+	r.ApprovalID = waiting
 	return r, errors.Join(err, b.Record.Outcome(context.WithoutCancel(ctx), d, r))
+}
+
+// unexecuted is the result of a call that was not executed.
+func unexecuted(d policy.Decision, status facts.Status) call.Result {
+	f := facts.New()
+	f.Status, f.SideEffect = status, facts.None
+	f.CallID, f.DecisionID = d.Call.ID, d.ID
+	return call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: status, IsError: true, Trust: call.Trusted, Facts: f, Why: d.Reasons}
 }

@@ -151,3 +151,28 @@ func TestACancelledCallIsRecorded(t *testing.T) {
 		}
 	}
 }
+
+// A call that its door refuses is on record as denied, and nobody fills the log with such calls.
+func TestRefuse(t *testing.T) {
+	for _, row := range []struct {
+		why    string
+		h      house
+		status facts.Status
+		fails  bool
+		steps  []string
+		code   string
+	}{
+		{"recorded, never decided, never executed", house{effect: policy.Allow}, facts.Denied, false, []string{"record decision", "record outcome", "done"}, "args.schema"},
+		{"a session that has spent its calls fills no log", house{effect: policy.Allow, against: &call.Reason{Code: "session.budget"}}, facts.Denied, false, []string{"done"}, "session.budget"},
+		{"a log that cannot be written is an error", house{effect: policy.Allow, failRecord: "decision"}, "", true, []string{"record decision", "done"}, ""},
+	} {
+		b := broker.Broker{Policy: &row.h, Record: &row.h, Approvals: &row.h, Budget: &row.h, Redact: &row.h, Executors: map[contract.Transport]broker.Executor{contract.Direct: &row.h}}
+		r, err := b.Refuse(t.Context(), call.Call{ID: "c_1", Capability: "x"}, call.Reason{Code: "args.schema"})
+		if r.Status != row.status || (err != nil) != row.fails || !slices.Equal(row.h.steps, row.steps) {
+			t.Errorf("%s: %q, %v, steps %q", row.why, r.Status, err, row.h.steps)
+		}
+		if !row.fails && (r.Why[0].Code != row.code || r.Facts.SideEffect != facts.None || r.DecisionID == "" || !r.IsError) {
+			t.Errorf("%s: %+v", row.why, r)
+		}
+	}
+}

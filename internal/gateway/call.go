@@ -45,7 +45,11 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 		for _, f := range faults {
 			say = append(say, f.String())
 		}
-		return toolError("the arguments do not fit the tool: " + strings.Join(say, "; ")), nil
+		if e.Capability == catalogue.SearchTools {
+			return toolError(misfit + strings.Join(say, "; ")), nil
+		}
+		c.Capability, c.ToolDigest = e.Capability, e.Digest
+		return s.unfit(ctx, c, strings.Join(say, "; ")), nil
 	}
 	if e.Capability == catalogue.SearchTools {
 		return s.search(ctx, args), nil
@@ -57,6 +61,23 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	}
 	s.mu.Unlock()
 	return s.corridor(ctx, m, c, h, e.Server)
+}
+
+const misfit = "the arguments do not fit the tool: "
+
+// unfit answers a call whose arguments do not fit, which is on record as one that was refused.
+func (s *Session) unfit(ctx context.Context, c call.Call, faults string) map[string]any {
+	out := toolError(misfit + faults)
+	if s.d.o.Refuse == nil {
+		return out
+	}
+	r, err := s.d.o.Refuse(ctx, c, call.Reason{Code: "args.schema", Text: faults})
+	if err != nil {
+		s.d.o.Log.Error("a refusal could not be recorded", "call", c.ID, "capability", c.Capability, "error", err)
+		return broken(c, r)
+	}
+	out["structuredContent"], out["_meta"] = r.Facts, metaOf(r)
+	return out
 }
 
 // unlisted answers a call of what the list does not show. Where no contract speaks of it the corridor

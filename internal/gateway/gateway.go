@@ -32,12 +32,14 @@ type Options struct {
 	Instructions string // how to use it, for the model; ours, never a server's
 	Catalogue    *catalogue.Catalogue
 	Call         func(ctx context.Context, c call.Call) (call.Result, error) // the corridor
-	Mode         func(cap call.Capability) contract.Mode                     // what the contract says; nil: high risk
-	Log          *slog.Logger                                                // nil: nothing is logged
-	Now          func() time.Time                                            // nil: time.Now
-	Lean         bool                                                        // show three tools in place of all: search, call, run code
-	Drain        time.Duration                                               // for answers once the input has ended; 0: 10 s
-	Park         time.Duration                                               // how long a modern client may take to come back with an answer; 0: 10 min
+	// Refuse records a call that is not let in, and says how it ended: broker.Refuse. nil: nothing is recorded.
+	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	Mode   func(cap call.Capability) contract.Mode // what the contract says; nil: high risk
+	Log    *slog.Logger                            // nil: nothing is logged
+	Now    func() time.Time                        // nil: time.Now
+	Lean   bool                                    // show three tools in place of all: search, call, run code
+	Drain  time.Duration                           // for answers once the input has ended; 0: 10 s
+	Park   time.Duration                           // how long a modern client may take to come back with an answer; 0: 10 min
 	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
 	// message. The zero Value is not shown. nil: nothing of the kind is.
 	Aside func(c call.Call, v wire.Value, question bool) wire.Value

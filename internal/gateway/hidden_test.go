@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
+	"waldo/internal/facts"
 	"waldo/internal/jsonrpc"
 )
 
@@ -60,5 +63,50 @@ func TestHiddenFromPrincipals(t *testing.T) {
 				t.Errorf("the corridor did not decide: %s", got)
 			}
 		})
+	}
+}
+
+// A call whose arguments do not fit is refused by the door, and on record; what cannot be recorded is told as
+// waldo's own failure.
+func TestAMisfitIsOnRecord(t *testing.T) {
+	desk := newDesk(t)
+	o := options(t, desk)
+	var on []call.Call
+	var broken error
+	o.Refuse = func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
+		on = append(on, c)
+		if why.Code != "args.schema" || !strings.Contains(why.Text, "message") {
+			t.Errorf("the reason: %+v", why)
+		}
+		f := facts.New()
+		f.Status, f.SideEffect = facts.Denied, facts.None
+		return call.Result{CallID: c.ID, DecisionID: "d_no", Status: facts.Denied, IsError: true, Facts: f, Why: []call.Reason{why}}, broken
+	}
+	s := New(o).Session(me, lines{})
+	defer s.Close()
+	for _, row := range []struct{ params, want string }{
+		{`"name":"s__echo","arguments":{"message":"x"}`, `"fine"`},
+		{`"name":"s__echo","arguments":{"message":1}`, `do not fit the tool`},
+		{`"name":"search_tools","arguments":{"query":1}`, `do not fit the tool`},
+		{`"name":"s__echo","arguments":{}`, `waldo itself failed`},
+	} {
+		if strings.Contains(row.want, "failed") {
+			broken = errors.New("disk full")
+		}
+		m, err := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{` + row.params + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, wrong := s.Answer(t.Context(), m, lines{})
+		b, _ := json.Marshal(got)
+		if wrong != nil || !strings.Contains(string(b), row.want) {
+			t.Errorf("%s: %s %v", row.params, b, wrong)
+		}
+		if row.params[len(row.params)-2] == '1' && strings.Contains(row.params, "echo") && !strings.Contains(string(b), `"waldo/decision_id":"d_no"`) {
+			t.Errorf("the decision is not named: %s", b)
+		}
+	}
+	if len(on) != 2 || on[0].Capability != "s.echo" || on[0].Principal != me.Principal || on[0].ToolDigest == "" || desk.count() != 1 {
+		t.Errorf("on record: %+v, and %d calls", on, desk.count())
 	}
 }

@@ -237,6 +237,7 @@ func (h *house) openWorkers(s settings) error {
 		Drivers: h.drivers, Warm: s.warm > 0, Auto: "namespace", Default: defaultLimits, Most: most, Sessions: s.sessions,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
 	}
+	h.runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.cfg.Servers)), func(s contract.Server) bool { return s.Placement == placedInWorkspace })
 	h.runner.Egress = h.egress
 	h.runner.Secret = h.secrets.Get
 	h.close = append(h.close, h.runner.Close)

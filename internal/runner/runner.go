@@ -51,6 +51,9 @@ type Runner struct {
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
 
+	// Shares is whether anybody has the files of a session beside its runs, as a server in its workspace does.
+	Shares bool
+
 	// Sessions is how many Pythons may stay at a time, between the calls that name them; 0: none.
 	Sessions int
 
@@ -181,11 +184,9 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	if s, ok := box.(sandbox.Sharer); ok && ws != nil {
-		r.live.Store(d.Call.ID, func() error {
-			_, err := s.Share(output, ws.Path(workspace.Output))
-			return err
-		})
+	share := r.sharing(box, ws)
+	if share != nil {
+		r.live.Store(d.Call.ID, share)
 		defer r.live.Delete(d.Call.ID)
 	}
 	f, err := r.inside(ctx, d, o, box, j)
@@ -195,22 +196,10 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	f.Files.Artifacts = []string{}
 	if ws != nil {
-		keep(box, ws, before, &f)
+		leave(box, ws, before, share, &f)
 	}
 	return outcome(d, f), nil
 }
-
-// Share brings the files of a run that is under way and those of its session together, where the run
-// has them and its box can: what a script has written is there for a server that it calls, and back.
-func (r *Runner) Share(callID string) error {
-	if share, ok := r.live.Load(callID); ok {
-		return share.(func() error)()
-	}
-	return nil
-}
-
-// output is where a box has the session's output.
-var output = path.Join("/workspace", string(workspace.Output))
 
 // open opens the session's workspace where the contract lets the code see it, and puts the job's
 // files into its input.

@@ -59,6 +59,7 @@ type resident struct {
 	over  chan struct{} // closed when Run has returned
 	last  facts.Facts   // of Run; read after over
 	idle  *time.Timer
+	share func() error // nil: its files are its own until it ends
 }
 
 // reply is what the interpreter says of a cell. It is content, believed as little as any.
@@ -186,7 +187,7 @@ func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver
 	outR, outW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
 	i := &resident{id: p.ID, level: driver.Name(), box: box, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR), root: p.Template.Name, kill: kill,
-		busy: make(chan struct{}, 1), over: make(chan struct{})}
+		busy: make(chan struct{}, 1), over: make(chan struct{}), share: r.sharing(box, ws)}
 	i.busy <- struct{}{}
 	go func() {
 		env := o.imaged(append([]string{"MPLBACKEND=Agg"}, o.Env...))
@@ -204,6 +205,9 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	still, _ := i.box.(sandbox.Pauser)
 	if still != nil {
 		_ = still.Resume()
+	}
+	if i.share != nil {
+		_ = i.share() // what is new in the workspace is there; what was not taken is, the next time
 	}
 	wall := min(l.Wall, l.CPU) // a box has one processor at a time, so no more of it than of the clock
 	got := make(chan reply, 1)
@@ -237,6 +241,9 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 			f.Status = facts.OK
 		}
 		f.ExitCode = &code
+		if i.share != nil && i.share() != nil {
+			f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept")
+		}
 		if still != nil {
 			_ = still.Pause()
 		}
@@ -341,7 +348,7 @@ func (r *Runner) retire(i *resident) {
 	<-i.over
 	if i.ws != nil {
 		f := facts.New()
-		keep(i.box, i.ws, nil, &f)
+		leave(i.box, i.ws, nil, i.share, &f)
 		_ = i.ws.Close()
 	}
 	_ = i.box.Close()

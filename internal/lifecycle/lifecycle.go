@@ -102,6 +102,11 @@ func (m *Manager) Create(ctx context.Context, s Sandbox) (Sandbox, error) {
 	s.Session, s.Workspace = id.New(id.Session), id.New(id.Workspace)
 	s.Created = m.now().UTC().Truncate(time.Millisecond)
 	s.Used, s.State, s.ByIdle, s.Runs, s.Running = s.Created, Ready, false, 0, 0
+	done, err := m.mark(s.Workspace)
+	if err != nil {
+		return s, err
+	}
+	defer done()
 	w, err := m.open(s)
 	if err != nil {
 		return s, err
@@ -282,12 +287,12 @@ func (m *Manager) Workspaces(ctx context.Context) (map[string]bool, error) {
 // changed. Nothing in which a command runs that somebody waits for is idle; commands in the background
 // are paused with their sandbox, and end when it is stopped.
 func (m *Manager) Sweep(ctx context.Context) ([]Sandbox, error) {
+	errs := []error{m.sweepMarks(ctx)}
 	kept, err := m.store.List(ctx, bucket)
 	if err != nil {
 		return nil, err
 	}
 	var changed []Sandbox
-	var errs []error
 	for _, text := range kept {
 		s, err := decode(text)
 		if err != nil {
@@ -358,6 +363,11 @@ func (m *Manager) Remove(ctx context.Context, owner, name string, force bool) er
 	if s.Running > 0 && !force {
 		return fmt.Errorf("sandbox %s: %d: %w", s.Name, s.Running, ErrBusy)
 	}
+	done, err := m.mark(s.Workspace)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if err := m.store.Delete(ctx, bucket, key(s.Owner, s.Name)); err != nil {
 		return err
 	}

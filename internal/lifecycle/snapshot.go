@@ -221,6 +221,11 @@ func (m *Manager) Restore(ctx context.Context, owner, name, ident string) (Sandb
 	}
 	fresh := s
 	fresh.Workspace = id.New(id.Workspace)
+	done, err := m.mark(fresh.Workspace, s.Workspace)
+	if err != nil {
+		return s, err
+	}
+	defer done()
 	w, err := m.open(fresh)
 	if err != nil {
 		return s, err

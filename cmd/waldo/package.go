@@ -179,7 +179,7 @@ func refusedOf(err error, tried []facts.Attempt) error {
 		switch at := fmt.Sprintf("%s:%d", a.Host, a.Port); {
 		case a.Why == "":
 		case a.Why == "egress.address":
-			return fmt.Errorf("%w\n%s: %w: it stands at an address that is not public (%s); where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at, install.ErrUnreached, a.Why, a.Host)
+			return fmt.Errorf("%w\n%s: %w: its name stands for an address that is not public, or not among its addresses (%s); where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at, install.ErrUnreached, a.Why, a.Host)
 		case a.Allowed:
 			return fmt.Errorf("%w\n%s: %w (%s)", err, at, install.ErrUnreached, a.Why)
 		default:

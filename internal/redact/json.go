@@ -1,8 +1,7 @@
 package redact
 
 import (
-	"bytes"
-	"io"
+	"errors"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -31,53 +30,55 @@ func (l leaf) text(src string) string {
 
 // leaves returns the strings, numbers and names of one JSON value, in order.
 func leaves(raw []byte) ([]leaf, error) {
-	out := make([]leaf, 0, len(raw)/12+4)
-	type level struct {
-		name string
-		obj  int
+	if !jsontext.Value(raw).IsValid() {
+		return nil, errNoJSON
 	}
-	stack, objects := []level{{}}, 0
-	src := string(raw)
-	d := jsontext.NewDecoder(bytes.NewReader(raw))
-	for values := 0; ; {
-		if d.StackDepth() == 0 && d.InputOffset() > 0 {
-			values++
-		}
+	type level struct {
+		name   string
+		obj    int
+		object bool
+		naming bool // what comes next is a name
+	}
+	out := make([]leaf, 0, len(raw)/12+4)
+	stack, objects, src := append(make([]level, 0, 8), level{}), 0, string(raw)
+	for i := 0; i < len(raw); {
 		top := &stack[len(stack)-1]
-		switch k := d.PeekKind(); k {
-		case '"', '0':
-			v, err := d.ReadValue()
-			if err != nil {
-				return nil, err
+		l := leaf{span: span{i, i + 1}, kind: '0', obj: top.obj, name: top.name}
+		switch c := raw[i]; {
+		case c == '"':
+			for l.end = i + 1; raw[l.end] != '"'; l.end++ {
+				if raw[l.end] == '\\' {
+					l.end++
+				}
 			}
-			end := int(d.InputOffset())
-			kind, count := d.StackIndex(d.StackDepth())
-			l := leaf{span: span{end - len(v), end}, kind: byte(k), obj: top.obj, name: top.name}
-			if kind == '{' && count%2 == 1 {
-				l.key, l.name = true, ""
+			l.end++
+			l.kind = c
+			if top.naming {
+				l.key, l.name, top.naming = true, "", false
 				top.name = l.text(src)
 			}
 			out = append(out, l)
-		default:
-			t, err := d.ReadToken()
-			if err == io.EOF && values == 1 {
-				return out, nil
+		case c == '-' || isDigit(c):
+			for l.end < len(raw) && (isAlnum(raw[l.end]) || strings.IndexByte("+-.", raw[l.end]) >= 0) {
+				l.end++
 			}
-			if err != nil {
-				return nil, err
-			}
-			switch t.Kind() {
-			case '{':
-				objects++
-				stack = append(stack, level{obj: objects})
-			case '[':
-				stack = append(stack, level{name: top.name, obj: top.obj})
-			case '}', ']':
-				stack = stack[:len(stack)-1]
-			}
+			out = append(out, l)
+		case c == '{':
+			objects++
+			stack = append(stack, level{obj: objects, object: true, naming: true})
+		case c == '[':
+			stack = append(stack, level{name: top.name, obj: top.obj})
+		case c == '}' || c == ']':
+			stack = stack[:len(stack)-1]
+		case c == ',':
+			top.naming = top.object
 		}
+		i = l.end
 	}
+	return out, nil
 }
+
+var errNoJSON = errors.New("not one JSON value")
 
 func unquote(v []byte) string {
 	b, err := jsontext.AppendUnquote(nil, v)

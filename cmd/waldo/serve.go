@@ -76,7 +76,11 @@ func newServe(g *global) *cobra.Command {
 			h.expect(n)
 			door := gateway.New(o)
 			h.door.Store(door)
-			return door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Who{Session: n.ID, Principal: n.Principal})
+			err = door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Who{Session: n.ID, Principal: n.Principal})
+			if c.Context().Err() != nil {
+				return nil // told to end, and it has
+			}
+			return err
 		},
 	}
 	c.Flags().BoolVar(&stdio, "stdio", false, "serve standard input and output; the default when standard input is a pipe")

@@ -84,11 +84,11 @@ var plan = map[string][]string{
 	"internal/sandbox/zygote":    {"internal/sandbox/common"}, // interpreters that boxes are forked from
 
 	"internal/sandbox/pool":       {"internal/sandbox"},
-	"internal/sandbox/common":     {"internal/sandbox"},
+	"internal/sandbox/common":     {"internal/sandbox", "internal/facts"},
 	"internal/sandbox/confined":   {"internal/facts", "internal/sandbox", "internal/sandbox/common", "internal/sandbox/landlock", "internal/sandbox/seccomp"},
 	"internal/sandbox/gvisor":     {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/gvisor/job"},
 	"internal/sandbox/gvisor/job": nil,
-	"cmd/waldo-gvisor":            {"internal/sandbox/common", "internal/sandbox/gvisor/job"},
+	"cmd/waldo-gvisor":            {"internal/sandbox/common", "internal/sandbox/gvisor/job", "internal/sandbox/seccomp"},
 
 	// the example that the demo talks to
 	"internal/demo/helpdesk": {"internal/jsonrpc"},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -20,6 +21,7 @@ import (
 	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
 
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/seccomp"
 )
 
 // The sink is our part of gVisor's kernel: it is called at every clone, which it refuses beyond
@@ -134,7 +136,7 @@ func register(made func(*notes)) {
 
 // sinkSettings is the file that has gVisor load the sink.
 func sinkSettings(pids int64) ([]byte, error) {
-	points := []map[string]string{{"name": "sentry/clone"}, {"name": "sentry/task_exit"}, {"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_EXIT_GROUP)}}
+	points := []map[string]string{{"name": "sentry/clone"}, {"name": "sentry/task_exit"}, {"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_EXIT_GROUP)}, {"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_KILL)}}
 	for sysno := range table {
 		points = append(points, map[string]string{"name": fmt.Sprintf("syscall/sysno/%d/exit", sysno)})
 	}
@@ -146,9 +148,9 @@ func sinkSettings(pids int64) ([]byte, error) {
 
 type sink struct {
 	seccheck.SinkDefaults
-	notes  *notes
-	limit  int64
-	leaves atomic.Bool // the command has called exit_group
+	notes *notes
+	limit int64
+	over  atomic.Bool // the command has ended
 
 	mu    sync.Mutex
 	noted map[job.Denial]bool
@@ -190,28 +192,49 @@ func command(ctx context.Context) *kernel.Task {
 	return t
 }
 
-// TaskExit says that the command has ended once its first thread has let go of what it held. All that
-// it leaves behind in the box has been stopped by then, so that nothing of it counts.
+// TaskExit tells the end of a command that did not ask for it: by a signal. It has let go of what it
+// held by then.
 func (s *sink) TaskExit(ctx context.Context, _ seccheck.FieldSet, info *pb.TaskExit) error {
-	t := command(ctx)
-	if t == nil || t != t.ThreadGroup().Leader() || info.ExitStatus == 0 && !s.leaves.Load() {
-		return nil // its other threads may go on
-	}
-	go func() {
-		t.Kernel().Pause() // waits for t too, which stops when it has let go
-		s.notes.status.Store(uint32(info.ExitStatus))
-		s.notes.ended.Store(1)
-		wake(&s.notes.ended)
-	}()
+	if t := command(ctx); t != nil && t == t.ThreadGroup().Leader() && info.ExitStatus != 0 {
+		s.end(t, uint32(info.ExitStatus))
+	} // with 0 its other threads may go on
 	return nil
 }
 
-// RawSyscall notes a system call that was refused, and that the command is about to end.
+// end stops all that is left in the box, for good, and leaves word of the command's status. Whoever
+// calls it goes on only until it is stopped too, before any code of the guest's.
+func (s *sink) end(t *kernel.Task, status uint32) {
+	if s.over.Swap(true) {
+		return
+	}
+	go func() {
+		t.Kernel().Pause() // waits until all are
+		s.notes.status.Store(status)
+		s.notes.ended.Store(1)
+		wake(&s.notes.ended)
+	}()
+	for !t.Kernel().IsPaused() {
+		runtime.Gosched()
+	}
+}
+
+// enter sees a call that ends a process. That of the command has the box stand still there: what the
+// kernel then does to take it apart takes longer than most scripts.
+func (s *sink) enter(ctx context.Context, info *pb.Syscall) {
+	t := command(ctx)
+	switch {
+	case t == nil:
+	case info.Sysno == unix.SYS_EXIT_GROUP:
+		s.end(t, uint32(info.Arg1&0xff)<<8)
+	case info.Arg2&^0xff&0xffffffff == seccomp.EndSignal: // kill; refused by every kernel
+		s.end(t, uint32(info.Arg2&0xff)<<8)
+	}
+}
+
+// RawSyscall notes a system call that was refused, and the one by which the command ends.
 func (s *sink) RawSyscall(ctx context.Context, _ seccheck.FieldSet, info *pb.Syscall) error {
 	if info.Exit == nil {
-		if command(ctx) != nil {
-			s.leaves.Store(true)
-		}
+		s.enter(ctx, info)
 		return nil
 	}
 	if info.Exit.Errorno == 0 {

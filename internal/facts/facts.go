@@ -2,6 +2,8 @@
 // told by the kernel; nothing is taken from the guest's word.
 package facts
 
+import "time"
+
 // Status is how a call ended.
 type Status string
 
@@ -176,3 +178,6 @@ func New() Facts {
 		Warnings: []string{},
 	}
 }
+
+// MS is a duration as facts give it: in milliseconds, to the microsecond.
+func MS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -28,6 +28,14 @@ type Profile struct {
 	Ahead    *Ahead // the first command, as far as it is known; a driver may have started it already; nil: nothing is
 }
 
+// Host is what the box takes for the name of its machine.
+func (p Profile) Host() string {
+	if p.Hostname == "" {
+		return "waldo"
+	}
+	return p.Hostname
+}
+
 // Ahead is what is known of a command before its job is there: an interpreter that reads the job
 // from its standard input. No agent has a say in any of it.
 type Ahead struct {

@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -60,6 +61,13 @@ func (h *Host) New(id string, l Limits) (*Group, error) {
 		return nil, errors.Join(fmt.Errorf("cgroup %s: %w", id, err), g.Close())
 	}
 	return g, nil
+}
+
+// NewID makes a name for a group that no other has.
+func NewID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return fmt.Sprintf("s_%x", b)
 }
 
 func validID(id string) bool {

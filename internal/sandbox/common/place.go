@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 )
 
@@ -115,4 +117,21 @@ func (s State) Written(before State) []string {
 		}
 	}
 	return out
+}
+
+// Disk fills in what is in the writable places and what of it is new, and reports whether one of them
+// is full.
+func Disk(f *facts.Facts, places []Place, before State) bool {
+	anyFull := false
+	for _, p := range places {
+		n, full := p.Used()
+		f.Usage.DiskBytes += n
+		anyFull = anyFull || full
+	}
+	after := Look(places)
+	f.Files.Written = after.Written(before)
+	slices.Sort(f.Files.Written)
+	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
+	f.Warnings = append(f.Warnings, after.Odd...)
+	return anyFull
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"waldo/internal/sandbox"
@@ -81,6 +82,29 @@ func refuseTarget(target string) error {
 	for _, own := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/dev", "/proc", "/sys", "/old"} {
 		if target == own || strings.HasPrefix(target, own+"/") {
 			return fmt.Errorf("target %s: %s belongs to the box", target, own)
+		}
+	}
+	return nil
+}
+
+// maxText is how much of arguments and environment is passed on to the kernel, which takes 2 MiB.
+const maxText = 4 << 20
+
+// RefuseCommand says what the kernel could not be told as it stands.
+func RefuseCommand(c sandbox.Command) error {
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return fmt.Errorf("no command to run")
+	}
+	if c.Dir != "" && !strings.HasPrefix(c.Dir, "/") {
+		return fmt.Errorf("the working folder %q is not absolute", c.Dir)
+	}
+	total := 0
+	for _, s := range slices.Concat(c.Argv, c.Env, []string{c.Dir}) {
+		if total += len(s); total > maxText {
+			return fmt.Errorf("more than %d bytes of arguments and environment", maxText)
+		}
+		if strings.ContainsRune(s, 0) {
+			return fmt.Errorf("%.40q: arguments, environment and folders hold no NUL", s)
 		}
 	}
 	return nil

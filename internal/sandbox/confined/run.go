@@ -227,7 +227,7 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
 	f.Stdout, f.Stderr = strings.ToValidUTF8(string(r.out.Kept), "\uFFFD"), strings.ToValidUTF8(string(r.err.Kept), "\uFFFD")
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
-	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(max(rep.CPU, r.peak.CPU)), MemoryPeak: max(rep.Maxrss, r.peak.Memory),
+	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(max(rep.CPU, r.peak.CPU)), MemoryPeak: max(rep.Maxrss, r.peak.Memory),
 		PidsPeak: max(r.peak.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
 	full := r.over() // written faster than it is looked at
 	f.Usage.DiskBytes = r.disk
@@ -289,7 +289,5 @@ func (r *run) judge(ctx context.Context, f *facts.Facts, rep report) {
 		f.Status = facts.OK
 	}
 }
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 var _ sandbox.Box = (*box)(nil)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"time"
@@ -56,8 +55,8 @@ func (b *box) Warm(ctx context.Context) error {
 
 func (b *box) warm(ctx context.Context, w *waiting) (err error) {
 	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: bytes.NewReader(nil)}
-	if err := refuseCommand(c); err != nil {
-		return err
+	if err := common.RefuseCommand(c); err != nil {
+		return fmt.Errorf("gvisor: %w", err)
 	}
 	if w.Bridge {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -139,7 +138,7 @@ func (r *run) take() error {
 		return nil
 	}
 	r.box.waiting = nil
-	if r.wants(w) {
+	if common.Wants(&r.command, w.Ahead, w.bridge) {
 		w.bridge = nil // whoever asked for the command asked for its bridge
 		r.wires, r.warm = w.wires, true
 		return nil
@@ -155,25 +154,6 @@ func (r *run) take() error {
 	defer r.box.conn.SetReadDeadline(time.Time{})
 	_, err := r.box.hear()
 	return err
-}
-
-// wants reports whether the waiting command is the one that was asked for, head and all. The head
-// is read off the standard input.
-func (r *run) wants(w *waiting) bool {
-	c := r.command
-	if !slices.Equal(c.Argv, w.Argv) || !slices.Equal(c.Env, w.Env) || c.Dir != w.Dir || c.Serve || c.Stdin == nil {
-		return false
-	}
-	if c.Bridge != nil || w.Ahead.Bridge && w.bridge != nil { // one would be without the other
-		return false
-	}
-	head := make([]byte, len(w.Head))
-	n, err := io.ReadFull(c.Stdin, head)
-	if err != nil || string(head) != w.Head {
-		r.command.Stdin = io.MultiReader(bytes.NewReader(head[:n]), c.Stdin)
-		return false
-	}
-	return true
 }
 
 // Pause stops every process of the box where it stands.

@@ -3,7 +3,6 @@
 package gvisor
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -71,7 +70,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 		return err
 	}
 	l := b.profile.Limits
-	b.group, err = b.host.New(groupID(), cgroup.Limits{
+	b.group, err = b.host.New(cgroup.NewID(), cgroup.Limits{
 		Memory: l.Memory + job.Slack(l.Memory) + overheadMemory, Pids: l.Pids*threadsPerGuest + overheadThreads, MilliCPU: b.driver.options.MilliCPU})
 	if err != nil {
 		return err
@@ -96,7 +95,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 	if b.host.Times() {
 		counted = 0
 	}
-	ask := job.Box{ID: b.profile.ID, Hostname: hostname(b.profile), Tree: append(nodes, byDepth(mounts)...),
+	ask := job.Box{ID: b.profile.ID, Hostname: b.profile.Host(), Tree: append(nodes, byDepth(mounts)...),
 		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk}, Way: b.wayOut()}
 	var want []sandbox.Tmpfs
 	var copies []*os.File
@@ -155,20 +154,6 @@ func advised(text string) error {
 		return common.Advise(err, "this container covers parts of /proc: in Docker --security-opt systempaths=unconfined, in Kubernetes procMount: Unmasked")
 	}
 	return err
-}
-
-func hostname(p sandbox.Profile) string {
-	if p.Hostname == "" {
-		return "waldo"
-	}
-	return p.Hostname
-}
-
-// groupID makes the name of a box's cgroup, which must be new even where the box's id is not.
-func groupID() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("s_%x", b)
 }
 
 // Export copies what the last run left in an exported Tmpfs to a folder of the host.

@@ -27,18 +27,8 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 	f.Warnings = slices.Clone(b.warnings)
 	f.Stdout, f.Stderr = text(r.out.Kept), text(r.err.Kept)
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
-	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(end.CPU), MemoryPeak: end.Memory, PidsPeak: end.Pids, OutputBytes: r.out.Total + r.err.Total}
-	after := common.Look(b.places)
-	f.Files.Written = after.Written(r.state)
-	slices.Sort(f.Files.Written)
-	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
-	f.Warnings = append(f.Warnings, after.Odd...)
-	full := false
-	for _, p := range b.places {
-		used, noMore := p.Used()
-		f.Usage.DiskBytes += used
-		full = full || noMore
-	}
+	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(end.CPU), MemoryPeak: end.Memory, PidsPeak: end.Pids, OutputBytes: r.out.Total + r.err.Total}
+	full := common.Disk(&f, b.places, r.state)
 	if !r.gone {
 		f.Seen = slices.Clone(job.Seen)
 	}
@@ -63,17 +53,17 @@ func (r *run) exit(f *facts.Facts, end job.End) {
 	switch {
 	case end.NoStart != 0:
 		e := syscall.Errno(end.NoStart)
-		f.ExitCode = ptr(126)
+		f.ExitCode = new(126)
 		if e == unix.ENOENT || e == unix.ENOTDIR {
-			f.ExitCode = ptr(127)
+			f.ExitCode = new(127)
 		}
 		f.Stderr += "waldo: execute " + r.command.Argv[0] + ": " + e.Error() + "\n"
 	case r.killed.Load() || r.gone || end.Over != "":
-		f.Signal = ptr("SIGKILL")
+		f.Signal = new("SIGKILL")
 	case ws.Signaled():
-		f.Signal = ptr(signalName(ws.Signal()))
+		f.Signal = new(signalName(ws.Signal()))
 	default:
-		f.ExitCode = ptr(ws.ExitStatus())
+		f.ExitCode = new(ws.ExitStatus())
 	}
 }
 
@@ -92,13 +82,13 @@ func (r *run) limit(f *facts.Facts, end job.End, full bool) {
 	switch {
 	case f.Limit != nil:
 	case end.Over != "":
-		f.Limit = ptr(facts.Limit(end.Over))
+		f.Limit = new(facts.Limit(end.Over))
 	case f.OOMKilled:
-		f.Limit = ptr(facts.LimitMemory)
+		f.Limit = new(facts.LimitMemory)
 	case failed && end.PidsDenied:
-		f.Limit = ptr(facts.LimitPids)
+		f.Limit = new(facts.LimitPids)
 	case failed && full:
-		f.Limit = ptr(facts.LimitDisk)
+		f.Limit = new(facts.LimitDisk)
 	}
 	f.TimedOut = f.Limit != nil && (*f.Limit == facts.LimitWall || *f.Limit == facts.LimitCPU)
 }
@@ -119,7 +109,3 @@ func status(f *facts.Facts, cancelled bool) facts.Status {
 
 // text makes what a command wrote fit for JSON.
 func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func ptr[T any](v T) *T { return &v }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/facts"
 	"waldo/internal/guest"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/pool"
@@ -94,7 +95,7 @@ func BenchmarkPooled(b *testing.B) {
 		if err != nil || f.Stdout != "1\n" {
 			b.Fatal(err, f)
 		}
-		times[name] = append(times[name], ms(first.at.Sub(began)))
+		times[name] = append(times[name], facts.MS(first.at.Sub(began)))
 		if err := box.Close(); err != nil {
 			b.Fatal(err)
 		}

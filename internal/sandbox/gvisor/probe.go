@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 )
@@ -45,14 +46,14 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 		return r
 	}
 	defer b.Close()
-	add("box", true, fmt.Sprintf("made one in %.1f ms", ms(time.Since(began))), nil)
+	add("box", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(began))), nil)
 	began = time.Now()
 	f, err := b.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", probeScript}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"})
 	if err != nil {
 		add("command", true, "", err)
 		return r
 	}
-	add("command", true, fmt.Sprintf("ran one in a kernel of its own in %.1f ms", ms(time.Since(began))), nil)
+	add("command", true, fmt.Sprintf("ran one in a kernel of its own in %.1f ms", facts.MS(time.Since(began))), nil)
 	got := strings.Split(strings.TrimSpace(f.Stdout), "\n")
 	for _, c := range checks {
 		err := error(nil)

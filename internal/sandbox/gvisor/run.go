@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +38,8 @@ type run struct {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if err := refuseCommand(c); err != nil {
-		return facts.Facts{}, err
+	if err := common.RefuseCommand(c); err != nil {
+		return facts.Facts{}, fmt.Errorf("gvisor: %w", err)
 	}
 	if b.over() {
 		return facts.Facts{}, errGone
@@ -53,19 +51,6 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		return facts.Facts{}, fmt.Errorf("gvisor: %w", err)
 	}
 	return f, nil
-}
-
-// refuseCommand refuses what cannot be told to the box.
-func refuseCommand(c sandbox.Command) error {
-	if len(c.Argv) == 0 {
-		return errors.New("gvisor: no command to run")
-	}
-	for _, s := range append(slices.Concat(c.Argv, c.Env), c.Dir) {
-		if strings.ContainsRune(s, 0) {
-			return errors.New("gvisor: a command with a zero byte in it cannot be told")
-		}
-	}
-	return nil
 }
 
 func (r *run) run(ctx context.Context) (facts.Facts, error) {

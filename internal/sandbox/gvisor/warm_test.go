@@ -137,7 +137,7 @@ func BenchmarkWarm(b *testing.B) {
 		if err != nil || f.Stdout != "1\n" {
 			b.Fatal(err, f)
 		}
-		output, done = append(output, ms(first.at.Sub(began))), append(done, ms(time.Since(began)))
+		output, done = append(output, facts.MS(first.at.Sub(began))), append(done, facts.MS(time.Since(began)))
 		if err := w.Close(); err != nil {
 			b.Fatal(err)
 		}

@@ -3,12 +3,12 @@
 package namespace
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,9 +51,9 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 		return fmt.Errorf("namespace: no command to start ahead")
 	}
 	w := &waiting{Ahead: *b.profile.Ahead}
-	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: eof{}}
-	if err := refuseCommand(c); err != nil {
-		return err
+	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: strings.NewReader("")} // that there will be one
+	if err := common.RefuseCommand(c); err != nil {
+		return fmt.Errorf("namespace: %w", err)
 	}
 	if w.Bridge {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -95,11 +95,6 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there
 	return nil
 }
-
-// eof stands for a standard input that will be there.
-type eof struct{}
-
-func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 
 // Adopt gives a box with a waiting command to one job.
 func (b *box) Adopt(p sandbox.Profile) error {
@@ -177,7 +172,7 @@ func (r *run) take() error {
 		return nil
 	}
 	r.box.waiting = nil
-	if r.wants(w) {
+	if common.Wants(&r.command, w.Ahead, w.bridge) {
 		w.bridge = nil // whoever asked for the command asked for its bridge
 		r.wires, r.job, r.leader, r.warm = w.wires, w.job, w.leader, true
 		return nil
@@ -197,24 +192,3 @@ func (r *run) take() error {
 	}
 	return err
 }
-
-// wants reports whether the waiting command is the one that was asked for, head and all. The head
-// is read off the standard input.
-func (r *run) wants(w *waiting) bool {
-	c := r.command
-	if !slices.Equal(c.Argv, w.Argv) || !slices.Equal(c.Env, w.Env) || c.Dir != w.Dir || c.Serve || c.Stdin == nil {
-		return false
-	}
-	if c.Bridge != nil || w.Ahead.Bridge && w.bridge != nil { // one would be without the other
-		return false
-	}
-	head := make([]byte, len(w.Head))
-	n, err := io.ReadFull(c.Stdin, head)
-	if err != nil || string(head) != w.Head {
-		r.command.Stdin = io.MultiReader(bytes.NewReader(head[:n]), c.Stdin)
-		return false
-	}
-	return true
-}
-
-var _ sandbox.Bridged = (*box)(nil)

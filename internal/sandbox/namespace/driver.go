@@ -193,7 +193,7 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	case b.group != nil:
 		err = b.group.Bound(limits)
 	default:
-		b.group, err = b.host.New(groupID(), limits)
+		b.group, err = b.host.New(cgroup.NewID(), limits)
 	}
 	if err == nil && b.stage == nil {
 		b.stage, b.joined, err = spawnInit(machine, b.uid, b.gid, b.group)
@@ -206,11 +206,12 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	if len(p.program) > programMax {
 		return fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(p.program), programMax)
 	}
-	if err = b.stage.sendBox(files, b.group.JoinFDs, p.program); err == nil {
-		err = b.stage.handOver()
-	}
-	if err != nil {
+	unsent := b.stage.sendBox(files, b.group.JoinFDs, p.program)
+	if err := b.stage.handOver(); err != nil { // it says more than that nobody listens
 		return err
+	}
+	if unsent != nil {
+		return unsent
 	}
 	b.init = b.stage.init
 	if s.mapped {
@@ -283,8 +284,10 @@ func (b *box) join() error {
 }
 
 var (
-	_ sandbox.Box    = (*box)(nil)
-	_ sandbox.Driver = (*Driver)(nil)
+	_ sandbox.Box     = (*box)(nil)
+	_ sandbox.Bridged = (*box)(nil)
+	_ sandbox.Forked  = (*box)(nil)
+	_ sandbox.Forker  = (*Driver)(nil)
 )
 
 // Export copies what the last run left in an exported Tmpfs to a folder of the host, which it

@@ -37,14 +37,14 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
 	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
-	f.Usage = facts.Usage{WallMS: ms(wall), CPUMS: ms(r.cpu(e, used)), MemoryPeak: used.MemoryPeak,
+	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(r.cpu(e, used)), MemoryPeak: used.MemoryPeak,
 		PidsPeak: max(used.PidsPeak-1, r.sampled.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
 	if !b.host.Memory() {
 		f.Usage.MemoryPeak = max(r.sampled.Memory, e.usage.Maxrss<<10)
 	}
 	r.exit(&f, e)
 	r.denials(&f)
-	full := r.disk(&f)
+	full := common.Disk(&f, b.places, r.state)
 	f.OOMKilled = used.OOMKills > r.before.OOMKills
 	f.Limit = r.limit(&f, e, used, full)
 	f.TimedOut = f.Limit != nil && (*f.Limit == facts.LimitWall || *f.Limit == facts.LimitCPU)
@@ -72,9 +72,9 @@ func (r *run) cpu(e ending, used cgroup.Usage) time.Duration {
 func (r *run) exit(f *facts.Facts, e ending) {
 	switch {
 	case e.notRun != nil:
-		f.ExitCode = ptr(126)
+		f.ExitCode = new(126)
 		if errors.Is(e.notRun, unix.ENOENT) || errors.Is(e.notRun, unix.ENOTDIR) {
-			f.ExitCode = ptr(127)
+			f.ExitCode = new(127)
 		}
 		why := "waldo: " + e.notRun.Error() + "\n"
 		f.Stderr += why
@@ -82,28 +82,12 @@ func (r *run) exit(f *facts.Facts, e ending) {
 			_, _ = io.WriteString(r.command.Stderr, why) // as a shell would; who cannot read it has the facts
 		}
 	case !e.reported:
-		f.Signal = ptr("SIGKILL")
+		f.Signal = new("SIGKILL")
 	case e.status.Signaled():
-		f.Signal = ptr(common.SignalName(e.status.Signal()))
+		f.Signal = new(common.SignalName(e.status.Signal()))
 	default:
-		f.ExitCode = ptr(e.status.ExitStatus())
+		f.ExitCode = new(e.status.ExitStatus())
 	}
-}
-
-// disk fills in what is in the writable places, and reports whether one of them is full.
-func (r *run) disk(f *facts.Facts) bool {
-	anyFull := false
-	for _, p := range r.box.places {
-		n, full := p.Used()
-		f.Usage.DiskBytes += n
-		anyFull = anyFull || full
-	}
-	after := common.Look(r.box.places)
-	f.Files.Written = after.Written(r.state)
-	slices.Sort(f.Files.Written)
-	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
-	f.Warnings = append(f.Warnings, after.Odd...)
-	return anyFull
 }
 
 // denials fills in what was refused, as far as it was seen.
@@ -134,13 +118,13 @@ func (r *run) limit(f *facts.Facts, e ending, used cgroup.Usage, full bool) *fac
 	case r.ended.Load() != nil && !e.reported:
 		return r.ended.Load()
 	case f.OOMKilled && bad:
-		return ptr(facts.LimitMemory)
-	case e.reported && e.status.Signal() == syscall.SIGKILL && f.Usage.CPUMS >= ms(r.box.profile.Limits.CPU):
-		return ptr(facts.LimitCPU) // RLIMIT_CPU was faster than we
+		return new(facts.LimitMemory)
+	case e.reported && e.status.Signal() == syscall.SIGKILL && f.Usage.CPUMS >= facts.MS(r.box.profile.Limits.CPU):
+		return new(facts.LimitCPU) // RLIMIT_CPU was faster than we
 	case used.PidsDenied > r.before.PidsDenied && bad:
-		return ptr(facts.LimitPids)
+		return new(facts.LimitPids)
 	case full && bad:
-		return ptr(facts.LimitDisk)
+		return new(facts.LimitDisk)
 	}
 	return nil
 }
@@ -158,7 +142,3 @@ func status(f *facts.Facts, cancelled bool) facts.Status {
 	}
 	return facts.Failed
 }
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func ptr[T any](v T) *T { return &v }

@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/machine"
 )
 
 // reportFD is where a command's process keeps the socket until its execve closes it. Nothing is
@@ -17,51 +20,51 @@ const reportFD = 20
 
 // job returns the program of one command: what its process does from fork to execve. It runs with
 // no capabilities, behind the filter. One that is forked goes on as the interpreter that it is.
-func job(c sandbox.Command, limits []rlimit, forked bool) *list {
+func job(c sandbox.Command, limits []common.Rlimit, forked bool) *list {
 	l := &list{}
-	l.call("keep the socket", unix.SYS_DUP3, ctlFD, reportFD, unix.O_CLOEXEC)
+	l.Call("keep the socket", unix.SYS_DUP3, ctlFD, reportFD, unix.O_CLOEXEC)
 	for i := range 3 {
-		l.call("standard streams", unix.SYS_DUP3, jobFD+i, i, 0)
+		l.Call("standard streams", unix.SYS_DUP3, jobFD+i, i, 0)
 	}
 	first := 3
 	if c.Bridge != nil {
-		l.call("bridge", unix.SYS_DUP3, jobFD+3, 3, 0)
+		l.Call("bridge", unix.SYS_DUP3, jobFD+3, 3, 0)
 		first = 4
 	}
-	l.call("close descriptors", unix.SYS_CLOSE_RANGE, first, reportFD-1, 0)
-	l.call("new session", unix.SYS_SETSID)
+	l.Call("close descriptors", unix.SYS_CLOSE_RANGE, first, reportFD-1, 0)
+	l.Call("new session", unix.SYS_SETSID)
 	dir := c.Dir
 	if dir == "" {
 		dir = "/workspace"
 	}
-	l.call(enter+dir, unix.SYS_CHDIR, dir)
+	l.Call(enter+dir, unix.SYS_CHDIR, dir)
 	for _, r := range limits {
-		b := binary.LittleEndian.AppendUint64(nil, r.soft)
-		b = binary.LittleEndian.AppendUint64(b, r.hard)
-		l.call("limit "+r.name, unix.SYS_PRLIMIT64, 0, r.resource, b, 0)
+		b := binary.LittleEndian.AppendUint64(nil, r.Soft)
+		b = binary.LittleEndian.AppendUint64(b, r.Hard)
+		l.Call("limit "+r.Name, unix.SYS_PRLIMIT64, 0, r.Resource, b, 0)
 	}
 	if forked {
 		l.comeBack()
 	} else {
 		l.execute(c)
 	}
-	end := l.call("end", unix.SYS_EXIT_GROUP, 127)
-	l.steps[end].next = to(end)
-	l.die = to(len(l.steps))
-	l.call("report a failure", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
-	l.steps[len(l.steps)-1].next, l.steps[len(l.steps)-1].fail = to(end), to(end)
+	end := l.Call("end", unix.SYS_EXIT_GROUP, 127)
+	l.Steps[end].Next = machine.To(end)
+	l.Die = machine.To(len(l.Steps))
+	l.Call("report a failure", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
+	l.Steps[len(l.Steps)-1].Next, l.Steps[len(l.Steps)-1].Fail = machine.To(end), machine.To(end)
 	return l
 }
 
 // execute appends the execve of a command.
 func (l *list) execute(c sandbox.Command) {
-	argv, env := l.strings(c.Argv), l.strings(c.Env)
+	argv, env := l.Strings(c.Argv), l.Strings(c.Env)
 	for _, p := range candidates(c) {
-		i := l.call(execve+p, unix.SYS_EXECVE, p, argv, env)
-		l.steps[i].fail = to(i + 1)
-		l.call("report", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
+		i := l.Call(execve+p, unix.SYS_EXECVE, p, argv, env)
+		l.Steps[i].Fail = machine.To(i + 1)
+		l.Call("report", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
 	}
-	l.call("report that none ran", unix.SYS_WRITE, reportFD, l.record(recNotRun), recordSize)
+	l.Call("report that none ran", unix.SYS_WRITE, reportFD, l.record(recNotRun), recordSize)
 }
 
 // What the names of the steps start with whose failure is the command's and not waldo's.

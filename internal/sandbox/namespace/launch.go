@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/machine"
 )
 
 // patience is how long a box may take to be prepared, and to be gone once it is killed.
@@ -162,7 +163,7 @@ func (s *stage) ready(l *list, take func(kind uint64, files []*os.File) error, l
 			continue
 		}
 		i, ok := l.index(r, programBase)
-		if !ok || l.steps[i].fail.index != i+1 || l.steps[i+1].name != "note" {
+		if !ok || l.Steps[i].Fail != machine.To(i+1) || l.Steps[i+1].Name != "note" {
 			return l.failure(r, programBase)
 		}
 		lost(l.failure(r, programBase))
@@ -270,7 +271,7 @@ func (s *stage) close() error {
 // index returns the step that a record of failure is about.
 func (l *list) index(r record, base uint64) (int, bool) {
 	i := (r.a - base) / stepSize
-	if r.kind != recFailed || r.a < base || i >= uint64(len(l.steps)) {
+	if r.kind != recFailed || r.a < base || i >= uint64(len(l.Steps)) {
 		return 0, false
 	}
 	return int(i), true
@@ -283,9 +284,9 @@ func (l *list) failure(r record, base uint64) error {
 		return fmt.Errorf("namespace: the box reports %d %#x %d", r.kind, r.a, r.b)
 	}
 	errno := unix.Errno(r.b)
-	err := fmt.Errorf("namespace: %s: %w", l.steps[i].name, errno)
-	h := l.steps[i].hint
-	if h == userNSHint || l.steps[i].nr == unix.SYS_MOUNT && errno == unix.EACCES { // in a namespace of one's own, only a security module says that
+	err := fmt.Errorf("namespace: %s: %w", l.Steps[i].Name, errno)
+	h := l.Steps[i].Hint
+	if h == userNSHint || l.Steps[i].NR == unix.SYS_MOUNT && errno == unix.EACCES { // in a namespace of one's own, only a security module says that
 		h = common.NamespaceHint(errno)
 	}
 	if h != "" {

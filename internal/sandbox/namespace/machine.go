@@ -58,8 +58,8 @@ const (
 // newBoot returns what every boot list begins with.
 func newBoot() *list {
 	l := &list{}
-	l.ignore("report a failure", unix.SYS_WRITE, ctlFD, failureAddr, recordSize) // nobody hears it where waldo is gone
-	l.call("end", unix.SYS_EXIT_GROUP, 253)
+	l.Ignore("report a failure", unix.SYS_WRITE, ctlFD, failureAddr, recordSize) // nobody hears it where waldo is gone
+	l.Call("end", unix.SYS_EXIT_GROUP, 253)
 	return l
 }
 
@@ -67,8 +67,8 @@ func newBoot() *list {
 // for a box is begun by initProgram.
 var boot = sync.OnceValue(func() *list {
 	l := newBoot()
-	l.takeProgram("take a program", programBase, at(goneAddr))
-	l.makeInit(target{}, at(goneAddr))
+	l.takeProgram("take a program", programBase, machine.At(goneAddr))
+	l.makeInit(machine.Target{}, machine.At(goneAddr))
 	return l
 })
 
@@ -80,22 +80,22 @@ const (
 // initProgram is the program that has a machine make PID 1 of a box.
 var initProgram = sync.OnceValue(func() []byte {
 	var l list
-	l.call("go on", unix.SYS_GETPID)
-	l.steps[0].next = at(initEntry)
+	l.Call("go on", unix.SYS_GETPID)
+	l.Steps[0].Next = machine.At(initEntry)
 	return l.link(programBase)
 })
 
 // takeProgram appends steps that read a length and as many bytes from waldo to base, and then go
 // there. An end of the socket goes to gone.
-func (l *list) takeProgram(name string, base uint64, gone target) {
-	head := len(l.steps)
-	size := value{kind: inStep, n: uint64(head + 1), word: 3} // the length is an argument of the next step
-	l.call(name, unix.SYS_RECVFROM, ctlFD, size, 8, unix.MSG_WAITALL, 0, 0)
-	l.steps[head].equal, l.steps[head].same = l.structure(num(8)), to(head+1)
-	l.call(name, unix.SYS_RECVFROM, ctlFD, base, 0, unix.MSG_WAITALL, 0, 0)
-	l.steps[head+1].equal, l.steps[head+1].same = size, at(base)
+func (l *list) takeProgram(name string, base uint64, gone machine.Target) {
+	head := len(l.Steps)
+	size := machine.InStep(head+1, 3) // the length is an argument of the next step
+	l.Call(name, unix.SYS_RECVFROM, ctlFD, size, 8, unix.MSG_WAITALL, 0, 0)
+	l.Steps[head].Equal, l.Steps[head].Same = l.Structure(machine.Num(8)), machine.To(head+1)
+	l.Call(name, unix.SYS_RECVFROM, ctlFD, base, 0, unix.MSG_WAITALL, 0, 0)
+	l.Steps[head+1].Equal, l.Steps[head+1].Same = size, machine.At(base)
 	for i := head; i <= head+1; i++ {
-		l.steps[i].next, l.steps[i].fail = gone, gone
+		l.Steps[i].Next, l.Steps[i].Fail = gone, gone
 	}
 }
 

@@ -73,11 +73,11 @@ func (b *box) hold(machine *os.File, s *shown, owner, group uint32) error {
 // userNamespace returns a user namespace in which owner and group are the user outside.
 func userNamespace(machine *os.File, owner, group uint32, uid, gid int) (*os.File, error) {
 	var l list
-	l.call("user namespace for a mount", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
-	l.hint(userNSHint)
-	l.call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
-	l.call("wait", unix.SYS_RECVFROM, ctlFD, l.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
-	l.call("end", unix.SYS_EXIT_GROUP, 0)
+	l.Call("user namespace for a mount", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
+	l.Hint(userNSHint)
+	l.Call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
+	l.Call("wait", unix.SYS_RECVFROM, ctlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.Call("end", unix.SYS_EXIT_GROUP, 0)
 	s, err := spawn(machine, os.Geteuid(), os.Getegid(), -1)
 	if err != nil {
 		return nil, err
@@ -111,6 +111,6 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 		s.bind(m.Source, m.Target)
 		return
 	}
-	s.call("show "+m.Target, unix.SYS_MOVE_MOUNT, fd, "", atCWD, m.Target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	s.Call("show "+m.Target, unix.SYS_MOVE_MOUNT, fd, "", atCWD, m.Target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	s.attributes(m.Target, sealed, true)
 }

@@ -41,29 +41,29 @@ const (
 // PID 1, go on to the next.
 var zygoteBoot = sync.OnceValue(func() *list {
 	l := newBoot()
-	l.ignore("report that there is no box", unix.SYS_WRITE, ctlFD, failureAddr, recordSize)
-	l.ignore("forget the box", unix.SYS_CLOSE_RANGE, ctlFD, zygoteFD-1, 0)
-	room := unix.CmsgSpace(4)                                                                                                             // one descriptor, which lands at ctlFD
-	head := l.structure(num(0), num(0), l.structure(l.structure(num(0)), num(1)), num(1), l.bytes(make([]byte, room)), num(room), num(0)) // struct msghdr
-	take := l.call("take the socket of a box", unix.SYS_RECVMSG, zygoteFD, head, 0)
-	l.steps[take].equal, l.steps[take].same, l.steps[take].next, l.steps[take].fail = l.structure(num(1)), to(take+1), at(goneAddr), at(goneAddr)
-	l.makeInit(at(zygoteFail), at(zygoteNext))
-	first := len(l.steps)
-	l.call("keep the socket", unix.SYS_DUP3, zygote.ControlFD, zygoteFD, unix.O_CLOEXEC)
-	l.call("close the rest", unix.SYS_CLOSE_RANGE, ctlFD, zygoteFD-1, 0)
+	l.Ignore("report that there is no box", unix.SYS_WRITE, ctlFD, failureAddr, recordSize)
+	l.Ignore("forget the box", unix.SYS_CLOSE_RANGE, ctlFD, zygoteFD-1, 0)
+	room := unix.CmsgSpace(4)                                                                                                                                                                     // one descriptor, which lands at ctlFD
+	head := l.Structure(machine.Num(0), machine.Num(0), l.Structure(l.Structure(machine.Num(0)), machine.Num(1)), machine.Num(1), l.Bytes(make([]byte, room)), machine.Num(room), machine.Num(0)) // struct msghdr
+	take := l.Call("take the socket of a box", unix.SYS_RECVMSG, zygoteFD, head, 0)
+	l.Steps[take].Equal, l.Steps[take].Same, l.Steps[take].Next, l.Steps[take].Fail = l.Structure(machine.Num(1)), machine.To(take+1), machine.At(goneAddr), machine.At(goneAddr)
+	l.makeInit(machine.At(zygoteFail), machine.At(zygoteNext))
+	first := len(l.Steps)
+	l.Call("keep the socket", unix.SYS_DUP3, zygote.ControlFD, zygoteFD, unix.O_CLOEXEC)
+	l.Call("close the rest", unix.SYS_CLOSE_RANGE, ctlFD, zygoteFD-1, 0)
 	for i, sig := range handled {
-		l.call("keep what is done about a signal", unix.SYS_RT_SIGACTION, sig, 0, handlerAddr+i*sigactionSize, 8)
+		l.Call("keep what is done about a signal", unix.SYS_RT_SIGACTION, sig, 0, handlerAddr+i*sigactionSize, 8)
 	}
-	hello := l.call("say that it waits", unix.SYS_WRITE, zygoteFD, l.record(recReady), recordSize)
-	l.steps[hello].next = to(take)
-	l.entry = first
+	hello := l.Call("say that it waits", unix.SYS_WRITE, zygoteFD, l.record(recReady), recordSize)
+	l.Steps[hello].Next = machine.To(take)
+	l.Entry = first
 	return l
 })
 
 // bootOfZygote is what the machine in a zygote starts with.
 func bootOfZygote() machine.Boot {
 	l := zygoteBoot()
-	return machine.Boot{Entry: bootBase + uint64(l.entry)*stepSize, At: bootBase, Steps: l.link(bootBase), Failed: recFailed, Room: memoryEnd - dataBase}
+	return machine.Boot{Entry: bootBase + uint64(l.Entry)*stepSize, At: bootBase, Steps: l.link(bootBase), Failed: recFailed, Room: memoryEnd - dataBase}
 }
 
 // zygoteMachine is what an interpreter is told after its head: the addresses and sizes of a
@@ -164,29 +164,24 @@ func (b *box) mapIDs() error {
 func (s *setup) becomeMapped() {
 	uid, gid := s.profile.Template.IDs()
 	s.hear()
-	s.call("the box's group", unix.SYS_SETRESGID, gid, gid, gid)
-	s.call("the box's user", unix.SYS_SETRESUID, uid, uid, uid)
+	s.Call("the box's group", unix.SYS_SETRESGID, gid, gid, gid)
+	s.Call("the box's user", unix.SYS_SETRESUID, uid, uid, uid)
 }
 
 // letGo appends the end of what PID 1 has of the interpreter's memory: only the machine stays.
 func (s *setup) letGo() {
-	s.ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, codeBase)
-	s.ignore("let go of the interpreter", unix.SYS_MUNMAP, memoryEnd, machine.TaskSize-memoryEnd)
+	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, codeBase)
+	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, memoryEnd, machine.TaskSize-memoryEnd)
 }
 
 // comeBack appends the end of a job that is the interpreter's own: the process may be looked into
 // like one that was executed, keeps nothing of how its box was made, and goes on.
 func (l *list) comeBack() {
 	for i, sig := range handled {
-		l.call("what the interpreter does about a signal", unix.SYS_RT_SIGACTION, sig, handlerAddr+i*sigactionSize, 0, 8)
+		l.Call("what the interpreter does about a signal", unix.SYS_RT_SIGACTION, sig, handlerAddr+i*sigactionSize, 0, 8)
 	}
-	l.call("dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
-	l.call("forget the box's program", unix.SYS_MUNMAP, programBase, programMax)
-	l.call("close the socket", unix.SYS_CLOSE, reportFD)
-	l.call("come back", ^uintptr(0))
+	l.Call("dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
+	l.Call("forget the box's program", unix.SYS_MUNMAP, programBase, programMax)
+	l.Call("close the socket", unix.SYS_CLOSE, reportFD)
+	l.Call("come back", ^uintptr(0))
 }
-
-var (
-	_ sandbox.Forker = (*Driver)(nil)
-	_ sandbox.Forked = (*box)(nil)
-)

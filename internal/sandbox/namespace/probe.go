@@ -13,9 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/landlock"
+	"waldo/internal/sandbox/machine"
 )
 
 // Probe makes each kind of namespace, then a whole box, and makes system calls in it that the
@@ -74,12 +76,12 @@ func makeNamespace(machine *os.File, flag int) error {
 		return err
 	}
 	var l list
-	l.call("user namespace", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
-	l.hint(userNSHint)
-	l.call("namespace", unix.SYS_UNSHARE, flag)
-	l.hint(userNSHint)
-	l.call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
-	l.call("end", unix.SYS_EXIT_GROUP, 0)
+	l.Call("user namespace", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
+	l.Hint(userNSHint)
+	l.Call("namespace", unix.SYS_UNSHARE, flag)
+	l.Hint(userNSHint)
+	l.Call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
+	l.Call("end", unix.SYS_EXIT_GROUP, 0)
 	s, err := spawn(machine, uid, gid, -1)
 	if err != nil {
 		return err
@@ -159,7 +161,7 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	}
 	defer made.Close()
 	b := made.(*box)
-	out := []sandbox.Ability{ability("box", true, fmt.Sprintf("made one in %.1f ms", ms(time.Since(started))), nil)}
+	out := []sandbox.Ability{ability("box", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
 	for _, w := range b.warnings {
 		out = append(out, ability("all of the box", false, "", errors.New(strings.TrimSuffix(w, "; see waldo doctor"))))
 	}
@@ -191,20 +193,20 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 // checkList is the job that makes the checks and reports each.
 func checkList(all []check) *list {
 	l := &list{}
-	open := l.call("file", unix.SYS_OPENAT, atCWD, "/tmp/f", unix.O_CREAT|unix.O_RDWR, 0o600)
-	l.result(open, l.call("keep it", unix.SYS_DUP3, 0, probeFD, 0), 0)
-	socket := l.call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0)
-	l.result(socket, l.call("keep it", unix.SYS_DUP3, 0, probeFD+1, 0), 0)
+	open := l.Call("file", unix.SYS_OPENAT, atCWD, "/tmp/f", unix.O_CREAT|unix.O_RDWR, 0o600)
+	l.Result(open, l.Call("keep it", unix.SYS_DUP3, 0, probeFD, 0), 0)
+	socket := l.Call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0)
+	l.Result(socket, l.Call("keep it", unix.SYS_DUP3, 0, probeFD+1, 0), 0)
 	for _, c := range all {
 		rec := l.record(recNote)
-		i := l.call(c.name, c.nr, c.args...)
-		l.steps[i].store = value{kind: inData, n: rec.n + 16}
-		l.steps[i].fail = to(i + 2)
-		after := l.call("report", unix.SYS_WRITE, ctlFD, rec, recordSize)
-		l.steps[after].next = to(i + 3)
-		l.call("report", unix.SYS_WRITE, ctlFD, uint64(failureAddr), recordSize)
+		i := l.Call(c.name, c.nr, c.args...)
+		l.Steps[i].Store = rec.Plus(16)
+		l.Steps[i].Fail = machine.To(i + 2)
+		after := l.Call("report", unix.SYS_WRITE, ctlFD, rec, recordSize)
+		l.Steps[after].Next = machine.To(i + 3)
+		l.Call("report", unix.SYS_WRITE, ctlFD, uint64(failureAddr), recordSize)
 	}
-	l.call("end", unix.SYS_EXIT_GROUP, 0)
+	l.Call("end", unix.SYS_EXIT_GROUP, 0)
 	return l
 }
 

@@ -43,45 +43,38 @@ var devices = []string{"null", "zero", "full", "random", "urandom"}
 
 // makeRoot appends the steps that make the box's root on a tmpfs of its own and leave the host's.
 func (s *setup) makeRoot() {
-	s.call("private mounts", unix.SYS_MOUNT, "none", "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
-	s.call("mount the root", unix.SYS_MOUNT, "waldo", staging, "tmpfs", quiet, "size=1m,nr_inodes=1k,mode=755")
-	s.call("umask", unix.SYS_UMASK, 0)
-	s.call("enter the root", unix.SYS_CHDIR, staging)
-	s.call("mkdir /old", unix.SYS_MKDIRAT, atCWD, "old", 0o700)
-	s.call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "old")
-	s.hint("the root of this machine is an initramfs, or seccomp of a container refuses pivot_root")
-	s.call("enter the root", unix.SYS_CHDIR, "/")
+	s.Call("private mounts", unix.SYS_MOUNT, "none", "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
+	s.Call("mount the root", unix.SYS_MOUNT, "waldo", staging, "tmpfs", quiet, "size=1m,nr_inodes=1k,mode=755")
+	s.Call("umask", unix.SYS_UMASK, 0)
+	s.Call("enter the root", unix.SYS_CHDIR, staging)
+	s.Call("mkdir /old", unix.SYS_MKDIRAT, atCWD, "old", 0o700)
+	s.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "old")
+	s.Hint("the root of this machine is an initramfs, or seccomp of a container refuses pivot_root")
+	s.Call("enter the root", unix.SYS_CHDIR, "/")
 
 	made := map[string]bool{"/": true}
 	s.template(made)
 	s.dev(made)
 	s.mkdir(made, "/proc")
-	s.call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
-	s.hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
+	s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
+	s.Hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
 	s.optional()
 	s.places(made)
 	s.coverResolv()
 	s.sendPlaces()
 
-	s.call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
-	s.call("rmdir /old", unix.SYS_UNLINKAT, atCWD, old, unix.AT_REMOVEDIR)
-	s.call("set the host name", unix.SYS_SETHOSTNAME, hostname(s.profile), len(hostname(s.profile)))
+	s.Call("leave the host's root", unix.SYS_UMOUNT2, old, unix.MNT_DETACH)
+	s.Call("rmdir /old", unix.SYS_UNLINKAT, atCWD, old, unix.AT_REMOVEDIR)
+	s.Call("set the host name", unix.SYS_SETHOSTNAME, s.profile.Host(), len(s.profile.Host()))
 	s.optional()
 	s.loopback()
 	s.wayOut()
 	s.attributes("/", sealed, false)
 	// A copy of the tree that is in no mount namespace: /proc/self/mountinfo lists the namespace,
 	// of which nothing can be reached from the copy, so it lists nothing.
-	s.call("copy the tree", unix.SYS_OPEN_TREE, atCWD, "/", 1|unix.AT_RECURSIVE|unix.OPEN_TREE_CLOEXEC)
-	s.call("enter the tree", unix.SYS_FCHDIR, s.free)
-	s.call("chroot", unix.SYS_CHROOT, ".")
-}
-
-func hostname(p sandbox.Profile) string {
-	if p.Hostname == "" {
-		return "waldo"
-	}
-	return p.Hostname
+	s.Call("copy the tree", unix.SYS_OPEN_TREE, atCWD, "/", 1|unix.AT_RECURSIVE|unix.OPEN_TREE_CLOEXEC)
+	s.Call("enter the tree", unix.SYS_FCHDIR, s.free)
+	s.Call("chroot", unix.SYS_CHROOT, ".")
 }
 
 // template appends what comes from the host, all of it read-only. Of another root the folders are
@@ -89,7 +82,7 @@ func hostname(p sandbox.Profile) string {
 func (s *setup) template(made map[string]bool) {
 	if s.profile.Template.Dir != "" {
 		for _, l := range s.links {
-			s.call("link "+l.Name, unix.SYS_SYMLINKAT, l.Target, atCWD, l.Name)
+			s.Call("link "+l.Name, unix.SYS_SYMLINKAT, l.Target, atCWD, l.Name)
 		}
 		return // its /etc/resolv.conf is covered once its folders are there
 	}
@@ -100,7 +93,7 @@ func (s *setup) template(made map[string]bool) {
 		}
 		if info.Mode().Type() == os.ModeSymlink {
 			if link, err := os.Readlink(dir); err == nil {
-				s.call("link "+dir, unix.SYS_SYMLINKAT, link, atCWD, dir)
+				s.Call("link "+dir, unix.SYS_SYMLINKAT, link, atCWD, dir)
 			}
 			continue
 		}
@@ -114,7 +107,7 @@ func (s *setup) template(made map[string]bool) {
 		}
 		s.write("/etc/"+f.name, f.content, unix.O_CREAT)
 	}
-	s.call("link /etc/localtime", unix.SYS_SYMLINKAT, "/usr/share/zoneinfo/UTC", atCWD, "/etc/localtime")
+	s.Call("link /etc/localtime", unix.SYS_SYMLINKAT, "/usr/share/zoneinfo/UTC", atCWD, "/etc/localtime")
 	for _, p := range shared {
 		source, err := filepath.EvalSymlinks(p)
 		if err != nil {
@@ -136,7 +129,7 @@ func (s *setup) template(made map[string]bool) {
 
 // bind appends a read-only view of a folder or file of the host, and of what is mounted below.
 func (s *setup) bind(source, target string) {
-	s.call("show "+target, unix.SYS_MOUNT, old+source, target, 0, unix.MS_BIND|unix.MS_REC, 0)
+	s.Call("show "+target, unix.SYS_MOUNT, old+source, target, 0, unix.MS_BIND|unix.MS_REC, 0)
 	s.attributes(target, sealed, true)
 }
 
@@ -147,7 +140,7 @@ func (s *setup) attributes(target string, set uint64, recursive bool) {
 	if recursive {
 		flags = unix.AT_RECURSIVE
 	}
-	s.call("seal "+target, unix.SYS_MOUNT_SETATTR, atCWD, target, flags, append(attr, make([]byte, 24)...), 32)
+	s.Call("seal "+target, unix.SYS_MOUNT_SETATTR, atCWD, target, flags, append(attr, make([]byte, 24)...), 32)
 }
 
 // dev appends a /dev that has no terminal and nothing to write to but a bounded /dev/shm.
@@ -159,11 +152,11 @@ func (s *setup) dev(made map[string]bool) {
 			source = "full" // reads as zeros too, and cannot be mapped: shared maps of zero are memory that no rlimit bounds
 		}
 		s.write("/dev/"+d, "", unix.O_CREAT)
-		s.call("show /dev/"+d, unix.SYS_MOUNT, old+"/dev/"+source, "/dev/"+d, 0, unix.MS_BIND, 0)
+		s.Call("show /dev/"+d, unix.SYS_MOUNT, old+"/dev/"+source, "/dev/"+d, 0, unix.MS_BIND, 0)
 		s.attributes("/dev/"+d, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, false)
 	}
 	for _, l := range [][2]string{{"/proc/self/fd", "fd"}, {"fd/0", "stdin"}, {"fd/1", "stdout"}, {"fd/2", "stderr"}} {
-		s.call("link /dev/"+l[1], unix.SYS_SYMLINKAT, l[0], atCWD, "/dev/"+l[1])
+		s.Call("link /dev/"+l[1], unix.SYS_SYMLINKAT, l[0], atCWD, "/dev/"+l[1])
 	}
 	s.tmpfs(made, sandbox.Tmpfs{Target: "/dev/shm", Bytes: s.profile.Limits.Disk, Inodes: s.profile.Limits.Inodes})
 }
@@ -171,7 +164,7 @@ func (s *setup) dev(made map[string]bool) {
 // places appends the mounts and writable places of the profile, outer ones first.
 func (s *setup) places(made map[string]bool) {
 	s.mkdir(made, "/workspace")
-	s.call("link /workspace/.workspace", unix.SYS_SYMLINKAT, "output", atCWD, "/workspace/.workspace") // as older scripts name it
+	s.Call("link /workspace/.workspace", unix.SYS_SYMLINKAT, "output", atCWD, "/workspace/.workspace") // as older scripts name it
 	type item struct {
 		target string
 		add    func()
@@ -197,7 +190,7 @@ func (s *setup) tmpfs(made map[string]bool, t sandbox.Tmpfs) {
 	s.mkdir(made, t.Target)
 	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=%s", t.Bytes, t.Inodes, mode)
 	s.writable = append(s.writable, t.Target)
-	s.call("mount "+t.Target, unix.SYS_MOUNT, "tmpfs", t.Target, "tmpfs", quiet, options)
+	s.Call("mount "+t.Target, unix.SYS_MOUNT, "tmpfs", t.Target, "tmpfs", quiet, options)
 }
 
 // mkdir appends the making of a folder and of those above it that the steps have not made.
@@ -206,7 +199,7 @@ func (s *setup) mkdir(made map[string]bool, dir string) {
 		return
 	}
 	s.mkdir(made, path.Dir(dir))
-	s.call("mkdir "+dir, unix.SYS_MKDIRAT, atCWD, dir, 0o755)
+	s.Call("mkdir "+dir, unix.SYS_MKDIRAT, atCWD, dir, 0o755)
 	made[dir] = true
 }
 
@@ -214,7 +207,7 @@ func (s *setup) mkdir(made map[string]bool, dir string) {
 func (s *setup) loopback() {
 	request := append([]byte("lo"), bytes.Repeat([]byte{0}, 38)...) // struct ifreq
 	binary.LittleEndian.PutUint16(request[16:], unix.IFF_UP|unix.IFF_RUNNING)
-	s.call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	s.call("bring up lo", unix.SYS_IOCTL, s.free, unix.SIOCSIFFLAGS, request)
-	s.call("close the socket", unix.SYS_CLOSE, s.free)
+	s.Call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	s.Call("bring up lo", unix.SYS_IOCTL, s.free, unix.SIOCSIFFLAGS, request)
+	s.Call("close the socket", unix.SYS_CLOSE, s.free)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,8 +71,8 @@ type run struct {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if err := refuseCommand(c); err != nil {
-		return facts.Facts{}, err
+	if err := common.RefuseCommand(c); err != nil {
+		return facts.Facts{}, fmt.Errorf("namespace: %w", err)
 	}
 	if b.stage == nil {
 		return facts.Facts{}, errGone
@@ -91,29 +90,6 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}
 	return r.run(ctx)
-}
-
-// maxText is how much of arguments and environment is passed on to the kernel, which takes 2 MiB.
-const maxText = 4 << 20
-
-// refuseCommand says what the kernel could not be told as it stands.
-func refuseCommand(c sandbox.Command) error {
-	if len(c.Argv) == 0 || c.Argv[0] == "" {
-		return fmt.Errorf("namespace: no command to run")
-	}
-	if c.Dir != "" && !strings.HasPrefix(c.Dir, "/") {
-		return fmt.Errorf("namespace: the working folder %q is not absolute", c.Dir)
-	}
-	total := 0
-	for _, s := range slices.Concat(c.Argv, c.Env, []string{c.Dir}) {
-		if total += len(s); total > maxText {
-			return fmt.Errorf("namespace: more than %d bytes of arguments and environment", maxText)
-		}
-		if strings.ContainsRune(s, 0) {
-			return fmt.Errorf("namespace: %.40q: arguments, environment and folders hold no NUL", s)
-		}
-	}
-	return nil
 }
 
 func (r *run) run(ctx context.Context) (facts.Facts, error) {
@@ -152,7 +128,7 @@ type wires struct {
 
 // program makes the program of a command, as steps and as bytes.
 func (b *box) program(c sandbox.Command, forked bool) (*list, []byte, error) {
-	l := job(c, rlimits(b.profile.Limits, b.host), forked)
+	l := job(c, common.Rlimits(b.profile.Limits, b.host.Pids(), b.host.Memory()), forked)
 	program := l.link(jobBase)
 	if len(program) > jobMax {
 		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), jobMax)
@@ -270,7 +246,7 @@ func (r *run) wait() (ending, error) {
 		if !ok {
 			return e, r.job.failure(rec, jobBase)
 		}
-		name, what := r.job.steps[i].name, unix.Errno(rec.b)
+		name, what := r.job.Steps[i].Name, unix.Errno(rec.b)
 		if file, ok := strings.CutPrefix(name, execve); ok {
 			worst = worse(worst, &os.PathError{Op: "execute", Path: file, Err: what})
 		} else if dir, ok := strings.CutPrefix(name, enter); ok {

@@ -11,6 +11,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/machine"
 	"waldo/internal/sandbox/notice"
 	"waldo/internal/sandbox/seccomp"
 )
@@ -60,20 +61,20 @@ func (s *setup) build() {
 func (s *setup) joinGroups() {
 	first := landlockFD + s.files
 	for i := range s.tasks {
-		s.call("join a cgroup", unix.SYS_WRITE, first+i, []byte("0"), 1)
+		s.Call("join a cgroup", unix.SYS_WRITE, first+i, []byte("0"), 1)
 	}
-	s.call("close the cgroups", unix.SYS_CLOSE_RANGE, first, 0xffffffff, 0)
+	s.Call("close the cgroups", unix.SYS_CLOSE_RANGE, first, 0xffffffff, 0)
 	s.free = first
 }
 
 // resetSignals gives every signal its default action and blocks none: ignored signals would be
 // inherited by the agent's code.
 func (s *setup) resetSignals() {
-	zero := s.bytes(make([]byte, 32))
+	zero := s.Bytes(make([]byte, 32))
 	for sig := 1; sig <= 64; sig++ {
-		s.ignore("reset signals", unix.SYS_RT_SIGACTION, sig, zero, 0, 8)
+		s.Ignore("reset signals", unix.SYS_RT_SIGACTION, sig, zero, 0, 8)
 	}
-	s.call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, zero, 0, 8)
+	s.Call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, zero, 0, 8)
 }
 
 // userNSHint marks a step that needs user namespaces: what to do is said by the error.
@@ -82,22 +83,22 @@ const userNSHint = "user namespaces"
 // makeInit appends the making of PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps
 // it, and when it is reaped everything else in the box is dead. The process that made it reports that
 // it is made, or goes to failed. PID 1 takes the descriptors and the program of its box from waldo.
-func (l *list) makeInit(failed, made target) {
+func (l *list) makeInit(failed, made machine.Target) {
 	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
 	rec := l.record(recPID)
-	clone := l.call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
-	l.hint(userNSHint)
-	l.steps[clone].store = value{kind: inData, n: rec.n + 8}
-	l.steps[clone].equal = l.structure(num(0))
-	l.steps[clone].fail = failed
-	report := l.call("report PID 1", unix.SYS_WRITE, ctlFD, rec, recordSize)
-	l.steps[report].next, l.steps[report].fail = made, made
-	l.steps[clone].same = to(len(l.steps))
+	clone := l.Call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
+	l.Hint(userNSHint)
+	l.Steps[clone].Store = rec.Plus(8)
+	l.Steps[clone].Equal = l.Structure(machine.Num(0))
+	l.Steps[clone].Fail = failed
+	report := l.Call("report PID 1", unix.SYS_WRITE, ctlFD, rec, recordSize)
+	l.Steps[report].Next, l.Steps[report].Fail = made, made
+	l.Steps[clone].Same = machine.To(len(l.Steps))
 	// What waldo itself was started with is not closed on exec.
-	l.call("close what waldo inherited", unix.SYS_CLOSE_RANGE, ctlFD+1, 0xffffffff, 0)
-	l.takeDescriptors(maxFiles, at(goneAddr))
-	l.takeProgram("take the box's program", programBase, at(goneAddr))
+	l.Call("close what waldo inherited", unix.SYS_CLOSE_RANGE, ctlFD+1, 0xffffffff, 0)
+	l.takeDescriptors(maxFiles, machine.At(goneAddr))
+	l.takeProgram("take the box's program", programBase, machine.At(goneAddr))
 }
 
 // mapIDs maps the one user and group of the box.
@@ -105,27 +106,27 @@ func (s *setup) mapIDs() {
 	uid, gid := s.profile.Template.IDs()
 	s.write("/proc/self/setgroups", "deny", 0)
 	s.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", uid, s.uid), 0)
-	s.hint(userNSHint)
+	s.Hint(userNSHint)
 	s.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", gid, s.gid), 0)
 }
 
 // write appends steps that write a file; with O_CREAT among the flags they make it, readable to
 // all. The descriptor is the lowest free one, which is s.free: nothing else is ever left open.
 func (s *setup) write(path, content string, flags int) {
-	s.call("open "+path, unix.SYS_OPENAT, atCWD, path, flags|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+	s.Call("open "+path, unix.SYS_OPENAT, atCWD, path, flags|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
 	if content != "" {
-		s.call("write "+path, unix.SYS_WRITE, s.free, []byte(content), len(content))
+		s.Call("write "+path, unix.SYS_WRITE, s.free, []byte(content), len(content))
 	}
-	s.call("close "+path, unix.SYS_CLOSE, s.free)
+	s.Call("close "+path, unix.SYS_CLOSE, s.free)
 }
 
 // sendPlaces appends the sending of a descriptor of each writable place to waldo.
 func (s *setup) sendPlaces() {
 	for _, t := range s.writable {
-		s.call("open "+t, unix.SYS_OPENAT, atCWD, t, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		s.Call("open "+t, unix.SYS_OPENAT, atCWD, t, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	}
 	s.sendFiles("the places", recPlaces, s.free, len(s.writable))
-	s.call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
+	s.Call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
 // sendFiles appends the sending of n descriptors from first on, with a record.
@@ -136,16 +137,16 @@ func (s *setup) sendFiles(what string, kind uint64, first, n int) {
 	for i := range n {
 		control = binary.LittleEndian.AppendUint32(control, uint32(first+i))
 	}
-	iov := s.structure(s.record(kind), num(recordSize))
-	head := s.structure(num(0), num(0), iov, num(1), s.bytes(control), num(len(control)), num(0)) // struct msghdr
-	s.call("send "+what, unix.SYS_SENDMSG, ctlFD, head, 0)
+	iov := s.Structure(s.record(kind), machine.Num(recordSize))
+	head := s.Structure(machine.Num(0), machine.Num(0), iov, machine.Num(1), s.Bytes(control), machine.Num(len(control)), machine.Num(0)) // struct msghdr
+	s.Call("send "+what, unix.SYS_SENDMSG, ctlFD, head, 0)
 }
 
 // hear appends the waiting for a word from waldo.
 func (s *setup) hear() {
-	hear := s.call("hear from waldo", unix.SYS_RECVFROM, ctlFD, s.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
-	s.steps[hear].equal, s.steps[hear].same = s.structure(num(1)), to(hear+1)
-	s.steps[hear].next = at(goneAddr)
+	hear := s.Call("hear from waldo", unix.SYS_RECVFROM, ctlFD, s.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	s.Steps[hear].Equal, s.Steps[hear].Same = s.Structure(machine.Num(1)), machine.To(hear+1)
+	s.Steps[hear].Next = machine.At(goneAddr)
 }
 
 // isolate appends what takes PID 1 from the powers it had over its namespaces to none.
@@ -153,26 +154,26 @@ func (s *setup) isolate() {
 	s.hear()
 	// Only now, because waldo has meanwhile put the process into its cgroups: their paths must
 	// not be seen from inside.
-	s.call("cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+	s.Call("cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	s.optional()
-	s.call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0xef, 0, 0, 0) // all but KEEP_CAPS, all locked
-	first := len(s.steps)
+	s.Call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0xef, 0, 0, 0) // all but KEEP_CAPS, all locked
+	first := len(s.Steps)
 	for c := range 64 {
-		i := s.call("drop from the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
-		s.steps[i].fail = to(first + 64) // the kernel knows no more
+		i := s.Call("drop from the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		s.Steps[i].Fail = machine.To(first + 64) // the kernel knows no more
 	}
 	header := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
-	s.call("drop capabilities", unix.SYS_CAPSET, append(header, 0, 0, 0, 0), make([]byte, 24))
-	s.call("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-	s.call("not dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-	s.call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
-	s.call("new session", unix.SYS_SETSID)
-	s.call("umask", unix.SYS_UMASK, 0o022)
+	s.Call("drop capabilities", unix.SYS_CAPSET, append(header, 0, 0, 0, 0), make([]byte, 24))
+	s.Call("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	s.Call("not dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	s.Call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
+	s.Call("new session", unix.SYS_SETSID)
+	s.Call("umask", unix.SYS_UMASK, 0o022)
 	if s.landlock {
-		s.call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, landlockFD, 0)
+		s.Call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, landlockFD, 0)
 	}
-	s.call("keep the tree", unix.SYS_DUP3, s.free, treeFD, unix.O_CLOEXEC)
-	s.call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, 0xffffffff, 0)
+	s.Call("keep the tree", unix.SYS_DUP3, s.free, treeFD, unix.O_CLOEXEC)
+	s.Call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, 0xffffffff, 0)
 	s.seccompSteps()
 }
 
@@ -187,42 +188,42 @@ const (
 // serve appends the life of PID 1: take a command, start it, reap whatever ends until it ends,
 // kill the rest, report. It ends when waldo's end of the socket is closed.
 func (s *setup) serve() {
-	within := func(v value, off uint64) value { return value{kind: inData, n: v.n + off} }
-	exit, child := s.record(recExit), s.structure(num(0))
+	within := func(v machine.Value, off uint64) machine.Value { return v.Plus(off) }
+	exit, child := s.record(recExit), s.Structure(machine.Num(0))
 
-	s.call("report ready", unix.SYS_WRITE, ctlFD, s.record(recReady), recordSize)
-	take := len(s.steps)
-	gone := at(goneAddr)
+	s.Call("report ready", unix.SYS_WRITE, ctlFD, s.record(recReady), recordSize)
+	take := len(s.Steps)
+	gone := machine.At(goneAddr)
 	s.takeDescriptors(4, gone)
 	s.takeProgram("take a command", jobBase, gone)
-	clone := s.call("start the command", unix.SYS_CLONE, int(unix.SIGCHLD), 0, 0, 0, 0)
-	s.steps[clone].store = child
-	s.steps[clone].equal, s.steps[clone].same = s.structure(num(0)), at(jobBase)
-	s.steps[clone-1].same = to(clone)
-	s.call("close its descriptors", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
+	clone := s.Call("start the command", unix.SYS_CLONE, int(unix.SIGCHLD), 0, 0, 0, 0)
+	s.Steps[clone].Store = child
+	s.Steps[clone].Equal, s.Steps[clone].Same = s.Structure(machine.Num(0)), machine.At(jobBase)
+	s.Steps[clone-1].Same = machine.To(clone)
+	s.Call("close its descriptors", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
 	if s.forked {
 		s.letGo()
 	}
-	wait := s.call("wait", unix.SYS_WAIT4, ^uint64(0), within(exit, 16), unix.WALL, 0, 0, 0)
-	s.steps[wait].equal, s.steps[wait].next = child, to(wait)
-	s.steps[wait].same = to(wait + 1)
-	s.ignore("kill what is left", unix.SYS_KILL, ^uint64(0), int(unix.SIGKILL))
-	reap := s.call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
-	s.steps[reap].next, s.steps[reap].fail = to(reap), to(reap+1)
-	s.call("usage", unix.SYS_GETRUSAGE, ^uint64(0), within(exit, 32)) // RUSAGE_CHILDREN
-	last := s.call("report the end", unix.SYS_WRITE, ctlFD, exit, recordSize)
-	s.steps[last].next = to(take)
+	wait := s.Call("wait", unix.SYS_WAIT4, ^uint64(0), within(exit, 16), unix.WALL, 0, 0, 0)
+	s.Steps[wait].Equal, s.Steps[wait].Next = child, machine.To(wait)
+	s.Steps[wait].Same = machine.To(wait + 1)
+	s.Ignore("kill what is left", unix.SYS_KILL, ^uint64(0), int(unix.SIGKILL))
+	reap := s.Call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
+	s.Steps[reap].Next, s.Steps[reap].Fail = machine.To(reap), machine.To(reap+1)
+	s.Call("usage", unix.SYS_GETRUSAGE, ^uint64(0), within(exit, 32)) // RUSAGE_CHILDREN
+	last := s.Call("report the end", unix.SYS_WRITE, ctlFD, exit, recordSize)
+	s.Steps[last].Next = machine.To(take)
 }
 
 // takeDescriptors appends a recvmsg whose descriptors, most of them at most, land at the lowest free.
-func (l *list) takeDescriptors(most int, gone target) {
-	one := l.structure(num(0))
-	iov := l.structure(one, num(1))
-	room := unix.CmsgSpace(4 * most)                                                                 // the kernel changes it to what came: three or four take as much
-	head := l.structure(num(0), num(0), iov, num(1), l.bytes(make([]byte, room)), num(room), num(0)) // struct msghdr
-	i := l.call("take descriptors", unix.SYS_RECVMSG, ctlFD, head, 0)
-	l.steps[i].equal, l.steps[i].same = l.structure(num(1)), to(i+1)
-	l.steps[i].next, l.steps[i].fail = gone, gone
+func (l *list) takeDescriptors(most int, gone machine.Target) {
+	one := l.Structure(machine.Num(0))
+	iov := l.Structure(one, machine.Num(1))
+	room := unix.CmsgSpace(4 * most)                                                                                                         // the kernel changes it to what came: three or four take as much
+	head := l.Structure(machine.Num(0), machine.Num(0), iov, machine.Num(1), l.Bytes(make([]byte, room)), machine.Num(room), machine.Num(0)) // struct msghdr
+	i := l.Call("take descriptors", unix.SYS_RECVMSG, ctlFD, head, 0)
+	l.Steps[i].Equal, l.Steps[i].Same = l.Structure(machine.Num(1)), machine.To(i+1)
+	l.Steps[i].Next, l.Steps[i].Fail = gone, gone
 }
 
 // seccompSteps appends the filter: one with a listener, which goes to waldo, where the kernel gives
@@ -230,16 +231,16 @@ func (l *list) takeDescriptors(most int, gone target) {
 func (s *setup) seccompSteps() {
 	set := func(name string, flags, filter int) int {
 		p := s.filters[filter]
-		return s.call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.structure(num(p.Len()), s.bytes(bytes.Clone(p))))
+		return s.Call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.Structure(machine.Num(p.Len()), s.Bytes(bytes.Clone(p))))
 	}
 	best := set("seccomp with notice of ends", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|notice.Killable, 2)
 	second := set("seccomp with notice", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 1)
-	listener := len(s.steps)
+	listener := len(s.Steps)
 	s.sendFiles("the listener", recNotice, jobFD, 1)
-	s.call("close the listener", unix.SYS_CLOSE, jobFD)
-	jump := s.ignore("go on", unix.SYS_GETPID)
+	s.Call("close the listener", unix.SYS_CLOSE, jobFD)
+	jump := s.Ignore("go on", unix.SYS_GETPID)
 	plain := set("seccomp", 0, 0)
-	s.steps[best].next, s.steps[best].fail = to(listener), to(second)
-	s.steps[second].fail = to(plain)
-	s.steps[jump].next = to(plain + 1)
+	s.Steps[best].Next, s.Steps[best].Fail = machine.To(listener), machine.To(second)
+	s.Steps[second].Fail = machine.To(plain)
+	s.Steps[jump].Next = machine.To(plain + 1)
 }

@@ -38,7 +38,7 @@ func (d *Driver) spare() (_ *spare, err error) {
 	if s.uid, s.gid, err = common.OutsideIDs(); err != nil {
 		return nil, err
 	}
-	if s.group, err = host.New(groupID(), cgroup.Limits{Memory: roomy, Pids: 8, MilliCPU: d.options.MilliCPU}); err != nil {
+	if s.group, err = host.New(cgroup.NewID(), cgroup.Limits{Memory: roomy, Pids: 8, MilliCPU: d.options.MilliCPU}); err != nil {
 		return nil, err
 	}
 	joined := false

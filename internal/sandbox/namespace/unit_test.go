@@ -61,12 +61,12 @@ func wordAt(b []byte, base, addr uint64) uint64 { return binary.LittleEndian.Uin
 
 func TestLink(t *testing.T) {
 	var l list
-	first := l.call("first", 1, "text", 7)
-	l.hint("what to do")
-	second := l.call("second", 2, 0)
-	l.result(first, second, 0)
-	l.steps[second].equal, l.steps[second].same = l.structure(num(5)), to(first)
-	l.call("may fail", 3)
+	first := l.Call("first", 1, "text", 7)
+	l.Hint("what to do")
+	second := l.Call("second", 2, 0)
+	l.Result(first, second, 0)
+	l.Steps[second].Equal, l.Steps[second].Same = l.Structure(machine.Num(5)), machine.To(first)
+	l.Call("may fail", 3)
 	l.optional()
 	const base = 0x1000
 	b := l.link(base)
@@ -108,7 +108,7 @@ func FuzzRecord(f *testing.F) {
 			t.Fatalf("%d bytes: %v", len(b), err)
 		}
 		var l list
-		l.call("only", 1)
+		l.Call("only", 1)
 		if i, ok := l.index(r, programBase); ok && (i != 0 || r.kind != recFailed) {
 			t.Errorf("step %d of 1", i)
 		}
@@ -128,9 +128,9 @@ func TestEndsUnheard(t *testing.T) {
 	defer file.Close()
 	var l list
 	ignored := append([]byte{1}, make([]byte, 31)...) // struct sigaction with SIG_IGN
-	l.call("ignore", unix.SYS_RT_SIGACTION, int(unix.SIGPIPE), ignored, 0, 8)
-	l.call("wait for the end", unix.SYS_RECVFROM, ctlFD, l.bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
-	l.call("fail", unix.SYS_CHDIR, "/nowhere/at/all")
+	l.Call("ignore", unix.SYS_RT_SIGACTION, int(unix.SIGPIPE), ignored, 0, 8)
+	l.Call("wait for the end", unix.SYS_RECVFROM, ctlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.Call("fail", unix.SYS_CHDIR, "/nowhere/at/all")
 	s, err := spawn(file, os.Geteuid(), os.Getegid(), -1)
 	if err != nil {
 		t.Fatal(err)

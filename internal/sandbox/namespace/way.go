@@ -22,17 +22,17 @@ func (s *setup) wayOut() {
 	if len(ports) == 0 {
 		return
 	}
-	s.call("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	s.Call("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	route := common.LocalRoute()
-	s.call("route", unix.SYS_SENDTO, s.free, route, len(route), 0, 0, 0)
-	s.call("close netlink", unix.SYS_CLOSE, s.free)
+	s.Call("route", unix.SYS_SENDTO, s.free, route, len(route), 0, 0, 0)
+	s.Call("close netlink", unix.SYS_CLOSE, s.free)
 	next := s.free
 	socket := func(kind int, addr [4]byte, port uint16) {
-		s.call("a socket of the way out", unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
-		s.call("bind it", unix.SYS_BIND, next, sockaddr(addr, port), unix.SizeofSockaddrInet4) // fails where the route is not there
-		s.hint("the kernel made no route of the box's own, or keeps low ports from it")
+		s.Call("a socket of the way out", unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+		s.Call("bind it", unix.SYS_BIND, next, sockaddr(addr, port), unix.SizeofSockaddrInet4) // fails where the route is not there
+		s.Hint("the kernel made no route of the box's own, or keeps low ports from it")
 		if kind == unix.SOCK_STREAM {
-			s.call("listen", unix.SYS_LISTEN, next, 512)
+			s.Call("listen", unix.SYS_LISTEN, next, 512)
 		}
 		next++
 	}
@@ -42,7 +42,7 @@ func (s *setup) wayOut() {
 		socket(unix.SOCK_STREAM, [4]byte{}, p)
 	}
 	s.sendFiles("the way out", recWay, s.free, next-s.free)
-	s.call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
+	s.Call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
 func sockaddr(addr [4]byte, port uint16) []byte {
@@ -60,7 +60,7 @@ func (s *setup) coverResolv() {
 		return
 	}
 	s.write("/.resolv.conf", common.ResolvConf, unix.O_CREAT)
-	s.call("cover /etc/resolv.conf", unix.SYS_MOUNT, "/.resolv.conf", "/etc/resolv.conf", 0, unix.MS_BIND, 0)
+	s.Call("cover /etc/resolv.conf", unix.SYS_MOUNT, "/.resolv.conf", "/etc/resolv.conf", 0, unix.MS_BIND, 0)
 	s.optional()
 }
 

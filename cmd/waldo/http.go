@@ -71,6 +71,7 @@ func (g *guests) enter(who call.Principal) (call.Session, error) {
 			return "", err
 		}
 		g.info[who] = n
+		g.h.expect(n)
 	}
 	g.in[n.ID]++
 	return n.ID, nil

@@ -15,7 +15,7 @@ const warmBoxes = 8
 // session is not cold. Those of other languages, which cost more, wait for the first run.
 const firstBoxes = 2
 
-// expect makes boxes ready for a session that has begun.
+// expect makes boxes ready for a session that has begun, also a principal's over HTTP.
 func (h *house) expect(n session.Info) {
 	args, err := call.ParseArgs([]byte(`{"code":""}`))
 	if err == nil {

@@ -96,7 +96,10 @@ func (d *desk) tools(call.Call) []call.Tool {
 
 func (d *desk) bridge(t *testing.T) *bridge.Bridge {
 	b, err := bridge.New("test", bridge.Corridor{
-		Call:  d.call,
+		Call: d.call,
+		Refuse: func(_ context.Context, _ call.Call, why call.Reason) (call.Result, error) {
+			return call.Result{Status: facts.Denied, IsError: true, Facts: facts.New(), Why: []call.Reason{why}}, nil
+		},
 		Tools: d.tools,
 		Find: func(run call.Call, name string) (call.Tool, bool) {
 			for _, t := range d.tools(run) {

@@ -42,6 +42,9 @@ func real(t testing.TB) (*Runner, string) {
 			f.SideEffect = facts.Confirmed
 			return call.Result{Status: facts.OK, Structured: v, Facts: f}, err
 		},
+		Refuse: func(_ context.Context, _ call.Call, why call.Reason) (call.Result, error) {
+			return call.Result{Status: facts.Denied, Why: []call.Reason{why}}, nil
+		},
 		Tools:  func(call.Call) []call.Tool { return []call.Tool{tool} },
 		Find:   func(_ call.Call, n string) (call.Tool, bool) { return tool, n == "crm.get" },
 		Search: func(call.Call, string, int) []call.Tool { return []call.Tool{tool} },

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"waldo/internal/call"
+	"waldo/internal/id"
+	"waldo/internal/session"
+)
+
+// TestFirstClient: boxes for a principal that comes over HTTP are made when its first client comes, so
+// that its first run is warm. They are its own: another's first run is not.
+func TestFirstClient(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "waldo.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\ncapabilities:\n  run_python: {mode: read, approval: none}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h, err := openHouse(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{warm: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if rep := h.drivers["namespace"].Probe(context.Background()); !rep.OK {
+		t.Skipf("no boxes here: %+v", rep)
+	}
+	run := func(who call.Principal, n call.Session) bool {
+		t.Helper()
+		a, err := call.ArgsOf(map[string]any{"code": "print(1)"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := h.broker.Call(context.Background(), call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Door: "mcp", At: time.Now()})
+		if err != nil || r.Facts.Stdout != "1\n" {
+			t.Fatalf("%v %+v", err, r)
+		}
+		return r.Facts.Sandbox.Warm
+	}
+	g := &guests{h: h, info: map[call.Principal]session.Info{}, in: map[call.Session]int{}, mu: sync.Mutex{}}
+	defer g.close()
+	ada, err := g.enter("oidc:ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second) // as long as a zygote takes to start on a busy machine
+	bob, err := h.sessions.Open("oidc:bob", id.New(id.Workspace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.tidy(bob)
+	defer h.sessions.Close(bob.ID)
+	if run("oidc:bob", bob.ID) {
+		t.Error("control: the first run of a principal that nobody expected was warm")
+	}
+	if !run("oidc:ada", ada) {
+		t.Error("the first run of a principal whose client has come was not warm")
+	}
+}

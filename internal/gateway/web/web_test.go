@@ -440,7 +440,14 @@ func TestSessionsEnd(t *testing.T) {
 	if status, _, _ := h.ask(echo, "Mcp-Session-Id", one); status != 200 {
 		t.Errorf("before its time: %d", status)
 	}
-	h.web.sweep(time.Now().Add(time.Hour + time.Minute))
+	late, ended := time.Now().Add(time.Hour+time.Minute), func() bool {
+		h.web.mu.Lock()
+		defer h.web.mu.Unlock()
+		return h.web.sessions[one] == nil
+	}
+	for end := time.Now().Add(5 * time.Second); !ended() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		h.web.sweep(late) // the last answer may still be on its way out, in which nobody is idle
+	}
 	if status, _, _ := h.ask(echo, "Mcp-Session-Id", one); status != 404 {
 		t.Errorf("after its time: %d", status)
 	}

@@ -102,7 +102,7 @@ func TestPythonCallsRunTogether(t *testing.T) {
 
 func TestPythonBigArguments(t *testing.T) {
 	same(t, run(t, &desk{}, py("import asyncio\nr = await asyncio.gather(*[crm.echo(s='x' * 3_000_000) for i in range(12)])\nprint(len(r), len(r[11].s))"), ""), 0, "12 3000000")
-	same(t, run(t, &desk{}, py("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(40) as p: r = list(p.map(lambda i: crm.echo(s='x' * 3_000_000), range(40)))\nprint(len(r))"), ""), 0, "40")
+	same(t, run(t, &desk{}, py("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(16) as p: r = list(p.map(lambda i: crm.echo(s='x' * 3_000_000), range(16)))\nprint(len(r))"), ""), 0, "16")
 	same(t, run(t, &desk{}, py("try: crm.echo(s='x' * 5_000_000)\nexcept ToolError as e: print(e)"), ""), 0, "arguments must be one JSON object of at most 4 MiB")
 	same(t, run(t, &desk{}, js("const r = await Promise.all([...Array(12)].map(() => crm.echo({ s: 'x'.repeat(3e6) }))); console.log(r.length, r[11].s.length)"), ""), 0, "12 3000000")
 }

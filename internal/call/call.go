@@ -38,9 +38,6 @@ const MaxArgs = 4 << 20
 // ParseArgs reads the arguments of a call. Nothing and null stand for an empty object; anything
 // but an object of at most MaxArgs bytes is refused.
 func ParseArgs(raw []byte) (Args, error) {
-	if len(raw) > MaxArgs {
-		return Args{}, fmt.Errorf("arguments of %d bytes: at most %d are taken", len(raw), MaxArgs)
-	}
 	if s := strings.TrimSpace(string(raw)); s == "" || s == "null" {
 		raw = []byte("{}")
 	}

@@ -73,6 +73,11 @@ func (t *trail) own() (*track, int) {
 func (t *trail) add(k *track, frame []byte) (seq int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.enter(k, frame)
+}
+
+// enter is add, the lock held.
+func (t *trail) enter(k *track, frame []byte) (seq int) {
 	k.seq++
 	t.keep(k, frame)
 	close(k.more)
@@ -84,18 +89,15 @@ func (t *trail) add(k *track, frame []byte) (seq int) {
 func (t *trail) end(k *track, frame, stand []byte) (seq int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k.seq++
-	k.done = true
 	if size(frame) > t.most/2 {
 		frame = stand
 	}
-	t.keep(k, frame)
-	close(k.more)
-	k.more = make(chan struct{})
+	seq = t.enter(k, frame)
+	k.done = true // not before: making room for its end forgets no track
 	if k.kept == 0 {
 		delete(t.tracks, k.number)
 	}
-	return k.seq
+	return seq
 }
 
 // keep makes room for a message, the lock held.

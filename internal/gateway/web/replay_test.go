@@ -215,6 +215,21 @@ func TestALongAnswerIsAnsweredFor(t *testing.T) {
 	}
 }
 
+// The end of a stream that has to make room for itself can still be asked for.
+func TestAnEndThatMakesRoomIsKept(t *testing.T) {
+	_, trail := trails(10_000, 20_000)
+	k := trail.begin()
+	trail.add(k, make([]byte, 300))
+	trail.add(trail.tracks[0], make([]byte, 4900))
+	trail.end(k, make([]byte, 4900), nil)
+	if len(trail.events) != 2 || trail.events[0].track != 0 || k.kept != 1 { // what was before it did give way
+		t.Fatalf("control: %d events, %d of the stream", len(trail.events), k.kept)
+	}
+	if found, at := trail.find(trail.id(k, 1)); found != k || at != 1 {
+		t.Error("the stream is forgotten with its end still there")
+	}
+}
+
 // Who is not come back for is asked nothing more; a question that was asked is not waited for either.
 func TestALostClientIsNotAskedForEver(t *testing.T) {
 	for _, after := range []time.Duration{30 * time.Millisecond, time.Hour} {

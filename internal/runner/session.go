@@ -266,7 +266,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 		f.Status = facts.Cancelled
 		f.Warnings = append(f.Warnings, "the session was ended, and its variables are gone")
 	}
-	f.Usage.WallMS = float64(time.Since(began).Microseconds()) / 1000
+	f.Usage.WallMS = facts.MS(time.Since(began))
 	f.Stdout, f.Truncated.Stdout = clip(v.Stdout, l.Output)
 	f.Stderr, f.Truncated.Stderr = clip(v.Stderr, l.Output)
 	f.Usage.OutputBytes = int64(len(f.Stdout) + len(f.Stderr))

@@ -39,7 +39,7 @@ func (m *Manager) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, er
 		timeout = defaultTimeout
 	}
 	o := m.carryOut(ctx, d, timeout)
-	o.Facts.Usage.WallMS = float64(time.Since(begin).Microseconds()) / 1000
+	o.Facts.Usage.WallMS = facts.MS(time.Since(begin))
 	o.Facts.Limits.WallMS = timeout.Milliseconds()
 	o.Trust = trust(d.Contract.Trust)
 	return o, nil

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/machine"
 )

@@ -274,11 +274,14 @@ func metaOf(r call.Result) map[string]any {
 }
 
 // content returns the blocks of a result and, where it is no plain success, a line that says what
-// became of the call.
+// became of the call. A run's blocks are its stdout, what it made, and its stderr, which a run that
+// failed has in its text already; one without any says so, since a model's interface may refuse an
+// empty text. What a server answers stays as it is.
 func (s *Session) content(r call.Result, server string) []any {
 	out := []any{}
 	for _, c := range r.Content {
 		switch {
+		case c.Type == "text" && c.Text == "" && server == "":
 		case c.Type == "text":
 			out = append(out, text(c.Text))
 		case !c.Raw.IsZero():
@@ -287,6 +290,11 @@ func (s *Session) content(r call.Result, server string) []any {
 	}
 	if say := epilogue(r); say != "" {
 		out = append(out, text(say))
+	} else if server == "" && r.Facts.Stderr != "" {
+		out = append(out, text("stderr:\n"+r.Facts.Stderr))
+	}
+	if len(out) == 0 && server == "" {
+		out = append(out, text("(no output)"))
 	}
 	return out
 }

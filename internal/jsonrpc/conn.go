@@ -236,6 +236,7 @@ func (c *Conn) read(ctx context.Context) error {
 		}
 		switch {
 		case fault != nil:
+			c.pending.Spoil(line, fault, 0)
 			c.garbage(ctx, m, fault)
 			if c.o.Strict || many {
 				return fault
@@ -404,7 +405,7 @@ func (c *Conn) Notify(method string, params any) bool {
 	}
 }
 
-// Call asks and waits for the answer: the result, an *Error, ErrClosed or the error of ctx. When ctx
+// Call asks and waits for the answer: the result, an *Error, a *Spoilt, ErrClosed or the error of ctx. When ctx
 // ends first the other side is told, and an answer that still comes is dropped. The params are made
 // from the request's id, which is also its progress token; progress may be nil and must not block.
 func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (wire.Value, error) {
@@ -419,26 +420,18 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 	}
 	select {
 	case m := <-w.Answer:
-		return m.Result, asError(m.Err)
+		return m.Result, m.Fault()
 	case <-ctx.Done():
 		c.Notify("notifications/cancelled", map[string]any{"requestId": w.N})
 		return wire.Value{}, ctx.Err()
 	case <-c.done:
 		select {
 		case m := <-w.Answer: // it came just before the end
-			return m.Result, asError(m.Err)
+			return m.Result, m.Fault()
 		default:
 			return wire.Value{}, ErrClosed
 		}
 	}
-}
-
-// asError keeps a nil *Error from becoming an error that is not nil.
-func asError(e *Error) error {
-	if e == nil {
-		return nil
-	}
-	return e
 }
 
 // Reads returns how many messages have been read: a side that says nothing at all reads as a

@@ -243,7 +243,6 @@ func TestCallKeepsAnswersApart(t *testing.T) {
 	}
 	write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":2,"progress":1}}`)
 	write(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":2}}`)
-	write(`{"jsonrpc":"2.0","id":"1","result":"a string is another id"}`)
 	write(`{"jsonrpc":"2.0","id":2,"result":"another id"}`)
 	write(`{"jsonrpc":"2.0","id":1.0,"result":"right"}`)
 	write(`{"jsonrpc":"2.0","id":1,"result":"again"}`)

@@ -51,6 +51,18 @@ type Message struct {
 	Of     int64 // our request on whose stream it came, where the connection tells, as HTTP does; 0: not told
 
 	params map[string]wire.Value // of Params, where it was parsed
+	spoilt *Spoilt               // in place of an answer that was no message
+}
+
+// Fault is the error that an answer is, an *Error or a *Spoilt; nil: it is a result.
+func (m Message) Fault() error {
+	switch {
+	case m.spoilt != nil:
+		return m.spoilt
+	case m.Err != nil:
+		return m.Err
+	}
+	return nil
 }
 
 // maxID is how many bytes of JSON an id may have: it is kept while the request is answered, and

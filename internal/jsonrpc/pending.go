@@ -22,6 +22,7 @@ type Waiting struct {
 	Answer chan Message // has room for the one answer
 
 	key      string
+	stands   bool // it waits for as long as the connection lives
 	progress func(done, total float64)
 }
 
@@ -59,6 +60,7 @@ func (w *Waiting) Frame(method string, params func(id int64) any) ([]byte, error
 	if params != nil {
 		all = params(w.N)
 	}
+	w.stands = method == "subscriptions/listen"
 	b, err := Request(id, method, all)
 	if err == nil && len(b) > MaxFrame {
 		err = fmt.Errorf("a request of %d bytes: at most %d are sent", len(b), MaxFrame)
@@ -66,12 +68,16 @@ func (w *Waiting) Frame(method string, params func(id int64) any) ([]byte, error
 	return b, err
 }
 
-// Answered hands an answer to the request that waits for it; any other is dropped.
+// Answered hands an answer to the request that waits for it; any other is dropped. An id that comes
+// back as a text fails the request: no right answer will come.
 func (p *Pending) Answered(m Message) {
 	key := string(m.ID.Canonical())
 	p.mu.Lock()
 	w := p.byID[key]
 	delete(p.byID, key)
+	if text, is := m.ID.Text(); is {
+		p.fail(p.byID[text], "its id is a text, and a number was sent")
+	}
 	p.mu.Unlock()
 	if w != nil {
 		w.Answer <- m // has room for the one answer

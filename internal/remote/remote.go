@@ -158,8 +158,8 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 	defer context.AfterFunc(c.ctx, cancel)()
 	m, err := c.ask(both, w.N, method, body, w)
 	switch {
-	case err == nil && m.Err != nil:
-		return wire.Value{}, m.Err
+	case err == nil && m.Fault() != nil:
+		return wire.Value{}, m.Fault()
 	case err == nil:
 		c.learn(method, m.Result)
 		return m.Result, nil

@@ -114,10 +114,10 @@ func TestAnswers(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"method":"x"}`, id)
 		}, "an answer to another request", true, nil},
-		{"a name twice", func(w http.ResponseWriter, id json.RawMessage) { reply(w, id, `{"a":1,"a":2}`) }, "no message", true, nil},
+		{"a name twice", func(w http.ResponseWriter, id json.RawMessage) { reply(w, id, `{"a":1,"a":2}`) }, "cannot be read: not one strict JSON value", true, nil},
 		{"too deep", func(w http.ResponseWriter, id json.RawMessage) {
 			reply(w, id, strings.Repeat("[", 300)+strings.Repeat("]", 300))
-		}, "no message", true, nil},
+		}, "cannot be read: not one strict JSON value", true, nil},
 		{"two answers: the first counts", func(w http.ResponseWriter, id json.RawMessage) {
 			send := stream(w)
 			send("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":1}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":2}}\n\n", id, id)
@@ -126,6 +126,12 @@ func TestAnswers(t *testing.T) {
 			send := stream(w)
 			send("data: {\"jsonrpc\":\"2.0\",\"id\":999,\"result\":{}}\n\ndata: nonsense\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"n\":2}}\n\n", id)
 		}, `{"n":2}`, false, nil},
+		{"an answer on a stream that is no message", func(w http.ResponseWriter, id json.RawMessage) {
+			stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"a\":1,\"a\":2}}\n\n", id)
+		}, "cannot be read: not one strict JSON value", true, nil},
+		{"one that does not say whose it is", func(w http.ResponseWriter, id json.RawMessage) {
+			stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"what?\"}}\n\n")
+		}, "cannot be read: an id is", true, nil},
 		{"a stream that ends without an answer", func(w http.ResponseWriter, id json.RawMessage) {
 			stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n", id)
 		}, "broke off", true, nil},

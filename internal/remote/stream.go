@@ -134,9 +134,10 @@ func (c *Conn) pump(ctx context.Context, body io.Reader, most int64, n int64, w 
 		m, fault := jsonrpc.Parse(ev.data)
 		if fault != nil {
 			c.reads.Add(1)
-			continue // no message, and so no answer
+			c.pending.Spoil(ev.data, fault, n)
+		} else {
+			c.deliver(ctx, m, n)
 		}
-		c.deliver(ctx, m, n)
 		if w == nil {
 			continue
 		}

@@ -63,7 +63,7 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 	s, err := s.of(d.Call.Session)
 	if err != nil {
 		m.o.Log.Warn("no server for this session", "server", name, "error", err)
-		return unanswered(ctx, d, true)
+		return unasked(ctx, d, err)
 	}
 	for try := 0; ; try++ {
 		o, failure := s.attempt(ctx, d, q, timeout)
@@ -97,7 +97,7 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	switch {
 	case err != nil:
 		s.m.o.Log.Warn("tools could not be listed", "server", s.cfg.Name, "error", err)
-		return no(unanswered(short, d, true))
+		return no(unasked(short, d, err))
 	case def == nil:
 		return no(refused("upstream.no_tool", "the server has no such tool"))
 	case def.why != "": // quarantined
@@ -159,7 +159,7 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	}
 	if err != nil {
 		s.m.o.Log.Warn("server is not available", "server", s.cfg.Name, "error", err)
-		return unanswered(ctx, d, true), unavailable
+		return unasked(ctx, d, err), unavailable
 	}
 	defer unused()
 	if q.plan != nil {
@@ -210,6 +210,7 @@ func (ses *session) share(f *facts.Facts) {
 // judge makes an outcome of what came back, if anything did.
 func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Decision, m result, short *call.Outcome, err error, before int64) (call.Outcome, string) {
 	var fault *jsonrpc.Error
+	var spoilt *jsonrpc.Spoilt
 	switch {
 	case short != nil:
 		return *short, ""
@@ -223,6 +224,9 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 			o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
 		}
 		return o, ""
+	case errors.As(err, &spoilt):
+		s.m.o.Log.Warn("answer could not be read", "server", s.cfg.Name, "error", err)
+		return failed(d, "the server gave "+spoilt.Error()+"; "+known(effect(d, false))), ""
 	case errors.Is(err, remote.ErrForgotten):
 		return unanswered(ctx, d, false), forgotten
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
@@ -362,14 +366,26 @@ func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcom
 	if unsent {
 		o.Facts.SideEffect = facts.None
 	}
-	switch o.Facts.SideEffect {
-	case facts.None:
-		text += "; nothing was changed"
-	default:
-		text += "; whether it took effect is not known: look before trying again"
-	}
-	o.Content = []call.Content{call.Text(text)}
+	o.Content = []call.Content{call.Text(text + "; " + known(o.Facts.SideEffect))}
 	return o
+}
+
+// unasked is the outcome of a call before which the server failed: it has not seen it.
+func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
+	o := unanswered(ctx, d, true)
+	var spoilt *jsonrpc.Spoilt
+	if errors.As(err, &spoilt) && ctx.Err() == nil {
+		o.Content = []call.Content{call.Text("the server is not available: it gave " + spoilt.Error() + "; " + known(facts.None))}
+	}
+	return o
+}
+
+// known says what is known of the effect of a call without an answer.
+func known(e facts.SideEffect) string {
+	if e == facts.None {
+		return "nothing was changed"
+	}
+	return "whether it took effect is not known: look before trying again"
 }
 
 // trust reads the contract's word. Any other word trusts nothing.

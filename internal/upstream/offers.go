@@ -89,7 +89,7 @@ func (s *server) withheld(ctx context.Context, method string, d policy.Decision)
 	if !listed {
 		if _, err := s.offer(ctx, false); err != nil {
 			s.m.o.Log.Warn("prompts could not be listed", "server", s.cfg.Name, "error", err)
-			return no(unanswered(ctx, d, true))
+			return no(unasked(ctx, d, err))
 		}
 	}
 	s.mu.Lock()

@@ -242,7 +242,7 @@ func (ses *session) initialize(ctx context.Context) error {
 		} `json:"serverInfo"`
 	}
 	if err := v.Decode(&r); err != nil {
-		return fmt.Errorf("initialize: the answer cannot be read")
+		return fmt.Errorf("initialize: %w", &jsonrpc.Spoilt{Why: "it says no revision"})
 	}
 	if !slices.Contains(jsonrpc.LegacyRevisions, r.Revision) {
 		return fmt.Errorf("initialize: the server speaks revision %.40q of MCP, which waldo does not", r.Revision)

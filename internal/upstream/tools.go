@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"waldo/internal/call"
+	"waldo/internal/jsonrpc"
 	"waldo/internal/remote"
 	"waldo/internal/wire"
 )
@@ -61,7 +62,7 @@ func (ses *session) pages(ctx context.Context, method, key string) ([]wire.Value
 		members, _ := v.Members()
 		list, ok := members[key].Elements()
 		if !ok {
-			return nil, fmt.Errorf("server %s: %s: the answer holds no list", ses.s.cfg.Name, method)
+			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, &jsonrpc.Spoilt{Why: "it holds no list of " + key})
 		}
 		found = append(found, list...)
 		bytes += len(v.Raw())

@@ -473,8 +473,7 @@ func TestNoiseIsNotTheAnswer(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, out io.Writer) string {
 		fmt.Fprintln(out, "hello world")
 		fmt.Fprintln(out, `{"jsonrpc":"2.0","id":424242,"result":{"content":[{"type":"text","text":"wrong id"}]}}`)
-		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"id":%s,"result":{"content":[{"type":"text","text":"name twice"}]}}`+"\n", r.ID, r.ID)
-		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":"%s","result":{"content":[{"type":"text","text":"text id"}]}}`+"\n", r.ID)
+		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"method":"nobody/asks","params":[]}`+"\n", r.ID)
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, fine)
 		return `{"content":[{"type":"text","text":"again"}]}`
 	})})
@@ -675,7 +674,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := m.Tools(context.Background(), "none"); err == nil || !strings.Contains(err.Error(), "holds no list") {
+	if _, err := m.Tools(context.Background(), "none"); err == nil || !strings.Contains(err.Error(), "it holds no list of tools") {
 		t.Errorf("none: %v", err)
 	}
 }

@@ -1,0 +1,85 @@
+package jsonrpc
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Spoilt is what Call says of an answer that cannot be read: what was begun is not known.
+type Spoilt struct{ Why string }
+
+// Error says what was wrong with the answer.
+func (s *Spoilt) Error() string { return "an answer that cannot be read: " + s.Why }
+
+// Spoil fails the request that a frame was to answer which Parse has refused, as far as that can be
+// told: by its id, or because it came on the stream of request of (0: of none), or because one request alone
+// waits. Others go on waiting.
+func (p *Pending) Spoil(frame []byte, fault *Error, of int64) {
+	id, answers := answerTo(frame)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case id != "":
+		p.fail(p.byID[id], fault.Message)
+	case answers && of != 0:
+		p.fail(p.byID[strconv.FormatInt(of, 10)], fault.Message)
+	case answers:
+		p.fail(p.only(), fault.Message)
+	}
+}
+
+// only returns the request that waits alone, but for those that wait for as long as the connection
+// lives. The lock is held.
+func (p *Pending) only() (one *Waiting) {
+	for _, w := range p.byID {
+		if w.stands {
+			continue
+		}
+		if one != nil {
+			return nil
+		}
+		one = w
+	}
+	return one
+}
+
+// fail ends the wait of a request, if there is one. The lock is held.
+func (p *Pending) fail(w *Waiting, why string) {
+	if w != nil {
+		delete(p.byID, w.key)
+		w.Answer <- Message{spoilt: &Spoilt{Why: why}} // has room for the one answer
+	}
+}
+
+// answerTo reads of a frame whether it was to be an answer, and to what: "" where that cannot be told. It
+// takes more than Parse does, since nothing comes of it but that a request fails.
+func answerTo(frame []byte) (id string, answers bool) {
+	d := jsontext.NewDecoder(bytes.NewReader(frame), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+		return "", false
+	}
+	for {
+		name, err := d.ReadToken()
+		if err != nil || name.Kind() != '"' {
+			return id, answers
+		}
+		switch name.String() {
+		case "method":
+			return "", false // a request's id is the other side's
+		case "result", "error":
+			answers = true
+		case "id":
+			if v, err := d.ReadToken(); err != nil || id != "" && id != v.String() {
+				return "", false
+			} else if k := v.Kind(); k == '"' || k == '0' {
+				id = v.String()
+			}
+			continue
+		}
+		if d.SkipValue() != nil {
+			return id, answers
+		}
+	}
+}

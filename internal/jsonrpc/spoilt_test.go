@@ -1,0 +1,108 @@
+package jsonrpc
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What was to be an answer and is no message fails the request that it was for, where that can be told,
+// and no other.
+func TestSpoiltAnswers(t *testing.T) {
+	const both, one, none = "two wait", "one waits", ""
+	for _, row := range []struct {
+		why, frame string
+		fails      string // the first request: whoever waits beside it, where it waits alone, never
+	}{
+		{"a name twice", `{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}`, both},
+		{"the id behind it", `{"result":{"a":1,"a":2},"jsonrpc":"2.0","id":1}`, both},
+		{"no UTF-8", `{"jsonrpc":"2.0","id":1,"result":"` + "\xff" + `"}`, both},
+		{"too deep", `{"jsonrpc":"2.0","id":1,"result":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`, both},
+		{"broken off", `{"jsonrpc":"2.0","id":1,"result":{"a`, both},
+		{"no number of JSON", `{"jsonrpc":"2.0","id":1,"result":NaN}`, both},
+		{"no version", `{"id":1,"result":{}}`, both},
+		{"neither result nor error", `{"jsonrpc":"2.0","id":1}`, both},
+		{"both", `{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`, both},
+		{"the id as a text", `{"jsonrpc":"2.0","id":"1","result":{}}`, both},
+		{"the same id twice", `{"jsonrpc":"2.0","id":1,"id":1,"result":{}}`, both},
+		{"an error to nobody", `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}`, one},
+		{"a result to nobody", `{"jsonrpc":"2.0","result":{}}`, one},
+		{"two ids", `{"jsonrpc":"2.0","id":1,"id":7,"result":{}}`, none},
+		{"an id that nobody has", `{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}`, none},
+		{"their own request", `{"jsonrpc":"2.0","id":1,"method":"x","params":5}`, none},
+		{"their own request, the id first", `{"id":1,"jsonrpc":"2.0","params":{"a":1,"a":2},"method":"x"}`, none},
+		{"a log line", `hello {"id":1}`, none},
+		{"a log line in JSON", `{"level":"info","msg":"a","msg":"b"}`, none},
+		{"a batch", `[{"jsonrpc":"2.0","id":1,"result":{}}]`, none},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			t.Parallel()
+			for _, others := range []bool{false, true} {
+				c, write, read, stop := pipe(t, Options{})
+				defer stop()
+				first, second := make(chan error, 1), make(chan error, 1)
+				ask := func(method string, got chan error) {
+					go func() { _, err := c.Call(context.Background(), method, nil, nil); got <- err }()
+					read()
+				}
+				ask("m", first)
+				standing := make(chan error, 1)
+				ask("subscriptions/listen", standing)
+				if others {
+					ask("m", second)
+				}
+				write(row.frame)
+				fails := row.fails == both || row.fails == one && !others
+				if !fails {
+					write(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+				}
+				select {
+				case err := <-first:
+					var spoilt *Spoilt
+					if errors.As(err, &spoilt) != fails || !fails && err != nil {
+						t.Errorf("others wait: %v; got %v", others, err)
+					}
+				case <-time.After(5 * time.Second):
+					t.Fatalf("others wait: %v; it still waits", others)
+				}
+				if others {
+					write(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+					if err := <-second; err != nil {
+						t.Errorf("the other request: %v", err)
+					}
+				}
+				write(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+				if err := <-standing; err != nil {
+					t.Errorf("the one that stands: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// Whatever a frame is, it fails at most the request whose id stands in it, and no answer is made of it.
+func FuzzSpoil(f *testing.F) {
+	f.Add([]byte(`{"id":1,"result":{"a":1,"a":2}}`))
+	f.Add([]byte(`{"result":"` + "\xff" + `","id":"2"}`))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		var p Pending
+		waiting := []*Waiting{p.Add(0, nil), p.Add(0, nil)}
+		p.Spoil(frame, Errorf(CodeParse, "spoilt"), 0)
+		failed := 0
+		for _, w := range waiting {
+			select {
+			case m := <-w.Answer:
+				failed++
+				if m.Fault() == nil || !strings.Contains(string(frame), w.key) && !strings.Contains(string(frame), `\u`) {
+					t.Errorf("%q answered %s: %v", frame, w.key, m.Fault())
+				}
+			default:
+			}
+		}
+		if failed > 1 {
+			t.Errorf("%q failed %d requests", frame, failed)
+		}
+	})
+}

@@ -79,7 +79,8 @@ var plan = map[string][]string{
 	"internal/sandbox/landlock":  nil,
 	"internal/sandbox/cgroup":    {"internal/sandbox"},
 	"internal/sandbox/notice":    {"internal/facts", "internal/sandbox/seccomp"},
-	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/landlock", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/machine", "internal/sandbox/notice", "internal/sandbox/zygote"},
+	"internal/sandbox/stage":     {"internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/machine"},
+	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/stage", "internal/sandbox/landlock", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/machine", "internal/sandbox/notice", "internal/sandbox/zygote"},
 	"internal/sandbox/machine":   nil,                         // walks lists of system calls
 	"internal/sandbox/zygote":    {"internal/sandbox/common"}, // interpreters that boxes are forked from
 

@@ -116,6 +116,18 @@ func (s Script) Job() (io.Reader, error) {
 	return strings.NewReader(fmt.Sprintf("%11d %11d\n%s%s", len(all), len(s.Code), all, s.Code)), nil
 }
 
+// Stdin returns what an interpreter reads: what it begins with, the job, and the script's own input; nil:
+// there is none, and then all of it is there at once, which a driver can see by its length.
+func Stdin(first string, job, own io.Reader) io.Reader {
+	if own != nil {
+		return io.MultiReader(strings.NewReader(first), job, own)
+	}
+	var all strings.Builder
+	all.WriteString(first)
+	_, _ = io.Copy(&all, job) // both are in memory
+	return strings.NewReader(all.String())
+}
+
 // Command returns the arguments of the interpreter for s, without the interpreter itself, and what
 // its stdin must begin with: the head of a Start that is not warm, and the Job.
 func (s Script) Command() (argv []string, head io.Reader, err error) {
@@ -127,7 +139,7 @@ func (s Script) Command() (argv []string, head io.Reader, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return argv, io.MultiReader(strings.NewReader(first), job), nil
+	return argv, Stdin(first, job, nil), nil
 }
 
 // identifiers keeps the names that can be globals: letters, digits and _, with - and . spelled _.

@@ -21,6 +21,7 @@ import (
 	"waldo/internal/contract"
 	"waldo/internal/facts"
 	"waldo/internal/grant"
+	"waldo/internal/guest"
 	"waldo/internal/policy"
 	"waldo/internal/sandbox"
 	"waldo/internal/secret"
@@ -227,10 +228,7 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 		c.Dir = o.Image.Dir // code finds its files where it starts, a program of the image's expects the image's
 	}
 	if j.head != nil {
-		c.Stdin = io.MultiReader(strings.NewReader(j.first), j.head)
-		if o.Stdin != nil {
-			c.Stdin = io.MultiReader(c.Stdin, o.Stdin)
-		}
+		c.Stdin = guest.Stdin(j.first, j.head, o.Stdin)
 	}
 	stop := func() facts.SideEffect { return facts.None }
 	if j.tools {

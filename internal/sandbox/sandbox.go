@@ -144,7 +144,7 @@ type Command struct {
 	Argv   []string  // Argv[0] is looked up in the box's PATH unless it holds a slash
 	Env    []string  // the whole environment
 	Dir    string    // empty: /workspace
-	Stdin  io.Reader // nil: /dev/null
+	Stdin  io.Reader // nil: /dev/null; one with Len() int is all there, and reading it does not wait
 	Stdout io.Writer // beyond Facts.Stdout: a copy as it comes; may be nil
 	Stderr io.Writer
 	Bridge *os.File // becomes descriptor 3; nil: the box has none

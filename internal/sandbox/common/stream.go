@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,12 +34,13 @@ func (s *Stream) Drain() {
 		_, _ = to.ReadFrom(s.From)
 		s.Copy = nil // what it has not read, nobody reads
 	}
-	buf := make([]byte, 64<<10)
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
 	for {
-		n, err := s.From.Read(buf)
-		s.take(buf[:n])
+		n, err := s.From.Read(*buf)
+		s.take((*buf)[:n])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.rest(buf)
+			s.rest()
 			return
 		}
 		if err != nil {
@@ -48,13 +49,26 @@ func (s *Stream) Drain() {
 	}
 }
 
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 64<<10)) }}
+
 // rest takes what stands in the pipe, and waits for nothing.
-func (s *Stream) rest(buf []byte) {
-	_ = s.From.SetReadDeadline(time.Time{})
-	conn, err := s.From.SyscallConn()
-	for n := 1; err == nil && n > 0; {
-		err = conn.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buf) })
-		s.take(buf[:max(n, 0)])
+func (s *Stream) rest() {
+	if conn, err := s.From.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { s.Now(int(fd)) })
+	}
+}
+
+// Now takes what stands in a pipe that does not make its readers wait. It reports whether there may be
+// more later.
+func (s *Stream) Now(pipe int) bool {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := unix.Read(pipe, *buf)
+		s.take((*buf)[:max(n, 0)])
+		if n < len(*buf) && err != unix.EINTR {
+			return n > 0 || err == unix.EAGAIN
+		}
 	}
 }
 

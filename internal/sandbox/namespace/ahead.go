@@ -4,6 +4,7 @@ package namespace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,13 +16,14 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/stage"
 )
 
 // waiting is a command that was started before its job was there.
 type waiting struct {
 	sandbox.Ahead
 	wires
-	job    *list
+	job    *stage.List
 	leader int          // the command's process; 0: not known
 	state  common.State // of the exported places, until seeds come into them
 	bridge *os.File     // waldo's end, until it is taken
@@ -45,7 +47,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil {
-		return errGone
+		return stage.ErrGone
 	}
 	if b.profile.Ahead == nil || b.waiting != nil {
 		return fmt.Errorf("namespace: no command to start ahead")
@@ -80,9 +82,9 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	if b.forked && hurry > 0 { // its job need not wait until it waits
 		w.state = common.Look(b.places)
 		_, err = io.WriteString(w.stdin, head)
-		return err
+		return errors.Join(err, b.rest())
 	}
-	if err := common.FeedHead(ctx, w.stdin, head, patience); err != nil {
+	if err := common.FeedHead(ctx, w.stdin, head, stage.Patience); err != nil {
 		return err
 	}
 	if pids := common.Children(b.init.Pid); len(pids) == 1 {
@@ -93,7 +95,21 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	}
 	b.threads, w.state = common.Threads(w.leader), common.Look(b.places)
 	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there
-	return nil
+	return b.rest()
+}
+
+// rest lets nobody listen to a command that waits; listen lets somebody again.
+func (b *box) rest() error {
+	if b.notice == nil {
+		return nil
+	}
+	return b.notice.Rest()
+}
+
+func (b *box) listen() {
+	if b.notice != nil {
+		b.notice.Serve()
+	}
 }
 
 // Adopt gives a box with a waiting command to one job.
@@ -101,7 +117,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil || b.waiting == nil {
-		return errGone
+		return stage.ErrGone
 	}
 	if err := refuse(p); err != nil {
 		return err
@@ -109,7 +125,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if len(p.Tmpfs) != len(b.profile.Tmpfs) {
 		return fmt.Errorf("namespace: %d writable places, and the box has %d", len(p.Tmpfs), len(b.profile.Tmpfs))
 	}
-	if err := b.stage.silent(); err != nil {
+	if err := errors.Join(stage.Silent(b.stage.FD), b.quiet()); err != nil {
 		return err
 	}
 	b.profile.ID, b.profile.Limits.Wall, b.profile.Limits.Output = p.ID, p.Limits.Wall, p.Limits.Output
@@ -134,22 +150,12 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	return nil
 }
 
-// silent returns an error where PID 1 has said something, which is that its command has ended.
-func (s *stage) silent() error {
-	conn, err := s.ctl.SyscallConn()
-	if err != nil {
-		return err
+// quiet returns an error where the command that waits has asked for something, as only one that ends does.
+func (b *box) quiet() error {
+	if b.notice == nil || b.notice.FD() < 0 {
+		return nil
 	}
-	said := true
-	err = conn.Control(func(fd uintptr) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, perr := unix.Poll(p, 0)
-		said = n != 0 || perr != nil
-	})
-	if err == nil && said {
-		err = errGone
-	}
-	return err
+	return stage.Silent(b.notice.FD())
 }
 
 // Bridge returns waldo's end of the waiting command's bridge, once.
@@ -181,14 +187,15 @@ func (r *run) take() error {
 		w.close()
 		return fmt.Errorf("namespace: the bridge was taken for another command than this one")
 	}
+	r.box.listen()
 	w.stdin.Close()
 	first := &run{box: r.box, job: w.job}
-	_ = r.box.stage.ctl.SetReadDeadline(time.Now().Add(patience))
+	_ = r.box.stage.Ctl.SetReadDeadline(time.Now().Add(stage.Patience))
 	_, err := first.wait()
-	_ = r.box.stage.ctl.SetReadDeadline(time.Time{})
+	_ = r.box.stage.Ctl.SetReadDeadline(time.Time{})
 	w.close()
 	if first.killed.Load() {
-		return errGone
+		return stage.ErrGone
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"waldo/internal/sandbox/landlock"
 	"waldo/internal/sandbox/notice"
 	"waldo/internal/sandbox/seccomp"
+	"waldo/internal/sandbox/stage"
 	"waldo/internal/sandbox/zygote"
 )
 
@@ -40,7 +41,7 @@ type Driver struct {
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
-	d := &Driver{options: o, machine: sync.OnceValues(machineFile), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
+	d := &Driver{options: o, machine: sync.OnceValues(stage.Machine), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
 	d.filters = sync.OnceValues(d.compile)
 	d.spares = &spares{most: o.Spares, make: d.spare}
 	return d
@@ -130,11 +131,11 @@ func refuse(p sandbox.Profile) error {
 	if err := common.Refuse(p); err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	if len(p.Mounts) > maxFiles/2-common.MaxTop/2 {
-		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), maxFiles/2-common.MaxTop/2)
+	if len(p.Mounts) > stage.MaxFiles/2-common.MaxTop/2 {
+		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), stage.MaxFiles/2-common.MaxTop/2)
 	}
-	if len(p.Tmpfs) >= maxPlaces {
-		return fmt.Errorf("namespace: %d writable places; at most %d", len(p.Tmpfs), maxPlaces-1)
+	if len(p.Tmpfs) >= stage.MaxPlaces {
+		return fmt.Errorf("namespace: %d writable places; at most %d", len(p.Tmpfs), stage.MaxPlaces-1)
 	}
 	return nil
 }
@@ -196,37 +197,37 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 		b.group, err = b.host.New(cgroup.NewID(), limits)
 	}
 	if err == nil && b.stage == nil {
-		b.stage, b.joined, err = spawnInit(machine, b.uid, b.gid, b.group)
+		b.stage, b.joined, err = stage.SpawnInit(machine, b.uid, b.gid, b.group)
 	}
 	if err != nil {
 		return err
 	}
 	s.tasks = len(b.group.JoinFDs)
 	p := b.driver.plans.of(s)
-	if len(p.program) > programMax {
-		return fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(p.program), programMax)
+	if len(p.program) > stage.ProgramMax {
+		return fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(p.program), stage.ProgramMax)
 	}
-	unsent := b.stage.sendBox(files, b.group.JoinFDs, p.program)
-	if err := b.stage.handOver(); err != nil { // it says more than that nobody listens
+	unsent := b.stage.SendBox(files, b.group.JoinFDs, p.program)
+	if err := b.stage.HandOver(); err != nil { // it says more than that nobody listens
 		return err
 	}
 	if unsent != nil {
 		return unsent
 	}
-	b.init = b.stage.init
+	b.init = b.stage.Init
 	if s.mapped {
 		err = b.mapIDs()
 	}
 	if err := errors.Join(err, b.join()); err != nil {
 		return err
 	}
-	return b.stage.ready(p.list, func(kind uint64, files []*os.File) error { return b.receive(p, kind, files) },
+	return b.stage.Ready(p.list, func(kind uint64, files []*os.File) error { return b.receive(p, kind, files) },
 		func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
 }
 
 // receive takes what the box sends while it is being prepared.
 func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
-	if kind == recNotice && len(files) == 1 {
+	if kind == stage.RecNotice && len(files) == 1 {
 		_ = unix.SetNonblock(int(files[0].Fd()), true) // so that it can be waited for; it cannot fail
 		fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		files[0].Close()
@@ -236,13 +237,13 @@ func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 		b.notice = notice.Listen(os.NewFile(uintptr(fd), "seccomp"))
 		return nil
 	}
-	if kind == recWay {
+	if kind == stage.RecWay {
 		return b.open(files)
 	}
 	if err := b.fill(p.writable, files); err != nil {
 		return err
 	}
-	_, _ = b.stage.ctl.Write([]byte{1}) // a box that is gone has left its reason behind
+	_, _ = b.stage.Ctl.Write([]byte{1}) // a box that is gone has left its reason behind
 	return nil
 }
 
@@ -272,12 +273,12 @@ func (b *box) fill(targets []string, files []*os.File) error {
 // not there from its beginning. Into those of version 1 it goes by itself.
 func (b *box) join() error {
 	if !b.joined {
-		if err := b.group.JoinUnified(b.stage.init.Pid); err != nil {
+		if err := b.group.JoinUnified(b.stage.Init.Pid); err != nil {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
 	if milli := b.driver.options.MilliCPU; milli > 0 && !b.host.CPUs() {
-		_, err := common.Pin(b.stage.init.Pid, milli)
+		_, err := common.Pin(b.stage.Init.Pid, milli)
 		return err
 	}
 	return nil

@@ -5,12 +5,16 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/stage"
 )
 
 // A command that was started ahead is held in the call that ends it, so that its answer does not
@@ -18,12 +22,72 @@ import (
 // or the one by which an interpreter asks for its end whose own way to exit_group is long.
 
 // hold asks for the command to be held when it ends, where everything can be counted without it.
-func (r *run) hold() {
+func (r *run) hold() bool {
 	b := r.box
 	if !r.warm || r.leader == 0 && !b.forked || b.notice == nil || !b.host.Pids() || !b.host.Memory() || !b.host.Times() {
-		return
+		return false
 	}
 	b.notice.OnExit(r.ends)
+	return true
+}
+
+// straightMost is how much input is sure to fit into a pipe.
+const straightMost = 32 << 10
+
+// straight runs a command that has all its input at once, in the caller's thread: to wake others takes
+// as long as such a command. It reports whether the command has ended and is held. One that takes longer
+// than until the first look at it, or of which PID 1 speaks, goes on as any other.
+func (r *run) straight() bool {
+	b := r.box
+	input, ok := r.command.Stdin.(interface {
+		io.WriterTo
+		Len() int
+	})
+	if !ok || input.Len() > straightMost || r.command.Stdout != nil || r.command.Stderr != nil || b.notice.FD() < 0 {
+		return false
+	}
+	r.inline = true
+	_, _ = input.WriteTo(r.stdin) // who does not read it has ended
+	_ = r.stdin.Close()
+	r.stdin = nil
+	end := r.began.Add(min(look, b.profile.Limits.Wall))
+	at := []unix.PollFd{{Fd: int32(r.outFD)}, {Fd: int32(r.errFD)}, {Fd: int32(b.notice.FD())}, {Fd: int32(b.stage.FD)}}
+	for i := range at {
+		at[i].Events = unix.POLLIN
+	}
+	for left := time.Until(end); left > 0 && at[3].Revents == 0; left = time.Until(end) {
+		wait := unix.NsecToTimespec(int64(left))
+		if _, err := unix.Ppoll(at, &wait, nil); err != nil && err != unix.EINTR {
+			break
+		}
+		r.read(at)
+		if at[2].Revents == 0 {
+			continue
+		}
+		if b.notice.Answer(); r.held.Load() == nil {
+			continue
+		}
+		at[0].Revents, at[1].Revents = unix.POLLIN, unix.POLLIN
+		r.read(at)
+		r.wires.close()
+		b.held = true
+		return true
+	}
+	r.inline = false
+	return false
+}
+
+// read takes what stands in the streams that have something.
+func (r *run) read(at []unix.PollFd) {
+	for i, s := range []struct {
+		end *int
+		to  *common.Stream
+	}{{&r.outFD, r.out}, {&r.errFD, r.err}} {
+		if *s.end >= 0 && at[i].Revents != 0 && !s.to.Now(*s.end) {
+			closeEnd(s.end)
+			at[i].Fd = -1
+		}
+	}
 }
 
 // ends holds a process that is the command's own, by its first thread, with nobody else in the box
@@ -36,7 +100,9 @@ func (r *run) ends(pid, status int) bool {
 		return false
 	}
 	r.held.Store(&ending{reported: true, status: syscall.WaitStatus(status << 8)})
-	_ = r.box.stage.ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
+	if !r.inline {
+		_ = r.box.stage.Ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
+	}
 	return true
 }
 
@@ -75,12 +141,12 @@ func (b *box) settle() error {
 		return fmt.Errorf("namespace: a held command: %w", err)
 	}
 	b.notice.Release()
-	_ = b.stage.ctl.SetReadDeadline(time.Now().Add(patience))
-	r, err := b.stage.receive()
-	if err == nil && r.kind != recExit {
+	_ = b.stage.Ctl.SetReadDeadline(time.Now().Add(stage.Patience))
+	r, err := b.stage.Receive()
+	if err == nil && r.Kind != stage.RecExit {
 		err = errors.New("namespace: PID 1 does not report an end that was seen")
 	}
-	return errors.Join(err, b.stage.ctl.SetReadDeadline(time.Time{}))
+	return errors.Join(err, b.stage.Ctl.SetReadDeadline(time.Time{}))
 }
 
 // Pause stops every process of the box where it stands.

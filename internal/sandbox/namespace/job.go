@@ -11,6 +11,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/machine"
+	"waldo/internal/sandbox/stage"
 )
 
 // reportFD is where a command's process keeps the socket until its execve closes it. Nothing is
@@ -19,9 +20,9 @@ const reportFD = 20
 
 // job returns the program of one command: what its process does from fork to execve. It runs with
 // no capabilities, behind the filter. One that is forked goes on as the interpreter that it is.
-func job(c sandbox.Command, limits []common.Rlimit, forked bool) *list {
-	l := &list{}
-	l.Call("keep the socket", unix.SYS_DUP3, ctlFD, reportFD, unix.O_CLOEXEC)
+func job(c sandbox.Command, limits []common.Rlimit, forked bool) *stage.List {
+	l := &stage.List{}
+	l.Call("keep the socket", unix.SYS_DUP3, stage.CtlFD, reportFD, unix.O_CLOEXEC)
 	for i := range 3 {
 		l.Call("standard streams", unix.SYS_DUP3, jobFD+i, i, 0)
 	}
@@ -43,27 +44,27 @@ func job(c sandbox.Command, limits []common.Rlimit, forked bool) *list {
 		l.Call("limit "+r.Name, unix.SYS_PRLIMIT64, 0, r.Resource, b, 0)
 	}
 	if forked {
-		l.comeBack()
+		comeBack(l)
 	} else {
-		l.execute(c)
+		execute(l, c)
 	}
 	end := l.Call("end", unix.SYS_EXIT_GROUP, 127)
 	l.Steps[end].Next = machine.To(end)
 	l.Die = machine.To(len(l.Steps))
-	l.Call("report a failure", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
+	l.Call("report a failure", unix.SYS_WRITE, reportFD, uint64(stage.FailureAddr), stage.RecordSize)
 	l.Steps[len(l.Steps)-1].Next, l.Steps[len(l.Steps)-1].Fail = machine.To(end), machine.To(end)
 	return l
 }
 
 // execute appends the execve of a command.
-func (l *list) execute(c sandbox.Command) {
+func execute(l *stage.List, c sandbox.Command) {
 	argv, env := l.Strings(c.Argv), l.Strings(c.Env)
 	for _, p := range candidates(c) {
 		i := l.Call(execve+p, unix.SYS_EXECVE, p, argv, env)
 		l.Steps[i].Fail = machine.To(i + 1)
-		l.Call("report", unix.SYS_WRITE, reportFD, uint64(failureAddr), recordSize)
+		l.Call("report", unix.SYS_WRITE, reportFD, uint64(stage.FailureAddr), stage.RecordSize)
 	}
-	l.Call("report that none ran", unix.SYS_WRITE, reportFD, l.record(recNotRun), recordSize)
+	l.Call("report that none ran", unix.SYS_WRITE, reportFD, l.Record(stage.RecNotRun), stage.RecordSize)
 }
 
 // What the names of the steps start with whose failure is the command's and not waldo's.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/stage"
 )
 
 // shown is a mount of the profile on its way into a box.
@@ -72,24 +73,24 @@ func (b *box) hold(machine *os.File, s *shown, owner, group uint32) error {
 
 // userNamespace returns a user namespace in which owner and group are the user outside.
 func userNamespace(machine *os.File, owner, group uint32, uid, gid int) (*os.File, error) {
-	var l list
+	var l stage.List
 	l.Call("user namespace for a mount", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
-	l.Hint(userNSHint)
-	l.Call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
-	l.Call("wait", unix.SYS_RECVFROM, ctlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.Hint(stage.UserNSHint)
+	l.Call("report", unix.SYS_WRITE, stage.CtlFD, l.Record(stage.RecReady), stage.RecordSize)
+	l.Call("wait", unix.SYS_RECVFROM, stage.CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
-	s, err := spawn(machine, os.Geteuid(), os.Getegid(), -1)
+	s, err := stage.Spawn(machine, os.Geteuid(), os.Getegid(), -1)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if err := s.send(l.link(programBase)); err != nil {
+	defer s.Close()
+	if err := s.Send(l.LinkAt(stage.ProgramBase)); err != nil {
 		return nil, err
 	}
-	if err := s.ready(&l, nil, nil); err != nil {
+	if err := s.Ready(&l, nil, nil); err != nil {
 		return nil, err
 	}
-	proc := fmt.Sprintf("/proc/%d/", s.init.Pid)
+	proc := fmt.Sprintf("/proc/%d/", s.Init.Pid)
 	err = errors.Join(
 		os.WriteFile(proc+"uid_map", fmt.Appendf(nil, "%d %d 1", owner, uid), 0),
 		os.WriteFile(proc+"gid_map", fmt.Appendf(nil, "%d %d 1", group, gid), 0))

@@ -16,6 +16,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/machine"
+	"waldo/internal/sandbox/stage"
 	"waldo/internal/sandbox/zygote"
 )
 
@@ -33,28 +34,28 @@ var handled = []int{int(unix.SIGINT), int(unix.SIGPIPE), int(unix.SIGXFSZ)}
 
 // Where a zygote goes on when a box cannot be made, and when it has been.
 const (
-	zygoteFail = bootBase + 2*stepSize
-	zygoteNext = bootBase + 3*stepSize
+	zygoteFail = stage.BootBase + 2*stage.StepSize
+	zygoteNext = stage.BootBase + 3*stage.StepSize
 )
 
 // zygoteBoot is the list that the machine in a zygote starts with: take the socket of a box, make its
 // PID 1, go on to the next.
-var zygoteBoot = sync.OnceValue(func() *list {
-	l := newBoot()
-	l.Ignore("report that there is no box", unix.SYS_WRITE, ctlFD, failureAddr, recordSize)
-	l.Ignore("forget the box", unix.SYS_CLOSE_RANGE, ctlFD, zygoteFD-1, 0)
-	room := unix.CmsgSpace(4)                                                                                                                                                                     // one descriptor, which lands at ctlFD
+var zygoteBoot = sync.OnceValue(func() *stage.List {
+	l := stage.NewBoot()
+	l.Ignore("report that there is no box", unix.SYS_WRITE, stage.CtlFD, stage.FailureAddr, stage.RecordSize)
+	l.Ignore("forget the box", unix.SYS_CLOSE_RANGE, stage.CtlFD, zygoteFD-1, 0)
+	room := unix.CmsgSpace(4)                                                                                                                                                                     // one descriptor, which lands at stage.CtlFD
 	head := l.Structure(machine.Num(0), machine.Num(0), l.Structure(l.Structure(machine.Num(0)), machine.Num(1)), machine.Num(1), l.Bytes(make([]byte, room)), machine.Num(room), machine.Num(0)) // struct msghdr
 	take := l.Call("take the socket of a box", unix.SYS_RECVMSG, zygoteFD, head, 0)
-	l.Steps[take].Equal, l.Steps[take].Same, l.Steps[take].Next, l.Steps[take].Fail = l.Structure(machine.Num(1)), machine.To(take+1), machine.At(goneAddr), machine.At(goneAddr)
-	l.makeInit(machine.At(zygoteFail), machine.At(zygoteNext))
+	l.Steps[take].Equal, l.Steps[take].Same, l.Steps[take].Next, l.Steps[take].Fail = l.Structure(machine.Num(1)), machine.To(take+1), machine.At(stage.Gone), machine.At(stage.Gone)
+	l.MakeInit(machine.At(zygoteFail), machine.At(zygoteNext))
 	first := len(l.Steps)
 	l.Call("keep the socket", unix.SYS_DUP3, zygote.ControlFD, zygoteFD, unix.O_CLOEXEC)
-	l.Call("close the rest", unix.SYS_CLOSE_RANGE, ctlFD, zygoteFD-1, 0)
+	l.Call("close the rest", unix.SYS_CLOSE_RANGE, stage.CtlFD, zygoteFD-1, 0)
 	for i, sig := range handled {
-		l.Call("keep what is done about a signal", unix.SYS_RT_SIGACTION, sig, 0, handlerAddr+i*sigactionSize, 8)
+		l.Call("keep what is done about a signal", unix.SYS_RT_SIGACTION, sig, 0, stage.HandlerAddr+i*sigactionSize, 8)
 	}
-	hello := l.Call("say that it waits", unix.SYS_WRITE, zygoteFD, l.record(recReady), recordSize)
+	hello := l.Call("say that it waits", unix.SYS_WRITE, zygoteFD, l.Record(stage.RecReady), stage.RecordSize)
 	l.Steps[hello].Next = machine.To(take)
 	l.Entry = first
 	return l
@@ -63,14 +64,14 @@ var zygoteBoot = sync.OnceValue(func() *list {
 // bootOfZygote is what the machine in a zygote starts with.
 func bootOfZygote() machine.Boot {
 	l := zygoteBoot()
-	return machine.Boot{Entry: bootBase + uint64(l.Entry)*stepSize, At: bootBase, Steps: l.link(bootBase), Failed: recFailed, Room: memoryEnd - dataBase}
+	return machine.Boot{Entry: stage.BootBase + uint64(l.Entry)*stage.StepSize, At: stage.BootBase, Steps: l.LinkAt(stage.BootBase), Failed: stage.RecFailed, Room: stage.MemoryEnd - stage.DataBase}
 }
 
 // zygoteMachine is what an interpreter is told after its head: the addresses and sizes of a
 // machine's code and data, how much room the data has, then both.
 func zygoteMachine() []byte {
 	text, data := machine.Code(), bootOfZygote().Data()
-	out := fmt.Appendf(nil, "%11d %11d %11d %11d %11d\n", codeBase, len(text), dataBase, len(data), memoryEnd-dataBase)
+	out := fmt.Appendf(nil, "%11d %11d %11d %11d %11d\n", stage.CodeBase, len(text), stage.DataBase, len(data), stage.MemoryEnd-stage.DataBase)
 	return append(append(out, text...), data...)
 }
 
@@ -98,7 +99,7 @@ func newNursery() *zygote.Nursery {
 		}
 		return zygote.Start(ctx, zygote.Options{
 			Argv: strings.Split(k.Argv, "\x00"), Env: zygoteEnv,
-			Stdin: append([]byte(k.Head), zygoteMachine()...), Hello: recordSize, UID: uid, GID: gid,
+			Stdin: append([]byte(k.Head), zygoteMachine()...), Hello: stage.RecordSize, UID: uid, GID: gid,
 		})
 	}}
 }
@@ -131,15 +132,15 @@ func (b *box) Hurry(ctx context.Context) error { return b.warm(ctx, 1) }
 // Close ends the zygotes and what they made ahead. Boxes stay.
 func (d *Driver) Close() error { return errors.Join(d.nursery.Close(), d.spares.close()) }
 
-// fork has a zygote make PID 1 of a box, in the way that spawn has a machine.
-func fork(z *zygote.Zygote) (*stage, error) {
-	s, theirs, err := newStage(zygoteBoot())
+// fork has a zygote make PID 1 of a box, in the way that stage.Spawn has a machine.
+func fork(z *zygote.Zygote) (*stage.Stage, error) {
+	s, theirs, err := stage.New(zygoteBoot())
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
 	if err := z.Fork(int(theirs.Fd())); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -156,7 +157,7 @@ func (b *box) mapIDs() error {
 			return fmt.Errorf("namespace: the users of a box: %w", err)
 		}
 	}
-	_, _ = b.stage.ctl.Write([]byte{1}) // a box that is gone has left its reason behind
+	_, _ = b.stage.Ctl.Write([]byte{1}) // a box that is gone has left its reason behind
 	return nil
 }
 
@@ -170,18 +171,18 @@ func (s *setup) becomeMapped() {
 
 // letGo appends the end of what PID 1 has of the interpreter's memory: only the machine stays.
 func (s *setup) letGo() {
-	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, codeBase)
-	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, memoryEnd, machine.TaskSize-memoryEnd)
+	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, stage.CodeBase)
+	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, stage.MemoryEnd, machine.TaskSize-stage.MemoryEnd)
 }
 
 // comeBack appends the end of a job that is the interpreter's own: the process may be looked into
 // like one that was executed, keeps nothing of how its box was made, and goes on.
-func (l *list) comeBack() {
+func comeBack(l *stage.List) {
 	for i, sig := range handled {
-		l.Call("what the interpreter does about a signal", unix.SYS_RT_SIGACTION, sig, handlerAddr+i*sigactionSize, 0, 8)
+		l.Call("what the interpreter does about a signal", unix.SYS_RT_SIGACTION, sig, stage.HandlerAddr+i*sigactionSize, 0, 8)
 	}
 	l.Call("dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
-	l.Call("forget the box's program", unix.SYS_MUNMAP, programBase, programMax)
+	l.Call("forget the box's program", unix.SYS_MUNMAP, stage.ProgramBase, stage.ProgramMax)
 	l.Call("close the socket", unix.SYS_CLOSE, reportFD)
 	l.Call("come back", ^uintptr(0))
 }

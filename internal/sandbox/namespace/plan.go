@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"waldo/internal/sandbox/stage"
 )
 
 // plan is the finished program of a box, and what waldo has to know of it.
 type plan struct {
-	list     *list
+	list     *stage.List
 	program  []byte
 	writable []string // the writable places, in the order in which they are sent
 	made     time.Time
@@ -36,7 +37,7 @@ func (p *plans) of(s *setup) *plan {
 		return one
 	}
 	s.build()
-	one := &plan{list: &s.list, program: s.link(programBase), writable: s.writable, made: time.Now()}
+	one := &plan{list: &s.List, program: s.LinkAt(stage.ProgramBase), writable: s.writable, made: time.Now()}
 	if len(p.kept) >= plansMost || p.kept == nil {
 		p.kept = map[string]*plan{}
 	}

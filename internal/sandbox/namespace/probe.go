@@ -18,6 +18,7 @@ import (
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/landlock"
 	"waldo/internal/sandbox/machine"
+	"waldo/internal/sandbox/stage"
 )
 
 // Probe makes each kind of namespace, then a whole box, and makes system calls in it that the
@@ -75,22 +76,22 @@ func makeNamespace(machine *os.File, flag int) error {
 	if err != nil {
 		return err
 	}
-	var l list
+	var l stage.List
 	l.Call("user namespace", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
-	l.Hint(userNSHint)
+	l.Hint(stage.UserNSHint)
 	l.Call("namespace", unix.SYS_UNSHARE, flag)
-	l.Hint(userNSHint)
-	l.Call("report", unix.SYS_WRITE, ctlFD, l.record(recReady), recordSize)
+	l.Hint(stage.UserNSHint)
+	l.Call("report", unix.SYS_WRITE, stage.CtlFD, l.Record(stage.RecReady), stage.RecordSize)
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
-	s, err := spawn(machine, uid, gid, -1)
+	s, err := stage.Spawn(machine, uid, gid, -1)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	if err := s.send(l.link(programBase)); err != nil {
+	defer s.Close()
+	if err := s.Send(l.LinkAt(stage.ProgramBase)); err != nil {
 		return err
 	}
-	return s.ready(&l, nil, nil)
+	return s.Ready(&l, nil, nil)
 }
 
 func landlockAbility() sandbox.Ability {
@@ -152,7 +153,7 @@ const (
 func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	p := sandbox.Profile{ID: "s_probe", Template: sandbox.Template{Name: "host"},
 		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp", Bytes: probeBytes, Inodes: 2}}, // the root, and the file
-		Limits: sandbox.Limits{Wall: patience, CPU: patience, Memory: 64 << 20, Pids: 8, Files: 64,
+		Limits: sandbox.Limits{Wall: stage.Patience, CPU: stage.Patience, Memory: 64 << 20, Pids: 8, Files: 64,
 			Disk: 4 * probeBytes, Inodes: 64, Output: 1 << 10}}
 	started := time.Now()
 	made, err := d.Start(ctx, p)
@@ -173,11 +174,11 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	}
 	defer null.Close()
 	fd := int(null.Fd())
-	if err := b.stage.sendJob([]int{fd, fd, fd}, list.link(jobBase)); err != nil {
+	if err := b.stage.SendJob([]int{fd, fd, fd}, list.LinkAt(stage.JobBase)); err != nil {
 		return append(out, ability("checks", true, "", err))
 	}
 	for _, c := range all {
-		rec, err := b.stage.receive()
+		rec, err := b.stage.Receive()
 		if err == nil {
 			err = c.judge(rec)
 		}
@@ -191,20 +192,20 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 }
 
 // checkList is the job that makes the checks and reports each.
-func checkList(all []check) *list {
-	l := &list{}
+func checkList(all []check) *stage.List {
+	l := &stage.List{}
 	open := l.Call("file", unix.SYS_OPENAT, atCWD, "/tmp/f", unix.O_CREAT|unix.O_RDWR, 0o600)
 	l.Result(open, l.Call("keep it", unix.SYS_DUP3, 0, probeFD, 0), 0)
 	socket := l.Call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0)
 	l.Result(socket, l.Call("keep it", unix.SYS_DUP3, 0, probeFD+1, 0), 0)
 	for _, c := range all {
-		rec := l.record(recNote)
+		rec := l.Record(stage.RecNote)
 		i := l.Call(c.name, c.nr, c.args...)
 		l.Steps[i].Store = rec.Plus(16)
 		l.Steps[i].Fail = machine.To(i + 2)
-		after := l.Call("report", unix.SYS_WRITE, ctlFD, rec, recordSize)
+		after := l.Call("report", unix.SYS_WRITE, stage.CtlFD, rec, stage.RecordSize)
 		l.Steps[after].Next = machine.To(i + 3)
-		l.Call("report", unix.SYS_WRITE, ctlFD, uint64(failureAddr), recordSize)
+		l.Call("report", unix.SYS_WRITE, stage.CtlFD, uint64(stage.FailureAddr), stage.RecordSize)
 	}
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
 	return l
@@ -221,10 +222,10 @@ func (c check) expected() string {
 }
 
 // judge compares what came of the check with what must.
-func (c check) judge(rec record) error {
+func (c check) judge(rec stage.Record) error {
 	got := unix.Errno(0)
-	if rec.kind == recFailed {
-		got = unix.Errno(rec.b)
+	if rec.Kind == stage.RecFailed {
+		got = unix.Errno(rec.B)
 	}
 	switch {
 	case got != c.errno && got == 0:
@@ -233,8 +234,8 @@ func (c check) judge(rec record) error {
 		return fmt.Errorf("refused with %s", unix.ErrnoName(got))
 	case got != c.errno:
 		return fmt.Errorf("refused with %s, not %s", unix.ErrnoName(got), unix.ErrnoName(c.errno))
-	case got == 0 && c.want != anything && rec.b != c.want:
-		return fmt.Errorf("found %d, not %d", rec.b, c.want)
+	case got == 0 && c.want != anything && rec.B != c.want:
+		return fmt.Errorf("found %d, not %d", rec.B, c.want)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/notice"
+	"waldo/internal/sandbox/stage"
 )
 
 // box is one prepared box.
@@ -29,8 +30,8 @@ type box struct {
 	profile  sandbox.Profile
 	host     *cgroup.Host
 	group    *cgroup.Group
-	stage    *stage      // nil: the box is over
-	init     *os.Process // its PID 1
+	stage    *stage.Stage // nil: the box is over
+	init     *os.Process  // its PID 1
 	uid, gid int
 	warnings []string
 	places   []common.Place
@@ -53,7 +54,7 @@ type box struct {
 type run struct {
 	box     *box
 	command sandbox.Command
-	job     *list
+	job     *stage.List
 	wires
 	began    time.Time
 	before   cgroup.Usage
@@ -63,6 +64,7 @@ type run struct {
 	state    common.State // of the exported places before
 	sampled  common.Sample
 	warm     bool // the command was waiting for this job
+	inline   bool // who runs it waits for its end in the kernel
 	leader   int  // its process; 0: not known
 	held     atomic.Pointer[ending]
 }
@@ -75,7 +77,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		return facts.Facts{}, fmt.Errorf("namespace: %w", err)
 	}
 	if b.stage == nil {
-		return facts.Facts{}, errGone
+		return facts.Facts{}, stage.ErrGone
 	}
 	if err := b.settle(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
@@ -104,7 +106,13 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		}
 		r.job = job
 	}
-	r.hold()
+	limit := b.profile.Limits.Output
+	r.out = &common.Stream{Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: r.flood}
+	r.err = &common.Stream{Limit: limit, Copy: r.command.Stderr, Flood: r.flood}
+	if r.hold() && r.straight() {
+		return r.facts(ctx, *r.held.Load(), time.Since(r.began)), nil
+	}
+	b.listen()
 	finish := r.stream()
 	stop := r.watch(ctx)
 	e, err := r.wait()
@@ -122,22 +130,23 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 
 // wires are waldo's ends of what a command is connected to.
 type wires struct {
-	stdin            *os.File // nil: there is nothing to read
-	fromOut, fromErr *os.File
+	stdin        *os.File // nil: there is nothing to read
+	outFD, errFD int      // not yet files, for each byte of which the runtime would be woken; -1: none
 }
 
 // program makes the program of a command, as steps and as bytes.
-func (b *box) program(c sandbox.Command, forked bool) (*list, []byte, error) {
+func (b *box) program(c sandbox.Command, forked bool) (*stage.List, []byte, error) {
 	l := job(c, common.Rlimits(b.profile.Limits, b.host.Pids(), b.host.Memory()), forked)
-	program := l.link(jobBase)
-	if len(program) > jobMax {
-		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), jobMax)
+	program := l.LinkAt(stage.JobBase)
+	if len(program) > stage.JobMax {
+		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), stage.JobMax)
 	}
 	return l, program, nil
 }
 
 // connect makes the streams of a command and sends its program, which starts it.
 func (b *box) connect(c sandbox.Command, program []byte) (w wires, err error) {
+	w.outFD, w.errFD = -1, -1
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -160,62 +169,62 @@ func (b *box) connect(c sandbox.Command, program []byte) (w wires, err error) {
 		}
 		w.stdin, theirs = mine, append(theirs, their)
 	}
-	for _, mine := range []**os.File{&w.fromOut, &w.fromErr} {
-		from, their, err := os.Pipe()
-		if err != nil {
-			return w, err
+	for _, mine := range []*int{&w.outFD, &w.errFD} {
+		var ends [2]int
+		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+			return w, fmt.Errorf("namespace: pipe2: %w", err)
 		}
-		*mine, theirs = from, append(theirs, their)
+		_ = unix.SetNonblock(ends[0], true) // it cannot fail
+		*mine, theirs = ends[0], append(theirs, os.NewFile(uintptr(ends[1]), "stream"))
 	}
 	fds := []int{int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
 	if c.Bridge != nil {
 		fds = append(fds, int(c.Bridge.Fd()))
 	}
-	return w, b.stage.sendJob(fds, program)
+	return w, b.stage.SendJob(fds, program)
 }
 
-func (w wires) close() {
-	for _, f := range []*os.File{w.stdin, w.fromOut, w.fromErr} {
-		if f != nil {
-			f.Close()
-		}
+func (w *wires) close() {
+	if w.stdin != nil {
+		w.stdin.Close()
+	}
+	closeEnd(&w.outFD)
+	closeEnd(&w.errFD)
+}
+
+// closeEnd closes an end of a pipe that is there.
+func closeEnd(fd *int) {
+	if *fd >= 0 {
+		_ = unix.Close(*fd)
+		*fd = -1
 	}
 }
 
 // stream reads what the command writes and feeds it what it reads. What it returns waits for the
 // streams' ends; by then nothing in the box holds them any more.
 func (r *run) stream() (finish func()) {
-	limit := r.box.profile.Limits.Output
-	r.out = &common.Stream{From: r.fromOut, Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: r.flood}
-	r.err = &common.Stream{From: r.fromErr, Limit: limit, Copy: r.command.Stderr, Flood: r.flood}
 	var wg sync.WaitGroup
-	wg.Go(r.out.Drain)
-	wg.Go(r.err.Drain)
+	var files []*os.File
+	for _, s := range []struct {
+		end *int
+		to  *common.Stream
+	}{{&r.outFD, r.out}, {&r.errFD, r.err}} {
+		if *s.end >= 0 {
+			s.to.From, *s.end = os.NewFile(uintptr(*s.end), "stream"), -1
+			files = append(files, s.to.From)
+			wg.Go(s.to.Drain)
+		}
+	}
 	stop := common.Feed(r.stdin, r.command.Stdin)
 	return func() {
 		stop()
 		if r.held.Load() != nil { // it holds its streams, and nobody writes to them any more
-			_ = r.fromOut.SetReadDeadline(time.Now())
-			_ = r.fromErr.SetReadDeadline(time.Now())
+			for _, f := range files {
+				_ = f.SetReadDeadline(time.Now())
+			}
 		}
 		wg.Wait()
 	}
-}
-
-// sendJob hands over the descriptors, then the program.
-func (s *stage) sendJob(fds []int, program []byte) error {
-	conn, err := s.ctl.SyscallConn()
-	if err != nil {
-		return err
-	}
-	werr := conn.Write(func(fd uintptr) bool {
-		err = unix.Sendmsg(int(fd), []byte{1}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
-		return !errors.Is(err, unix.EAGAIN)
-	})
-	if err := errors.Join(werr, err); err != nil {
-		return fmt.Errorf("namespace: to the box: %w", err)
-	}
-	return s.send(program)
 }
 
 // wait reads what PID 1 reports until the end. A box that has ended without a word gives the zero
@@ -224,35 +233,35 @@ func (r *run) wait() (ending, error) {
 	var e ending
 	var worst error
 	for {
-		rec, err := r.box.stage.receive()
+		rec, err := r.box.stage.Receive()
 		switch {
 		case r.held.Load() != nil && errors.Is(err, os.ErrDeadlineExceeded):
 			r.box.held = true
-			_ = r.box.stage.ctl.SetReadDeadline(time.Time{})
+			_ = r.box.stage.Ctl.SetReadDeadline(time.Time{})
 			return *r.held.Load(), nil
-		case errors.Is(err, errGone):
+		case errors.Is(err, stage.ErrGone):
 			r.killed.Store(true)
 			return ending{}, nil
 		case err != nil:
 			return e, err
-		case rec.kind == recExit:
-			e.reported, e.status, e.usage = true, syscall.WaitStatus(rec.b), rec.usage
+		case rec.Kind == stage.RecExit:
+			e.reported, e.status, e.usage = true, syscall.WaitStatus(rec.B), rec.Usage
 			return e, nil
-		case rec.kind == recNotRun:
+		case rec.Kind == stage.RecNotRun:
 			e.notRun = worst
 			continue
 		}
-		i, ok := r.job.index(rec, jobBase)
+		i, ok := r.job.Index(rec, stage.JobBase)
 		if !ok {
-			return e, r.job.failure(rec, jobBase)
+			return e, r.job.Failure(rec, stage.JobBase)
 		}
-		name, what := r.job.Steps[i].Name, unix.Errno(rec.b)
+		name, what := r.job.Steps[i].Name, unix.Errno(rec.B)
 		if file, ok := strings.CutPrefix(name, execve); ok {
 			worst = worse(worst, &os.PathError{Op: "execute", Path: file, Err: what})
 		} else if dir, ok := strings.CutPrefix(name, enter); ok {
 			e.notRun = &os.PathError{Op: "enter", Path: dir, Err: what}
 		} else {
-			return e, r.job.failure(rec, jobBase)
+			return e, r.job.Failure(rec, stage.JobBase)
 		}
 	}
 }
@@ -265,6 +274,9 @@ func worse(a, b error) error {
 	return a
 }
 
+// look is how often the whole tree is looked at.
+const look = 20 * time.Millisecond
+
 // watch ends the run at its limits. The function that it returns ends the watching.
 func (r *run) watch(ctx context.Context) func() {
 	done := make(chan struct{})
@@ -272,7 +284,7 @@ func (r *run) watch(ctx context.Context) func() {
 	wg.Go(func() {
 		wall := time.NewTimer(r.box.profile.Limits.Wall - time.Since(r.began))
 		defer wall.Stop()
-		tick := time.NewTicker(20 * time.Millisecond)
+		tick := time.NewTicker(look)
 		defer tick.Stop()
 		for {
 			select {
@@ -333,7 +345,7 @@ func (b *box) end() error {
 	if b.stage == nil {
 		return nil
 	}
-	err := b.stage.close()
+	err := b.stage.Close()
 	b.stage = nil
 	if b.way != nil {
 		err = errors.Join(err, b.way.Close())

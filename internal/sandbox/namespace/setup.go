@@ -14,6 +14,7 @@ import (
 	"waldo/internal/sandbox/machine"
 	"waldo/internal/sandbox/notice"
 	"waldo/internal/sandbox/seccomp"
+	"waldo/internal/sandbox/stage"
 )
 
 // The one user that a box has, where its template names none. Its id outside is another for each box
@@ -25,7 +26,7 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 
 // setup is what the program that prepares a box is made from.
 type setup struct {
-	list
+	stage.List
 	profile   sandbox.Profile
 	uid, gid  int                // outside
 	filters   [3]seccomp.Program // see Driver
@@ -77,36 +78,12 @@ func (s *setup) resetSignals() {
 	s.Call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, zero, 0, 8)
 }
 
-// userNSHint marks a step that needs user namespaces: what to do is said by the error.
-const userNSHint = "user namespaces"
-
-// makeInit appends the making of PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps
-// it, and when it is reaped everything else in the box is dead. The process that made it reports that
-// it is made, or goes to failed. PID 1 takes the descriptors and the program of its box from waldo.
-func (l *list) makeInit(failed, made machine.Target) {
-	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
-		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
-	rec := l.record(recPID)
-	clone := l.Call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
-	l.Hint(userNSHint)
-	l.Steps[clone].Store = rec.Plus(8)
-	l.Steps[clone].Equal = l.Structure(machine.Num(0))
-	l.Steps[clone].Fail = failed
-	report := l.Call("report PID 1", unix.SYS_WRITE, ctlFD, rec, recordSize)
-	l.Steps[report].Next, l.Steps[report].Fail = made, made
-	l.Steps[clone].Same = machine.To(len(l.Steps))
-	// What waldo itself was started with is not closed on exec.
-	l.Call("close what waldo inherited", unix.SYS_CLOSE_RANGE, ctlFD+1, 0xffffffff, 0)
-	l.takeDescriptors(maxFiles, machine.At(goneAddr))
-	l.takeProgram("take the box's program", programBase, machine.At(goneAddr))
-}
-
 // mapIDs maps the one user and group of the box.
 func (s *setup) mapIDs() {
 	uid, gid := s.profile.Template.IDs()
 	s.write("/proc/self/setgroups", "deny", 0)
 	s.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", uid, s.uid), 0)
-	s.Hint(userNSHint)
+	s.Hint(stage.UserNSHint)
 	s.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", gid, s.gid), 0)
 }
 
@@ -125,7 +102,7 @@ func (s *setup) sendPlaces() {
 	for _, t := range s.writable {
 		s.Call("open "+t, unix.SYS_OPENAT, atCWD, t, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	}
-	s.sendFiles("the places", recPlaces, s.free, len(s.writable))
+	s.sendFiles("the places", stage.RecPlaces, s.free, len(s.writable))
 	s.Call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
@@ -137,16 +114,16 @@ func (s *setup) sendFiles(what string, kind uint64, first, n int) {
 	for i := range n {
 		control = binary.LittleEndian.AppendUint32(control, uint32(first+i))
 	}
-	iov := s.Structure(s.record(kind), machine.Num(recordSize))
+	iov := s.Structure(s.Record(kind), machine.Num(stage.RecordSize))
 	head := s.Structure(machine.Num(0), machine.Num(0), iov, machine.Num(1), s.Bytes(control), machine.Num(len(control)), machine.Num(0)) // struct msghdr
-	s.Call("send "+what, unix.SYS_SENDMSG, ctlFD, head, 0)
+	s.Call("send "+what, unix.SYS_SENDMSG, stage.CtlFD, head, 0)
 }
 
 // hear appends the waiting for a word from waldo.
 func (s *setup) hear() {
-	hear := s.Call("hear from waldo", unix.SYS_RECVFROM, ctlFD, s.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	hear := s.Call("hear from waldo", unix.SYS_RECVFROM, stage.CtlFD, s.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	s.Steps[hear].Equal, s.Steps[hear].Same = s.Structure(machine.Num(1)), machine.To(hear+1)
-	s.Steps[hear].Next = machine.At(goneAddr)
+	s.Steps[hear].Next = machine.At(stage.Gone)
 }
 
 // isolate appends what takes PID 1 from the powers it had over its namespaces to none.
@@ -155,7 +132,7 @@ func (s *setup) isolate() {
 	// Only now, because waldo has meanwhile put the process into its cgroups: their paths must
 	// not be seen from inside.
 	s.Call("cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
-	s.optional()
+	s.Optional()
 	s.Call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0xef, 0, 0, 0) // all but KEEP_CAPS, all locked
 	first := len(s.Steps)
 	for c := range 64 {
@@ -180,25 +157,25 @@ func (s *setup) isolate() {
 // Descriptors of PID 1: its end of the socket, the box's root, and from jobFD on what comes with
 // a command: its standard streams and perhaps a bridge.
 const (
-	treeFD     = ctlFD + 1
+	treeFD     = stage.CtlFD + 1
 	jobFD      = treeFD + 1
-	landlockFD = ctlFD + 1 // until the root is there
+	landlockFD = stage.CtlFD + 1 // until the root is there
 )
 
 // serve appends the life of PID 1: take a command, start it, reap whatever ends until it ends,
 // kill the rest, report. It ends when waldo's end of the socket is closed.
 func (s *setup) serve() {
 	within := func(v machine.Value, off uint64) machine.Value { return v.Plus(off) }
-	exit, child := s.record(recExit), s.Structure(machine.Num(0))
+	exit, child := s.Record(stage.RecExit), s.Structure(machine.Num(0))
 
-	s.Call("report ready", unix.SYS_WRITE, ctlFD, s.record(recReady), recordSize)
+	s.Call("report ready", unix.SYS_WRITE, stage.CtlFD, s.Record(stage.RecReady), stage.RecordSize)
 	take := len(s.Steps)
-	gone := machine.At(goneAddr)
-	s.takeDescriptors(4, gone)
-	s.takeProgram("take a command", jobBase, gone)
+	gone := machine.At(stage.Gone)
+	s.TakeDescriptors(4, gone)
+	s.TakeProgram("take a command", stage.JobBase, gone)
 	clone := s.Call("start the command", unix.SYS_CLONE, int(unix.SIGCHLD), 0, 0, 0, 0)
 	s.Steps[clone].Store = child
-	s.Steps[clone].Equal, s.Steps[clone].Same = s.Structure(machine.Num(0)), machine.At(jobBase)
+	s.Steps[clone].Equal, s.Steps[clone].Same = s.Structure(machine.Num(0)), machine.At(stage.JobBase)
 	s.Steps[clone-1].Same = machine.To(clone)
 	s.Call("close its descriptors", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
 	if s.forked {
@@ -211,19 +188,8 @@ func (s *setup) serve() {
 	reap := s.Call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
 	s.Steps[reap].Next, s.Steps[reap].Fail = machine.To(reap), machine.To(reap+1)
 	s.Call("usage", unix.SYS_GETRUSAGE, ^uint64(0), within(exit, 32)) // RUSAGE_CHILDREN
-	last := s.Call("report the end", unix.SYS_WRITE, ctlFD, exit, recordSize)
+	last := s.Call("report the end", unix.SYS_WRITE, stage.CtlFD, exit, stage.RecordSize)
 	s.Steps[last].Next = machine.To(take)
-}
-
-// takeDescriptors appends a recvmsg whose descriptors, most of them at most, land at the lowest free.
-func (l *list) takeDescriptors(most int, gone machine.Target) {
-	one := l.Structure(machine.Num(0))
-	iov := l.Structure(one, machine.Num(1))
-	room := unix.CmsgSpace(4 * most)                                                                                                         // the kernel changes it to what came: three or four take as much
-	head := l.Structure(machine.Num(0), machine.Num(0), iov, machine.Num(1), l.Bytes(make([]byte, room)), machine.Num(room), machine.Num(0)) // struct msghdr
-	i := l.Call("take descriptors", unix.SYS_RECVMSG, ctlFD, head, 0)
-	l.Steps[i].Equal, l.Steps[i].Same = l.Structure(machine.Num(1)), machine.To(i+1)
-	l.Steps[i].Next, l.Steps[i].Fail = gone, gone
 }
 
 // seccompSteps appends the filter: one with a listener, which goes to waldo, where the kernel gives
@@ -236,7 +202,7 @@ func (s *setup) seccompSteps() {
 	best := set("seccomp with notice of ends", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|notice.Killable, 2)
 	second := set("seccomp with notice", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 1)
 	listener := len(s.Steps)
-	s.sendFiles("the listener", recNotice, jobFD, 1)
+	s.sendFiles("the listener", stage.RecNotice, jobFD, 1)
 	s.Call("close the listener", unix.SYS_CLOSE, jobFD)
 	jump := s.Ignore("go on", unix.SYS_GETPID)
 	plain := set("seccomp", 0, 0)

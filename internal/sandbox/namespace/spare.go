@@ -9,17 +9,18 @@ import (
 
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/stage"
 )
 
 // spare is PID 1 of a box that nobody has asked for yet: in namespaces and a cgroup of its own, which
 // take the kernel longest of all to make, and waiting for what its box is to be. It becomes one box.
 type spare struct {
-	stage    *stage
+	stage    *stage.Stage
 	group    *cgroup.Group
 	uid, gid int
 }
 
-func (s *spare) close() error { return errors.Join(s.stage.close(), s.group.Close()) }
+func (s *spare) close() error { return errors.Join(s.stage.Close(), s.group.Close()) }
 
 // roomy are the limits of a spare, in which nothing of an agent's runs, until its box says others.
 const roomy = 1 << 40
@@ -42,14 +43,14 @@ func (d *Driver) spare() (_ *spare, err error) {
 		return nil, err
 	}
 	joined := false
-	if s.stage, joined, err = spawnInit(machine, s.uid, s.gid, s.group); err != nil {
+	if s.stage, joined, err = stage.SpawnInit(machine, s.uid, s.gid, s.group); err != nil {
 		return nil, errors.Join(err, s.group.Close())
 	}
-	if err = s.stage.handOver(); err == nil {
-		err = s.stage.ctl.SetDeadline(time.Time{})
+	if err = s.stage.HandOver(); err == nil {
+		err = s.stage.Ctl.SetDeadline(time.Time{})
 	}
 	if err == nil && !joined {
-		err = s.group.JoinUnified(s.stage.init.Pid)
+		err = s.group.JoinUnified(s.stage.Init.Pid)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -83,7 +84,7 @@ func (s *spares) take() *spare {
 	for len(s.ready) > 0 {
 		one := s.ready[0]
 		s.ready = s.ready[1:]
-		if one.stage.silent() == nil {
+		if stage.Silent(one.stage.FD) == nil {
 			return one
 		}
 		_ = one.close() // it has died while it waited, and nothing of it is wanted

@@ -13,6 +13,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/sandbox/stage"
 )
 
 // waitSpares waits until n are ready.
@@ -55,7 +56,7 @@ func TestSpares(t *testing.T) {
 		t.Fatalf("control: a box from nothing: %q", lines)
 	}
 	waitSpares(t, d.spares, 2)
-	pid := d.spares.ready[0].stage.init.Pid
+	pid := d.spares.ready[0].stage.Init.Pid
 	seen := map[string]bool{before: true}
 	if out, init := one(); init != pid || seen[out] {
 		t.Errorf("the box is not the spare's: %d, %d, %q", init, pid, out)
@@ -67,11 +68,11 @@ func TestSpares(t *testing.T) {
 		t.Errorf("two boxes in the same namespaces: %q", out)
 	}
 	waitSpares(t, d.spares, 2)
-	first, second := d.spares.ready[0].stage.init, d.spares.ready[1].stage.init.Pid
+	first, second := d.spares.ready[0].stage.Init, d.spares.ready[1].stage.Init.Pid
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for d.spares.ready[0].stage.silent() == nil {
+	for stage.Silent(d.spares.ready[0].stage.FD) == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if _, init := one(); init != second {

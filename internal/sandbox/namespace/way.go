@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/stage"
 )
 
 // wayOut appends what gives the box a way out that waldo serves: a route that makes all addresses of
@@ -41,7 +42,7 @@ func (s *setup) wayOut() {
 	for _, p := range ports {
 		socket(unix.SOCK_STREAM, [4]byte{}, p)
 	}
-	s.sendFiles("the way out", recWay, s.free, next-s.free)
+	s.sendFiles("the way out", stage.RecWay, s.free, next-s.free)
 	s.Call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
@@ -61,7 +62,7 @@ func (s *setup) coverResolv() {
 	}
 	s.write("/.resolv.conf", common.ResolvConf, unix.O_CREAT)
 	s.Call("cover /etc/resolv.conf", unix.SYS_MOUNT, "/.resolv.conf", "/etc/resolv.conf", 0, unix.MS_BIND, 0)
-	s.optional()
+	s.Optional()
 }
 
 // open makes the way out of the sockets that the box sent, and hands it to whoever serves it.

@@ -2,6 +2,7 @@ package notice
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -42,9 +43,9 @@ const Killable = 1 << 5
 // refused calls, and connect, which goes on to the kernel. It decides nothing: what a box may do
 // is the namespaces' and the filter's.
 type Listener struct {
-	listener *os.File
+	listener *os.File // nil while nobody listens
+	fd       int      // then; -1: somebody does
 	done     chan struct{}
-	names    map[uint32]string
 
 	mu      sync.Mutex
 	denials []facts.Denial
@@ -81,18 +82,89 @@ const (
 
 // Listen answers until the last process of the box is gone.
 func Listen(listener *os.File) *Listener {
-	n := &Listener{listener: listener, done: make(chan struct{}), names: map[uint32]string{}}
-	for _, name := range append(Calls(), callOfExit, callOfEnd) {
-		if nr, ok := seccomp.Host().Number(name); ok {
-			n.names[nr] = name
-		}
-	}
+	n := &Listener{listener: listener, fd: -1}
+	n.start()
+	return n
+}
+
+func (n *Listener) start() {
+	n.done = make(chan struct{})
 	go func() {
 		defer close(n.done)
 		n.serve()
 	}()
-	return n
 }
+
+// Rest ends the listening: from now on the calls wait until Serve, or until somebody who waits for FD
+// to be readable has Answer answer them. It is for a box that waits, and for whoever waits for it in a
+// single thread.
+func (n *Listener) Rest() error {
+	if n.fd >= 0 {
+		return nil
+	}
+	conn, err := n.listener.SyscallConn()
+	if err != nil {
+		return err
+	}
+	fd := -1
+	cerr := conn.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(cerr, err); err != nil {
+		return fmt.Errorf("the listener: %w", err)
+	}
+	n.stop()
+	n.fd = fd
+	return nil
+}
+
+func (n *Listener) stop() {
+	_ = n.listener.Close()
+	<-n.done
+	n.listener = nil
+}
+
+// Serve goes on after Rest.
+func (n *Listener) Serve() {
+	if n.fd < 0 {
+		return
+	}
+	n.listener, n.fd = os.NewFile(uintptr(n.fd), "seccomp"), -1
+	n.start()
+}
+
+// FD returns the descriptor of a listener at rest; -1: it is not.
+func (n *Listener) FD() int { return n.fd }
+
+// Answer answers a call that waits, if there is one, where the listener is at rest.
+func (n *Listener) Answer() {
+	var ask notification
+	if receive(uintptr(n.fd), &ask) == one {
+		n.answer(n.control, ask)
+	}
+}
+
+// control gives f the descriptor.
+func (n *Listener) control(f func(fd uintptr)) error {
+	if n.fd >= 0 {
+		f(uintptr(n.fd))
+		return nil
+	}
+	conn, err := n.listener.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return conn.Control(f)
+}
+
+// names are those of the calls that a filter may hand over.
+var names = sync.OnceValue(func() map[uint32]string {
+	out := map[uint32]string{}
+	for _, name := range append(Calls(), callOfExit, callOfEnd) {
+		if nr, ok := seccomp.Host().Number(name); ok {
+			out[nr] = name
+		}
+	}
+	return out
+})
 
 func (n *Listener) serve() {
 	conn, err := n.listener.SyscallConn()
@@ -101,31 +173,44 @@ func (n *Listener) serve() {
 	}
 	for {
 		var ask notification
-		var e unix.Errno
-		gone := false
-		err := conn.Read(func(fd uintptr) bool {
-			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			if k, err := unix.Poll(p, 0); err != nil || k == 0 {
-				return false
-			}
-			if gone = p[0].Revents&unix.POLLIN == 0; gone {
-				return true // POLLHUP: nobody is left to ask
-			}
-			_, _, e = unix.Syscall(unix.SYS_IOCTL, fd, notifRecv, uintptr(unsafe.Pointer(&ask)))
-			return true
-		})
-		if err != nil || gone {
+		var got heard
+		if err := conn.Read(func(fd uintptr) bool { got = receive(fd, &ask); return got != nothing }); err != nil || got == over {
 			return
 		}
-		if e == 0 { // otherwise who asked has died since
+		if got == one {
 			n.answer(conn.Control, ask)
 		}
 	}
 }
 
+// heard is what a look at a listener comes to.
+type heard int
+
+const (
+	nothing heard = iota
+	one           // there was a call
+	died          // who asked has died since
+	over          // nobody is left to ask
+)
+
+// receive takes a call that waits.
+func receive(fd uintptr, ask *notification) heard {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if k, err := unix.Poll(p, 0); err != nil || k == 0 {
+		return nothing
+	}
+	if p[0].Revents&unix.POLLIN == 0 { // POLLHUP
+		return over
+	}
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, fd, notifRecv, uintptr(unsafe.Pointer(ask))); e != 0 {
+		return died
+	}
+	return one
+}
+
 func (n *Listener) answer(control func(func(uintptr)) error, ask notification) {
 	reply := response{id: ask.id, errno: -int32(unix.EPERM)}
-	name := n.names[uint32(ask.nr)]
+	name := names()[uint32(ask.nr)]
 	if name == callOfExit || name == callOfEnd {
 		if n.hold(ask, name) {
 			return
@@ -177,8 +262,8 @@ func (n *Listener) Release() {
 	id := n.held
 	n.held = 0
 	n.mu.Unlock()
-	if conn, err := n.listener.SyscallConn(); err == nil && id != 0 {
-		send(conn.Control, response{id: id, flags: goOn})
+	if id != 0 {
+		send(n.control, response{id: id, flags: goOn})
 	}
 }
 
@@ -244,6 +329,10 @@ func (n *Listener) Take() ([]facts.Denial, int) {
 
 // Close ends the listening. The box must be over.
 func (n *Listener) Close() {
-	_ = n.listener.Close()
-	<-n.done
+	if n.fd >= 0 {
+		_ = unix.Close(n.fd)
+		n.fd = -1
+		return
+	}
+	n.stop()
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -86,7 +85,7 @@ func BenchmarkWarm(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				f, err := box.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), stdin)})
+				f, err := box.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: guest.Stdin(p.Ahead.Head, stdin, nil)})
 				if err == nil && (!f.Sandbox.Warm || f.Stdout != "1\n" || *f.ExitCode != 0) {
 					b.Fatalf("not a warm run: %+v", f)
 				}

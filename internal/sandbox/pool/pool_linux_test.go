@@ -40,7 +40,7 @@ func job(t testing.TB, a *sandbox.Ahead, code string, args ...string) sandbox.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sandbox.Command{Argv: a.Argv, Env: a.Env, Stdin: io.MultiReader(strings.NewReader(a.Head), stdin)}
+	return sandbox.Command{Argv: a.Argv, Env: a.Env, Stdin: guest.Stdin(a.Head, stdin, nil)}
 }
 
 func python(t testing.TB) sandbox.Profile {

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package namespace
+package stage
 
 import (
 	"encoding/binary"
@@ -28,7 +28,7 @@ func TestEarlyRecords(t *testing.T) {
 	}
 	defer null.Close()
 	send := func(kind, a uint64, files int) {
-		b := make([]byte, recordSize)
+		b := make([]byte, RecordSize)
 		binary.LittleEndian.PutUint64(b, kind)
 		binary.LittleEndian.PutUint64(b[8:], a)
 		var oob []byte
@@ -39,25 +39,25 @@ func TestEarlyRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	send(recWay, 0, 5)
-	send(recPlaces, 0, 4)
-	send(recPID, uint64(os.Getpid()), 0)
-	send(recReady, 0, 0)
+	send(RecWay, 0, 5)
+	send(RecPlaces, 0, 4)
+	send(RecPID, uint64(os.Getpid()), 0)
+	send(RecReady, 0, 0)
 
-	s := &stage{ctl: os.NewFile(uintptr(pair[0]), "ctl")}
-	defer s.ctl.Close()
+	s := &Stage{Ctl: os.NewFile(uintptr(pair[0]), "ctl")}
+	defer s.Ctl.Close()
 	if err := s.begin(); err != nil {
 		t.Fatal(err)
 	}
 	got := map[uint64]int{}
-	err = s.ready(&list{}, func(kind uint64, files []*os.File) error {
+	err = s.Ready(&List{}, func(kind uint64, files []*os.File) error {
 		got[kind] = len(files)
 		for _, f := range files {
 			f.Close()
 		}
 		return nil
 	}, func(lost error) { t.Error(lost) })
-	if err != nil || got[recWay] != 5 || got[recPlaces] != 4 {
-		t.Errorf("the way out got %d descriptors and the places %d, wanted 5 and 4: %v", got[recWay], got[recPlaces], err)
+	if err != nil || got[RecWay] != 5 || got[RecPlaces] != 4 {
+		t.Errorf("the way out got %d descriptors and the places %d, wanted 5 and 4: %v", got[RecWay], got[RecPlaces], err)
 	}
 }

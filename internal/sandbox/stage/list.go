@@ -1,0 +1,112 @@
+//go:build linux && (amd64 || arm64)
+
+package stage
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/machine"
+)
+
+// The layout of the machine's memory. The header is the word where the machine starts and the
+// record of the last failure; after it stands the boot list; then come the areas for a program
+// that prepares a box and for the job that runs in it.
+const (
+	CodeBase    = machine.CodeBase
+	DataBase    = machine.DataBase
+	HandlerAddr = DataBase + 0x100 // for what an interpreter does about signals
+	BootBase    = DataBase + 0x200
+	ProgramBase = DataBase + 0x2000
+	ProgramMax  = 1 << 20
+	JobBase     = ProgramBase + ProgramMax
+	JobMax      = 5 << 20 // Linux takes 2 MiB of arguments and environment at most
+	MemoryEnd   = JobBase + JobMax
+	FailureAddr = machine.FailureAddr
+	StepSize    = machine.StepSize
+)
+
+// List is a program for the machine of a box.
+type List struct{ machine.List }
+
+// LinkAt lays the list out at base; a step that fails and says nothing else ends the process.
+func (l *List) LinkAt(base uint64) []byte { return l.Link(base, dieAddr) }
+
+// Optional makes the last step one whose failure is reported, and goes on.
+func (l *List) Optional() {
+	i := len(l.Steps) - 1
+	l.Steps[i].Next = machine.To(i + 2)
+	l.Steps[i].Fail = machine.To(i + 1)
+	l.Call("note", unix.SYS_WRITE, CtlFD, machine.Num(uint64(FailureAddr)), RecordSize)
+}
+
+// Record puts an empty record of a kind into the data.
+func (l *List) Record(kind uint64) machine.Value {
+	rec := l.Structure(machine.Num(kind), machine.Num(0), machine.Num(0), machine.Num(0))
+	l.Bytes(make([]byte, RecordSize-32))
+	return rec
+}
+
+// UserNSHint marks a step that needs user namespaces: what to do is said by the error.
+const UserNSHint = "user namespaces"
+
+// MakeInit appends the making of PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps
+// it, and when it is reaped everything else in the box is dead. The process that made it reports that
+// it is made, or goes to failed. PID 1 takes the descriptors and the program of its box from waldo.
+func (l *List) MakeInit(failed, made machine.Target) {
+	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
+		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
+	rec := l.Record(RecPID)
+	clone := l.Call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
+	l.Hint(UserNSHint)
+	l.Steps[clone].Store = rec.Plus(8)
+	l.Steps[clone].Equal = l.Structure(machine.Num(0))
+	l.Steps[clone].Fail = failed
+	report := l.Call("report PID 1", unix.SYS_WRITE, CtlFD, rec, RecordSize)
+	l.Steps[report].Next, l.Steps[report].Fail = made, made
+	l.Steps[clone].Same = machine.To(len(l.Steps))
+	// What waldo itself was started with is not closed on exec.
+	l.Call("close what waldo inherited", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)
+	l.TakeDescriptors(MaxFiles, machine.At(Gone))
+	l.TakeProgram("take the box's program", ProgramBase, machine.At(Gone))
+}
+
+// TakeDescriptors appends a recvmsg whose descriptors, most of them at most, land at the lowest free.
+func (l *List) TakeDescriptors(most int, gone machine.Target) {
+	one := l.Structure(machine.Num(0))
+	iov := l.Structure(one, machine.Num(1))
+	room := unix.CmsgSpace(4 * most)                                                                                                         // the kernel changes it to what came: three or four take as much
+	head := l.Structure(machine.Num(0), machine.Num(0), iov, machine.Num(1), l.Bytes(make([]byte, room)), machine.Num(room), machine.Num(0)) // struct msghdr
+	i := l.Call("take descriptors", unix.SYS_RECVMSG, CtlFD, head, 0)
+	l.Steps[i].Equal, l.Steps[i].Same = l.Structure(machine.Num(1)), machine.To(i+1)
+	l.Steps[i].Next, l.Steps[i].Fail = gone, gone
+}
+
+// Index returns the step that a record of failure is about.
+func (l *List) Index(r Record, base uint64) (int, bool) {
+	i := (r.A - base) / StepSize
+	if r.Kind != RecFailed || r.A < base || i >= uint64(len(l.Steps)) {
+		return 0, false
+	}
+	return int(i), true
+}
+
+// Failure says in words what a record of failure says.
+func (l *List) Failure(r Record, base uint64) error {
+	i, ok := l.Index(r, base)
+	if !ok {
+		return fmt.Errorf("namespace: the box reports %d %#x %d", r.Kind, r.A, r.B)
+	}
+	errno := unix.Errno(r.B)
+	err := fmt.Errorf("namespace: %s: %w", l.Steps[i].Name, errno)
+	h := l.Steps[i].Hint
+	if h == UserNSHint || l.Steps[i].NR == unix.SYS_MOUNT && errno == unix.EACCES { // in a namespace of one's own, only a security module says that
+		h = common.NamespaceHint(errno)
+	}
+	if h != "" {
+		err = common.Advise(err, h)
+	}
+	return err
+}

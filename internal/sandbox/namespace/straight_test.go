@@ -105,7 +105,7 @@ func TestEndedWhileWaiting(t *testing.T) {
 	if err := b.Adopt(p); err != nil {
 		t.Fatalf("control: %v", err)
 	}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; exit 3"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
 	one, err := New(Options{}).Start(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)

@@ -41,6 +41,7 @@ type Group struct {
 	JoinFDs   []int // the file tasks of the version 1 groups
 
 	h       *Host
+	name    string
 	unified string
 	v1      map[string]string
 	mu      sync.Mutex
@@ -49,7 +50,16 @@ type Group struct {
 
 // New makes a group and bounds it by what the host has; which that is, Memory, Pids and CPUs of
 // the host say. The id is 1 to 64 lower-case letters, digits and '_'.
-func (h *Host) New(id string, l Limits) (*Group, error) {
+func (h *Host) New(id string, l Limits) (*Group, error) { return h.make(id, l, h.unified != "") }
+
+// NewForked is New for a process that cannot be born in its group, as those that are forked by others
+// than waldo: without version 2 where version 1 bounds and counts everything.
+func (h *Host) NewForked(id string, l Limits) (*Group, error) {
+	alone := h.has(memory) == 1 && h.has(pids) == 1 && h.has(cpu) == 1 && h.v1[cpuacc] != ""
+	return h.make(id, l, h.unified != "" && !alone)
+}
+
+func (h *Host) make(id string, l Limits, unified bool) (*Group, error) {
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("cgroup %s: %w", id, err)
 	}
@@ -57,7 +67,7 @@ func (h *Host) New(id string, l Limits) (*Group, error) {
 		return nil, fmt.Errorf("cgroup id %q: want 1 to 64 of a-z, 0-9 and _", id)
 	}
 	g := &Group{CloneFD: -1, UnifiedFD: -1, h: h, v1: map[string]string{}, counts: map[string]int{}}
-	if err := g.build(h.prefix+id, l); err != nil {
+	if err := g.build(h.prefix+id, l, unified); err != nil {
 		return nil, errors.Join(fmt.Errorf("cgroup %s: %w", id, err), g.Close())
 	}
 	return g, nil
@@ -74,17 +84,10 @@ func validID(id string) bool {
 	return len(id) >= 1 && len(id) <= 64 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-func (g *Group) build(name string, l Limits) error {
-	if g.h.unified != "" {
-		dir := filepath.Join(g.h.unified, name)
-		if err := g.h.sys.mkdir(dir); err != nil {
-			return fmt.Errorf("mkdir %s: %w", dir, err)
-		}
-		g.unified = dir
-		if err := g.open(dir, &g.CloneFD, unix.O_DIRECTORY|unix.O_RDONLY); err != nil {
-			return err
-		}
-		if err := g.open(filepath.Join(dir, "cgroup.procs"), &g.UnifiedFD, unix.O_WRONLY); err != nil {
+func (g *Group) build(name string, l Limits, unified bool) error {
+	g.name = name
+	if unified {
+		if err := g.unify(); err != nil {
 			return err
 		}
 	}
@@ -96,6 +99,19 @@ func (g *Group) build(name string, l Limits) error {
 	return g.bound(l)
 }
 
+// unify makes the version 2 group.
+func (g *Group) unify() error {
+	dir := filepath.Join(g.h.unified, g.name)
+	if err := g.h.sys.mkdir(dir); err != nil {
+		return fmt.Errorf("mkdir %s: %w", dir, err)
+	}
+	g.unified = dir
+	if err := g.open(dir, &g.CloneFD, unix.O_DIRECTORY|unix.O_RDONLY); err != nil {
+		return err
+	}
+	return g.open(filepath.Join(dir, "cgroup.procs"), &g.UnifiedFD, unix.O_WRONLY)
+}
+
 // controllers1 lists the version 1 controllers that this group needs.
 func (g *Group) controllers1() []string {
 	var out []string
@@ -104,7 +120,7 @@ func (g *Group) controllers1() []string {
 			out = append(out, c)
 		}
 	}
-	if g.h.unified == "" && g.h.v1[cpuacc] != "" {
+	if g.unified == "" && g.h.v1[cpuacc] != "" {
 		out = append(out, cpuacc) // version 2 times every group; only without it is this needed
 	}
 	return out
@@ -239,10 +255,10 @@ func (g *Group) bound(l Limits) error {
 // CPU reads the processor time of the tree alone; 0 where nothing counts it.
 func (g *Group) CPU() time.Duration {
 	switch {
-	case g.unified != "":
-		return time.Duration(field(g.count(g.unified, "cpu.stat"), "usage_usec")) * time.Microsecond
 	case g.v1[cpuacc] != "":
 		return time.Duration(number(g.count(g.v1[cpuacc], "cpuacct.usage")))
+	case g.unified != "":
+		return time.Duration(field(g.count(g.unified, "cpu.stat"), "usage_usec")) * time.Microsecond
 	}
 	return 0
 }

@@ -360,3 +360,67 @@ func BenchmarkGroup(b *testing.B) {
 		}
 	}
 }
+
+// TestForkedGroup: where version 1 does everything, a process that was not born in its group is held and
+// counted without version 2, and can be stopped and ended all the same.
+func TestForkedGroup(t *testing.T) {
+	h := here(t)
+	g, err := h.NewForked("forked", Limits{Memory: 64 << 20, Pids: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if alone := h.has(memory) == 1 && h.has(pids) == 1 && h.has(cpu) == 1 && h.v1[cpuacc] != ""; (g.unified == "") != (alone || h.unified == "") {
+		t.Errorf("version 1 does everything: %v; the version 2 group is %q", alone, g.unified)
+	}
+	count := filepath.Join(t.TempDir(), "count")
+	cmd := inGroup(g, "while :; do echo; done >"+count+" & while :; do :; done")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	counted := func() int64 {
+		info, err := os.Stat(count)
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	for end := time.Now().Add(5 * time.Second); counted() == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if h.Times() && g.CPU() == 0 {
+		t.Error("its processor time is not counted")
+	}
+	if h.unified != "" {
+		if err := g.Freeze(true); err != nil {
+			t.Fatal(err)
+		}
+		before, used := counted(), g.CPU()
+		time.Sleep(100 * time.Millisecond)
+		if after := counted(); after != before {
+			t.Errorf("a stopped group counts from %d to %d", before, after)
+		}
+		if err := g.Freeze(false); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(5 * time.Second); counted() == before && time.Now().Before(end); {
+			time.Sleep(5 * time.Millisecond)
+		}
+		if counted() == before {
+			t.Error("control: a group that goes on does not")
+		}
+		if g.CPU() < used {
+			t.Errorf("its processor time went back from %v to %v", used, g.CPU())
+		}
+	}
+	if err := g.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("after Kill: %v", err)
+	}
+}

@@ -193,6 +193,8 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	case err != nil:
 	case b.group != nil:
 		err = b.group.Bound(limits)
+	case from != nil:
+		b.group, err = b.host.NewForked(cgroup.NewID(), limits)
 	default:
 		b.group, err = b.host.New(cgroup.NewID(), limits)
 	}

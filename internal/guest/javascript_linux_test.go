@@ -54,7 +54,7 @@ func TestJavaScript(t *testing.T) {
 }
 
 // TestRehearsed: what an interpreter did to get ready leaves nothing that a script could see: no name,
-// no descriptor, no listener, no output.
+// no descriptor, no listener, no output, no call.
 func TestRehearsed(t *testing.T) {
 	look := `console.log(JSON.stringify([
   Reflect.ownKeys(globalThis).map(String).sort(), Reflect.ownKeys(process).map(String).sort(),
@@ -65,11 +65,16 @@ func TestRehearsed(t *testing.T) {
   require('fs').readdirSync('/proc/self/fd').map((n) => { try { return require('fs').readlinkSync('/proc/self/fd/' + n).replace(/\d+/g, '') } catch { return '' } }).sort(),
 ]))`
 	for _, l := range []guest.Lang{guest.JavaScript, guest.TypeScript} {
-		s := js(look)
-		s.Lang = l
-		cold, warm := start(t, nil, s, "", false), start(t, nil, s, "", true)
-		if cold.exit != 0 || cold.stdout == "" || cold != warm {
-			t.Errorf("%s:\n%+v, and without getting ready\n%+v", l, warm, cold)
+		for _, d := range []*desk{nil, {}} {
+			s := js(look)
+			s.Lang = l
+			cold, warm := start(t, d, s, "", false), start(t, d, s, "", true)
+			if cold.exit != 0 || cold.stdout == "" || cold != warm {
+				t.Errorf("%s, with tools %t:\n%+v, and without getting ready\n%+v", l, d != nil, warm, cold)
+			}
+			if d != nil && len(d.asked) > 0 {
+				t.Errorf("%s: a call of a tool that was rehearsed came out: %+v", l, d.asked)
+			}
 		}
 	}
 }

@@ -311,5 +311,20 @@
     for (const s of servers) if (!(s in globalThis)) globalThis[s] = globals[s] = server(s);
   }
 
-  return { globals: { ...globals, searchTools: search_tools, runAsync: run_async }, module, name };
+  // rehearse answers the calls of tools here, so that the first one finds the bridge open and all that it
+  // does done before; without a bridge they fail. forget takes the name of the server away again.
+  function rehearse(server) {
+    const forget = () => { delete globalThis[server]; delete globals[server]; };
+    connect();
+    if (dead) return { forget, end() {} };
+    const h = socket._handle;
+    h.writeUtf8String = (request) => {
+      const result = { content: [{ type: 'text', text: '{"a":1}' }], structuredContent: { a: 1 }, isError: false, _meta: {} };
+      setImmediate(() => socket.push(Buffer.from(JSON.stringify({ jsonrpc: '2.0', id: last, result }) + '\n')));
+      return Object.getPrototypeOf(h).writeUtf8String.call(h, request, '');
+    };
+    return { forget, end() { delete h.writeUtf8String; } };
+  }
+
+  return { rehearse, globals: { ...globals, searchTools: search_tools, runAsync: run_async }, module, name };
 })

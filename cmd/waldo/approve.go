@@ -156,9 +156,13 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	return nil
 }
 
-// refusedAnswer gives an answer that was not taken the exit code of a contract's refusal.
+// refusedAnswer gives an answer that was not taken the exit code of a contract's refusal, and one to no
+// question that of usage.
 func refusedAnswer(err error) error {
 	var r *approval.Refused
+	if errors.As(err, &r) && r.Reason.Code == "approval.unknown" {
+		return usage("waldo approvals lists what waits", "%s", reasonLine(r))
+	}
 	if errors.As(err, &r) {
 		return &exit{code: exitDenied, text: reasonLine(r), hint: "waldo approvals lists what waits"}
 	}

@@ -69,6 +69,7 @@ func main() {
 func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // whoever asks twice to end does not wait
 	g := &global{known: &redact.Registry{}}
 	errs := hiding{errw, g.known}
 	log.SetOutput(errs)

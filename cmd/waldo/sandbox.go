@@ -68,6 +68,9 @@ func inWords(err error) error {
 		{lifecycle.ErrAbsent, exitUsage, "waldo sandbox list"},
 		{lifecycle.ErrNoPicture, exitUsage, "waldo sandbox snapshot --list"},
 		{workspace.ErrName, exitUsage, "as in work:input/data.csv"},
+		{lifecycle.ErrKind, exitUsage, "give a file or folder"},
+		{workspace.ErrTooMuch, exitUsage, "waldo sandbox create --disk-mb says how much a sandbox holds"},
+		{workspace.ErrArchive, exitUsage, "as in: tar c DIR | waldo sandbox cp - work:input"},
 		{lifecycle.ErrNoCommand, exitUsage, "waldo sandbox ps NAME"},
 		{lifecycle.ErrExists, exitUsage, "give another name, or remove that one first"},
 		{lifecycle.ErrName, exitUsage, "as in: waldo sandbox create work"},
@@ -167,10 +170,7 @@ func (h *house) pinned(ctx context.Context, name string, fresh bool) (string, st
 		return "", "", err
 	}
 	t, err := s.Find(ctx, name, fresh)
-	if err != nil {
-		return "", "", &exit{code: exitFailed, err: err}
-	}
-	return t.Name, t.Digest, nil
+	return t.Name, t.Digest, aboutTemplate(err)
 }
 
 func newSandboxList(g *global) *cobra.Command {

@@ -306,7 +306,7 @@ func newSecretRemove(g *global) *cobra.Command {
 			}
 			s := openSafe(state)
 			for _, name := range args {
-				if err := s.Remove(name); errors.Is(err, source.ErrMissing) {
+				if err := s.Remove(name); errors.Is(err, source.ErrMissing) || errors.Is(err, safe.ErrName) {
 					return usage("waldo secret list", "there is no secret named %s", name)
 				} else if err != nil {
 					return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -38,10 +39,19 @@ func (h *house) template(ctx context.Context, name string, fresh bool) (template
 		return template.Template{}, err
 	}
 	t, err := s.Find(ctx, name, fresh)
-	if err != nil {
-		return template.Template{}, &exit{code: exitFailed, err: err, hint: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
+	return t, aboutTemplate(err)
+}
+
+// aboutTemplate gives what is wrong with a template that was named the exit code for usage.
+func aboutTemplate(err error) error {
+	if err == nil {
+		return nil
 	}
-	return t, nil
+	e := &exit{code: exitFailed, err: err, hint: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
+	if errors.As(err, &template.Unfit{}) {
+		e.code = exitUsage
+	}
+	return e
 }
 
 // root is what a box is told of a template.
@@ -83,9 +93,12 @@ func newTemplate(g *global) *cobra.Command {
 	}, &cobra.Command{
 		Use: "pull T", Short: "Fetch and unpack a template, also where its tag is here already", Args: cobra.ExactArgs(1), Example: "  waldo template pull python:3.12-slim",
 		RunE: with(func(c *cobra.Command, s *template.Store, args []string) error {
+			if args[0] == "" {
+				return usage("waldo template pull python:3.12-slim", "give a template")
+			}
 			t, err := s.Find(c.Context(), args[0], true)
 			if err != nil || g.json {
-				return orJSON(c, err, t)
+				return orJSON(c, aboutTemplate(err), t)
 			}
 			fmt.Fprintln(c.OutOrStdout(), t.Name)
 			if t.Skipped > 0 {
@@ -95,7 +108,13 @@ func newTemplate(g *global) *cobra.Command {
 		}),
 	}, &cobra.Command{
 		Use: "rm DIGEST", Short: "Delete a template that is kept", Args: cobra.ExactArgs(1), Example: "  waldo template rm sha256:…",
-		RunE: with(func(_ *cobra.Command, s *template.Store, args []string) error { return s.Remove(args[0]) }),
+		RunE: with(func(_ *cobra.Command, s *template.Store, args []string) error {
+			err := s.Remove(args[0])
+			if errors.As(err, &template.Unfit{}) {
+				return &exit{code: exitUsage, err: err, hint: "waldo template list"}
+			}
+			return err
+		}),
 	})
 	return c
 }

@@ -15,6 +15,9 @@ import (
 	"waldo/internal/workspace"
 )
 
+// ErrKind is what is said of what can be copied neither as a file nor as a folder.
+var ErrKind = errors.New("it is neither a file nor a folder")
+
 // room returns what a folder of a workspace may still take, so that a box can hold it all.
 func room(w *workspace.Workspace, f workspace.Folder, l sandbox.Limits) (workspace.Bounds, error) {
 	return w.Room(f, workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes)})
@@ -43,6 +46,9 @@ func CopyIn(w *workspace.Workspace, from string, f workspace.Folder, name string
 	st, err := os.Stat(from)
 	if err != nil {
 		return err
+	}
+	if !st.IsDir() && !st.Mode().IsRegular() { // opening a pipe waits for who writes
+		return fmt.Errorf("%s: %w", from, ErrKind)
 	}
 	if !st.IsDir() {
 		if name == "" {
@@ -73,7 +79,7 @@ func copyFileIn(w *workspace.Workspace, from string, folder workspace.Folder, na
 		return err
 	}
 	if !st.Mode().IsRegular() {
-		return fmt.Errorf("%s is neither a file nor a folder", from)
+		return fmt.Errorf("%s: %w", from, ErrKind)
 	}
 	if err := b.Take(name, st.Size()); err != nil {
 		return err

@@ -2,6 +2,7 @@ package template
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	registry "github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 // transport bounds every step of a download but its length, which the bounds hold.
@@ -29,7 +31,7 @@ func transport() http.RoundTripper {
 func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, error) {
 	ref, err := name.ParseReference(text)
 	if err != nil {
-		return Template{}, fmt.Errorf("template %q: it is neither host, nor a path with a slash or dot before it, nor an image: %w", text, err)
+		return Template{}, Unfit{fmt.Errorf("template %q: it is neither host, nor a path with a slash or dot before it, nor an image: %w", text, err)}
 	}
 	if digest := s.noted(ref.Name()); digest != "" && !fresh {
 		if t, ok := s.kept(pinned(text, digest), digest); ok {
@@ -51,7 +53,9 @@ func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, er
 		return l.Compressed()
 	}
 	manifest, digest, err := manifest(ctx, puller, ref)
-	if err != nil {
+	if no := (*registry.Error)(nil); errors.As(err, &no) && no.StatusCode == http.StatusNotFound {
+		return Template{}, Unfit{fmt.Errorf("template %s: the registry has no such image", text)}
+	} else if err != nil {
 		return Template{}, fmt.Errorf("template %s: %w", text, err)
 	}
 	t, ok := s.kept(pinned(text, digest), digest)

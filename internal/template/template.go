@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -43,6 +44,20 @@ type Template struct {
 
 // Host is the root that is always there: the machine's own /usr and little else.
 func Host() Template { return Template{Name: "host"} }
+
+// Unfit is an error of what was named, and not of this machine: it is not there, or is no template.
+type Unfit struct{ error }
+
+// Unwrap returns the error as it was.
+func (u Unfit) Unwrap() error { return u.error }
+
+// unfit marks an error of what was named, unless the disk is full.
+func unfit(err error) error {
+	if err == nil || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return err
+	}
+	return Unfit{err}
+}
 
 // Store keeps unpacked templates in a folder of its own.
 type Store struct {
@@ -81,6 +96,12 @@ func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, er
 	if !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, ".") {
 		return s.pull(ctx, name, fresh)
 	}
+	t, err := s.local(name)
+	return t, unfit(err)
+}
+
+// local finds a template by its path.
+func (s *Store) local(name string) (Template, error) {
 	at, err := filepath.Abs(name)
 	if err != nil {
 		return Template{}, err
@@ -192,14 +213,19 @@ func (s *Store) List() ([]Template, error) {
 	return out, nil
 }
 
-// Remove deletes the template of a digest. One that is not there is an error.
-func (s *Store) Remove(digest string) error {
+// Remove deletes the template of a digest, or of a name with its digest as List gives it. One that is
+// not there is an Unfit.
+func (s *Store) Remove(name string) error {
+	digest := name[strings.LastIndex(name, "@")+1:]
 	if !isDigest(digest) {
-		return fmt.Errorf("template %q: want sha256: and 64 hexadecimal digits", digest)
+		return Unfit{fmt.Errorf("template %q: want sha256: and 64 hexadecimal digits", name)}
 	}
 	gone := filepath.Join(s.dir, ".new-gone-"+strings.TrimPrefix(digest, "sha256:"))
-	if err := os.Rename(s.place(digest), gone); err != nil {
-		return fmt.Errorf("template %s: %w", digest, err)
+	switch err := os.Rename(s.place(digest), gone); {
+	case errors.Is(err, fs.ErrNotExist):
+		return Unfit{fmt.Errorf("template %s: it is not kept", name)}
+	case err != nil:
+		return fmt.Errorf("template %s: %w", name, err)
 	}
 	return os.RemoveAll(gone)
 }

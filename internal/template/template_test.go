@@ -362,8 +362,14 @@ func TestFindFoldersAndArchives(t *testing.T) {
 		{"a layer outside of the archive", write(t, "evil.tar", saved(t, root(t), "../../../../../../etc/passwd"))},
 		{"a layer by its absolute name", write(t, "evil2.tar", saved(t, root(t), "/etc/passwd"))},
 	} {
-		if got, err := s.Find(t.Context(), row.name, false); err == nil {
-			t.Errorf("%s: %+v", row.why, got)
+		if got, err := s.Find(t.Context(), row.name, false); !errors.As(err, &Unfit{}) {
+			t.Errorf("%s: %+v %v", row.why, got, err)
+		}
+	}
+	for why, b := range map[string][]byte{"no bytes": {}, "an end alone": pack(t), "its own folder alone": pack(t, dir("./")), "packed": zipped(t, pack(t)),
+		"an image of nothing": saved(t, pack(t), "")} {
+		if got, err := s.Find(t.Context(), write(t, "empty.tar", b), false); !errors.Is(err, ErrEmpty) || !errors.As(err, &Unfit{}) {
+			t.Errorf("%s: %+v %v", why, got, err)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.dir, ".new-*")); len(left) > 0 {

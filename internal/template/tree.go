@@ -312,8 +312,15 @@ const (
 	hosts = "127.0.0.1 localhost\n::1 localhost\n"
 )
 
-// finish gives an unpacked root what every box needs in /etc: its user, localhost, no name server.
+// ErrEmpty is what is said of an archive or image that brings nothing.
+var ErrEmpty = errors.New("it is empty: it holds no file")
+
+// finish gives an unpacked root what every box needs in /etc: its user, localhost, no name server. It
+// refuses a root without anything in it.
 func (t *tree) finish() error {
+	if all, err := fs.ReadDir(t.root.FS(), "."); err != nil || len(all) == 0 {
+		return errors.Join(err, ErrEmpty)
+	}
 	at, err := t.follow("etc")
 	if err != nil {
 		return err

@@ -15,6 +15,9 @@ import (
 // ErrTooMuch is what is said of an archive or file beyond its limits.
 var ErrTooMuch = errors.New("too much")
 
+// ErrArchive is what is said of an archive that is none, or that holds nothing.
+var ErrArchive = errors.New("not an archive with something in it")
+
 // Bounds hold for what is put into a folder, as the memory file system of a box counts it: a file in
 // whole pages, and a folder as an entry, too, also one that is only part of a name. Zero bounds let nothing in.
 type Bounds struct {
@@ -83,19 +86,21 @@ type Unpacked struct {
 
 // ExtractTar unpacks a tar stream into dest below a folder. Names that are absolute or climb refuse
 // the archive; links and devices are left out and told; owners, set-id bits and extended attributes
-// are dropped; entries beyond the bounds end it with ErrTooMuch. What came before an error stays.
+// are dropped; entries beyond the bounds end it with ErrTooMuch; one without entries is refused. What came
+// before an error stays.
 func (w *Workspace) ExtractTar(f Folder, dest string, from io.Reader, b Bounds) (Unpacked, error) {
 	u, err := w.unpacker(f, dest, b)
 	if err != nil {
 		return Unpacked{}, err
 	}
-	for r := tar.NewReader(from); ; {
+	r := tar.NewReader(from)
+	for found := false; ; found = true {
 		h, err := r.Next()
-		if err == io.EOF {
+		if err == io.EOF && found {
 			return u.done, nil
 		}
 		if err != nil {
-			return u.done, fmt.Errorf("tar: %w", err)
+			return u.done, fmt.Errorf("%w: tar: %w", ErrArchive, err)
 		}
 		switch h.Typeflag {
 		case tar.TypeXGlobalHeader:
@@ -121,7 +126,10 @@ func (w *Workspace) ExtractZip(f Folder, dest string, from io.ReaderAt, size int
 	}
 	r, err := zip.NewReader(from, size)
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return Unpacked{}, fmt.Errorf("zip: %w", err)
+		return Unpacked{}, fmt.Errorf("%w: zip: %w", ErrArchive, err)
+	}
+	if len(r.File) == 0 {
+		return Unpacked{}, ErrArchive
 	}
 	for _, e := range r.File {
 		if err := u.zipped(e); err != nil {

@@ -395,6 +395,11 @@ func TestArchivesThatAreFineComeOut(t *testing.T) {
 			t.Errorf("%s: %q", format, b)
 		}
 		_ = f.Close()
+		for why, empty := range map[string][]byte{"an archive of nothing": map[string][]byte{"tar": makeTar(nil), "zip": makeZip(nil)}[format], "no bytes": {}, "no archive": []byte(strings.Repeat("no archive ", 100))} {
+			if _, err := extract(w, format, empty, "in", bounds); !errors.Is(err, ErrArchive) {
+				t.Errorf("%s as %s: %v", why, format, err)
+			}
+		}
 		if _, err := extract(w, format, made, "in", Bounds{}); !errors.Is(err, ErrTooMuch) {
 			t.Errorf("%s: zero bounds let something out: %v", format, err)
 		}

@@ -31,13 +31,11 @@ func (m *Manager) Offer(ctx context.Context, name string) (prompts, resources, t
 // resources if they are wanted. Those are data, which nobody pins; of a server that is not the one that was
 // accepted there are none.
 func (s *server) offer(ctx context.Context, wanted bool) (resources []wire.Value, err error) {
-	ses, release, err := s.use(ctx)
+	ses, ctx, over, err := s.toList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	ctx, cancel := context.WithTimeout(ctx, s.m.o.Start)
-	defer cancel()
+	defer over()
 	var asked, templs []wire.Value
 	if ses.can.prompts {
 		if asked, err = ses.pages(ctx, "prompts/list", "prompts"); err != nil {

@@ -18,15 +18,24 @@ const (
 	maxListBytes = 64 << 20
 )
 
+// toList returns a running session, a context that ends when lists have taken as long as a start may, and
+// a function to say that the session is no longer used.
+func (s *server) toList(ctx context.Context) (*session, context.Context, func(), error) {
+	ses, release, err := s.use(ctx)
+	if err != nil {
+		return nil, ctx, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.m.o.Start)
+	return ses, ctx, func() { cancel(); release() }, nil
+}
+
 // list asks a server for all its tools and holds them against what was accepted or seen before.
 func (s *server) list(ctx context.Context) (*session, error) {
-	ses, release, err := s.use(ctx)
+	ses, ctx, over, err := s.toList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	ctx, cancel := context.WithTimeout(ctx, s.m.o.Start)
-	defer cancel()
+	defer over()
 	found, err := ses.pages(ctx, "tools/list", "tools")
 	if err != nil {
 		return nil, err

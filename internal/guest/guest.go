@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -65,24 +66,36 @@ var node = []string{"--no-warnings", "--experimental-vm-modules", "--v8-pool-siz
 // Command returns the arguments of the interpreter, without the interpreter itself, and what its
 // stdin must begin with. A Script's Job follows.
 func (s Start) Command() (argv []string, head string, err error) {
-	runtime := nodeRuntime
+	runtime := []string{nodeRuntime}
 	switch s.Lang {
 	case Python:
-		argv, runtime = []string{"-I", "-S", "-c", pythonBoot}, pythonRuntime
+		argv, runtime = []string{"-I", "-S", "-c", pythonBoot}, []string{pythonRuntime}
 	case JavaScript:
 		argv = append(argv, node...)
 	case TypeScript:
 		argv = append(append(argv, node...), "typescript")
-		runtime += "\x00" + nodeStrip
+		runtime = append(runtime, nodeStrip)
 	default:
 		return nil, "", fmt.Errorf("language %q: there are python, javascript and typescript", s.Lang)
+	}
+	return argv, s.head(runtime...), nil
+}
+
+// heads are the heads that were made: one string each, which is compared without being looked at.
+var heads sync.Map
+
+func (s Start) head(runtime ...string) string {
+	if h, ok := heads.Load(s); ok {
+		return h.(string)
 	}
 	warm := 0
 	if s.Warm {
 		warm = 1
 	}
 	// The last byte is read when the interpreter is ready, so that waldo sees when that is.
-	return argv, fmt.Sprintf("%d %11d\n", warm, len(runtime)) + runtime + "\n", nil
+	all := strings.Join(runtime, "\x00")
+	h, _ := heads.LoadOrStore(s, fmt.Sprintf("%d %11d\n", warm, len(all))+all+"\n")
+	return h.(string)
 }
 
 var pythonFork = fmt.Sprintf("2 %11d\n", len(pythonRuntime)) + pythonRuntime + fmt.Sprintf("%11d\n", len(pythonZygote)) + pythonZygote

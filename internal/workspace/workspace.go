@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -42,7 +43,8 @@ var ErrName = errors.New("not the name of a file below the workspace")
 // Workspace is the open workspace of one session. The zero Workspace has no folders.
 type Workspace struct {
 	dir     string
-	folders map[Folder]*os.Root
+	mu      sync.Mutex
+	folders map[Folder]*os.Root // those that were asked for; nil: it is closed
 }
 
 // Open opens the workspace id ("w_…") below root, making its folders, mode 0700, where they are
@@ -57,7 +59,7 @@ func Open(root, ident string) (*Workspace, error) {
 	}
 	now := time.Now()
 	if err := os.Chtimes(w.dir, now, now); err != nil { // when it was last opened, for Sweep
-		return nil, errors.Join(err, w.Close())
+		return nil, err
 	}
 	return w, nil
 }
@@ -67,17 +69,15 @@ func Open(root, ident string) (*Workspace, error) {
 func OpenFolder(dir string) (*Workspace, error) {
 	w := &Workspace{dir: dir, folders: map[Folder]*os.Root{}}
 	for _, f := range []Folder{Input, Output, Tmp} {
-		if err := os.MkdirAll(w.Path(f), 0o700); err != nil {
-			return nil, errors.Join(err, w.Close())
+		err := private(w.Path(f))
+		if errors.Is(err, fs.ErrNotExist) {
+			if err = os.MkdirAll(w.Path(f), 0o700); err == nil {
+				err = private(w.Path(f))
+			}
 		}
-		if err := private(w.Path(f)); err != nil {
-			return nil, errors.Join(err, w.Close())
-		}
-		r, err := os.OpenRoot(w.Path(f))
 		if err != nil {
-			return nil, errors.Join(err, w.Close())
+			return nil, err
 		}
-		w.folders[f] = r
 	}
 	return w, nil
 }
@@ -99,6 +99,8 @@ func (w *Workspace) Path(f Folder) string { return filepath.Join(w.dir, string(f
 
 // Close lets go of the folders. The files stay.
 func (w *Workspace) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var errs []error
 	for _, r := range w.folders {
 		errs = append(errs, r.Close())
@@ -125,11 +127,24 @@ func Clean(name string) (string, error) {
 	return clean, nil
 }
 
+// folder returns a folder, which the first that asks for it opens: most runs bring no files.
 func (w *Workspace) folder(f Folder) (*os.Root, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if r := w.folders[f]; r != nil {
 		return r, nil
 	}
-	return nil, fmt.Errorf("workspace: no folder %q is open", f)
+	if w.folders == nil || f != Input && f != Output && f != Tmp {
+		return nil, fmt.Errorf("workspace: no folder %q is open", f)
+	}
+	if err := private(w.Path(f)); err != nil {
+		return nil, err
+	}
+	r, err := os.OpenRoot(w.Path(f))
+	if err == nil {
+		w.folders[f] = r
+	}
+	return r, err
 }
 
 // Put writes a file of at most limit bytes, mode 0600, making the folders it stands in. A file that

@@ -295,7 +295,9 @@ func (h *house) openCorridor(s settings) error {
 	h.runner.Doorbell = func(ctx context.Context, run call.Call, conn net.Conn) func() facts.SideEffect {
 		return bell.Open(ctx, run, conn)
 	}
-	h.runner.Servers = func(call.Call) []string { return slices.Sorted(maps.Keys(h.cfg.Servers)) }
+	h.runner.Servers = func(run call.Call) []string {
+		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.cfg.Servers)), func(s string) bool { return !h.policy.Reaches(s, run.Principal, viewOf(run).Door) })
+	}
 	return nil
 }
 

@@ -43,6 +43,14 @@ func (p Pattern) Covers(q Pattern) bool { return p.Match(string(q)) }
 // Patterns that only overlap do not beat each other: between them the strictest decides.
 func (p Pattern) Beats(q Pattern) bool { return p != q && q.Covers(p) }
 
+// Meets reports whether p may match a name that q matches, too. It looks at what stands before their first
+// stars, and so says yes of some that do not.
+func (p Pattern) Meets(q Pattern) bool {
+	a, _, _ := strings.Cut(string(p), "*")
+	b, _, _ := strings.Cut(string(q), "*")
+	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
+}
+
 // problem says what is wrong with a pattern as a key of capabilities, or "".
 func (p Pattern) problem() (text, hint string) {
 	s := string(p)

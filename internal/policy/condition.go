@@ -222,12 +222,12 @@ type variables struct {
 	call        *call.Call
 	environment string
 	danger      int
-	open        bool // the call is not made yet: args, session and depth are anybody's guess
+	open        bool // the call is not made yet: args, session and depth are anybody's guess, as is a capability with a '*'
 }
 
 // ResolveName returns a variable by its name.
 func (v *variables) ResolveName(name string) (any, bool) {
-	if v.open && (name == "args" || name == "session" || name == "depth") {
+	if v.open && (name == "args" || name == "session" || name == "depth" || name == "capability" && strings.Contains(string(v.call.Capability), "*")) {
 		return types.NewUnknown(1, nil), true
 	}
 	switch name {

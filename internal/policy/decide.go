@@ -17,6 +17,29 @@ func (p *Policy) Usable(name call.Capability, who call.Principal, door string) b
 	return p.decide(call.Call{Capability: name, Principal: who, Door: door}, true).Effect != Deny
 }
 
+// Reaches reports whether somebody may use anything of a server, whatever its tools are called: false only
+// where every contract that can speak of one denies each call. Others need not know the server's name.
+func (p *Policy) Reaches(server string, who call.Principal, door string) bool {
+	all := contract.Pattern(server + ".*")
+	for name, e := range p.exact {
+		if e[0].contract.Resolve(name, p.cfg).Server == server && p.Usable(call.Capability(name), who, door) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.patterns, func(e *entry) bool {
+		c := contract.Pattern(e.contract.Pattern)
+		of := e.contract.Server
+		if of == "" && c.Meets(all) {
+			of = server
+		}
+		return of == server && p.judge(e, call.Call{Capability: call.Capability(all), Principal: who, Door: door}, true).Effect != Deny &&
+			!slices.ContainsFunc(p.patterns, func(o *entry) bool { // which decides in its place
+				q := contract.Pattern(o.contract.Pattern)
+				return q.Covers(all) && q.Beats(c)
+			})
+	})
+}
+
 // decide is Decide; open where the call is not made yet, so that what it denies is denied for all calls.
 func (p *Policy) decide(c call.Call, open bool) Decision {
 	if !contract.Name(string(c.Capability)) {

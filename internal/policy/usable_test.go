@@ -50,3 +50,41 @@ func TestUsableAsk(t *testing.T) {
 		}
 	}
 }
+
+// TestReaches: whose names of servers somebody may know.
+func TestReaches(t *testing.T) {
+	const deny = "rules: [{when: \"principal != 'os:1'\", deny: true}]"
+	for _, row := range []struct {
+		capabilities, who string
+		want              bool
+		why               string
+	}{
+		{"s.a: {mode: read, approval: none}", "os:2", true, "a tool"},
+		{"s.a: {mode: read, approval: none, " + deny + "}", "os:2", false, "a tool that is another's"},
+		{"s.a: {mode: read, approval: none, " + deny + "}", "os:1", true, "one's own"},
+		{"t.a: {mode: read, approval: none}", "os:1", false, "no contract speaks of it"},
+		{"s.*: {mode: read, approval: none}", "os:2", true, "a pattern"},
+		{"s.*: {mode: read, approval: none, " + deny + "}", "os:2", false, "a pattern that is another's"},
+		{"'*': {mode: read, approval: none}", "os:2", true, "a pattern of all servers"},
+		{"{'*': {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", false, "which the server's own beats"},
+		{"{'*.b': {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", true, "one that only overlaps may name a tool"},
+		{"{s.b*: {mode: read, approval: none}, s.*: {mode: read, approval: none, " + deny + "}}", "os:2", true, "the more specific decides"},
+		{"t.*: {mode: read, approval: none}", "os:2", false, "a pattern of another server"},
+		{"x.*: {mode: read, approval: none, server: s}", "os:2", true, "under another name"},
+		{"x.a: {mode: read, approval: none, server: s, tool: a}", "os:2", true, "a tool under another name"},
+		{"x.a: {mode: read, approval: none, server: s, tool: a, " + deny + "}", "os:2", false, "one that is another's"},
+		{"s.*: {mode: read, approval: none, rules: [{when: \"capability == 's.a'\", deny: true}]}", "os:2", true, "others are not denied"},
+		{"s.*: {mode: read, approval: none, rules: [{when: \"capability != 's.a'\", deny: true}]}", "os:2", true, "one is not denied"},
+		{"s.*: {mode: read, approval: none, rules: [{when: \"args.x == 1\", deny: true}]}", "os:2", true, "arguments that are not denied"},
+	} {
+		text := "servers: {s: {command: [a]}, t: {command: [a]}}\ncapabilities: "
+		if row.capabilities[0] != '{' {
+			text += "{" + row.capabilities + "}\n"
+		} else {
+			text += row.capabilities + "\n"
+		}
+		if got := compileText(t, text, everything).Reaches("s", call.Principal(row.who), "bridge"); got != row.want {
+			t.Errorf("%s: %v: %s", row.why, got, row.capabilities)
+		}
+	}
+}

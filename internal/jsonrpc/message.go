@@ -83,7 +83,8 @@ func (m Message) Param(name string) wire.Value {
 // Parse reads one frame. What it refuses, it refuses with the error to answer: bad JSON (duplicate
 // names, invalid UTF-8, nesting deeper than wire.MaxDepth) with CodeParse, and what is JSON but no
 // message of JSON-RPC 2.0 with CodeInvalid. Names match exactly; a batch is no message (MCP
-// 2025-06-18 removed it). The id of a refused request is in the Message where it could be read.
+// 2025-06-18 removed it). The id of a refused request is in the Message where it could be read; an error
+// answer has none, or null, where whoever answers could not read it (JSON-RPC 2.0 §5).
 func Parse(frame []byte) (Message, *Error) {
 	v, err := wire.Parse(frame)
 	if err != nil {
@@ -95,10 +96,15 @@ func Parse(frame []byte) (Message, *Error) {
 	}
 	m := Message{Size: len(frame)}
 	if id, has := members["id"]; has {
-		if k := id.Kind(); k != '"' && k != '0' || len(id.Raw()) > maxID {
+		_, asks := members["method"]
+		_, fails := members["error"]
+		switch k := id.Kind(); {
+		case k == 'n' && fails && !asks:
+		case k != '"' && k != '0' || len(id.Raw()) > maxID:
 			return m, Errorf(CodeInvalid, "an id is a string or a number of at most %d bytes", maxID)
+		default:
+			m.ID = id
 		}
-		m.ID = id
 	}
 	if version, _ := members["jsonrpc"].Text(); version != "2.0" {
 		return m, Errorf(CodeInvalid, `"jsonrpc" must be "2.0"`)
@@ -131,7 +137,7 @@ func parseAsk(m Message, method wire.Value, members map[string]wire.Value) (Mess
 func parseAnswer(m Message, members map[string]wire.Value) (Message, *Error) {
 	result, hasResult := members["result"]
 	fault, hasError := members["error"]
-	if m.ID.IsZero() || hasResult == hasError {
+	if m.ID.IsZero() && !hasError || hasResult == hasError {
 		return m, Errorf(CodeInvalid, "neither a request nor an answer")
 	}
 	if hasResult {
@@ -140,7 +146,9 @@ func parseAnswer(m Message, members map[string]wire.Value) (Message, *Error) {
 	}
 	parts, _ := fault.Members()
 	m.Err = &Error{Code: CodeInternal, Data: parts["data"]}
-	m.Err.Message, _ = parts["message"].Text()
+	if m.Err.Message, _ = parts["message"].Text(); m.Err.Message == "" {
+		m.Err.Message = "an error without a message"
+	}
 	if code, has := parts["code"]; has && code.Kind() == '0' {
 		_ = code.Decode(&m.Err.Code) // a code that is no integer stays CodeInternal
 	}

@@ -68,14 +68,18 @@ func (w *Waiting) Frame(method string, params func(id int64) any) ([]byte, error
 	return b, err
 }
 
-// Answered hands an answer to the request that waits for it; any other is dropped. An id that comes
-// back as a text fails the request: no right answer will come.
+// Answered hands an answer to the request that waits for it; any other is dropped. An error without an
+// id is for the request on whose stream it came, or that waits alone. An id that comes back as a text
+// fails the request: no right answer will come.
 func (p *Pending) Answered(m Message) {
-	key := string(m.ID.Canonical())
 	p.mu.Lock()
-	w := p.byID[key]
-	delete(p.byID, key)
-	if text, is := m.ID.Text(); is {
+	w := p.byID[string(m.ID.Canonical())]
+	if m.ID.IsZero() {
+		w = p.of(m.Of)
+	}
+	if w != nil {
+		delete(p.byID, w.key)
+	} else if text, is := m.ID.Text(); is {
 		p.fail(p.byID[text], "its id is a text, and a number was sent")
 	}
 	p.mu.Unlock()

@@ -20,19 +20,19 @@ func (p *Pending) Spoil(frame []byte, fault *Error, of int64) {
 	id, answers := answerTo(frame)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case id != "":
+	if id != "" {
 		p.fail(p.byID[id], fault.Message)
-	case answers && of != 0:
-		p.fail(p.byID[strconv.FormatInt(of, 10)], fault.Message)
-	case answers:
-		p.fail(p.only(), fault.Message)
+	} else if answers {
+		p.fail(p.of(of), fault.Message)
 	}
 }
 
-// only returns the request that waits alone, but for those that wait for as long as the connection
-// lives. The lock is held.
-func (p *Pending) only() (one *Waiting) {
+// of returns the request of a number; of 0 the one that waits alone, but for those that wait for as long as
+// the connection lives. The lock is held.
+func (p *Pending) of(n int64) (one *Waiting) {
+	if n != 0 {
+		return p.byID[strconv.FormatInt(n, 10)]
+	}
 	for _, w := range p.byID {
 		if w.stands {
 			continue
@@ -56,8 +56,12 @@ func (p *Pending) fail(w *Waiting, why string) {
 // answerTo reads of a frame whether it was to be an answer, and to what: "" where that cannot be told. It
 // takes more than Parse does, since nothing comes of it but that a request fails.
 func answerTo(frame []byte) (id string, answers bool) {
-	d := jsontext.NewDecoder(bytes.NewReader(frame), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+	d := jsontext.NewDecoder(bytes.NewReader(bytes.TrimPrefix(frame, []byte("\ufeff"))), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	t, err := d.ReadToken()
+	if err == nil && t.Kind() == '[' { // a batch: its first
+		t, err = d.ReadToken()
+	}
+	if err != nil || t.Kind() != '{' {
 		return "", false
 	}
 	for {

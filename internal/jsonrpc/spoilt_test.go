@@ -27,7 +27,7 @@ func TestSpoiltAnswers(t *testing.T) {
 		{"both", `{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`, both},
 		{"the id as a text", `{"jsonrpc":"2.0","id":"1","result":{}}`, both},
 		{"the same id twice", `{"jsonrpc":"2.0","id":1,"id":1,"result":{}}`, both},
-		{"an error to nobody", `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}`, one},
+		{"an error to nobody, twice", `{"jsonrpc":"2.0","id":null,"error":{},"error":{}}`, one},
 		{"a result to nobody", `{"jsonrpc":"2.0","result":{}}`, one},
 		{"two ids", `{"jsonrpc":"2.0","id":1,"id":7,"result":{}}`, none},
 		{"an id that nobody has", `{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}`, none},
@@ -35,7 +35,9 @@ func TestSpoiltAnswers(t *testing.T) {
 		{"their own request, the id first", `{"id":1,"jsonrpc":"2.0","params":{"a":1,"a":2},"method":"x"}`, none},
 		{"a log line", `hello {"id":1}`, none},
 		{"a log line in JSON", `{"level":"info","msg":"a","msg":"b"}`, none},
-		{"a batch", `[{"jsonrpc":"2.0","id":1,"result":{}}]`, none},
+		{"a batch", `[{"jsonrpc":"2.0","id":1,"result":{}}]`, both},
+		{"a mark before it", "\ufeff" + `{"jsonrpc":"2.0","id":1,"result":{}}`, both},
+		{"a batch of numbers", `[1,2]`, none},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			t.Parallel()
@@ -79,6 +81,33 @@ func TestSpoiltAnswers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An error without an id is the answer to the request that waits alone, and to none of two.
+func TestErrorsToNobody(t *testing.T) {
+	const frame = `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}`
+	c, write, read, stop := pipe(t, Options{})
+	defer stop()
+	got := make(chan error, 2)
+	ask := func() {
+		go func() { _, err := c.Call(context.Background(), "m", nil, nil); got <- err }()
+		read()
+	}
+	ask()
+	write(frame)
+	var fault *Error
+	if err := <-got; !errors.As(err, &fault) || fault.Message != "what?" {
+		t.Errorf("alone: %v", err)
+	}
+	ask()
+	ask()
+	write(frame)
+	for _, id := range []string{"2", "3"} {
+		write(`{"jsonrpc":"2.0","id":` + id + `,"result":{}}`)
+		if err := <-got; err != nil {
+			t.Errorf("one of two: %v", err)
+		}
 	}
 }
 

@@ -164,7 +164,7 @@ func (c *Conn) answer(ctx context.Context, n int64, resp *http.Response, w *json
 		}
 	case kind == "application/json":
 		m, err := c.message(resp)
-		if err == nil && (m.Method != "" || string(m.ID.Canonical()) != fmt.Sprint(n)) {
+		if err == nil && (m.Method != "" || string(m.ID.Canonical()) != fmt.Sprint(n) && (m.Err == nil || !m.ID.IsZero())) {
 			err = &jsonrpc.Spoilt{Why: "an answer to another request"}
 		}
 		return m, err

@@ -131,7 +131,13 @@ func TestAnswers(t *testing.T) {
 		}, "cannot be read: not one strict JSON value", true, nil},
 		{"one that does not say whose it is", func(w http.ResponseWriter, id json.RawMessage) {
 			stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"what?\"}}\n\n")
-		}, "cannot be read: an id is", true, nil},
+		}, "JSON-RPC error -32700: what?", true, &fault},
+		{"the same inside a 400", func(w http.ResponseWriter, id json.RawMessage) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(400)
+			fmt.Fprint(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no session"}}`)
+		}, "no session", true, &fault},
+		{"a result to nobody", func(w http.ResponseWriter, id json.RawMessage) { reply(w, json.RawMessage("null"), `{}`) }, "cannot be read: an id is", true, nil},
 		{"a stream that ends without an answer", func(w http.ResponseWriter, id json.RawMessage) {
 			stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\n", id)
 		}, "broke off", true, nil},

@@ -233,7 +233,11 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		if ses.conn.Reads() == before { // not a word since the call began: it hangs
 			ses.kill()
 		}
-		return unanswered(ctx, d, false), "timeout"
+		o := unanswered(ctx, d, false)
+		if ses.stray.Load() {
+			o.Facts.Warnings = append(o.Facts.Warnings, "the server has written lines that are no messages; what it says to people belongs on its stderr")
+		}
+		return o, "timeout"
 	}
 	s.m.o.Log.Warn("call was not answered", "server", s.cfg.Name, "error", err)
 	return unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent)), unavailable
@@ -374,9 +378,17 @@ func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcom
 func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 	o := unanswered(ctx, d, true)
 	var spoilt *jsonrpc.Spoilt
-	if errors.As(err, &spoilt) && ctx.Err() == nil {
-		o.Content = []call.Content{call.Text("the server is not available: it gave " + spoilt.Error() + "; " + known(facts.None))}
+	var fault *jsonrpc.Error
+	why := ""
+	switch {
+	case ctx.Err() != nil:
+		return o
+	case errors.As(err, &spoilt):
+		why = ": it gave " + spoilt.Error()
+	case errors.As(err, &fault):
+		why = ": it says: " + fault.Message
 	}
+	o.Content = []call.Content{call.Text("the server is not available" + why + "; " + known(facts.None))}
 	return o
 }
 

@@ -30,6 +30,7 @@ type session struct {
 	gone     chan struct{} // closed when the process is gone as well
 	once     sync.Once
 	served   atomic.Bool // it has answered a call
+	stray    atomic.Bool // it has written lines that are no messages
 
 	mu    sync.Mutex
 	calls map[*running]int64 // under way, each with the id of its request
@@ -116,7 +117,8 @@ func (ses *session) connect(ctx context.Context) error {
 
 // handlers are what takes the requests and notifications of the server, on any connection.
 func (ses *session) handlers() jsonrpc.Options {
-	return jsonrpc.Options{Request: ses.question, Notify: ses.notified, Inline: func(method string) bool { return method == "ping" }, MaxInFlight: 2 * maxAsks}
+	stray := func(*jsonrpc.Error) { ses.stray.Store(true) }
+	return jsonrpc.Options{Request: ses.question, Notify: ses.notified, Garbage: stray, Inline: func(method string) bool { return method == "ping" }, MaxInFlight: 2 * maxAsks}
 }
 
 func (ses *session) alive() bool {

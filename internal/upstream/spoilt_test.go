@@ -103,3 +103,17 @@ func TestMalformedBeforeACall(t *testing.T) {
 		}
 	}
 }
+
+// Where nobody can tell what a server has written, the call ends with its time, and the facts say it.
+func TestStrayLines(t *testing.T) {
+	for say, want := range map[string]bool{"hello\n": true, "": false} {
+		m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(_ request, out io.Writer) string {
+			_, _ = io.WriteString(out, say)
+			return ""
+		})}), Options{})
+		o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Timeout: 300 * time.Millisecond}))
+		if got := strings.Contains(strings.Join(o.Facts.Warnings, " "), "lines that are no messages"); got != want || o.Facts.Status != facts.Timeout {
+			t.Errorf("%q: %s %q", say, o.Facts.Status, o.Facts.Warnings)
+		}
+	}
+}

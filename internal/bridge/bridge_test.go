@@ -73,6 +73,8 @@ func (h *house) corridor() Corridor {
 
 func (h *house) count() int { h.mu.Lock(); defer h.mu.Unlock(); return len(h.calls) }
 
+func (h *house) call(n int) call.Call { h.mu.Lock(); defer h.mu.Unlock(); return h.calls[n] }
+
 // box is the box's end of a bridge.
 type box struct {
 	t    *testing.T
@@ -173,7 +175,7 @@ func TestACallWalksTheCorridor(t *testing.T) {
 	if m["id"] != "a" || meta["waldo/decision_id"] != "d_x" || meta["waldo/side_effect"] != "none" {
 		t.Errorf("%v", m)
 	}
-	c := h.calls[0]
+	c := h.call(0)
 	if c.Capability != "crm.get" || c.Door != "bridge" || c.Parent != "c_run" || c.Depth != 4 || c.Session != "n_s" || c.Principal != "os:7" ||
 		c.ApprovalID != "a_1" || c.ToolDigest != "sha256:crm.get" || string(c.Args.Raw()) != `{"id":9007199254740993}` || c.At.IsZero() {
 		t.Errorf("%+v", c)
@@ -186,7 +188,7 @@ func TestIdentityCannotBeClaimed(t *testing.T) {
 	b := open(t, h)
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x.y","session":"n_other","principal":"os:0","depth":0,"parent":"","door":"cli","_meta":{"waldo/session":"n_other"}}}`)
 	b.hear()
-	if c := h.calls[0]; c.Session != "n_s" || c.Principal != "os:7" || c.Depth != 4 || c.Parent != "c_run" || c.Door != "bridge" {
+	if c := h.call(0); c.Session != "n_s" || c.Principal != "os:7" || c.Depth != 4 || c.Parent != "c_run" || c.Door != "bridge" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -385,7 +387,7 @@ func TestUnknownNamesReachTheCorridorToBeRefused(t *testing.T) {
 		b := open(t, h)
 		b.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q}}`, asked))
 		b.hear()
-		if c := h.calls[len(h.calls)-1]; string(c.Capability) != want {
+		if c := h.call(h.count() - 1); string(c.Capability) != want {
 			t.Errorf("%s became %s, want %s", asked, c.Capability, want)
 		}
 	}
@@ -393,7 +395,7 @@ func TestUnknownNamesReachTheCorridorToBeRefused(t *testing.T) {
 	b := open(t, h)
 	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s.a_b"}}`)
 	b.hear()
-	if c := h.calls[0]; c.Capability != "s.a_b" || c.ToolDigest != "" {
+	if c := h.call(0); c.Capability != "s.a_b" || c.ToolDigest != "" {
 		t.Errorf("a spelling of two tools chose one: %+v", c)
 	}
 }

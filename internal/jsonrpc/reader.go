@@ -52,6 +52,9 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 }
 
+// More reports whether something of the next line has been read already.
+func (r *Reader) More() bool { return r.r.Buffered() > 0 }
+
 // Skip reads to the end of the line and keeps nothing.
 func (r *Reader) Skip() error {
 	if r.whole {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -196,7 +197,7 @@ func newTools(g *global) *cobra.Command {
 				tellTools(c.OutOrStdout(), entries, d)
 			}
 			for _, p := range h.catalogue.Problems() {
-				fmt.Fprintf(c.ErrOrStderr(), "waldo: %s %s is left out: %s (%s)\n", p.Server, p.Capability, p.Text, p.Code)
+				fmt.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", cmp.Or(string(p.Capability), p.Server), p.Text, p.Code)
 			}
 			return nil
 		},

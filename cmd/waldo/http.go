@@ -35,6 +35,9 @@ func listenOn(flag string, g contract.Gateway) (string, error) {
 		at = defaultListen
 	}
 	host, port, err := net.SplitHostPort(at)
+	if err == nil && port != "" {
+		_, err = net.LookupPort("tcp", port)
+	}
 	if err != nil || port == "" {
 		return "", usage("as in --listen "+defaultListen, "%q is not an address to listen on", at)
 	}

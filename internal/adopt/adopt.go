@@ -180,6 +180,9 @@ func (p *plan) local() {
 		shown = append(shown, s)
 	}
 	p.out.Shown = hosts.ShowAll(shown)
+	if c := p.out.Command; p.out.Skipped == "" && len(c) > 1 && filepath.Base(c[0]) == "waldo" && slices.Contains(c[1:], "serve") {
+		p.out.Skipped = "it is waldo itself" // as waldo install has written it
+	}
 	if dir, _ := p.in.Cwd.Literal(p.o.Workspace, p.o.Home); dir != "" {
 		p.note("cwd", p.in.At, "its folder %s is not taken over: a box starts in its workspace; name files in full", hosts.Show(dir))
 	}

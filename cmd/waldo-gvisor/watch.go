@@ -28,16 +28,16 @@ type watcher struct {
 	places []string
 
 	done chan struct{}
-	wg   sync.WaitGroup
 
-	mu  sync.Mutex // guards before and end
-	end job.End
+	mu   sync.Mutex // guards before, end and over
+	end  job.End
+	over bool // nobody watches any more
 }
 
 func watch(g *guest, l job.Limits) *watcher {
 	w := &watcher{limits: l, places: g.places, kill: g.kill, memory: guestMemory(g.c.SandboxPid()), done: make(chan struct{})}
 	w.forget()
-	w.wg.Go(func() {
+	go func() {
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for w.look() {
@@ -47,17 +47,17 @@ func watch(g *guest, l job.Limits) *watcher {
 			case <-tick.C:
 			}
 		}
-	})
+	}()
 	return w
 }
 
 // stop ends the watching and returns what was seen.
 func (w *watcher) stop() job.End {
 	close(w.done)
-	w.wg.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count()
+	w.over = true
 	if w.memory != nil {
 		_ = w.memory.Close()
 	}
@@ -68,6 +68,9 @@ func (w *watcher) stop() job.End {
 func (w *watcher) look() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.over {
+		return false
+	}
 	w.count()
 	switch {
 	case w.end.Memory > w.limits.Memory+job.Slack(w.limits.Memory):

@@ -22,7 +22,8 @@ import (
 type waiting struct {
 	sandbox.Ahead
 	wires
-	bridge *os.File // waldo's end, until it is taken
+	state  common.State // of the exported places, until seeds come into them
+	bridge *os.File     // waldo's end, until it is taken
 }
 
 func (w *waiting) close() {
@@ -78,7 +79,11 @@ func (b *box) warm(ctx context.Context, w *waiting) (err error) {
 	if a.Started == nil {
 		return errors.New("it could not be executed")
 	}
-	return common.FeedHead(ctx, w.stdin, w.Head, patience)
+	if err := common.FeedHead(ctx, w.stdin, w.Head, patience); err != nil {
+		return err
+	}
+	w.state, _ = common.Look(b.places), b.group.Usage() // opens what is read once the job is there
+	return nil
 }
 
 // Adopt gives a box with a waiting command to one job.
@@ -110,6 +115,9 @@ func (b *box) adopt(p sandbox.Profile) error {
 		b.places[i].Seed = t.Seed
 		if err := b.places[i].Fill(b.uid, b.gid); err != nil {
 			return err
+		}
+		if t.Seed != "" && t.Export {
+			b.waiting.state = common.Look(b.places)
 		}
 	}
 	if b.host.Times() {

@@ -44,7 +44,12 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.over() {
 		return facts.Facts{}, errGone
 	}
-	r := &run{box: b, command: c, began: time.Now(), started: make(chan struct{}), before: b.group.Usage(), state: common.Look(b.places)}
+	r := &run{box: b, command: c, began: time.Now(), started: make(chan struct{})}
+	if b.waiting != nil { // nothing has been written or ended in there
+		r.state = b.waiting.state
+	} else {
+		r.before, r.state = b.group.Usage(), common.Look(b.places)
+	}
 	f, err := r.run(ctx)
 	if err != nil {
 		b.end()

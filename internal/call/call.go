@@ -155,6 +155,7 @@ type Outcome struct {
 	IsError    bool       // the tool says that it failed
 	Fault      *Fault     // the server's error, where it answered with one
 	Trust      Trust
+	Refused    *Reason // why the worker did not begin; nil: it did
 	Facts      facts.Facts
 }
 

@@ -40,6 +40,9 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	f.Status = status(o)
 	res := call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: f.Status, IsError: o.IsError || f.Status != facts.OK,
 		Trust: trust(d, o), Why: slices.Clone(d.Reasons)}
+	if no := o.Refused; no != nil { // the contract's reasons were for it
+		res.Why = []call.Reason{{Code: no.Code, Text: p.text(no.Text)}}
+	}
 	f.Stdout = b.stream("stdout", f.Stdout, b.max, &f.Truncated.Stdout)
 	f.Stderr = b.stream("stderr", f.Stderr, max(b.max-len(f.Stdout), b.max/2), &f.Truncated.Stderr)
 	res.Facts = f

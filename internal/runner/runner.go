@@ -320,7 +320,7 @@ func refuse(d policy.Decision, why call.Reason) call.Outcome {
 	}
 	f.CallID, f.DecisionID = d.Call.ID, d.ID
 	f.Warnings = []string{why.Code + ": " + why.Text}
-	return call.Outcome{IsError: true, Facts: f, Content: []call.Content{call.Text(why.Text)}, Structured: structured(f)}
+	return call.Outcome{IsError: true, Refused: &why, Facts: f, Content: []call.Content{call.Text(why.Text)}, Structured: structured(f)}
 }
 
 // missing are the reasons that a shell has an exit code for, though no process ran.

@@ -341,7 +341,7 @@ func isMedia(kind string, m map[string]wire.Value) bool {
 func refused(code, text string) call.Outcome {
 	f := facts.New()
 	f.Status, f.SideEffect = facts.Denied, facts.None
-	return call.Outcome{Content: []call.Content{call.Text(code + ": " + text)}, IsError: true, Facts: f}
+	return call.Outcome{Content: []call.Content{call.Text(code + ": " + text)}, IsError: true, Refused: &call.Reason{Code: code, Text: text}, Facts: f}
 }
 
 // failed is the outcome of a call whose answer is no success.

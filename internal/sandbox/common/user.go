@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 )
 
 // The users that boxes belong to when waldo runs as root: each its own, from a range that nothing
@@ -26,20 +27,28 @@ func OutsideIDs() (uid, gid int, err error) {
 	var b [4]byte
 	_, _ = rand.Read(b[:])
 	n := int(binary.LittleEndian.Uint32(b[:]) & uidBits)
-	for _, kind := range []struct {
-		file string
-		out  *int
-	}{{"/proc/self/uid_map", &uid}, {"/proc/self/gid_map", &gid}} {
-		m, err := os.ReadFile(kind.file)
-		if err != nil {
-			return 0, 0, err
-		}
-		if *kind.out, err = pick(string(m), n); err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", kind.file, err)
-		}
+	users, err := userMap()
+	if err == nil {
+		uid, err = pick(users, n)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("/proc/self/uid_map: %w", err)
+	}
+	groups, err := groupMap()
+	if err == nil {
+		gid, err = pick(groups, n)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("/proc/self/gid_map: %w", err)
 	}
 	return uid, gid, nil
 }
+
+// What waldo's own user namespace maps is written once, before there can be a waldo.
+var (
+	userMap  = sync.OnceValues(func() (string, error) { b, err := os.ReadFile("/proc/self/uid_map"); return string(b), err })
+	groupMap = sync.OnceValues(func() (string, error) { b, err := os.ReadFile("/proc/self/gid_map"); return string(b), err })
+)
 
 // pick chooses the nth id above firstUID, or, where the map (user_namespaces(7)) does not hold
 // it, one from the upper half of the map's last range.

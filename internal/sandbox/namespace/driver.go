@@ -35,7 +35,8 @@ type Driver struct {
 	cgroups func() (*cgroup.Host, error)
 	filters func() ([3]seccomp.Program, error) // without a listener, with one, and with one that hears of ends
 	nursery *zygote.Nursery
-	spares  *spares
+	spares  *kept[*zygote.Zygote, *spare] // of each zygote, and of none
+	holders *kept[struct{}, holder]
 	plans   plans
 }
 
@@ -43,7 +44,14 @@ type Driver struct {
 func New(o Options) *Driver {
 	d := &Driver{options: o, machine: sync.OnceValues(stage.Machine), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
 	d.filters = sync.OnceValues(d.compile)
-	d.spares = &spares{most: o.Spares, make: d.spare}
+	d.spares = &kept[*zygote.Zygote, *spare]{make: d.spare, over: func(z *zygote.Zygote) bool { return z != nil && !z.Usable() }, most: func(z *zygote.Zygote) int {
+		if z != nil {
+			return min(o.Spares, sparesForked)
+		}
+		return o.Spares
+	}}
+	d.holders = &kept[struct{}, holder]{make: func(struct{}) (holder, error) { return d.holder() }, over: func(struct{}) bool { return false },
+		most: func(struct{}) int { return min(o.Spares, 1) }}
 	return d
 }
 
@@ -108,11 +116,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 // start prepares a box, from a zygote where one is given.
 func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Box, error) {
 	b := &box{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
-	var spare *spare
-	if from == nil {
-		spare = d.spares.take()
-	}
-	if spare != nil {
+	if spare, ok := d.spares.take(from); ok {
 		b.stage, b.group, b.uid, b.gid, b.joined = spare.stage, spare.group, spare.uid, spare.gid, true
 	} else {
 		var err error
@@ -166,7 +170,7 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	mounts, err := b.take(machine, slices.Concat(folders, b.profile.Mounts))
+	mounts, err := b.take(slices.Concat(folders, b.profile.Mounts))
 	for _, m := range mounts {
 		files = append(files, m.tree)
 	}
@@ -186,7 +190,7 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s *setup) (err error) {
 	l := b.profile.Limits
 	limits := cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU}
-	if from != nil { // while it makes PID 1, the group is made
+	if from != nil && b.stage == nil { // while it makes PID 1, the group is made
 		b.stage, err = fork(from)
 	}
 	switch {

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/stage"
 )
 
 // shown is a mount of the profile on its way into a box.
@@ -25,7 +24,7 @@ type shown struct {
 
 // take looks at the sources of the mounts. As root it also takes hold of them, because the box's
 // user cannot go where only root can.
-func (b *box) take(machine *os.File, mounts []sandbox.Mount) ([]shown, error) {
+func (b *box) take(mounts []sandbox.Mount) ([]shown, error) {
 	var out []shown
 	for _, m := range mounts {
 		source, err := filepath.EvalSymlinks(m.Source)
@@ -43,7 +42,7 @@ func (b *box) take(machine *os.File, mounts []sandbox.Mount) ([]shown, error) {
 		s.Source = source
 		if b.uid != os.Geteuid() {
 			owner := info.Sys().(*syscall.Stat_t)
-			if err := b.hold(machine, &s, owner.Uid, owner.Gid); err != nil {
+			if err := b.hold(&s, owner.Uid, owner.Gid); err != nil {
 				return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
 			}
 		}
@@ -53,13 +52,13 @@ func (b *box) take(machine *os.File, mounts []sandbox.Mount) ([]shown, error) {
 }
 
 // hold copies the mount, and lets the box's user stand for the owner of the source in the copy.
-func (b *box) hold(machine *os.File, s *shown, owner, group uint32) error {
+func (b *box) hold(s *shown, owner, group uint32) error {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, s.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return err
 	}
 	s.tree = os.NewFile(uintptr(fd), s.Source)
-	ns, err := userNamespace(machine, owner, group, b.uid, b.gid)
+	ns, err := b.driver.userNamespace(owner, group, b.uid, b.gid)
 	if err != nil {
 		return err
 	}
@@ -72,26 +71,17 @@ func (b *box) hold(machine *os.File, s *shown, owner, group uint32) error {
 }
 
 // userNamespace returns a user namespace in which owner and group are the user outside.
-func userNamespace(machine *os.File, owner, group uint32, uid, gid int) (*os.File, error) {
-	var l stage.List
-	l.Call("user namespace for a mount", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
-	l.Hint(stage.UserNSHint)
-	l.Call("report", unix.SYS_WRITE, stage.CtlFD, l.Record(stage.RecReady), stage.RecordSize)
-	l.Call("wait", unix.SYS_RECVFROM, stage.CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
-	l.Call("end", unix.SYS_EXIT_GROUP, 0)
-	s, err := stage.Spawn(machine, os.Geteuid(), os.Getegid(), -1)
-	if err != nil {
-		return nil, err
+func (d *Driver) userNamespace(owner, group uint32, uid, gid int) (*os.File, error) {
+	h, ok := d.holders.take(struct{}{})
+	if !ok {
+		var err error
+		if h, err = d.holder(); err != nil {
+			return nil, err
+		}
 	}
-	defer s.Close()
-	if err := s.Send(l.LinkAt(stage.ProgramBase)); err != nil {
-		return nil, err
-	}
-	if err := s.Ready(&l, nil, nil); err != nil {
-		return nil, err
-	}
-	proc := fmt.Sprintf("/proc/%d/", s.Init.Pid)
-	err = errors.Join(
+	defer d.holders.work.Go(func() { _ = h.close() }) // its namespace lives on in the file
+	proc := fmt.Sprintf("/proc/%d/", h.Init.Pid)
+	err := errors.Join(
 		os.WriteFile(proc+"uid_map", fmt.Appendf(nil, "%d %d 1", owner, uid), 0),
 		os.WriteFile(proc+"gid_map", fmt.Appendf(nil, "%d %d 1", group, gid), 0))
 	if err != nil {

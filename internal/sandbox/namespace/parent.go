@@ -130,7 +130,9 @@ func (b *box) Forked() bool { return b.forked }
 func (b *box) Hurry(ctx context.Context) error { return b.warm(ctx, 1) }
 
 // Close ends the zygotes and what they made ahead. Boxes stay.
-func (d *Driver) Close() error { return errors.Join(d.nursery.Close(), d.spares.close()) }
+func (d *Driver) Close() error {
+	return errors.Join(d.nursery.Close(), d.spares.close(), d.holders.close())
+}
 
 // fork has a zygote make PID 1 of a box, in the way that stage.Spawn has a machine.
 func fork(z *zygote.Zygote) (*stage.Stage, error) {
@@ -171,6 +173,7 @@ func (s *setup) becomeMapped() {
 
 // letGo appends the end of what PID 1 has of the interpreter's memory: only the machine stays.
 func (s *setup) letGo() {
+	s.Ignore("let the command go first", unix.SYS_SCHED_YIELD)
 	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, stage.CodeBase)
 	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, stage.MemoryEnd, machine.TaskSize-stage.MemoryEnd)
 }

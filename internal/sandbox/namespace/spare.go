@@ -4,12 +4,15 @@ package namespace
 
 import (
 	"errors"
-	"sync"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/zygote"
 )
 
 // spare is PID 1 of a box that nobody has asked for yet: in namespaces and a cgroup of its own, which
@@ -20,13 +23,18 @@ type spare struct {
 	uid, gid int
 }
 
+func (s *spare) silent() error { return stage.Silent(s.stage.FD) }
+
 func (s *spare) close() error { return errors.Join(s.stage.Close(), s.group.Close()) }
+
+// sparesForked is how many are made ahead of each zygote.
+const sparesForked = 1
 
 // roomy are the limits of a spare, in which nothing of an agent's runs, until its box says others.
 const roomy = 1 << 40
 
-// spare makes one.
-func (d *Driver) spare() (_ *spare, err error) {
+// spare makes one, from a zygote where one is given.
+func (d *Driver) spare(from *zygote.Zygote) (_ *spare, err error) {
 	machine, err := d.machine()
 	if err != nil {
 		return nil, err
@@ -39,11 +47,22 @@ func (d *Driver) spare() (_ *spare, err error) {
 	if s.uid, s.gid, err = common.OutsideIDs(); err != nil {
 		return nil, err
 	}
-	if s.group, err = host.New(cgroup.NewID(), cgroup.Limits{Memory: roomy, Pids: 8, MilliCPU: d.options.MilliCPU}); err != nil {
+	limits := cgroup.Limits{Memory: roomy, Pids: 8, MilliCPU: d.options.MilliCPU}
+	joined := false
+	if from == nil {
+		s.group, err = host.New(cgroup.NewID(), limits)
+	} else {
+		s.group, err = host.NewForked(cgroup.NewID(), limits)
+	}
+	if err != nil {
 		return nil, err
 	}
-	joined := false
-	if s.stage, joined, err = stage.SpawnInit(machine, s.uid, s.gid, s.group); err != nil {
+	if from == nil {
+		s.stage, joined, err = stage.SpawnInit(machine, s.uid, s.gid, s.group)
+	} else {
+		s.stage, err = fork(from)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.group.Close())
 	}
 	if err = s.stage.HandOver(); err == nil {
@@ -58,73 +77,34 @@ func (d *Driver) spare() (_ *spare, err error) {
 	return s, nil
 }
 
-// spares are kept by a driver that lives long.
-type spares struct {
-	most int
-	make func() (*spare, error)
+// holder is a user namespace that stands for nobody yet, and the process that holds it. A mount is shown
+// through it: it lets the box's user stand for the owner of the files.
+type holder struct{ *stage.Stage }
 
-	mu     sync.Mutex
-	ready  []*spare
-	making bool
-	closed bool
-	work   sync.WaitGroup
-}
+func (h holder) silent() error { return stage.Silent(h.FD) }
 
-// take returns a spare; nil: none is ready. More are made behind the caller.
-func (s *spares) take() *spare {
-	if s.most <= 0 {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.making && !s.closed {
-		s.making = true
-		s.work.Go(s.fill)
-	}
-	for len(s.ready) > 0 {
-		one := s.ready[0]
-		s.ready = s.ready[1:]
-		if stage.Silent(one.stage.FD) == nil {
-			return one
-		}
-		_ = one.close() // it has died while it waited, and nothing of it is wanted
-	}
-	return nil
-}
+func (h holder) close() error { return h.Close() }
 
-// fillRest lets the box go first for which a spare was taken.
-const fillRest = 3 * time.Millisecond
-
-// fill makes spares until there are enough. Where one cannot be made, whoever needs a box makes all of
-// it, and hears why that fails.
-func (s *spares) fill() {
-	for more := true; more; {
-		time.Sleep(fillRest)
-		one, err := s.make()
-		s.mu.Lock()
-		if err == nil && !s.closed {
-			s.ready = append(s.ready, one)
-			one = nil
-		}
-		more = err == nil && !s.closed && len(s.ready) < s.most
-		s.making = more
-		s.mu.Unlock()
-		if one != nil {
-			_ = one.close()
-		}
+// holder makes one.
+func (d *Driver) holder() (h holder, err error) {
+	machine, err := d.machine()
+	if err != nil {
+		return h, err
 	}
-}
-
-// close ends the spares.
-func (s *spares) close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.work.Wait()
-	var errs []error
-	for _, one := range s.ready {
-		errs = append(errs, one.close())
+	var l stage.List
+	l.Call("user namespace for a mount", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
+	l.Hint(stage.UserNSHint)
+	l.Call("report", unix.SYS_WRITE, stage.CtlFD, l.Record(stage.RecReady), stage.RecordSize)
+	l.Call("wait", unix.SYS_RECVFROM, stage.CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.Call("end", unix.SYS_EXIT_GROUP, 0)
+	if h.Stage, err = stage.Spawn(machine, os.Geteuid(), os.Getegid(), -1); err != nil {
+		return h, err
 	}
-	s.ready = nil
-	return errors.Join(errs...)
+	if err = h.Send(l.LinkAt(stage.ProgramBase)); err == nil {
+		err = h.Ready(&l, nil, nil)
+	}
+	if err != nil {
+		err = errors.Join(err, h.Close())
+	}
+	return h, err
 }

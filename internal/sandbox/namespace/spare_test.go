@@ -10,14 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/guest"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/zygote"
 )
 
 // waitSpares waits until n are ready.
-func waitSpares(t *testing.T, s *spares, n int) {
+func waitSpares(t *testing.T, s *kept[*zygote.Zygote, *spare], n int) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
@@ -56,7 +59,7 @@ func TestSpares(t *testing.T) {
 		t.Fatalf("control: a box from nothing: %q", lines)
 	}
 	waitSpares(t, d.spares, 2)
-	pid := d.spares.ready[0].stage.Init.Pid
+	pid := d.spares.ready[0].thing.stage.Init.Pid
 	seen := map[string]bool{before: true}
 	if out, init := one(); init != pid || seen[out] {
 		t.Errorf("the box is not the spare's: %d, %d, %q", init, pid, out)
@@ -68,11 +71,11 @@ func TestSpares(t *testing.T) {
 		t.Errorf("two boxes in the same namespaces: %q", out)
 	}
 	waitSpares(t, d.spares, 2)
-	first, second := d.spares.ready[0].stage.Init, d.spares.ready[1].stage.Init.Pid
+	first, second := d.spares.ready[0].thing.stage.Init, d.spares.ready[1].thing.stage.Init.Pid
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for stage.Silent(d.spares.ready[0].stage.FD) == nil {
+	for stage.Silent(d.spares.ready[0].thing.stage.FD) == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if _, init := one(); init != second {
@@ -107,10 +110,10 @@ type steady struct {
 func (s steady) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
 	b, err := s.Driver.Start(ctx, p)
 	s.spares.mu.Lock()
-	asked := s.spares.making || len(s.spares.ready) > 0
+	asked := len(s.spares.making)+len(s.spares.ready) > 0
 	s.spares.mu.Unlock()
 	if asked { // also where one was taken in vain
-		waitSpares(s.t, s.spares, s.spares.most)
+		waitSpares(s.t, s.spares, s.options.Spares)
 	}
 	return b, err
 }
@@ -157,5 +160,111 @@ func TestPlans(t *testing.T) {
 	old.made = old.made.Add(-planAge)
 	if p.of(b(func(*setup) {})) == old {
 		t.Error("an old program is used")
+	}
+}
+
+// TestJoin: a process that was not born in its box's version 2 group is put there.
+func TestJoin(t *testing.T) {
+	d := New(Options{})
+	host, err := d.cgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := d.machine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &box{driver: d, host: host}
+	if b.group, err = host.New(cgroup.NewID(), cgroup.Limits{Memory: roomy, Pids: 8}); err != nil {
+		t.Fatal(err)
+	}
+	if b.stage, err = stage.Spawn(machine, os.Geteuid(), os.Getegid(), -1); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	there := func() bool {
+		own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", b.stage.Init.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(own), "0::/") && strings.Contains(string(own), "waldo-")
+	}
+	if b.group.UnifiedFD < 0 {
+		t.Skip("this user may make no version 2 group here")
+	}
+	if there() {
+		t.Fatal("control: it is in a group before it is put there")
+	}
+	if err := b.join(); err != nil || !there() {
+		t.Errorf("it is not in its group: %v", err)
+	}
+}
+
+// TestForkedSpares: a box made of a zygote's spare is forked, and of its own zygote alone; what was made
+// ahead of one that has ended is not used.
+func TestForkedSpares(t *testing.T) {
+	d := New(Options{MilliCPU: 1000, Spares: 2})
+	defer d.Close()
+	profile := func(domain string) sandbox.Profile {
+		p := sandboxtest.Profile()
+		argv, head, err := guest.Start{Lang: guest.Python, Warm: true}.Command()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"}, Head: head, Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: domain}
+		return p
+	}
+	start := func(p sandbox.Profile) *box {
+		if err := d.Ready(context.Background(), p); err != nil {
+			t.Fatal(err)
+		}
+		one, err := d.Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := one.(*box)
+		t.Cleanup(func() { b.Close() })
+		if !b.Forked() {
+			t.Fatal("not forked")
+		}
+		return b
+	}
+	a, other := profile("a"), profile("b")
+	first := start(a)
+	waitSpares(t, d.spares, 1)
+	ahead := d.spares.ready[0].thing
+	if start(other).stage == ahead.stage {
+		t.Error("a box is made of what another domain's zygote made")
+	}
+	waitSpares(t, d.spares, 2)
+	second := start(a)
+	if second.stage != ahead.stage {
+		t.Error("control: the box is not made of the spare")
+	}
+	if second.uid == first.uid && os.Geteuid() == 0 {
+		t.Error("two boxes belong to the same user")
+	}
+	if err := second.Warm(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	waitSpares(t, d.spares, 2)
+	k, _ := kindOf(a)
+	if err := d.nursery.Get(k).Close(); err != nil {
+		t.Fatal(err)
+	}
+	start(other)
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		d.spares.mu.Lock()
+		old := false
+		for _, o := range d.spares.ready {
+			old = old || !o.kind.Usable()
+		}
+		d.spares.mu.Unlock()
+		if !old {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("what was made ahead of a zygote that has ended is still there")
+		}
 	}
 }

@@ -75,7 +75,7 @@ func BenchmarkWarm(b *testing.B) {
 			}
 			p := python(b)
 			p.Ahead = ahead(b, r.lang, r.exe)
-			d := newPool(b, 4)
+			d := newServed(b, 4, 2)
 			one := func() error {
 				box, err := d.Start(context.Background(), p)
 				if err != nil {
@@ -130,7 +130,7 @@ func BenchmarkCold(b *testing.B) {
 func BenchmarkEmpty(b *testing.B) {
 	b.Run("python", func(b *testing.B) {
 		p := python(b)
-		d := newPool(b, 1)
+		d := newServed(b, 1, 2)
 		filled(b, d, p, 1)
 		p.Mounts = []sandbox.Mount{{Source: "/usr/share", Target: "/workspace/input"}} // no such box can be ready
 		beside(b, bare("/usr/bin/python3", "-c", "print(1)"), func() error {
@@ -268,7 +268,7 @@ func beside(b *testing.B, plain, f func() error) {
 // BenchmarkSustained runs as fast as the pool fills, two at a time: what no box is ready for is cold.
 func BenchmarkSustained(b *testing.B) {
 	p := python(b)
-	d := newPool(b, 8)
+	d := newServed(b, 8, 2)
 	filled(b, d, p, 8)
 	var warm atomic.Int64
 	began := time.Now()
@@ -315,7 +315,7 @@ func BenchmarkSustained(b *testing.B) {
 // BenchmarkMemory says what one waiting box costs: the memory that is its own alone, in MB.
 func BenchmarkMemory(b *testing.B) {
 	p := python(b)
-	d := newPool(b, 8)
+	d := newServed(b, 8, 2)
 	filled(b, d, p, 8)
 	time.Sleep(2 * time.Second) // so that all that is imported ahead is there
 	private, proportional, n := int64(0), int64(0), 0

@@ -51,7 +51,13 @@ func python(t testing.TB) sandbox.Profile {
 
 func newPool(t testing.TB, most int) *pool.Driver {
 	t.Helper()
-	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000}), pool.Options{Most: most, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
+	return newServed(t, most, 0)
+}
+
+// newServed is newPool with namespaces made ahead, as waldo serve has them.
+func newServed(t testing.TB, most, spares int) *pool.Driver {
+	t.Helper()
+	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000, Spares: spares}), pool.Options{Most: most, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the pool: %v", err)

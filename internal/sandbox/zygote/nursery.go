@@ -58,7 +58,7 @@ func (n *Nursery) Get(k Kind) *Zygote {
 			go func() { _ = n.Keep(context.Background(), k) }() // who needs one hears why there is none
 		}
 		p.used = time.Now()
-		if p.zygote.usable() {
+		if p.zygote.Usable() {
 			return p.zygote
 		}
 	}

@@ -133,8 +133,8 @@ func (z *Zygote) old(o Rotation) bool {
 	return z.dead || z.made >= o.Most || time.Since(z.born) > o.Age
 }
 
-// usable reports whether boxes can be forked from it.
-func (z *Zygote) usable() bool {
+// Usable reports whether boxes can be forked from it.
+func (z *Zygote) Usable() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return !z.dead

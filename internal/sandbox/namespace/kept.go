@@ -1,0 +1,111 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// kept holds things that were made ahead, of several kinds: from the first of a kind that is asked for
+// on, so many of that kind.
+type kept[K comparable, V thing] struct {
+	most func(K) int
+	make func(K) (V, error)
+	over func(K) bool // whether nothing of the kind is wanted any more
+
+	mu     sync.Mutex
+	ready  []one[K, V]
+	making map[K]bool
+	closed bool
+	work   sync.WaitGroup
+}
+
+type one[K comparable, V thing] struct {
+	kind  K
+	thing V
+}
+
+// thing is what can be made ahead.
+type thing interface {
+	silent() error // an error: it has died while it waited
+	close() error
+}
+
+// take returns one of the kind, if one is ready. More are made behind the caller.
+func (k *kept[K, V]) take(kind K) (v V, ok bool) {
+	most := k.most(kind)
+	if most <= 0 {
+		return v, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.making[kind] && !k.closed {
+		if k.making == nil {
+			k.making = map[K]bool{}
+		}
+		k.making[kind] = true
+		k.work.Go(func() { k.fill(kind, most) })
+	}
+	for i := 0; i < len(k.ready); {
+		o := k.ready[i]
+		mine := o.kind == kind
+		if mine && ok || !mine && !k.over(o.kind) {
+			i++
+			continue
+		}
+		k.ready = slices.Delete(k.ready, i, i+1)
+		if mine && o.thing.silent() == nil {
+			v, ok = o.thing, true
+			continue
+		}
+		k.work.Go(func() { _ = o.thing.close() }) // nothing of it is wanted
+	}
+	return v, ok
+}
+
+// fillRest lets the box go first for which something was taken.
+const fillRest = 3 * time.Millisecond
+
+// fill makes some until there are enough. Where one cannot be made, whoever needs one makes it, and hears
+// why that fails.
+func (k *kept[K, V]) fill(kind K, most int) {
+	for more := true; more; {
+		time.Sleep(fillRest)
+		v, err := k.make(kind)
+		k.mu.Lock()
+		late := k.closed || k.over(kind)
+		if err == nil && !late {
+			k.ready = append(k.ready, one[K, V]{kind, v})
+		}
+		n := 0
+		for _, o := range k.ready {
+			if o.kind == kind {
+				n++
+			}
+		}
+		if more = err == nil && !late && n < most; !more {
+			delete(k.making, kind)
+		}
+		k.mu.Unlock()
+		if err == nil && late {
+			_ = v.close()
+		}
+	}
+}
+
+// close ends all of them.
+func (k *kept[K, V]) close() error {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
+	k.work.Wait()
+	var errs []error
+	for _, o := range k.ready {
+		errs = append(errs, o.thing.close())
+	}
+	k.ready = nil
+	return errors.Join(errs...)
+}

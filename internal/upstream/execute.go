@@ -240,7 +240,11 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		return o, "timeout"
 	}
 	s.m.o.Log.Warn("call was not answered", "server", s.cfg.Name, "error", err)
-	return unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent)), unavailable
+	o := unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))
+	if status := (*remote.Status)(nil); errors.As(err, &status) && ctx.Err() == nil {
+		o.Content = []call.Content{call.Text("the server answered with " + status.Error() + "; " + known(o.Facts.SideEffect))}
+	}
+	return o, unavailable
 }
 
 // where adds what is known of the place in which the server runs.
@@ -379,6 +383,7 @@ func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 	o := unanswered(ctx, d, true)
 	var spoilt *jsonrpc.Spoilt
 	var fault *jsonrpc.Error
+	var status *remote.Status
 	why := ""
 	switch {
 	case ctx.Err() != nil:
@@ -387,6 +392,8 @@ func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 		why = ": it gave " + spoilt.Error()
 	case errors.As(err, &fault):
 		why = ": it says: " + fault.Message
+	case errors.As(err, &status):
+		why = ": it answers with " + status.Error()
 	}
 	o.Content = []call.Content{call.Text("the server is not available" + why + "; " + known(facts.None))}
 	return o

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"encoding/json"
 	"strconv"
 
 	"waldo/internal/call"
@@ -15,7 +14,7 @@ func (d Decided) append(b []byte) []byte {
 	b = wire.AppendText(append(b, `{"decision_id":`...), d.DecisionID)
 	b = wire.AppendText(append(b, `,"call_id":`...), d.CallID)
 	b = wire.AppendText(append(b, `,"effect":`...), d.Effect.String())
-	b = reasons(append(b, `,"reasons":`...), d.Reasons)
+	b = call.Reasons(d.Reasons).AppendJSON(append(b, `,"reasons":`...))
 	b = wire.AppendText(append(b, `,"capability":`...), d.Capability)
 	b = wire.AppendText(append(b, `,"principal":`...), d.Principal)
 	b = wire.AppendText(append(b, `,"session":`...), d.Session)
@@ -68,7 +67,7 @@ func (e Ended) append(b []byte) []byte {
 	b = strconv.AppendBool(append(b, `,"is_error":`...), e.IsError)
 	b = wire.AppendText(append(b, `,"trust":`...), e.Trust.String())
 	if len(e.Why) > 0 {
-		b = reasons(append(b, `,"why":`...), e.Why)
+		b = call.Reasons(e.Why).AppendJSON(append(b, `,"why":`...))
 	}
 	b = may(b, `,"approval_id":`, e.ApprovalID)
 	b = e.Result.append(append(b, `,"result":`...))
@@ -103,9 +102,4 @@ func texts(b []byte, l []string) []byte {
 		b = wire.AppendText(b, s)
 	}
 	return append(b, ']')
-}
-
-func reasons(b []byte, l []call.Reason) []byte {
-	j, _ := json.Marshal(l) // texts and numbers encode
-	return append(b, j...)
 }

@@ -99,6 +99,8 @@ type Log struct {
 
 	mu      sync.Mutex // guards what follows
 	file    file
+	known   file        // of which about says which it is
+	about   fs.FileInfo // its size is of long ago
 	at      place
 	synced  place
 	waiters []waiter // for the next sync

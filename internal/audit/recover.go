@@ -255,17 +255,20 @@ func (l *Log) unchanged() (int64, error) {
 	if err != nil {
 		return 0, tampered("segment %s is gone while it was in use: %v", l.at.segment, err)
 	}
-	info, err := l.file.Stat()
-	if err != nil {
-		return 0, err
+	if l.known != l.file { // which file it is stays as it is while it is open
+		info, err := l.file.Stat()
+		if err != nil {
+			return 0, err
+		}
+		l.known, l.about = l.file, info
 	}
-	if !os.SameFile(named, info) {
+	if !os.SameFile(named, l.about) {
 		return 0, tampered("segment %s was replaced while it was in use", l.at.segment)
 	}
-	if info.Size() < l.at.end {
+	if named.Size() < l.at.end {
 		return 0, tampered("segment %s was cut while it was in use", l.at.segment)
 	}
-	return info.Size(), nil
+	return named.Size(), nil
 }
 
 // follow reads what other processes appended. A torn end is what is left of one that died.

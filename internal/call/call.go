@@ -4,6 +4,7 @@ package call
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -167,6 +168,39 @@ type Reason struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`   // from 1; 0: no line
 	Column int    `json:"column,omitempty"` // from 1, in characters
+}
+
+// Reasons are causes in the order in which they count.
+type Reasons []Reason
+
+// AppendJSON appends them as encoding/json would write them.
+func (l Reasons) AppendJSON(b []byte) []byte {
+	if l == nil {
+		return append(b, "null"...)
+	}
+	text := func(name, s string) {
+		if s != "" {
+			b = wire.AppendText(append(b, name...), s)
+		}
+	}
+	number := func(name string, n int) {
+		if n != 0 {
+			b = strconv.AppendInt(append(b, name...), int64(n), 10)
+		}
+	}
+	b = append(b, '[')
+	for i, r := range l {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = wire.AppendText(append(b, `{"code":`...), r.Code)
+		text(`,"text":`, r.Text)
+		text(`,"file":`, r.File)
+		number(`,"line":`, r.Line)
+		number(`,"column":`, r.Column)
+		b = append(b, '}')
+	}
+	return append(b, ']')
 }
 
 // Result is the answer as it is shown to the agent: redacted and cut to its budget.

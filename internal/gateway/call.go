@@ -265,7 +265,7 @@ func metaOf(r call.Result) map[string]any {
 	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": string(r.Status),
 		"waldo/trust": r.Trust.String(), "waldo/structured": "facts"}
 	if len(r.Why) > 0 {
-		meta["waldo/reasons"] = r.Why
+		meta["waldo/reasons"] = call.Reasons(r.Why)
 	}
 	if r.ApprovalID != "" {
 		meta["waldo/approval_id"] = r.ApprovalID

@@ -90,66 +90,81 @@ func Parse(frame []byte) (Message, *Error) {
 	if err != nil {
 		return Message{}, Errorf(CodeParse, "not one strict JSON value")
 	}
-	members, ok := v.Members()
-	if !ok {
+	var p parts
+	if !v.Each(p.take) {
 		return Message{}, Errorf(CodeInvalid, "a message is one JSON object")
 	}
 	m := Message{Size: len(frame)}
-	if id, has := members["id"]; has {
-		_, asks := members["method"]
-		_, fails := members["error"]
-		switch k := id.Kind(); {
-		case k == 'n' && fails && !asks:
-		case k != '"' && k != '0' || len(id.Raw()) > maxID:
+	if !p.id.IsZero() {
+		switch k := p.id.Kind(); {
+		case k == 'n' && !p.fault.IsZero() && p.method.IsZero():
+		case k != '"' && k != '0' || len(p.id.Raw()) > maxID:
 			return m, Errorf(CodeInvalid, "an id is a string or a number of at most %d bytes", maxID)
 		default:
-			m.ID = id
+			m.ID = p.id
 		}
 	}
-	if version, _ := members["jsonrpc"].Text(); version != "2.0" {
+	if version, _ := p.version.Text(); version != "2.0" {
 		return m, Errorf(CodeInvalid, `"jsonrpc" must be "2.0"`)
 	}
-	if method, has := members["method"]; has {
-		return parseAsk(m, method, members)
+	if !p.method.IsZero() {
+		return parseAsk(m, p)
 	}
-	return parseAnswer(m, members)
+	return parseAnswer(m, p)
 }
 
-func parseAsk(m Message, method wire.Value, members map[string]wire.Value) (Message, *Error) {
-	name, ok := method.Text()
+// parts are the members of a message; the zero Value where one is absent.
+type parts struct{ id, version, method, params, result, fault wire.Value }
+
+func (p *parts) take(name []byte, v wire.Value) {
+	switch string(name) {
+	case "id":
+		p.id = v
+	case "jsonrpc":
+		p.version = v
+	case "method":
+		p.method = v
+	case "params":
+		p.params = v
+	case "result":
+		p.result = v
+	case "error":
+		p.fault = v
+	}
+}
+
+func parseAsk(m Message, p parts) (Message, *Error) {
+	name, ok := p.method.Text()
 	if !ok || name == "" {
 		return m, Errorf(CodeInvalid, "a method is a string")
 	}
-	if _, has := members["result"]; has {
+	if !p.result.IsZero() {
 		return m, Errorf(CodeInvalid, "a request has no result")
 	}
-	if p, has := members["params"]; has && p.Kind() != 'n' {
-		if p.Kind() != '{' {
+	if !p.params.IsZero() && p.params.Kind() != 'n' {
+		if p.params.Kind() != '{' {
 			return m, Errorf(CodeInvalid, "params are an object")
 		}
-		m.Params = p
-		m.params, _ = p.Members() // they are looked at several times
+		m.Params = p.params
+		m.params, _ = p.params.Members() // they are looked at several times
 	}
 	m.Method = name
 	return m, nil
 }
 
-func parseAnswer(m Message, members map[string]wire.Value) (Message, *Error) {
-	result, hasResult := members["result"]
-	fault, hasError := members["error"]
-	if m.ID.IsZero() && !hasError || hasResult == hasError {
+func parseAnswer(m Message, p parts) (Message, *Error) {
+	if m.ID.IsZero() && p.fault.IsZero() || p.result.IsZero() == p.fault.IsZero() {
 		return m, Errorf(CodeInvalid, "neither a request nor an answer")
 	}
-	if hasResult {
-		m.Result = result
+	if !p.result.IsZero() {
+		m.Result = p.result
 		return m, nil
 	}
-	parts, _ := fault.Members()
-	m.Err = &Error{Code: CodeInternal, Data: parts["data"]}
-	if m.Err.Message, _ = parts["message"].Text(); m.Err.Message == "" {
+	m.Err = &Error{Code: CodeInternal, Data: p.fault.Member("data")}
+	if m.Err.Message, _ = p.fault.Member("message").Text(); m.Err.Message == "" {
 		m.Err.Message = "an error without a message"
 	}
-	if code, has := parts["code"]; has && code.Kind() == '0' {
+	if code := p.fault.Member("code"); !code.IsZero() && code.Kind() == '0' {
 		_ = code.Decode(&m.Err.Code) // a code that is no integer stays CodeInternal
 	}
 	return m, nil

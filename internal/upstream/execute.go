@@ -84,9 +84,14 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	if tool == "" {
 		_, tool, _ = strings.Cut(string(d.Call.Capability), ".")
 	}
-	short, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if strings.Contains(tool, "/") { // no tool has such a name
+	offer := strings.Contains(tool, "/") // no tool has such a name
+	short := ctx
+	if offer || !s.listed() { // what is known already takes no time
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		short = limited
+	}
+	if offer {
 		q, ok := s.relayed(tool, d)
 		if !ok {
 			return no(refused("upstream.no_tool", "servers are not asked for this"))
@@ -127,13 +132,17 @@ const (
 	forgotten   = "forgotten"
 )
 
+// listed reports whether the server's tools are known.
+func (s *server) listed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pins.defs != nil
+}
+
 // find returns the definition that the decision is about, nil if there is none. It lists the
 // server's tools the first time.
 func (s *server) find(ctx context.Context, d policy.Decision) (*definition, error) {
-	s.mu.Lock()
-	listed := s.pins.defs != nil
-	s.mu.Unlock()
-	if !listed {
+	if !s.listed() {
 		if _, err := s.list(ctx); err != nil {
 			return nil, err
 		}
@@ -310,16 +319,15 @@ func content(v wire.Value) ([]call.Content, bool) {
 	}
 	var out []call.Content
 	for _, b := range blocks {
-		m, _ := b.Members()
-		switch kind, _ := m["type"].Text(); kind {
+		switch kind, _ := b.Member("type").Text(); kind {
 		case "text":
-			s, ok := m["text"].Text()
+			s, ok := b.Member("text").Text()
 			if !ok {
 				return nil, false
 			}
 			out = append(out, call.Text(s))
 		case "image", "audio":
-			if !isMedia(kind, m) {
+			if !isMedia(kind, b) {
 				out = append(out, call.Text("[what is no "+kind+" and was called one was left out]"))
 				continue
 			}
@@ -334,9 +342,9 @@ func content(v wire.Value) ([]call.Content, bool) {
 }
 
 // isMedia reports whether an image or a sound says that it is one, in base64: a host shows it by its own word.
-func isMedia(kind string, m map[string]wire.Value) bool {
-	mime, _ := m["mimeType"].Text()
-	data, ok := m["data"].Text()
+func isMedia(kind string, b wire.Value) bool {
+	mime, _ := b.Member("mimeType").Text()
+	data, ok := b.Member("data").Text()
 	_, err := base64.StdEncoding.DecodeString(data)
 	return ok && err == nil && strings.HasPrefix(mime, kind+"/")
 }

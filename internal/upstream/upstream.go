@@ -94,8 +94,9 @@ type server struct {
 	over     bool                     // no child begins any more
 	legacy   bool                     // it is known not to speak the newest revision
 	starts   int
-	using    int // calls under way
-	idle     *time.Timer
+	using    int         // calls under way
+	unused   time.Time   // since when nobody uses it
+	idle     *time.Timer // nil: none is set
 	pins     pins
 	subs     map[string]map[call.Session]bool // who wants to hear of which resource
 	twins    []*server                        // of the same server, for calls that must be alone
@@ -266,26 +267,35 @@ func (s *server) release() {
 	s.rest()
 }
 
-// rest ends the server once nobody has used it for its idle timeout. The lock is held.
+// rest notes that nobody uses the server, which ends it once that lasts for its idle timeout. The lock is held.
+// One timer stands for many calls: to set it for each would cost more than some of them.
 func (s *server) rest() {
-	if s.idle != nil {
-		s.idle.Stop()
-	}
 	if s.using > 0 || s.session == nil || s.cfg.IdleTimeout <= 0 {
 		return
 	}
-	ses := s.session
-	s.idle = time.AfterFunc(s.cfg.IdleTimeout, func() {
-		s.mu.Lock()
-		unused := s.using == 0 && s.session == ses
-		if unused {
-			s.session = nil
-		}
-		s.mu.Unlock()
-		if unused {
-			ses.stop()
-		}
-	})
+	s.unused = time.Now()
+	if s.idle == nil {
+		s.idle = time.AfterFunc(s.cfg.IdleTimeout, s.expire)
+	}
+}
+
+// expire ends the server if nobody has used it for its idle timeout, and looks again later otherwise.
+func (s *server) expire() {
+	s.mu.Lock()
+	s.idle = nil
+	ses, left := s.session, s.cfg.IdleTimeout-time.Since(s.unused)
+	switch {
+	case ses == nil || s.using > 0: // it is told when they are done
+		ses = nil
+	case left > 0:
+		ses, s.idle = nil, time.AfterFunc(left, s.expire)
+	default:
+		s.session = nil
+	}
+	s.mu.Unlock()
+	if ses != nil {
+		ses.stop()
+	}
 }
 
 func (s *server) stop() {
@@ -301,6 +311,7 @@ func (s *server) stop() {
 	s.session = nil
 	if s.idle != nil {
 		s.idle.Stop()
+		s.idle = nil
 	}
 	s.mu.Unlock()
 	if ses != nil {

@@ -12,8 +12,28 @@ func (v Value) Members() (m map[string]Value, ok bool) {
 		return nil, false
 	}
 	m = map[string]Value{}
-	v.each(func(name string, member Value) { m[name] = member })
+	v.each(func(name []byte, member Value) { m[string(name)] = member })
 	return m, true
+}
+
+// Each hands over the members of an object in their order, and reports whether v is one. The name is the
+// caller's for as long as the call lasts.
+func (v Value) Each(f func(name []byte, member Value)) bool {
+	if v.IsZero() || v.Kind() != '{' {
+		return false
+	}
+	v.each(f)
+	return true
+}
+
+// Member returns one member of an object, the zero Value where there is none.
+func (v Value) Member(name string) (m Value) {
+	v.Each(func(n []byte, member Value) {
+		if string(n) == name {
+			m = member
+		}
+	})
+	return m
 }
 
 // Elements returns the elements of an array, sharing v's bytes; ok is false for any other value.
@@ -21,7 +41,7 @@ func (v Value) Elements() (e []Value, ok bool) {
 	if v.IsZero() || v.Kind() != '[' {
 		return nil, false
 	}
-	v.each(func(_ string, element Value) { e = append(e, element) })
+	v.each(func(_ []byte, element Value) { e = append(e, element) })
 	return e, true
 }
 
@@ -30,27 +50,27 @@ func (v Value) Text() (s string, ok bool) {
 	if v.IsZero() || v.Kind() != '"' {
 		return "", false
 	}
-	return unquote(v.raw), true
+	return string(unquote(v.raw)), true
 }
 
-// unquote returns what a string says that Parse has found to be sound.
-func unquote(v []byte) string {
+// unquote returns what a string says that Parse has found to be sound. It may share v's bytes.
+func unquote(v []byte) []byte {
 	if bytes.IndexByte(v, '\\') < 0 {
-		return string(v[1 : len(v)-1])
+		return v[1 : len(v)-1]
 	}
 	b, err := jsontext.AppendUnquote(nil, v)
 	if err != nil {
 		panic("wire: a parsed string cannot be read again: " + err.Error()) // Parse let it in
 	}
-	return string(b)
+	return b
 }
 
 // each hands over the members or elements of v. Parse has found v to be sound, so that it is enough
 // to see where each part ends.
-func (v Value) each(f func(name string, part Value)) {
+func (v Value) each(f func(name []byte, part Value)) {
 	b, object := []byte(v.raw), v.raw[0] == '{'
 	for i := space(b, 1); b[i] != '}' && b[i] != ']'; i = space(b, i) {
-		name := ""
+		var name []byte
 		if object {
 			end := past(b, i)
 			name, i = unquote(b[i:end]), space(b, space(b, end)+1) // past the colon

@@ -20,13 +20,13 @@ import (
 // the address that stands in the URL itself; loopback where the URL is of this machine; and private
 // ones behind a name that internal takes. A name that stands for anything else is refused, whatever
 // it stood for a moment ago.
-func Transport(server string, internal func(host string) bool) (*http.Transport, error) {
+func Transport(server string, internal func(host string) bool) (http.RoundTripper, error) {
 	u, err := url.Parse(server)
 	if err != nil {
 		return nil, err
 	}
 	named := u.Hostname()
-	return &http.Transport{
+	return swift(u, &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			return dial(ctx, addr, named, internal)
 		},
@@ -34,9 +34,12 @@ func Transport(server string, internal func(host string) bool) (*http.Transport,
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  true,
 		TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: 30 * time.Second,
-		MaxIdleConnsPerHost: 64, MaxConnsPerHost: 256,
-	}, nil
+		MaxIdleConnsPerHost: 64, MaxConnsPerHost: maxConns,
+	}), nil
 }
+
+// maxConns is how many requests one server is asked at once.
+const maxConns = 256
 
 func dial(ctx context.Context, addr, named string, internal func(host string) bool) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)

@@ -14,10 +14,12 @@ import (
 
 	"waldo/internal/sandbox/confined"
 	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/upstream"
 )
 
 func TestMain(m *testing.M) {
 	confined.Main()
+	upstream.Main()
 	testscript.Main(m, map[string]func(){
 		// approve answers the question whose id is in the file id, as alice.
 		"approve": func() {

@@ -1,19 +1,31 @@
 package upstream
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
+	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// start starts the program so that it dies with waldo, however that ends (prctl(2), PR_SET_PDEATHSIG).
-// The kernel watches the thread that started it, so one thread stays until the program has ended.
+// keeper is the name under which waldo starts itself to keep a program.
+const keeper = "waldo-keeper"
+
+// start starts the program below a keeper, which ends it and all that it has started, also what has gone
+// into the background or a session of its own, when it is told to, when the program ends, and when waldo
+// does, however that ends (prctl(2), PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER).
 func start(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Args = append([]string{keeper, cmd.Path}, cmd.Args...)
+	cmd.Path = "/proc/self/exe"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error, 1)
-	go func() {
+	go func() { // the kernel watches the thread that started it, so one thread stays until it has ended
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -23,4 +35,63 @@ func start(cmd *exec.Cmd) error {
 		}
 	}()
 	return <-started
+}
+
+// kill tells the keeper to end the program.
+func kill(cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGTERM) }
+
+// Main keeps a program and ends this process where that is what it was started for; otherwise it
+// returns. It must be called before anything else of a program that calls Exec.
+func Main() {
+	if os.Args[0] == keeper && len(os.Args) > 2 {
+		os.Exit(keep(os.Args[1], os.Args[2:]))
+	}
+}
+
+func keep(path string, argv []string) int {
+	runtime.LockOSThread() // the program ends with the thread that started it
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	var p *os.Process
+	if err == nil {
+		p, err = os.StartProcess(path, argv, &os.ProcAttr{Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "waldo:", err)
+		return 126
+	}
+	_, _ = os.Stdin.Close(), os.Stdout.Close()
+	over := make(chan struct{})
+	go func() { _, _ = p.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-told:
+	}
+	for begun := time.Now(); !alone() && time.Since(begun) < 10*time.Second; time.Sleep(time.Millisecond) {
+	}
+	return 0
+}
+
+// alone kills and reaps the children of this process, among them the orphans of those that are dead, and
+// reports whether there are none any more.
+func alone() bool {
+	all, _ := os.ReadDir("/proc")
+	for _, e := range all {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, _ := os.ReadFile("/proc/" + e.Name() + "/stat") // pid (name) state parent …
+		if f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); len(f) > 1 && string(f[1]) == strconv.Itoa(os.Getpid()) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	for {
+		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err != nil && err != unix.EINTR {
+			return true
+		} else if pid == 0 {
+			return false
+		}
+	}
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,32 +13,74 @@ import (
 	"time"
 )
 
-// A server outside any sandbox does not outlive a waldo that is killed.
+// A server outside any sandbox, and what it has left behind in a session of its own, outlives neither a
+// waldo that is killed, nor its own end, nor that of whoever stops it.
 func TestServersDieWithWaldo(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), "WALDO_TEST_SERVER=killed")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	for why, end := range map[string]func(t *testing.T) (line string, end func()){
+		"waldo is killed": func(t *testing.T) (string, func()) {
+			cmd := exec.Command("/proc/self/exe")
+			cmd.Env = append(os.Environ(), "WALDO_TEST_SERVER=killed")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, _ := bufio.NewReader(out).ReadString('\n')
+			return line, func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }
+		},
+		"it is stopped": func(t *testing.T) (string, func()) {
+			p, err := Exec(context.Background(), lingers, nil, "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, _ := bufio.NewReader(p.Stdout).ReadString('\n')
+			return line, func() { p.Kill(); _ = p.Wait(); p.Kill() }
+		},
+		"it ends": func(t *testing.T) (string, func()) {
+			p, err := Exec(context.Background(), lingers, nil, "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, _ := bufio.NewReader(p.Stdout).ReadString('\n')
+			server, _ := strconv.Atoi(strings.Fields(line + " 0")[0])
+			return line, func() { _ = syscall.Kill(server, syscall.SIGKILL); _ = p.Wait() }
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			line, end := end(t)
+			pids := strings.Fields(line)
+			for _, pid := range pids {
+				if !runs(pid) || len(pids) != 2 {
+					t.Fatalf("control: not running: %q", line)
+				}
+			}
+			end()
+			for begin := time.Now(); runs(pids[0]) || runs(pids[1]); time.Sleep(5 * time.Millisecond) {
+				if time.Since(begin) > 3*time.Second {
+					t.Errorf("%q: the server runs: %v; what it left: %v", line, runs(pids[0]), runs(pids[1]))
+					for _, pid := range pids {
+						n, _ := strconv.Atoi(pid)
+						_ = syscall.Kill(n, syscall.SIGKILL)
+					}
+					return
+				}
+			}
+		})
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, _ := bufio.NewReader(out).ReadString('\n')
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil || syscall.Kill(pid, 0) != nil {
-		t.Fatalf("control: no server runs: %q", line)
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	running := func() bool {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err == nil && !strings.Contains(string(b), ") Z ")
-	}
-	for begin := time.Now(); running(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(begin) > 3*time.Second {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("the server %d has outlived waldo", pid)
+}
+
+func runs(pid string) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%s/stat", pid))
+	return err == nil && !strings.Contains(string(b), ") Z ")
+}
+
+// A program that cannot be started is said so.
+func TestExecOfNothing(t *testing.T) {
+	for _, program := range []string{"/nowhere/at-all", "/etc/passwd", "no-such-program"} {
+		if _, err := Exec(context.Background(), []string{program}, nil, "/"); err == nil {
+			t.Errorf("%s was started", program)
 		}
 	}
 }

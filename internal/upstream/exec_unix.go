@@ -6,13 +6,19 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"syscall"
+	"path/filepath"
 )
 
-// Exec starts a program outside any sandbox, with exactly the environment given, in a process group
-// of its own that Kill ends. It is for servers that an operator has placed outside.
+// Exec starts a program outside any sandbox, with exactly the environment given. Kill ends it and what it
+// has started. It is for servers that an operator has placed outside.
 func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
+	if filepath.IsAbs(argv[0]) {
+		_, cmd.Err = exec.LookPath(argv[0])
+	}
+	if cmd.Err != nil {
+		return Process{}, cmd.Err
+	}
 	cmd.Env, cmd.Dir = env, dir
 	if env == nil {
 		cmd.Env = []string{} // nil would pass on ours
@@ -38,12 +44,11 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 		_, _, _ = inW.Close(), outR.Close(), errR.Close()
 		return Process{}, err
 	}
-	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	wait := func() error {
 		err := cmd.Wait()
-		kill() // what the server has left behind in its group
+		kill(cmd) // what the server has left behind
 		_ = errR.Close()
 		return err
 	}
-	return Process{Stdin: inW, Stdout: outR, Stderr: errR, Wait: wait, Kill: kill}, nil
+	return Process{Stdin: inW, Stdout: outR, Stderr: errR, Wait: wait, Kill: func() { kill(cmd) }}, nil
 }

@@ -718,10 +718,14 @@ func TestProgress(t *testing.T) {
 }
 
 // A real process of the example server, with its group and its environment.
-// killedWaldo stands for a waldo that is about to be killed: it starts a server outside any sandbox,
-// which looks at neither its input nor anything else, says its pid, and waits.
+// lingers is a server that looks at neither its input nor anything else, and has left a process in a session
+// of its own whose parent is gone. It says both pids.
+var lingers = []string{"/bin/sh", "-c", "orphan=$(setsid sleep 1000 >/dev/null 2>&1 & echo $!); echo $$ $orphan; exec sleep 1000"}
+
+// killedWaldo stands for a waldo that is about to be killed: it starts a server outside any sandbox, says
+// its pids, and waits.
 func killedWaldo() {
-	p, err := Exec(context.Background(), []string{"/bin/sh", "-c", "echo $$; exec sleep 1000"}, nil, "/")
+	p, err := Exec(context.Background(), lingers, nil, "/")
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -732,6 +736,7 @@ func killedWaldo() {
 }
 
 func TestMain(m *testing.M) {
+	Main()
 	if os.Getenv("WALDO_TEST_SERVER") == "killed" {
 		killedWaldo()
 	}

@@ -201,13 +201,13 @@ type Box interface {
 	Close() error
 }
 
-// Warmer is a box that starts its first command before the job of it is there.
+// Warmer is a box that can be made before the job of it is there, and start its first command too.
 type Warmer interface {
 	Box
 	// Warm starts the command of the profile's Ahead, feeds it the head, and returns when it waits
 	// for more.
 	Warm(ctx context.Context) error
-	// Adopt gives a box with a waiting command to one job: the id, the wall clock, the limit of
+	// Adopt gives a box, whose command waits where its profile has one Ahead, to one job: the id, the wall clock, the limit of
 	// output and the seeds of p. The rest of p must be what the box was started with.
 	Adopt(p Profile) error
 }

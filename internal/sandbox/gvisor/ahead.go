@@ -86,11 +86,11 @@ func (b *box) warm(ctx context.Context, w *waiting) (err error) {
 	return nil
 }
 
-// Adopt gives a box with a waiting command to one job.
+// Adopt gives a box to one job: one with a waiting command, or that has run none.
 func (b *box) Adopt(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if b.over() || b.waiting == nil || b.conn.Said() {
+	if b.over() || b.ran || b.waiting == nil && b.profile.Ahead != nil || b.conn.Said() {
 		return errGone
 	}
 	if err := b.adopt(p); err != nil {
@@ -116,7 +116,7 @@ func (b *box) adopt(p sandbox.Profile) error {
 		if err := b.places[i].Fill(b.uid, b.gid); err != nil {
 			return err
 		}
-		if t.Seed != "" && t.Export {
+		if t.Seed != "" && t.Export && b.waiting != nil {
 			b.waiting.state = common.Look(b.places)
 		}
 	}

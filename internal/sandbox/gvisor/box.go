@@ -41,6 +41,7 @@ type box struct {
 	places   []common.Place
 	way      io.Closer // who serves the way out; nil: there is none
 	waiting  *waiting  // a command that was started before its job was there
+	ran      bool      // a command was run, or is
 
 	running sync.Mutex
 	ending  sync.Mutex // guards init

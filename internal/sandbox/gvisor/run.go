@@ -44,6 +44,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.over() {
 		return facts.Facts{}, errGone
 	}
+	b.ran = true
 	r := &run{box: b, command: c, began: time.Now(), started: make(chan struct{})}
 	if b.waiting != nil { // nothing has been written or ended in there
 		r.state = b.waiting.state

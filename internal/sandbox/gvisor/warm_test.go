@@ -149,3 +149,26 @@ func BenchmarkWarm(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 }
+
+// TestAdoptOnce: a box is made ahead without a command too; one in which something ran is given to no
+// other job.
+func TestAdoptOnce(t *testing.T) {
+	job := sandboxtest.Profile()
+	job.ID = "s_job"
+	one, err := driver(t).Start(context.Background(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	b := one.(sandbox.Warmer)
+	if err := b.Adopt(job); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"echo", "1"}, Env: env})
+	if err != nil || f.Stdout != "1\n" || f.Sandbox.ID != "s_job" || f.Sandbox.Warm {
+		t.Errorf("%v %+v", err, f)
+	}
+	if err := b.Adopt(job); err == nil {
+		t.Error("a box in which something ran was given to another job")
+	}
+}

@@ -112,11 +112,11 @@ func (b *box) listen() {
 	}
 }
 
-// Adopt gives a box with a waiting command to one job.
+// Adopt gives a box to one job: one with a waiting command, or that has run none.
 func (b *box) Adopt(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if b.stage == nil || b.waiting == nil {
+	if b.stage == nil || b.ran || b.waiting == nil && b.profile.Ahead != nil {
 		return stage.ErrGone
 	}
 	if err := refuse(p); err != nil {
@@ -141,7 +141,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		}
 		seeded = seeded || t.Seed != ""
 	}
-	if seeded {
+	if seeded && b.waiting != nil {
 		b.waiting.state = common.Look(b.places)
 	}
 	if !b.host.Times() {

@@ -67,7 +67,7 @@ func (k *kept[K, V]) take(kind K) (v V, ok bool) {
 }
 
 // fillRest lets the box go first for which something was taken.
-const fillRest = 3 * time.Millisecond
+const fillRest = 8 * time.Millisecond
 
 // fill makes some until there are enough. Where one cannot be made, whoever needs one makes it, and hears
 // why that fails.

@@ -40,6 +40,7 @@ type box struct {
 	joined   bool             // PID 1 was born in the version 2 cgroup
 	waiting  *waiting         // a command that waits for its job; nil: none
 	held     bool             // the last command has ended but is still there
+	ran      bool             // a command was run, or is
 	leader   *os.Process      // of the command that was started ahead; nil: there was none
 	threads  []*os.File       // its threads, before there was a job
 	forked   bool             // PID 1 is a copy of the interpreter that its first command is to be
@@ -79,6 +80,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.stage == nil {
 		return facts.Facts{}, stage.ErrGone
 	}
+	b.ran = true
 	if err := b.settle(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}

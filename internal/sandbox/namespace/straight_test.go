@@ -122,3 +122,32 @@ func TestEndedWhileWaiting(t *testing.T) {
 	}
 	t.Error("a command that has ended was given a job")
 }
+
+// TestAdoptOnce: a box in which something ran is given to no other job, with a command ahead or without.
+func TestAdoptOnce(t *testing.T) {
+	ahead, c := waits(t, "head\n")
+	c.Stdin = strings.NewReader("head\nprint(1)")
+	p := sandboxtest.Profile()
+	without, err := New(Options{}).Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer without.Close()
+	for _, row := range []struct {
+		b *box
+		c sandbox.Command
+	}{{ahead, c}, {without.(*box), sandbox.Command{Argv: []string{"echo", "1"}, Env: []string{"PATH=/usr/bin:/bin"}}}} {
+		p := row.b.profile
+		p.ID, p.Limits.Output = "s_adopted", 77
+		if err := row.b.Adopt(p); err != nil {
+			t.Fatalf("control: %v", err)
+		}
+		f, err := row.b.Run(context.Background(), row.c)
+		if err != nil || f.Stdout != "1\n" || f.Sandbox.ID != "s_adopted" {
+			t.Errorf("%v %+v", err, f)
+		}
+		if err := row.b.Adopt(p); err == nil {
+			t.Error("a box in which something ran was given to another job")
+		}
+	}
+}

@@ -150,16 +150,17 @@ func BenchmarkEmpty(b *testing.B) {
 	})
 }
 
-// BenchmarkOverhead is what a cold box adds to the smallest of programs, with namespaces made ahead as
-// by waldo serve, and without as by waldo run.
+// BenchmarkOverhead is what a cold box adds to the smallest of programs: one of a profile that was asked
+// for before, as in waldo serve; the first, with namespaces made ahead; and from nothing, as in waldo run.
 func BenchmarkOverhead(b *testing.B) {
-	idle := func() { time.Sleep(10 * time.Millisecond) }
+	idle := func() { time.Sleep(20 * time.Millisecond) }
 	for _, r := range []struct {
 		name   string
 		spares int
-	}{{"namespaces ahead", 2}, {"from nothing", 0}} {
+		pool   int
+	}{{"made ahead", 2, 4}, {"namespaces ahead", 2, 0}, {"from nothing", 0, 0}} {
 		b.Run(r.name, func(b *testing.B) {
-			d := namespace.New(namespace.Options{Spares: r.spares})
+			d := pool.New(namespace.New(namespace.Options{Spares: r.spares}), pool.Options{Most: r.pool})
 			defer d.Close()
 			var before sandbox.Box // whose end nobody waits for
 			end := func() {

@@ -68,7 +68,7 @@ func (d *Driver) pressed() bool {
 
 // one makes a box whose command waits for its job.
 func (d *Driver) one(ctx context.Context, p sandbox.Profile, hurry bool) (sandbox.Warmer, error) {
-	if f, ok := d.Driver.(sandbox.Forker); ok {
+	if f, ok := d.Driver.(sandbox.Forker); ok && p.Ahead != nil {
 		if err := f.Ready(ctx, p); err != nil && ctx.Err() == nil {
 			d.told(err) // then its interpreter is started for it alone
 		}
@@ -87,7 +87,10 @@ func (d *Driver) one(ctx context.Context, p sandbox.Profile, hurry bool) (sandbo
 	w, ok := b.(sandbox.Warmer)
 	if !ok {
 		d.end(b)
-		return nil, fmt.Errorf("pool: a box of %s cannot start a command ahead of its job", d.Name())
+		return nil, fmt.Errorf("pool: a box of %s cannot be made ahead of its job", d.Name())
+	}
+	if p.Ahead == nil {
+		return w, nil
 	}
 	if err := w.Warm(ctx); err != nil {
 		d.end(b)

@@ -1,5 +1,5 @@
 // Package pool keeps boxes ready: prepared by another driver, each with an interpreter that waits
-// for its one job. A box is used once and never goes back. The pool makes boxes behind the runs,
+// for its one job, where it is known what will run. A box is used once and never goes back. The pool makes boxes behind the runs,
 // as many as are asked for, and ends them behind the runs too.
 package pool
 
@@ -85,7 +85,7 @@ func New(d sandbox.Driver, o Options) *Driver {
 // pooled reports whether boxes of the profile can be made before they are asked for: a mount or a
 // network belongs to one job alone.
 func pooled(p sandbox.Profile) bool {
-	return p.Ahead != nil && len(p.Mounts) == 0 && reflect.ValueOf(p.Network).IsZero()
+	return len(p.Mounts) == 0 && reflect.ValueOf(p.Network).IsZero()
 }
 
 // general returns the profile without what Adopt brings.

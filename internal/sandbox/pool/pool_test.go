@@ -129,6 +129,22 @@ func TestFirstColdThenWarm(t *testing.T) {
 	}
 }
 
+// TestWithoutCommand: where nobody knows what will run, boxes are made ahead all the same, and nothing is
+// started in them.
+func TestWithoutCommand(t *testing.T) {
+	d, m := with(t, Options{Most: 4})
+	p := profile("")
+	p.Ahead = nil
+	if use(t, d, p) {
+		t.Error("the first was made ahead")
+	}
+	until(t, "a box is ready", func() bool { return d.Ready(p) == 1 })
+	p.ID, p.Limits.Wall = "s_other", 5
+	if !use(t, d, p) || m.warmed.Load() != 0 {
+		t.Errorf("the box that was ready was not used, or a command was started in it: %d", m.warmed.Load())
+	}
+}
+
 // TestWhatIsPooled: a box that is not exactly what was asked for is never handed out.
 func TestWhatIsPooled(t *testing.T) {
 	for _, r := range []struct {

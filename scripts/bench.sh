@@ -47,7 +47,7 @@ go test -c -o "$work/egress.test" ./internal/egress
 (cd internal/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Hundred' -test.benchtime 1x) | tee -a "$work/out"
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
-go build -o "$work/waldo" ./cmd/waldo
+CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$work/waldo" ./cmd/waldo # as make build does
 go build -o "$work/mcpbench" ./tools/mcpbench
 fair "$work/mcpbench" -n "${CALLS:-4000}" -update BENCHMARKS.md "$work/waldo"
 "$python" scripts/bench.py "$work/out"

@@ -49,20 +49,21 @@ var plan = map[string][]string{
 	"internal/bridge":           with(values, "internal/jsonrpc"),
 
 	// the workers redeem a grant and act
-	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/install", "internal/jsonrpc", "internal/remote"),
+	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/install", "internal/jsonrpc", "internal/remote", "internal/upstream/outside"),
 	"internal/runner":   with(values, "internal/egress", "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
-	"internal/jsonrpc":       {"internal/wire"},                                        // newline-delimited JSON-RPC, for whoever speaks it
-	"internal/oauth":         {"internal/wire"},                                        // tokens for servers, from those who issue them
-	"internal/remote":        {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
-	"internal/schema":        {"internal/wire"},                                        // JSON Schema within a budget
-	"internal/secret/source": {"internal/secret"},                                      // fetches secrets from where the operator keeps them
-	"internal/secret/safe":   {"internal/secret", "internal/secret/source"},            // waldo's own store of secrets, sealed
-	"internal/store":         nil,
-	"internal/template":      nil,                                                                         // root filesystems, unpacked once and kept by digest
-	"internal/lifecycle":     {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
-	"internal/workspace":     {"internal/id"},
+	"internal/jsonrpc":          {"internal/wire"},                                        // newline-delimited JSON-RPC, for whoever speaks it
+	"internal/oauth":            {"internal/wire"},                                        // tokens for servers, from those who issue them
+	"internal/remote":           {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
+	"internal/upstream/outside": nil,                                                      // programs outside any box, and their end
+	"internal/schema":           {"internal/wire"},                                        // JSON Schema within a budget
+	"internal/secret/source":    {"internal/secret"},                                      // fetches secrets from where the operator keeps them
+	"internal/secret/safe":      {"internal/secret", "internal/secret/source"},            // waldo's own store of secrets, sealed
+	"internal/store":            nil,
+	"internal/template":         nil,                                                                         // root filesystems, unpacked once and kept by digest
+	"internal/lifecycle":        {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
+	"internal/workspace":        {"internal/id"},
 	// the way out of a box, by rules
 	"internal/egress":            {"internal/facts", "internal/sandbox", "internal/secret", "internal/egress/authority", "internal/egress/packages", "internal/egress/postgres", "internal/egress/shelf", "internal/egress/sigv4"},
 	"internal/egress/authority":  nil,                 // who vouches, in one box, for the hosts that are looked into

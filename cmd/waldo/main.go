@@ -17,7 +17,7 @@ import (
 
 	"waldo/internal/redact"
 	"waldo/internal/sandbox/confined"
-	"waldo/internal/upstream"
+	"waldo/internal/upstream/outside"
 )
 
 // version is set by the linker for a release.
@@ -63,7 +63,7 @@ type hinted interface{ Hint() string }
 
 func main() {
 	confined.Main()
-	upstream.Main()
+	outside.Main()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

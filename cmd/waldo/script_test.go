@@ -14,12 +14,12 @@ import (
 
 	"waldo/internal/sandbox/confined"
 	"waldo/internal/sandbox/sandboxtest"
-	"waldo/internal/upstream"
+	"waldo/internal/upstream/outside"
 )
 
 func TestMain(m *testing.M) {
 	confined.Main()
-	upstream.Main()
+	outside.Main()
 	testscript.Main(m, map[string]func(){
 		// approve answers the question whose id is in the file id, as alice.
 		"approve": func() {

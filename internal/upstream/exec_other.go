@@ -11,6 +11,3 @@ import (
 func Exec(context.Context, []string, []string, string) (Process, error) {
 	return Process{}, errors.New("servers cannot be started on this system")
 }
-
-// Main does nothing: no program is started here.
-func Main() {}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"waldo/internal/upstream/outside"
 )
 
 // Exec starts a program outside any sandbox, with exactly the environment given. Kill ends it and what it
@@ -38,7 +40,7 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 		return Process{}, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
-	err = start(cmd)
+	err = outside.Start(cmd)
 	_, _, _ = inR.Close(), outW.Close(), errW.Close()
 	if err != nil {
 		_, _, _ = inW.Close(), outR.Close(), errR.Close()
@@ -46,9 +48,9 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 	}
 	wait := func() error {
 		err := cmd.Wait()
-		kill(cmd) // what the server has left behind
+		outside.Kill(cmd) // what the server has left behind
 		_ = errR.Close()
 		return err
 	}
-	return Process{Stdin: inW, Stdout: outR, Stderr: errR, Wait: wait, Kill: func() { kill(cmd) }}, nil
+	return Process{Stdin: inW, Stdout: outR, Stderr: errR, Wait: wait, Kill: func() { outside.Kill(cmd) }}, nil
 }

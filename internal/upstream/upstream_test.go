@@ -23,6 +23,7 @@ import (
 	"waldo/internal/grant"
 	"waldo/internal/id"
 	"waldo/internal/policy"
+	"waldo/internal/upstream/outside"
 )
 
 // fakes starts servers that are functions: each gets its own pipes, and Kill breaks them.
@@ -736,7 +737,7 @@ func killedWaldo() {
 }
 
 func TestMain(m *testing.M) {
-	Main()
+	outside.Main()
 	if os.Getenv("WALDO_TEST_SERVER") == "killed" {
 		killedWaldo()
 	}

@@ -1,4 +1,4 @@
-package upstream
+package outside
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ import (
 // keeper is the name under which waldo starts itself to keep a program.
 const keeper = "waldo-keeper"
 
-// start starts the program below a keeper, which ends it and all that it has started, also what has gone
+// Start starts the program below a keeper, which ends it and all that it has started, also what has gone
 // into the background or a session of its own, when it is told to, when the program ends, and when waldo
 // does, however that ends (prctl(2), PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER).
-func start(cmd *exec.Cmd) error {
+func Start(cmd *exec.Cmd) error {
 	cmd.Args = append([]string{keeper, cmd.Path}, cmd.Args...)
 	cmd.Path = "/proc/self/exe"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -37,11 +37,11 @@ func start(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// kill tells the keeper to end the program.
-func kill(cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGTERM) }
+// Kill tells the keeper to end the program.
+func Kill(cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGTERM) }
 
 // Main keeps a program and ends this process where that is what it was started for; otherwise it
-// returns. It must be called before anything else of a program that calls Exec.
+// returns. It must be called before anything else of a program that calls Start.
 func Main() {
 	if os.Args[0] == keeper && len(os.Args) > 2 {
 		os.Exit(keep(os.Args[1], os.Args[2:]))

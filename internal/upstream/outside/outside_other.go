@@ -1,0 +1,6 @@
+//go:build !unix
+
+package outside
+
+// Main does nothing: no program is started here.
+func Main() {}

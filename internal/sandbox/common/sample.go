@@ -3,6 +3,7 @@
 package common
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -127,6 +128,24 @@ func Threads(pid int) (out []*os.File) {
 func Gone(thread *os.File) bool {
 	_, err := thread.ReadAt(make([]byte, 1), 0)
 	return err != nil
+}
+
+// Still waits until a thread that is about to wait does, but not for long: what it has used since it was
+// last put on a processor is counted only then.
+func Still(tid int) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/stat", tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	for end := time.Now().Add(5 * time.Millisecond); time.Now().Before(end); {
+		var b [512]byte
+		n, err := unix.Pread(fd, b[:], 0)
+		i := bytes.LastIndexByte(b[:max(n, 0)], ')') + 2
+		if err != nil || i >= n || b[i] != 'R' {
+			return
+		}
+	}
 }
 
 // Inside returns the number that a process has in its own pid namespace; 0: it is not known.

@@ -18,7 +18,7 @@ type kept[K comparable, V thing] struct {
 
 	mu     sync.Mutex
 	ready  []one[K, V]
-	making map[K]bool
+	making map[K]time.Time // when one was last asked for
 	closed bool
 	work   sync.WaitGroup
 }
@@ -42,12 +42,14 @@ func (k *kept[K, V]) take(kind K) (v V, ok bool) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.making[kind] && !k.closed {
+	if !k.closed {
 		if k.making == nil {
-			k.making = map[K]bool{}
+			k.making = map[K]time.Time{}
 		}
-		k.making[kind] = true
-		k.work.Go(func() { k.fill(kind, most) })
+		if _, ok := k.making[kind]; !ok {
+			k.work.Go(func() { k.fill(kind, most) })
+		}
+		k.making[kind] = time.Now()
 	}
 	for i := 0; i < len(k.ready); {
 		o := k.ready[i]
@@ -66,14 +68,23 @@ func (k *kept[K, V]) take(kind K) (v V, ok bool) {
 	return v, ok
 }
 
-// fillRest lets the box go first for which something was taken.
+// fillRest lets the boxes go first for which something was taken: where they come one after the other, nothing is
+// made ahead.
 const fillRest = 8 * time.Millisecond
 
 // fill makes some until there are enough. Where one cannot be made, whoever needs one makes it, and hears
 // why that fails.
 func (k *kept[K, V]) fill(kind K, most int) {
 	for more := true; more; {
-		time.Sleep(fillRest)
+		for rest := fillRest; rest > 0; {
+			time.Sleep(rest)
+			k.mu.Lock()
+			rest = fillRest - time.Since(k.making[kind])
+			if k.closed {
+				rest = 0
+			}
+			k.mu.Unlock()
+		}
 		v, err := k.make(kind)
 		k.mu.Lock()
 		late := k.closed || k.over(kind)

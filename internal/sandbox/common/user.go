@@ -27,28 +27,30 @@ func OutsideIDs() (uid, gid int, err error) {
 	var b [4]byte
 	_, _ = rand.Read(b[:])
 	n := int(binary.LittleEndian.Uint32(b[:]) & uidBits)
-	users, err := userMap()
-	if err == nil {
-		uid, err = pick(users, n)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("/proc/self/uid_map: %w", err)
-	}
-	groups, err := groupMap()
-	if err == nil {
-		gid, err = pick(groups, n)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("/proc/self/gid_map: %w", err)
+	for _, kind := range []struct {
+		file string
+		read func() (string, error)
+		out  *int
+	}{{usersFile, userMap, &uid}, {groupsFile, groupMap, &gid}} {
+		m, err := kind.read()
+		if err == nil {
+			*kind.out, err = pick(m, n)
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("%s: %w", kind.file, err)
+		}
 	}
 	return uid, gid, nil
 }
 
 // What waldo's own user namespace maps is written once, before there can be a waldo.
-var (
-	userMap  = sync.OnceValues(func() (string, error) { b, err := os.ReadFile("/proc/self/uid_map"); return string(b), err })
-	groupMap = sync.OnceValues(func() (string, error) { b, err := os.ReadFile("/proc/self/gid_map"); return string(b), err })
-)
+const usersFile, groupsFile = "/proc/self/uid_map", "/proc/self/gid_map"
+
+var userMap, groupMap = once(usersFile), once(groupsFile)
+
+func once(file string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) { b, err := os.ReadFile(file); return string(b), err })
+}
 
 // pick chooses the nth id above firstUID, or, where the map (user_namespaces(7)) does not hold
 // it, one from the upper half of the map's last range.

@@ -190,20 +190,10 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s *setup) (err error) {
 	l := b.profile.Limits
 	limits := cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU}
-	if from != nil && b.stage == nil { // while it makes PID 1, the group is made
-		b.stage, err = fork(from)
-	}
-	switch {
-	case err != nil:
-	case b.group != nil:
+	if b.stage != nil {
 		err = b.group.Bound(limits)
-	case from != nil:
-		b.group, err = b.host.NewForked(cgroup.NewID(), limits)
-	default:
-		b.group, err = b.host.New(cgroup.NewID(), limits)
-	}
-	if err == nil && b.stage == nil {
-		b.stage, b.joined, err = stage.SpawnInit(machine, b.uid, b.gid, b.group)
+	} else {
+		b.stage, b.group, b.joined, err = begin(machine, b.host, from, b.uid, b.gid, limits)
 	}
 	if err != nil {
 		return err
@@ -229,6 +219,28 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	}
 	return b.stage.Ready(p.list, func(kind uint64, files []*os.File) error { return b.receive(p, kind, files) },
 		func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
+}
+
+// begin has PID 1 of a box made in a cgroup of its own, by a zygote where one is given. It reports whether
+// it is in the version 2 group from its beginning.
+func begin(machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid int, l cgroup.Limits) (s *stage.Stage, g *cgroup.Group, joined bool, err error) {
+	if from == nil {
+		if g, err = host.New(cgroup.NewID(), l); err == nil {
+			s, joined, err = stage.SpawnInit(machine, uid, gid, g)
+		}
+	} else if s, err = fork(from); err == nil { // while it makes PID 1, the group is made
+		g, err = host.NewForked(cgroup.NewID(), l)
+	}
+	if err != nil && s != nil {
+		err = errors.Join(err, s.Close())
+	}
+	if err != nil && g != nil {
+		err = errors.Join(err, g.Close())
+	}
+	if err != nil {
+		return nil, nil, false, err
+	}
+	return s, g, joined, nil
 }
 
 // receive takes what the box sends while it is being prepared.

@@ -79,10 +79,7 @@ func (r *run) straight() bool {
 
 // read takes what stands in the streams that have something.
 func (r *run) read(at []unix.PollFd) {
-	for i, s := range []struct {
-		end *int
-		to  *common.Stream
-	}{{&r.outFD, r.out}, {&r.errFD, r.err}} {
+	for i, s := range r.streams() {
 		if *s.end >= 0 && at[i].Revents != 0 && !s.to.Now(*s.end) {
 			closeEnd(s.end)
 			at[i].Fd = -1

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
 	"waldo/internal/sandbox/stage"
 )
 

@@ -202,15 +202,20 @@ func closeEnd(fd *int) {
 	}
 }
 
+// end is waldo's end of one of the command's streams, and what it is read into.
+type end struct {
+	end *int
+	to  *common.Stream
+}
+
+func (r *run) streams() [2]end { return [2]end{{&r.outFD, r.out}, {&r.errFD, r.err}} }
+
 // stream reads what the command writes and feeds it what it reads. What it returns waits for the
 // streams' ends; by then nothing in the box holds them any more.
 func (r *run) stream() (finish func()) {
 	var wg sync.WaitGroup
 	var files []*os.File
-	for _, s := range []struct {
-		end *int
-		to  *common.Stream
-	}{{&r.outFD, r.out}, {&r.errFD, r.err}} {
+	for _, s := range r.streams() {
 		if *s.end >= 0 {
 			s.to.From, *s.end = os.NewFile(uintptr(*s.end), "stream"), -1
 			files = append(files, s.to.From)

@@ -47,23 +47,10 @@ func (d *Driver) spare(from *zygote.Zygote) (_ *spare, err error) {
 	if s.uid, s.gid, err = common.OutsideIDs(); err != nil {
 		return nil, err
 	}
-	limits := cgroup.Limits{Memory: roomy, Pids: 8, MilliCPU: d.options.MilliCPU}
 	joined := false
-	if from == nil {
-		s.group, err = host.New(cgroup.NewID(), limits)
-	} else {
-		s.group, err = host.NewForked(cgroup.NewID(), limits)
-	}
-	if err != nil {
+	limits := cgroup.Limits{Memory: roomy, Pids: 8, MilliCPU: d.options.MilliCPU}
+	if s.stage, s.group, joined, err = begin(machine, host, from, s.uid, s.gid, limits); err != nil {
 		return nil, err
-	}
-	if from == nil {
-		s.stage, joined, err = stage.SpawnInit(machine, s.uid, s.gid, s.group)
-	} else {
-		s.stage, err = fork(from)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.group.Close())
 	}
 	if err = s.stage.HandOver(); err == nil {
 		err = s.stage.Ctl.SetDeadline(time.Time{})

@@ -36,6 +36,32 @@ func Feed(to *os.File, from io.Reader) (stop func()) {
 	return stop
 }
 
+// FeedNow is Feed as far as the pipe takes it at once. It reports whether that was all.
+func FeedNow(to *os.File, from io.WriterTo) bool {
+	_, err := from.WriteTo(unwaiting{to})
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, io.ErrShortWrite) {
+		return false
+	}
+	_ = to.Close() // who does not read it has ended
+	return true
+}
+
+// unwaiting writes once and does not wait for room.
+type unwaiting struct{ to *os.File }
+
+// Write satisfies io.Writer.
+func (u unwaiting) Write(b []byte) (n int, err error) {
+	conn, err := u.to.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	werr := conn.Write(func(fd uintptr) bool {
+		n, err = unix.Write(int(fd), b)
+		return true
+	})
+	return max(n, 0), errors.Join(werr, err)
+}
+
 // FeedHead writes what the standard input of a command that was started ahead begins with, and
 // waits until the command has read all of it. It waits no longer than patience.
 func FeedHead(ctx context.Context, stdin *os.File, head string, patience time.Duration) error {

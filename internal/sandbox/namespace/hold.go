@@ -31,7 +31,7 @@ func (r *run) hold() bool {
 	return true
 }
 
-// straightMost is how much input is sure to fit into a pipe.
+// straightMost is how much input fits into a pipe of the usual size.
 const straightMost = 32 << 10
 
 // straight runs a command that has all its input at once, in the caller's thread: to wake others takes
@@ -46,10 +46,10 @@ func (r *run) straight() bool {
 	if !ok || input.Len() > straightMost || r.command.Stdout != nil || r.command.Stderr != nil || b.notice.FD() < 0 {
 		return false
 	}
-	r.inline = true
-	_, _ = input.WriteTo(r.stdin) // who does not read it has ended
-	_ = r.stdin.Close()
-	r.stdin = nil
+	if !common.FeedNow(r.stdin, input) { // a user with many pipes is given small ones
+		return false
+	}
+	r.inline, r.stdin = true, nil
 	end := r.began.Add(min(look, b.profile.Limits.Wall))
 	at := []unix.PollFd{{Fd: int32(r.outFD)}, {Fd: int32(r.errFD)}, {Fd: int32(b.notice.FD())}, {Fd: int32(b.stage.FD)}}
 	for i := range at {

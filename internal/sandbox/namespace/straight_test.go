@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/sandboxtest"
@@ -29,25 +31,27 @@ func waits(t *testing.T, head string) (*box, sandbox.Command) {
 	return one.(*box), sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env}
 }
 
+// straightRow is a command that waits for its job, the job, and what comes of it.
+type straightRow struct {
+	name, script   string
+	stdout, stderr string
+	status         facts.Status
+	code           int
+	held           bool
+	denied         string
+	serves         bool // somebody had to listen after all
+}
+
 // TestStraight: a short command is run in one thread, and whatever else a command does is told as of
 // any other.
 func TestStraight(t *testing.T) {
 	if host, err := cgroups(); err != nil || !host.Pids() || !host.Memory() || !host.Times() {
 		t.Skip("nothing counts for a box here: no command is run in one thread")
 	}
-	const head = "head\n"
-	for _, row := range []struct {
-		name, script   string
-		stdout, stderr string
-		status         facts.Status
-		code           int
-		held           bool
-		denied         string
-		serves         bool // somebody had to listen after all
-	}{
+	for _, row := range []straightRow{
 		{name: "short", script: "print(1)", stdout: "1\n", status: facts.OK, held: true},
 		{name: "fails", script: "sys.stderr.write('no'); sys.exit(3)", stderr: "no", status: facts.Failed, code: 3, held: true},
-		{name: "asks for what it may not", script: "import os\ntry: os.unshare(0x10000000)\nexcept (AttributeError, OSError): import ctypes; ctypes.CDLL(None).unshare(0x10000000)\nprint(2)", stdout: "2\n", status: facts.OK, held: true, denied: "unshare"},
+		{name: "asks for what it may not", script: "import os\ntry: os.chroot('/')\nexcept OSError: print(2)", stdout: "2\n", status: facts.OK, held: true, denied: "chroot"},
 		{name: "writes more than a pipe holds", script: "sys.stdout.write('x' * 300000)", stdout: strings.Repeat("x", 300000), status: facts.OK, held: true},
 		{name: "closes its streams", script: "import os; os.write(1, b'3'); os.close(1); os.close(2); os._exit(4)", stdout: "3", status: facts.Failed, code: 4, held: true},
 		{name: "takes its time", script: "import time; print(1, flush=True); time.sleep(0.06); print(2); sys.exit(5)", stdout: "1\n2\n", status: facts.Failed, code: 5, held: true, serves: true},
@@ -56,45 +60,101 @@ func TestStraight(t *testing.T) {
 		{name: "writes without end", script: "while True: sys.stdout.write('y' * 60000)", status: facts.Failed, code: -9, serves: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			b, c := waits(t, head)
-			b.profile.Limits.Output = 1 << 19
-			if b.notice.FD() < 0 {
-				t.Fatal("somebody listens to a command that waits")
+			served := row.try(t)
+			for tries := 1; served && !row.serves && tries < 10; tries++ { // a busy machine takes longer than until the first look
+				served = row.try(t)
 			}
-			c.Stdin = strings.NewReader(head + row.script)
-			f, err := b.Run(context.Background(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			code := 0
-			if f.ExitCode != nil {
-				code = *f.ExitCode
-			} else if f.Signal != nil && *f.Signal == "SIGKILL" {
-				code = -9
-			}
-			if row.name == "writes without end" {
-				if f.Limit == nil || *f.Limit != facts.LimitOutput {
-					t.Errorf("the limit is %v", f.Limit)
-				}
-			} else if f.Stdout != row.stdout || f.Stderr != row.stderr {
-				t.Errorf("wrote %.40q %.200q", f.Stdout, f.Stderr)
-			}
-			if f.Status != row.status || code != row.code || !f.Sandbox.Warm {
-				t.Errorf("%v %d %v", f.Status, code, f.Sandbox.Warm)
-			}
-			if row.denied != "" && (len(f.Denials) != 1 || f.Denials[0].What != row.denied) {
-				t.Errorf("denied: %v", f.Denials)
-			}
-			if b.held != row.held || (b.notice.FD() < 0) != row.serves {
-				t.Errorf("held %v, somebody listens %v", b.held, b.notice.FD() < 0)
-			}
-			if row.status == facts.OK || row.code > 0 { // the box is as good as before
-				c.Stdin, c.Argv = nil, []string{"echo", "again"}
-				if f, err := b.Run(context.Background(), c); err != nil || f.Stdout != "again\n" {
-					t.Errorf("again: %q %v", f.Stdout, err)
-				}
+			if served != row.serves {
+				t.Errorf("somebody had to listen: %v", served)
 			}
 		})
+	}
+}
+
+// try runs the job in a box of its own and reports whether somebody had to listen.
+func (row straightRow) try(t *testing.T) (served bool) {
+	const head = "head\n"
+	b, c := waits(t, head)
+	b.profile.Limits.Output = 1 << 19
+	if b.notice.FD() < 0 {
+		t.Fatal("somebody listens to a command that waits")
+	}
+	c.Stdin = strings.NewReader(head + row.script)
+	f, err := b.Run(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := 0
+	if f.ExitCode != nil {
+		code = *f.ExitCode
+	} else if f.Signal != nil && *f.Signal == "SIGKILL" {
+		code = -9
+	}
+	if row.name == "writes without end" {
+		if f.Limit == nil || *f.Limit != facts.LimitOutput {
+			t.Errorf("the limit is %v", f.Limit)
+		}
+	} else if f.Stdout != row.stdout || f.Stderr != row.stderr {
+		t.Errorf("wrote %.40q %.200q", f.Stdout, f.Stderr)
+	}
+	if f.Status != row.status || code != row.code || !f.Sandbox.Warm {
+		t.Errorf("%v %d %v", f.Status, code, f.Sandbox.Warm)
+	}
+	if row.denied != "" && (len(f.Denials) != 1 || f.Denials[0].What != row.denied) {
+		t.Errorf("denied: %v", f.Denials)
+	}
+	if b.held != row.held {
+		t.Errorf("held %v", b.held)
+	}
+	served = b.notice.FD() < 0
+	if row.status == facts.OK || row.code > 0 { // the box is as good as before
+		c.Stdin, c.Argv = nil, []string{"echo", "again"}
+		if f, err := b.Run(context.Background(), c); err != nil || f.Stdout != "again\n" {
+			t.Errorf("again: %q %v", f.Stdout, err)
+		}
+	}
+	return served
+}
+
+// TestSmallPipe: a job that its pipe does not take at once holds nobody up beyond the limits, and arrives.
+func TestSmallPipe(t *testing.T) {
+	const head = "head\n"
+	long := strings.NewReader(head + "print('done')\n#" + strings.Repeat("x", 20_000))
+	small := func(b *box) {
+		conn, err := b.waiting.stdin.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Control(func(fd uintptr) { _, err = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 4096) }); err != nil {
+			t.Fatal(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, c := waits(t, head)
+	small(b)
+	c.Stdin = long
+	if f, err := b.Run(context.Background(), c); err != nil || f.Stdout != "done\n" || !f.Sandbox.Warm {
+		t.Errorf("control: %v %+v", err, f)
+	}
+	p := sandboxtest.Profile()
+	p.Limits.Wall = 300 * time.Millisecond
+	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 60"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
+	one, err := New(Options{}).Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	if err := one.(*box).Warm(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	small(one.(*box))
+	late := time.AfterFunc(20*time.Second, func() { _ = one.(*box).init.Kill() })
+	defer late.Stop()
+	c.Argv, c.Env, c.Stdin = p.Ahead.Argv, p.Ahead.Env, strings.NewReader(head+strings.Repeat("x", 20_000))
+	if f, err := one.Run(context.Background(), c); err != nil || f.Status != facts.Timeout {
+		t.Errorf("a job that nobody reads: %v %+v", err, f)
 	}
 }
 

@@ -282,7 +282,7 @@ func (r *run) judge(ctx context.Context, f *facts.Facts, rep report) {
 	case f.Limit != nil && (*f.Limit == facts.LimitWall || *f.Limit == facts.LimitCPU):
 		f.Status, f.TimedOut = facts.Timeout, true
 	case f.Limit != nil && *f.Limit == facts.LimitMemory:
-		f.Status = facts.OOM
+		f.Status, f.OOMKilled = facts.OOM, true
 	case ctx.Err() != nil && f.Signal != nil && f.Limit == nil:
 		f.Status = facts.Cancelled
 	case f.ExitCode != nil && *f.ExitCode == 0:

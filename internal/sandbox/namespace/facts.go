@@ -45,8 +45,8 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	r.exit(&f, e)
 	r.denials(&f)
 	full := common.Disk(&f, b.places, r.state)
-	f.OOMKilled = used.OOMKills > r.before.OOMKills
 	f.Limit = r.limit(&f, e, used, full)
+	f.OOMKilled = f.Limit != nil && *f.Limit == facts.LimitMemory
 	f.TimedOut = f.Limit != nil && (*f.Limit == facts.LimitWall || *f.Limit == facts.LimitCPU)
 	f.Status = status(&f, !e.reported && ctx.Err() != nil)
 	f.Warnings = append(slices.Clone(b.warnings), f.Warnings...)
@@ -117,7 +117,7 @@ func (r *run) limit(f *facts.Facts, e ending, used cgroup.Usage, full bool) *fac
 	switch {
 	case r.ended.Load() != nil && !e.reported:
 		return r.ended.Load()
-	case f.OOMKilled && bad:
+	case used.OOMKills > r.before.OOMKills: // also where the command itself got over it: it ran without one of its processes
 		return new(facts.LimitMemory)
 	case e.reported && e.status.Signal() == syscall.SIGKILL && f.Usage.CPUMS >= facts.MS(r.box.profile.Limits.CPU):
 		return new(facts.LimitCPU) // RLIMIT_CPU was faster than we
@@ -133,7 +133,7 @@ func status(f *facts.Facts, cancelled bool) facts.Status {
 	switch {
 	case f.TimedOut:
 		return facts.Timeout
-	case f.Limit != nil && *f.Limit == facts.LimitMemory:
+	case f.OOMKilled:
 		return facts.OOM
 	case cancelled && f.Limit == nil:
 		return facts.Cancelled

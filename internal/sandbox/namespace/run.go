@@ -312,10 +312,14 @@ func (r *run) watch(ctx context.Context) func() {
 }
 
 // measure ends the run when the whole tree has used more than it may. What no cgroup bounds is
-// added up from /proc, which sees less: what came and went between two looks.
+// added up from /proc, which sees less: what came and went between two looks. Where the kernel has ended
+// one process for want of memory and not all, as with cgroups of version 1, the rest is ended here.
 func (r *run) measure() {
-	l := r.box.profile.Limits
-	cpu := r.box.group.Usage().CPU - r.before.CPU
+	l, used := r.box.profile.Limits, r.box.group.Usage()
+	cpu := used.CPU - r.before.CPU
+	if used.OOMKills > r.before.OOMKills {
+		r.end(facts.LimitMemory)
+	}
 	if !r.box.host.Times() || !r.box.host.Memory() {
 		s := common.TreeOf(r.box.init.Pid)
 		r.sampled.Memory = max(r.sampled.Memory, s.Memory)

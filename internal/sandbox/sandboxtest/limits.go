@@ -50,6 +50,8 @@ func (s *suite) testLimits(t *testing.T) {
 			stdout    string
 		}{
 			{"memory of one process", `x = b"x" * (200 << 20)`, func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 }, facts.LimitMemory, facts.OOM, ""},
+			{"memory of a child, whose parent would go on", "if not os.fork():\n  x = [b'x' * (1 << 20) for i in range(200)]; os._exit(0)\nos.wait(); time.sleep(2); print('went on')",
+				func(p *sandbox.Profile) { p.Limits.Memory = 60 << 20 }, facts.LimitMemory, facts.OOM, ""},
 		}...)
 	}
 	if s.ability["cgroup pids"] {
@@ -73,6 +75,9 @@ func (s *suite) testLimits(t *testing.T) {
 			f := run(t, b, python(r.code))
 			if f.Limit == nil || *f.Limit != r.limit || f.Status != r.status || f.Stdout != r.stdout {
 				t.Errorf("limit %v status %s stdout %q, want %s %s %q: %s", deref(f.Limit), f.Status, brief(f).Stdout, r.limit, r.status, r.stdout, f.Stderr)
+			}
+			if f.OOMKilled != (r.status == facts.OOM) {
+				t.Errorf("oom_killed %v of a run that ended as %s", f.OOMKilled, f.Status)
 			}
 			if time.Since(began) > 10*time.Second {
 				t.Errorf("took %v", time.Since(began))

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/contract"
 	"waldo/internal/secret"
@@ -123,6 +124,50 @@ func TestStreamWhereverItIsCut(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamIsRead: who looks while the writer goes on sees the lines that are whole, and nothing that may
+// be the beginning of something to hide.
+func TestStreamIsRead(t *testing.T) {
+	const key = "-----BEGIN PRIVATE KEY-----\nMIIB\n"
+	for _, of := range []struct {
+		why, write, want string
+		known            bool
+	}{
+		{"lines", "one\ntwo\nthr", "one\ntwo\n", false},
+		{"a prompt", "hello\nName: ", "hello\nName: ", false},
+		{"a word that may go on", "write to jane@x", "", false},
+		{"a number that may go on", "one\n4111 1111 ", "one\n", false},
+		{"an address in a whole line", "to jane@x.example\n", "to [EMAIL]\n", false},
+		{"a key without its end", "see\n" + key, "see\n", false},
+		{"a key", key + "-----END PRIVATE KEY-----\n", secretMask + "\n", false},
+		{"secrets are known, and may be of lines", "one\ntwo\n", "", true},
+	} {
+		t.Run(of.why, func(t *testing.T) {
+			t.Parallel()
+			g, out := &Registry{}, make(chan string, 2) // what is seen, and at the end the rest
+			if of.known {
+				_ = g.Add("env:K", secret.NewValue(known))
+			}
+			s := New(contract.Redaction{}, g, nil).Stream(told(out))
+			_, _ = s.Write([]byte(of.write))
+			got := ""
+			select {
+			case got = <-out:
+			case <-time.After(5 * soon):
+			}
+			if got != of.want {
+				t.Errorf("%q is seen, want %q", got, of.want)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+type told chan string
+
+func (c told) Write(b []byte) (int, error) { c <- string(b); return len(b), nil }
 
 // TestStreamLearns: a secret that becomes known while a stream is open is hidden from then on, also
 // where its first bytes were written before.

@@ -1,8 +1,12 @@
 package redact
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"strings"
+	"sync"
+	"time"
 
 	"waldo/internal/contract"
 )
@@ -13,11 +17,17 @@ const maxHeld = 1 << 20
 // bulk is how many bytes a Stream of known secrets gathers before it looks at them.
 const bulk = 32 << 10
 
+// soon is how long whole lines wait at most where nothing keeps them back.
+const soon = 100 * time.Millisecond
+
 // Stream hides secrets and personal data in what is written through it, wherever the writes are
 // cut. It keeps the last bytes back, since they may begin something that is to be hidden; Close
-// writes them. A secret that becomes known while it is open is hidden from then on. Tokens are not
-// used: a stream belongs to no decision yet.
+// writes them. Where no secret is known, a whole line begins nothing, and is written soon. A secret
+// that becomes known while it is open is hidden from then on. Tokens are not used: a stream belongs
+// to no decision yet.
 type Stream struct {
+	mu    sync.Mutex
+	later *time.Timer // writes what is whole; nil: nothing waits for it
 	w     io.Writer
 	known *Registry // may be nil
 	p     *pass
@@ -55,6 +65,8 @@ func (s *Stream) measure() {
 
 // Write takes all of b. An error is that of an earlier write to the writer behind.
 func (s *Stream) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.err != nil {
 		return 0, s.err
 	}
@@ -62,12 +74,40 @@ func (s *Stream) Write(b []byte) (int, error) {
 	s.buf = append(s.buf, b...)
 	if len(s.buf) >= s.most {
 		s.flush(len(s.buf) - s.hold)
+	} else if s.later == nil && !s.only {
+		s.later = time.AfterFunc(soon, s.settle)
 	}
 	return len(b), s.err
 }
 
+// settle writes what is whole. A known secret may begin anywhere, in any spelling.
+func (s *Stream) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later = nil
+	s.renew()
+	if len(s.p.known.plain.patterns) == 0 && len(s.p.known.short) == 0 {
+		s.flush(s.whole())
+	}
+}
+
+// whole returns how much of what is held can be judged by itself: lines, and behind them the prompt of a
+// program that waits for an answer. A key of several lines is whole with its end.
+func (s *Stream) whole() int {
+	n := bytes.LastIndexByte(s.buf, '\n') + 1
+	if last := s.buf[n:]; len(last) >= 2 && last[len(last)-1] == ' ' && strings.IndexByte(">:$#?%])", last[len(last)-2]) >= 0 {
+		n = len(s.buf)
+	}
+	if key := bytes.LastIndex(s.buf[:n], []byte("-----BEGIN")); key >= 0 && !bytes.Contains(s.buf[key:n], []byte("-----END")) {
+		n = key
+	}
+	return n
+}
+
 // Close writes what was kept back. It does not close the writer behind.
 func (s *Stream) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.renew()
 	s.flush(len(s.buf))
 	return s.err

@@ -3,12 +3,14 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -266,6 +268,51 @@ func TestSweepTakesOnlyTheDead(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(h.unified, r.name)); (err != nil) != r.gone {
 			t.Errorf("%s: gone %v, want %v", r.why, err != nil, r.gone)
 		}
+	}
+}
+
+// TestFreezeTakesAll: a group of whose processes one is not in the version 2 group is not said to stand, and
+// nobody waits for ever for processes that are made faster than they can be moved.
+func TestFreezeTakesAll(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group := func(in string, join int) *Group { // one whose processes do not move, however often they are told
+		put("two/cgroup.procs", in)
+		fd, err := unix.Open(os.DevNull, join|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return &Group{h: &Host{unified: dir, sys: system{write: writeExisting}}, unified: dir + "/two", moving: true, v1: map[string]string{pids: dir + "/one"}, CloneFD: -1, UnifiedFD: fd}
+	}
+	for _, d := range []string{"one", "two"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("one/cgroup.procs", "7\n9\n")
+	put("two/cgroup.freeze", "")
+	put("two/cgroup.events", "populated 1\nfrozen 1\n")
+	if err := group("9\n8\n7\n", unix.O_WRONLY).Freeze(true); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	closed := group("7\n", unix.O_RDONLY)
+	for range 2 {
+		if err := closed.Freeze(false); !errors.Is(err, unix.EBADF) {
+			t.Errorf("one process cannot join: %v", err)
+		}
+	}
+	began := time.Now()
+	if err := group("7\n", unix.O_WRONLY).Freeze(false); err == nil || !strings.Contains(err.Error(), "faster than they can be stopped") || time.Since(began) > 5*patience {
+		t.Errorf("one process is missing: %v after %v", err, time.Since(began))
+	}
+	if read(dir, "two/cgroup.freeze") != "1" { // of the control
+		t.Error("the group was written to")
 	}
 }
 

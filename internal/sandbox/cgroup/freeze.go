@@ -37,31 +37,48 @@ func (g *Group) Freeze(frozen bool) error {
 	}
 }
 
-// freezable gives a group that has none its version 2 group, and takes all its processes there: those of
-// whom a fork is under way are looked for until there are no more.
+// freezable gives a group that has none its version 2 group, and takes all its processes there. It fails
+// where they are made faster than they can be moved.
 func (g *Group) freezable() error {
-	if g.unified != "" {
+	if g.unified != "" && !g.moving {
 		return nil
 	}
 	if g.h.unified == "" {
 		return errors.New("cgroup: nothing here can freeze processes: there is no version 2 hierarchy")
 	}
-	if err := g.unify(); err != nil {
-		return fmt.Errorf("cgroup: %w", err)
+	g.moving = true
+	if g.unified == "" {
+		if err := g.unify(); err != nil {
+			return fmt.Errorf("cgroup: %w", err)
+		}
 	}
-	for more := true; more; {
-		more = false
-		there := strings.Fields(read(g.unified, "cgroup.procs"))
-		for _, pid := range strings.Fields(read(g.v1[pids], "cgroup.procs")) {
-			n, err := strconv.Atoi(pid)
-			if err != nil || slices.Contains(there, pid) {
-				continue
-			}
-			more = true
-			if err := g.JoinUnified(n); err != nil && !errors.Is(err, unix.ESRCH) {
+	for end := time.Now().Add(patience); ; {
+		left := g.unmoved()
+		if len(left) == 0 {
+			g.moving = false
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("cgroup: its processes are made faster than they can be stopped, for %v", patience)
+		}
+		for _, pid := range left {
+			if err := g.JoinUnified(pid); err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
 		}
 	}
-	return nil
+}
+
+// unmoved lists the processes that may not be in the version 2 group: what a process that is there makes is
+// there too, and may have ended before or been made after one of the looks at it.
+func (g *Group) unmoved() (left []int) {
+	there := strings.Fields(read(g.unified, "cgroup.procs"))
+	all := strings.Fields(read(g.v1[pids], "cgroup.procs"))
+	there = append(there, strings.Fields(read(g.unified, "cgroup.procs"))...)
+	for _, pid := range all {
+		if n, err := strconv.Atoi(pid); err == nil && !slices.Contains(there, pid) {
+			left = append(left, n)
+		}
+	}
+	return left
 }

@@ -43,6 +43,7 @@ type Group struct {
 	h       *Host
 	name    string
 	unified string
+	moving  bool // not all its processes are in the version 2 group yet
 	v1      map[string]string
 	mu      sync.Mutex
 	counts  map[string]int // descriptors of the files that Usage and PidsNow read, kept from the first time on

@@ -58,18 +58,23 @@ func (s *Stream) rest() {
 	}
 }
 
+// packets is more than a pipe holds: of those that a user may have, 256, whoever writes to it decides whether
+// each is read by itself (pipe(2), O_DIRECT).
+const packets = 1 << 10
+
 // Now takes what stands in a pipe that does not make its readers wait. It reports whether there may be
-// more later.
+// more later. Where somebody writes as fast as it reads, it leaves the rest for another time.
 func (s *Stream) Now(pipe int) bool {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	for {
+	for range packets {
 		n, err := unix.Read(pipe, *buf)
 		s.take((*buf)[:max(n, 0)])
-		if n < len(*buf) && err != unix.EINTR {
-			return n > 0 || err == unix.EAGAIN
+		if n <= 0 && err != unix.EINTR {
+			return err == unix.EAGAIN
 		}
 	}
+	return true
 }
 
 func (s *Stream) take(b []byte) {

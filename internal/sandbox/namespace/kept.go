@@ -42,15 +42,16 @@ func (k *kept[K, V]) take(kind K) (v V, ok bool) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.closed {
-		if k.making == nil {
-			k.making = map[K]time.Time{}
-		}
-		if _, ok := k.making[kind]; !ok {
-			k.work.Go(func() { k.fill(kind, most) })
-		}
-		k.making[kind] = time.Now()
+	if k.closed { // what is ready is being ended
+		return v, false
 	}
+	if k.making == nil {
+		k.making = map[K]time.Time{}
+	}
+	if _, ok := k.making[kind]; !ok {
+		k.work.Go(func() { k.fill(kind, most) })
+	}
+	k.making[kind] = time.Now()
 	for i := 0; i < len(k.ready); {
 		o := k.ready[i]
 		mine := o.kind == kind
@@ -114,9 +115,21 @@ func (k *kept[K, V]) close() error {
 	k.mu.Unlock()
 	k.work.Wait()
 	var errs []error
-	for _, o := range k.ready {
+	for _, o := range k.ready { // nobody else looks at them any more
 		errs = append(errs, o.thing.close())
 	}
-	k.ready = nil
 	return errors.Join(errs...)
+}
+
+// end ends a thing that was taken, behind the caller where close still waits for that.
+func (k *kept[K, V]) end(v V) {
+	k.mu.Lock()
+	closed := k.closed
+	if !closed {
+		k.work.Go(func() { _ = v.close() })
+	}
+	k.mu.Unlock()
+	if closed {
+		_ = v.close()
+	}
 }

@@ -79,7 +79,7 @@ func (d *Driver) userNamespace(owner, group uint32, uid, gid int) (*os.File, err
 			return nil, err
 		}
 	}
-	defer d.holders.work.Go(func() { _ = h.close() }) // its namespace lives on in the file
+	defer d.holders.end(h) // its namespace lives on in the file
 	proc := fmt.Sprintf("/proc/%d/", h.Init.Pid)
 	err := errors.Join(
 		os.WriteFile(proc+"uid_map", fmt.Appendf(nil, "%d %d 1", owner, uid), 0),

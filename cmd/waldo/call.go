@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/policy"
+	"waldo/internal/redact"
 )
 
 func newCall(g *global) *cobra.Command {
@@ -156,6 +158,9 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 				fmt.Fprintf(c.OutOrStdout(), "[%s, %d bytes: see --json]\n", k.Type, len(k.Raw.Raw()))
 			}
 		}
+		for _, w := range r.Facts.Warnings {
+			fmt.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\n", redact.Clean(w))
+		}
 	}
 	if r.Status == facts.Failed && r.Facts.ExitCode == nil && r.Facts.Signal == nil && r.IsError && len(r.Content) > 0 {
 		return &exit{code: exitProblems} // the tool said that it failed, and its words are above
@@ -173,7 +178,7 @@ func newTools(g *global) *cobra.Command {
 			if d != catalogue.Name && d != catalogue.Basic && d != catalogue.Full {
 				return usage("name, basic or full", "--detail %s", detail)
 			}
-			h, err := openHouse(c.Context(), g, settings{})
+			h, err := openHouse(c.Context(), g, settings{tells: true})
 			if err != nil {
 				return err
 			}
@@ -197,13 +202,25 @@ func newTools(g *global) *cobra.Command {
 				tellTools(c.OutOrStdout(), entries, d)
 			}
 			for _, p := range h.catalogue.Problems() {
-				fmt.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", cmp.Or(string(p.Capability), p.Server), p.Text, p.Code)
+				fmt.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", leftOut(p), redact.Clean(strings.TrimPrefix(p.Text, "server "+p.Server+": ")), p.Code)
 			}
 			return nil
 		},
 	}
 	c.Flags().StringVar(&detail, "detail", "basic", "`HOW MUCH`: name, basic or full")
 	return c
+}
+
+// leftOut names what a server has named, so that nothing in it can hide.
+func leftOut(p catalogue.Problem) string {
+	name := cmp.Or(string(p.Capability), p.Server)
+	if !catalogue.Named(name) && p.Item == "" {
+		name = strconv.QuoteToASCII(name)
+	}
+	if p.Item != "" {
+		name += " " + strconv.QuoteToASCII(p.Item)
+	}
+	return name
 }
 
 func tellTools(w io.Writer, entries []*catalogue.Entry, d catalogue.Detail) {

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	"waldo/internal/call"
+	"waldo/internal/catalogue"
 	"waldo/internal/redact"
 	"waldo/internal/wire"
 )
@@ -47,4 +48,12 @@ func (h *house) told(tools []call.Tool, err error) ([]call.Tool, error) {
 		}
 	}
 	return tools, err
+}
+
+// held says what a server lists and is kept from agents.
+func (h *house) held(server string) (out []catalogue.Problem) {
+	for _, q := range h.upstreams.Quarantined(server) {
+		out = append(out, catalogue.Problem{Server: server, Capability: q.Capability, Item: q.Name, Code: q.Code, Text: q.Text})
+	}
+	return out
 }

@@ -73,6 +73,7 @@ type settings struct {
 	keep     string // a folder to use as the workspace; empty: one of the session's own
 	warm     int    // boxes that are kept ready, for a waldo that lives long; 0: none
 	sessions int    // Pythons that may stay between calls, for a waldo that lives long; 0: none
+	tells    bool   // the command itself says what is wrong with a server
 }
 
 // The levels of isolation, by the name that contracts use.
@@ -249,8 +250,12 @@ func (h *house) openWorkers(s settings) error {
 	for name, l := range lock.Servers {
 		h.pins[name] = l.Package
 	}
+	said := slog.Default()
+	if s.tells {
+		said = nil
+	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
-		Launcher: h, Remote: h.reach, Log: slog.Default(), Lock: lock, Scrub: h.clean, Version: version,
+		Launcher: h, Remote: h.reach, Log: said, Lock: lock, Scrub: h.clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {
@@ -275,10 +280,17 @@ func (h *house) openCorridor(s settings) error {
 			plain = name
 		}
 	}
-	h.catalogue = catalogue.New(catalogue.Options{
-		Builtins: catalogue.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean,
+	o := catalogue.Options{
+		Builtins: catalogue.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean, Names: h.policy.Names, Held: h.held,
+		Of:     func(cap call.Capability) string { k, _ := h.policy.Lookup(cap); return k.Server },
 		Usable: func(cap call.Capability, v catalogue.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Door) },
-	})
+	}
+	if s.warm > 0 { // nobody looks at a list of what is missing
+		o.Missing = func(first catalogue.Problem, n int) {
+			slog.Warn("kept from agents: "+count(n, "definition"), "server", first.Server, "code", first.Code, "first", leftOut(first), "why", h.clean(first.Text))
+		}
+	}
+	h.catalogue = catalogue.New(o)
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{
 		Policy:    tightened{h},
@@ -379,13 +391,18 @@ func (h *house) workspace(n call.Session, keep string) (*workspace.Workspace, er
 	return h.pictured(workspace.Open(filepath.Join(h.state, "workspaces"), info.Workspace))
 }
 
-// spill keeps what a result had no room for in the session's workspace.
+// spill keeps what a result had no room for in the session's workspace, where the next box has room for it.
 func (h *house) spill(n call.Session, name string, data []byte) (string, error) {
 	w, err := h.workspace(n, "")
 	if err != nil {
 		return "", err
 	}
 	defer w.Close()
+	l := h.runner.Default
+	room, err := w.Room(workspace.Output, workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes)})
+	if err = errors.Join(err, room.Take("spill/"+name, int64(len(data)))); err != nil {
+		return "", err
+	}
 	return w.Spill(name, ".txt", data)
 }
 

@@ -22,7 +22,7 @@ func newLock(g *global) *cobra.Command {
 			"Exit code: 0 when every server shows what was accepted, 1 otherwise.",
 		Example: "  waldo lock\n  waldo lock --accept helpdesk",
 		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := openHouse(c.Context(), g, settings{})
+			h, err := openHouse(c.Context(), g, settings{tells: true})
 			if err != nil {
 				return err
 			}
@@ -109,7 +109,7 @@ func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []stri
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		changes = append(changes, upstream.Change{Server: name, Code: unseen, Text: h.clean(err.Error())})
+		changes = append(changes, upstream.Change{Server: name, Code: unseen, Text: h.clean(strings.TrimPrefix(err.Error(), "server "+name+": "))})
 	}
 	if len(accept) == 0 {
 		return changes, nil

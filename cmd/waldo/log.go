@@ -295,7 +295,7 @@ func find(ctx context.Context, g *global, ident string) ([]audit.Record, error) 
 		return nil, err
 	}
 	if len(records) == 0 {
-		return nil, &exit{code: exitProblems, text: "the log has nothing about " + ident, hint: "waldo log shows the last records"}
+		return nil, usage("waldo log shows the last records", "the log has nothing about %s", ident)
 	}
 	return records, nil
 }

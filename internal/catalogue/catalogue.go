@@ -23,15 +23,19 @@ type Source func(ctx context.Context) ([]call.Tool, error)
 // Options say what the list is made of. The zero Options make an empty one.
 type Options struct {
 	Builtins []call.Tool
-	Sources  map[string]Source                        // by server
-	Offers   map[string]OfferSource                   // by server
-	Plain    string                                   // the server whose names stand without its own before them; empty: none
-	Visible  func(cap call.Capability) bool           // whether a contract line speaks of it; nil: none does
-	Usable   func(cap call.Capability, v Viewer) bool // whether a call of it may be anything but denied; nil: it may
-	Clean    func(text string) string                 // makes untrusted text safe to show; nil: it is not shown
-	Load     time.Duration                            // how long one source may take; 0: 60 s
-	Wait     time.Duration                            // how long a reader waits for slow sources; 0: 10 s
-	Retry    time.Duration                            // before a source that failed is asked again; 0: 15 s
+	Sources  map[string]Source                           // by server
+	Offers   map[string]OfferSource                      // by server
+	Plain    string                                      // the server whose names stand without its own before them; empty: none
+	Visible  func(cap call.Capability) bool              // whether a contract line speaks of it; nil: none does
+	Usable   func(cap call.Capability, v Viewer) bool    // whether a call of it may be anything but denied; nil: it may
+	Names    func(server, tool string) []call.Capability // what contracts call a server's tool; nil: by its own name alone
+	Of       func(cap call.Capability) string            // the server that a contract says a capability is of; nil: its name tells
+	Held     func(server string) []Problem               // what a server lists and is kept from agents; nil: nothing
+	Missing  func(first Problem, n int)                  // told when tools of a server are left out for one reason, and when they are others; nil: nobody is
+	Clean    func(text string) string                    // makes untrusted text safe to show; nil: it is not shown
+	Load     time.Duration                               // how long one source may take; 0: 60 s
+	Wait     time.Duration                               // how long a reader waits for slow sources; 0: 10 s
+	Retry    time.Duration                               // before a source that failed is asked again; 0: 15 s
 }
 
 // Entry is one tool as it is shown.
@@ -42,11 +46,12 @@ type Entry struct {
 	terms     map[string]float32
 }
 
-// Problem is a tool or a server that is not in the list, and why.
+// Problem is a tool, prompt, template or server that is not in the list, and why.
 type Problem struct {
 	Server     string          `json:"server"`
 	Capability call.Capability `json:"capability,omitempty"`
-	Code       string          `json:"code"` // tool.schema
+	Item       string          `json:"item,omitempty"` // of a prompt or a template, by the server's own name
+	Code       string          `json:"code"`           // tool.schema
 	Text       string          `json:"text"`
 }
 
@@ -102,6 +107,17 @@ func (c *Catalogue) Lookup(ctx context.Context, name string) (*Entry, bool) {
 			c.tools.load(ctx, server)
 		}
 	}
+	e, ok := c.named(name)
+	if ok || c.o.Of == nil {
+		return e, ok
+	}
+	if server := c.o.Of(call.Capability(strings.ReplaceAll(name, "__", "."))); c.tools.by[server] != nil {
+		c.tools.load(ctx, server)
+	}
+	return c.named(name)
+}
+
+func (c *Catalogue) named(name string) (*Entry, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	e, ok := c.byName[name]
@@ -127,6 +143,18 @@ func (c *Catalogue) Problems() []Problem {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.problems
+}
+
+// Why returns the code of the reason for which a tool that a viewer may use is not in the list; "": none is known.
+func (c *Catalogue) Why(v Viewer, cap call.Capability) string {
+	if c.o.Usable != nil && !c.o.Usable(cap, v) {
+		return ""
+	}
+	problems := c.Problems()
+	if i := slices.IndexFunc(problems, func(p Problem) bool { return p.Capability == cap }); i >= 0 {
+		return problems[i].Code
+	}
+	return ""
 }
 
 // Invalidate says that a server's tools may be others now. If they were ever wanted they are listed
@@ -195,8 +223,9 @@ func (c *Catalogue) rebuild() (tell []func()) {
 	}
 	for _, name := range sortedKeys(c.tools.by) {
 		for _, t := range c.tools.by[name].get(&b.problems) {
-			b.add(t, name)
+			b.take(t, name)
 		}
+		b.held(name)
 	}
 	entries, byName := b.finish()
 	ix := newIndex(entries)
@@ -218,9 +247,27 @@ func (c *Catalogue) rebuild() (tell []func()) {
 			tell = append(tell, f)
 		}
 	}
+	if c.o.Missing != nil {
+		for kind, list := range kinds(b.problems) {
+			if !slices.Equal(list, kinds(c.problems)[kind]) {
+				tell = append(tell, func() { c.o.Missing(list[0], len(list)) })
+			}
+		}
+	}
 	c.entries, c.byName, c.problems, c.index, c.shown = entries, byName, b.problems, ix, lists
 	c.sights = map[Viewer]*sight{}
 	return tell
+}
+
+// kinds are the problems with tools, by server and code.
+func kinds(all []Problem) map[[2]string][]Problem {
+	out := map[[2]string][]Problem{}
+	for _, p := range all {
+		if p.Capability != "" {
+			out[[2]string{p.Server, p.Code}] = append(out[[2]string{p.Server, p.Code}], p)
+		}
+	}
+	return out
 }
 
 func same(a, b []*Entry) bool {
@@ -256,14 +303,48 @@ func (b *builder) problem(t call.Tool, code, format string, a ...any) {
 	b.problems = append(b.problems, Problem{Server: t.Server, Capability: t.Capability, Code: code, Text: fmt.Sprintf(format, a...)})
 }
 
-// add takes a tool from a server, or one of waldo's own where the server is empty.
-func (b *builder) add(t call.Tool, server string) {
+// take takes a tool from a server, under each name that contracts have for it.
+func (b *builder) take(t call.Tool, server string) {
 	t.Server = server
-	name := string(t.Capability)
-	if server != "" && !strings.HasPrefix(name, server+".") {
+	name, own := strings.CutPrefix(string(t.Capability), server+".")
+	if !own {
 		b.problem(t, "tool.name", "the name does not begin with the server's") // nor may it pass for another's
 		return
 	}
+	for _, t.Capability = range b.names(server, name) {
+		b.add(t, server)
+	}
+}
+
+func (b *builder) names(server, tool string) []call.Capability {
+	if b.o.Names == nil {
+		return []call.Capability{call.Capability(server + "." + tool)}
+	}
+	return b.o.Names(server, tool)
+}
+
+// held adds what a server lists and is kept from agents, as far as a contract speaks of it.
+func (b *builder) held(server string) {
+	if b.o.Held == nil {
+		return
+	}
+	for _, p := range b.o.Held(server) {
+		names := []call.Capability{p.Capability}
+		if tool, own := strings.CutPrefix(string(p.Capability), server+"."); own && p.Item == "" {
+			names = b.names(server, tool)
+		}
+		for _, p.Capability = range names {
+			if b.visible(p.Capability) || !Named(string(p.Capability)) && p.Item == "" { // no contract can speak of that
+				b.problems = append(b.problems, p)
+			}
+		}
+	}
+}
+
+// add enters a tool of a server, or one of waldo's own where the server is empty.
+func (b *builder) add(t call.Tool, server string) {
+	t.Server = server
+	name := string(t.Capability)
 	if !Named(name) {
 		b.problem(t, "tool.name", "%.100q is not a name: letters, digits, '_', '-' and '.', at most 200", name)
 		return
@@ -277,8 +358,8 @@ func (b *builder) add(t call.Tool, server string) {
 		return
 	}
 	wire := t.Capability.Wire()
-	if server != "" && server == b.o.Plain {
-		wire = call.Capability(name[len(server)+1:]).Wire()
+	if short, own := strings.CutPrefix(name, server+"."); own && server == b.o.Plain {
+		wire = call.Capability(short).Wire()
 		if other, _, _ := strings.Cut(wire, "__"); b.o.Sources[other] != nil || slices.ContainsFunc(b.byWire[wire], func(e *Entry) bool { return e.Server == "" }) {
 			wire = t.Capability.Wire() // it would look like another server's, or waldo's own
 		}

@@ -444,3 +444,60 @@ func BenchmarkSearch10000(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
+
+// A tool has the names that contracts have for it, and is found by each; what a server lists and is kept
+// from agents is among the problems under those names, for those who may use them.
+func TestOtherNames(t *testing.T) {
+	object := `{"type":"object"}`
+	var told []string
+	c := New(Options{Clean: plain,
+		Visible: func(cap call.Capability) bool { return cap != "s.b" },
+		Usable:  func(cap call.Capability, v Viewer) bool { return v.Principal == "os:0" },
+		Names: func(server, tool string) []call.Capability {
+			if names, ok := map[string][]call.Capability{"a": {"s.a", "notes.say"}, "b": {"s.b", "o.b"}, "c": {}, "d": {"s.d", "notes.d"}}[tool]; ok {
+				return names
+			}
+			return []call.Capability{call.Capability(server + "." + tool)}
+		},
+		Of: func(cap call.Capability) string {
+			return map[call.Capability]string{"notes.say": "s", "o.b": "s", "o.x": "nobody"}[cap]
+		},
+		Sources: map[string]Source{"s": fixed(tool(t, "s.a", "", object), tool(t, "s.b", "", object), tool(t, "s.c", "", object)), "o": fixed()},
+		Held: func(server string) []Problem {
+			if server != "s" {
+				return nil
+			}
+			return []Problem{{Server: "s", Capability: "s.d", Code: "lock.changed"}, {Server: "s", Capability: "s.b", Code: "lock.new"},
+				{Server: "s", Capability: "s.prompts/get", Item: "greet", Code: "lock.new"}, {Server: "s", Capability: "s.no name", Code: "tool.name"}}
+		},
+		Missing: func(first Problem, n int) { told = append(told, fmt.Sprint(first.Code, n)) },
+	})
+	defer c.Close()
+	ctx := context.Background()
+	if _, ok := c.Lookup(ctx, "o.x"); ok {
+		t.Error("found what nobody has")
+	}
+	for _, name := range []string{"notes__say", "notes.say", "o.b", "s.a"} {
+		if e, ok := c.Lookup(ctx, name); !ok || e.Server != "s" {
+			t.Errorf("%s is not found", name)
+		}
+	}
+	if got := names(c.List(ctx, Viewer{Principal: "os:0"})); got != "notes__say o__b s__a search_tools" {
+		t.Errorf("the list is %s", got)
+	}
+	got := ""
+	for _, p := range c.Problems() {
+		got += fmt.Sprintf("%s%s %s;", p.Capability, p.Item, p.Code)
+	}
+	if want := "s.d lock.changed;notes.d lock.changed;o.b lock.new;s.prompts/getgreet lock.new;s.no name tool.name;"; got != want {
+		t.Errorf("left out are %s", got)
+	}
+	if a, b := c.Why(Viewer{Principal: "os:0"}, "notes.d"), c.Why(Viewer{Principal: "os:1"}, "notes.d"); a != "lock.changed" || b != "" {
+		t.Errorf("it is told %q, and who may not use it %q", a, b)
+	}
+	c.Rebuild()
+	slices.Sort(told)
+	if fmt.Sprint(told) != "[lock.changed2 lock.new2 tool.name1]" {
+		t.Errorf("the operator was told %q", told)
+	}
+}

@@ -85,6 +85,9 @@ func (s *Session) unfit(ctx context.Context, c call.Call, faults string) map[str
 func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[string]any, error) {
 	c.Capability = call.Capability(strings.ReplaceAll(name, "__", "."))
 	if s.d.o.Catalogue.Visible(c.Capability) {
+		if why := s.d.o.Catalogue.Why(s.viewer(), c.Capability); why != "" {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q: it is kept from agents (%s)", name, why)
+		}
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q", name)
 	}
 	return s.corridor(ctx, jsonrpc.Message{}, c, nil, "")

@@ -26,6 +26,7 @@ type Policy struct {
 	digest   string
 	exact    map[string][]*entry // one each
 	patterns []*entry            // in the order of the file
+	renamed  []*entry            // those that say server or tool, in the order of the file
 }
 
 // entry is one contract, compiled.
@@ -49,6 +50,9 @@ func New(cfg *contract.Config, m Machine) (*Policy, error) {
 	for i, c := range cfg.Contracts {
 		e, wrong := newEntry(c, i)
 		problems = append(problems, wrong...)
+		if c.Server != "" || c.Tool != "" {
+			p.renamed = append(p.renamed, e)
+		}
 		if contract.Pattern(c.Pattern).Exact() {
 			p.exact[c.Pattern] = []*entry{e}
 		} else {

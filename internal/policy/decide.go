@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
@@ -38,6 +39,31 @@ func (p *Policy) Reaches(server string, who call.Principal, door string) bool {
 				return q.Covers(all) && q.Beats(c)
 			})
 	})
+}
+
+// Names returns the capabilities under which contracts know a server's tool: its own name, unless a contract
+// has given that to another tool, and those of contracts that say server or tool.
+func (p *Policy) Names(server, tool string) []call.Capability {
+	is := func(name string) (one, spoken bool) {
+		c, ok := p.Lookup(call.Capability(name))
+		return ok && c.Transport == contract.MCP && c.Server == server && c.Tool == tool, ok
+	}
+	var names []call.Capability
+	own := server + "." + tool
+	if one, spoken := is(own); one || !spoken {
+		names = append(names, call.Capability(own))
+	}
+	for _, e := range p.renamed {
+		name := e.contract.Pattern
+		if !contract.Pattern(name).Exact() {
+			first, _, _ := strings.Cut(name, ".")
+			name = first + "." + tool
+		}
+		if one, _ := is(name); one && !slices.Contains(names, call.Capability(name)) {
+			names = append(names, call.Capability(name))
+		}
+	}
+	return names
 }
 
 // decide is Decide; open where the call is not made yet, so that what it denies is denied for all calls.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 
 	"waldo/internal/call"
@@ -85,6 +86,32 @@ func TestReaches(t *testing.T) {
 		}
 		if got := compileText(t, text, everything).Reaches("s", call.Principal(row.who), "bridge"); got != row.want {
 			t.Errorf("%s: %v: %s", row.why, got, row.capabilities)
+		}
+	}
+}
+
+// TestNames: what a server's tool is called by those who may be told of it.
+func TestNames(t *testing.T) {
+	const head = "servers: {s: {command: [a]}, o: {command: [b]}}\ncapabilities:\n"
+	for _, row := range []struct{ contracts, tool, want, why string }{
+		{"  s.*: {mode: read}\n", "a", "s.a", "its own name"},
+		{"  o.*: {mode: read}\n", "a", "s.a", "no contract speaks of it: the list hides it, whatever its name"},
+		{"  s.make: {mode: read, tool: create-it}\n", "create-it", "s.create-it s.make", "a tool by another name keeps its own"},
+		{"  s.make: {mode: read, tool: create-it}\n", "make", "", "its name belongs to another tool now"},
+		{"  ticket: {mode: read, server: s}\n", "ticket", "s.ticket ticket", "a server by another name"},
+		{"  ticket: {mode: read, server: s, tool: open}\n", "open", "s.open ticket", "both"},
+		{"  gh.*: {mode: read, server: s}\n", "a", "s.a gh.a", "all tools of a server by another name"},
+		{"  gh.get_*: {mode: read, server: s}\n", "a", "s.a", "not what the pattern does not match"},
+		{"  o.*: {mode: read, server: s}\n", "a", "s.a o.a", "under the name of another server"},
+		{"  ticket: {mode: read, server: o}\n", "ticket", "s.ticket", "another server's"},
+		{"  n.x: {mode: read, server: s, tool: a}\n  n.*: {mode: read, server: o}\n", "a", "s.a n.x", "the entry that decides gives the name"},
+	} {
+		got := ""
+		for _, n := range compileText(t, head+row.contracts, everything).Names("s", row.tool) {
+			got += " " + string(n)
+		}
+		if strings.TrimSpace(got) != row.want {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
 		}
 	}
 }

@@ -101,14 +101,18 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	def, err := s.find(short, d)
 	switch {
 	case err != nil:
-		s.m.o.Log.Warn("tools could not be listed", "server", s.cfg.Name, "error", err)
+		s.warn(ctx, "tools could not be listed", err)
 		return no(unasked(short, d, err))
 	case def == nil:
 		return no(refused("upstream.no_tool", "the server has no such tool"))
 	case def.why != "": // quarantined
 		return no(refused(def.code, "the tool is in quarantine until an operator accepts it: "+def.why))
 	}
-	if shown := d.Call.ToolDigest; shown != "" && shown != def.tool.Digest {
+	switch d.Call.ToolDigest {
+	case def.tool.Digest:
+	case "": // so nobody has held the arguments against its schema, or the call against what its server says of it
+		return no(refused("upstream.unseen", "the tool is not in the list of tools, or was not when the call was decided: waldo tools says what is left out, and why"))
+	default:
 		return no(refused("upstream.changed", "the tool is not the one that was shown: list the tools again"))
 	}
 	return errand{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, read: answered}, nil
@@ -167,7 +171,7 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 		ses, unused, err = s.alone(ctx)
 	}
 	if err != nil {
-		s.m.o.Log.Warn("server is not available", "server", s.cfg.Name, "error", err)
+		s.warn(ctx, "server is not available", err)
 		return unasked(ctx, d, err), unavailable
 	}
 	defer unused()
@@ -248,7 +252,7 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		}
 		return o, "timeout"
 	}
-	s.m.o.Log.Warn("call was not answered", "server", s.cfg.Name, "error", err)
+	s.warn(ctx, "call was not answered", err)
 	o := unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))
 	if status := (*remote.Status)(nil); errors.As(err, &status) && ctx.Err() == nil {
 		o.Content = []call.Content{call.Text("the server answered with " + status.Error() + "; " + known(o.Facts.SideEffect))}
@@ -392,6 +396,7 @@ func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 	var spoilt *jsonrpc.Spoilt
 	var fault *jsonrpc.Error
 	var status *remote.Status
+	var rest *restError
 	why := ""
 	switch {
 	case ctx.Err() != nil:
@@ -402,6 +407,11 @@ func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 		why = ": it says: " + fault.Message
 	case errors.As(err, &status):
 		why = ": it answers with " + status.Error()
+	case errors.As(err, &rest):
+		why = ": it did not start; " + rest.again()
+		if errors.Is(err, errFell) {
+			why = ": it has ended again and again; " + rest.again()
+		}
 	}
 	o.Content = []call.Content{call.Text("the server is not available" + why + "; " + known(facts.None))}
 	return o

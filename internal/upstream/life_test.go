@@ -97,7 +97,7 @@ func TestRestartsRest(t *testing.T) {
 		t.Errorf("started %d times over 50 calls", n)
 	}
 	o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
-	if !strings.Contains(text(o), "not available; nothing was changed") {
+	if !strings.Contains(text(o), "not available: it has ended again and again; it is started again in 1s; nothing was changed") {
 		t.Errorf("%q", text(o))
 	}
 	s := m.servers["s"]

@@ -86,7 +86,7 @@ func (s *server) withheld(ctx context.Context, method string, d policy.Decision)
 	s.mu.Unlock()
 	if !listed {
 		if _, err := s.offer(ctx, false); err != nil {
-			s.m.o.Log.Warn("prompts could not be listed", "server", s.cfg.Name, "error", err)
+			s.warn(ctx, "prompts could not be listed", err)
 			return no(unasked(ctx, d, err))
 		}
 	}

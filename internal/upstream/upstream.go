@@ -190,6 +190,17 @@ func (m *Manager) Status() []Status {
 	return out
 }
 
+// Quarantined returns what was last listed of a server and is kept from agents.
+func (m *Manager) Quarantined(name string) []Quarantine {
+	s := m.servers[name]
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pins.quarantine()
+}
+
 // use returns a running session and a function to say that it is no longer used. It starts the
 // server if need be; many may wait for one start.
 func (s *server) use(ctx context.Context) (*session, func(), error) {
@@ -205,7 +216,7 @@ func (s *server) use(ctx context.Context) (*session, func(), error) {
 			if rest := s.resting(); rest > 0 {
 				err := s.failed // it has only just failed
 				s.mu.Unlock()
-				return nil, nil, fmt.Errorf("it is started again in %s: %w", rest.Round(time.Second), cmp.Or(err, errFell))
+				return nil, nil, &restError{rest, cmp.Or(err, errFell)}
 			}
 			s.begin()
 		}
@@ -226,6 +237,32 @@ func (s *server) use(ctx context.Context) (*session, func(), error) {
 	return nil, nil, fmt.Errorf("server %s: it ends as soon as it has started", s.cfg.Name)
 }
 
+// restError says that a server is left alone for a time, since it did not start or has ended too often.
+type restError struct {
+	left time.Duration
+	why  error
+}
+
+func (r *restError) Error() string { return fmt.Sprintf("%s: %v", r.again(), r.why) }
+
+func (r *restError) Unwrap() error { return r.why }
+
+func (r *restError) again() string {
+	return fmt.Sprintf("it is started again in %s", max(r.left, time.Second).Round(time.Second))
+}
+
+// startError is why a server did not start. It was logged when that happened.
+type startError struct{ error }
+
+func (e *startError) Unwrap() error { return e.error }
+
+// warn logs why a server could not be asked, unless that was logged before, or nobody waits any more.
+func (s *server) warn(ctx context.Context, what string, err error) {
+	if known := (*startError)(nil); !errors.As(err, &known) && !errors.Is(context.Cause(ctx), context.Canceled) {
+		s.m.o.Log.Warn(what, "server", s.cfg.Name, "error", err)
+	}
+}
+
 var errFell = errors.New("it has ended soon after its start, again and again")
 
 // begin starts the server in the background, so that no caller's patience ends a start that others
@@ -240,6 +277,9 @@ func (s *server) begin() {
 		ctx, cancel := context.WithTimeout(s.m.ctx, s.m.o.Start)
 		defer cancel()
 		ses, err := s.start(ctx)
+		if err != nil {
+			err = &startError{err}
+		}
 		s.mu.Lock()
 		s.session, s.failed, s.starting = ses, err, nil
 		if err != nil {

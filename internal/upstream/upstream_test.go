@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -158,8 +159,31 @@ func decision(t *testing.T, cap, args string, c contract.Contract) policy.Decisi
 	return policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow, Contract: c, Call: call.Call{ID: id.New(id.Call), Capability: call.Capability(cap), Args: a}}
 }
 
+// nobody stands for the digest of a tool that was shown to nobody.
+const nobody = "nobody"
+
+// shown is the digest of the tool that a decision is about, as the list of tools has it.
+func shown(m *Manager, d policy.Decision) string {
+	server, _, _ := strings.Cut(string(d.Call.Capability), ".")
+	s := m.servers[cmp.Or(d.Contract.Server, server)]
+	if s == nil {
+		return ""
+	}
+	def, _ := s.find(context.Background(), d)
+	if def == nil {
+		return ""
+	}
+	return def.tool.Digest
+}
+
 func execute(t *testing.T, ctx context.Context, m *Manager, d policy.Decision) call.Outcome {
 	t.Helper()
+	switch d.Call.ToolDigest {
+	case "":
+		d.Call.ToolDigest = shown(m, d)
+	case nobody:
+		d.Call.ToolDigest = ""
+	}
 	g, why := grant.Issue(d, nil, d.Call.Args)
 	if why != nil {
 		t.Fatal(why)
@@ -245,6 +269,8 @@ func TestExecuteRefuses(t *testing.T) {
 	same := decision(t, "s.echo", `{}`, contract.Contract{})
 	same.Call.ToolDigest = tools[0].Digest
 	renamed := decision(t, "tickets.new", `{}`, contract.Contract{Server: "s", Tool: "echo"})
+	unseen := decision(t, "s.echo", `{}`, contract.Contract{})
+	unseen.Call.ToolDigest = nobody
 	for _, row := range []struct {
 		why  string
 		d    policy.Decision
@@ -255,6 +281,7 @@ func TestExecuteRefuses(t *testing.T) {
 		{"a name that is no name", decision(t, "s.e\nvil", `{}`, contract.Contract{}), "tool.name"},
 		{"a name that two tools have", decision(t, "s.two", `{}`, contract.Contract{}), "tool.twice"},
 		{"another definition than was shown", changed, "upstream.changed"},
+		{"a tool that was shown to nobody", unseen, "upstream.unseen"},
 		{"control: the definition that was shown", same, "fine"},
 		{"control: a capability under a name of the operator's", renamed, "fine"},
 	} {

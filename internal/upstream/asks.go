@@ -39,6 +39,7 @@ type running struct {
 	d     policy.Decision
 	host  call.Host // nil: nobody can be asked
 	clock *clock
+	over  context.Context // done when the call is; nobody is asked on its behalf then
 	mu    sync.Mutex
 	asked int
 	no    bool // the last question was declined
@@ -86,6 +87,7 @@ func (r *running) ask(ctx context.Context, asked map[string]call.Question) (map[
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxStanding)
 	defer cancel()
+	defer context.AfterFunc(r.over, cancel)()
 	r.clock.stop()
 	defer r.clock.start()
 	answers, err := r.host.Ask(ctx, r.ses.s.cfg.Name, pass)

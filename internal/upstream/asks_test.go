@@ -333,6 +333,48 @@ func TestQuestionsBelongToACall(t *testing.T) {
 	}
 }
 
+// A question ends with the call in which it was asked, however that ends: the host is not left with a dialog
+// over nothing, and the server hears that there is no answer.
+func TestQuestionsEndWithTheirCall(t *testing.T) {
+	heard := make(chan string, 1)
+	m, _ := asking(t, contract.Asks{Form: true}, odd("", func(r request, out io.Writer) string {
+		fmt.Fprintln(out, `{"jsonrpc":"2.0","id":"q",`+form+`}`)
+		if strings.Contains(string(r.Params.Arguments), "answers") {
+			return fine
+		}
+		return "refusal"
+	}))
+	for _, how := range []string{"cancelled", "answers"} {
+		p := &person{answer: `{"action":"accept","content":{}}`, wait: make(chan struct{})}
+		ctx, cancel := context.WithCancel(call.WithHost(context.Background(), watched{p, heard}))
+		if how == "cancelled" {
+			time.AfterFunc(300*time.Millisecond, cancel)
+		}
+		execute(t, ctx, m, decision(t, "s.odd", `{"a":"`+how+`"}`, contract.Contract{Mode: contract.Write}))
+		select {
+		case got := <-heard:
+			if got != "context canceled" {
+				t.Errorf("%s: the question ended with %s", how, got)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: the question stands though its call is over", how)
+		}
+		cancel()
+	}
+}
+
+// watched is a host that tells how a question to it ended.
+type watched struct {
+	*person
+	heard chan string
+}
+
+func (w watched) Ask(ctx context.Context, server string, asked map[string]call.Question) (map[string]wire.Value, error) {
+	out, err := w.person.Ask(ctx, server, asked)
+	w.heard <- fmt.Sprint(err)
+	return out, err
+}
+
 // A server that floods its log is cut, and what is below the wanted level is dropped.
 func TestLogsAreLimited(t *testing.T) {
 	p := &person{}

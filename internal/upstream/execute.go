@@ -180,7 +180,7 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 			return s.where(ses, *o), ""
 		}
 	}
-	r := &running{ses: ses, d: d, host: call.HostOf(ctx), clock: clock}
+	r := &running{ses: ses, d: d, host: call.HostOf(ctx), clock: clock, over: ctx}
 	if q.plan == nil {
 		defer ses.begin(r)()
 	}

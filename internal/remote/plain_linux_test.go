@@ -8,10 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // raw is a server that does with each connection what is said, and how many there were.
@@ -257,4 +261,115 @@ func TestPlainSaysOnceHowLongItIs(t *testing.T) {
 	if want := "Host: " + host + "\r\nContent-Length: 4\r\nX-Control: is  sent\r\n\r\n"; rest != want {
 		t.Errorf("%q, wanted %q", rest, want)
 	}
+}
+
+// FuzzPlain states: whatever a server sends, it is read as net/http reads it or refused, and nothing of it is
+// taken for the answer to the next request.
+func FuzzPlain(f *testing.F) {
+	for _, s := range []string{
+		fmt.Sprintf(ok, 2, "{}"), fmt.Sprintf(ok, 1, "{}"), fmt.Sprintf(ok, 3, "{}"), fmt.Sprintf(ok, 0, ""), fmt.Sprintf(ok, 2, "{}") + fmt.Sprintf(ok, 6, "forged"),
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\n{}\r\n0\r\nA: b\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+		"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+		"HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
+		"HTTP/1.0 200 OK\r\n\r\nto the end", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nto the end", "HTTP/1.1 200\r\n A: b\r\n\r\n", "HTTP/2.0 200 OK\nA:b\n\nx", "HTTP/1.1 0x1 no\r\n\r\n",
+	} {
+		f.Add([]byte(s), false)
+		f.Add([]byte(s), true)
+	}
+	f.Fuzz(func(t *testing.T, answer []byte, stays bool) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if !stays {
+			got, own := sent(ctx, swift, answer, false)
+			want, theirs := sent(ctx, func(_ *url.URL, t *http.Transport) http.RoundTripper { return t }, answer, false)
+			if own == nil && (theirs != nil || got != want) {
+				t.Errorf("read as %q, by net/http as %q %v", got, want, theirs)
+			}
+			if theirs == nil && own != nil && !strings.HasPrefix(want, "101 ") {
+				t.Errorf("refused: %v; net/http reads %q", own, want)
+			}
+			return
+		}
+		if _, err := sent(ctx, swift, answer, true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// sent makes a request of a server that answers its first with those bytes and any other with what it
+// holds, and says all of the answer in a line. A server that stays is asked again, and has to be heard right.
+func sent(ctx context.Context, with func(*url.URL, *http.Transport) http.RoundTripper, answer []byte, stays bool) (string, error) {
+	var first atomic.Bool
+	serve := func(c net.Conn) {
+		defer c.Close()
+		in := bufio.NewReader(c)
+		if first.CompareAndSwap(false, true) {
+			r, err := http.ReadRequest(in)
+			if err == nil {
+				_, err = io.Copy(io.Discard, r.Body)
+			}
+			if err == nil {
+				_, err = c.Write(answer)
+			}
+			if err != nil || !stays {
+				return
+			}
+		}
+		for echo(c, in, ok) {
+		}
+	}
+	t := &http.Transport{DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 2,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return nil, err
+			}
+			var ends [2]net.Conn
+			for i, fd := range pair {
+				file := os.NewFile(uintptr(fd), "end")
+				if ends[i], err = net.FileConn(file); err != nil {
+					return nil, err
+				}
+				_ = file.Close()
+			}
+			go serve(ends[1])
+			return ends[0], nil
+		}}
+	defer t.CloseIdleConnections()
+	u := &url.URL{Scheme: "http", Host: "server"}
+	rt := with(u, t)
+	one, cancel := ctx, func() {}
+	if stays {
+		one, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
+	}
+	defer cancel()
+	req, err := http.NewRequestWithContext(one, http.MethodPost, "http://server/", strings.NewReader("asked"))
+	if err != nil {
+		return "", err
+	}
+	said := ""
+	resp, err := rt.RoundTrip(req)
+	if err == nil {
+		var body []byte
+		body, err = io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		said = fmt.Sprintf("%d %q %v %d %v %q %v", resp.StatusCode, resp.Status, resp.Header, resp.ContentLength, resp.TransferEncoding, body, resp.Trailer)
+	}
+	if !stays {
+		return said, err
+	}
+	if p, is := rt.(*plain); is {
+		defer func() {
+			for _, k := range p.idle {
+				_ = k.Close()
+			}
+		}()
+	}
+	if again, err := ask(ctx, rt, "http://server/", "again"); err != nil || again != "again" {
+		return "", fmt.Errorf("after it: %q %v", again, err)
+	}
+	return "", nil
 }

@@ -403,7 +403,7 @@ func (h *house) spill(n call.Session, name string, data []byte) (string, error) 
 	if err = errors.Join(err, room.Take("spill/"+name, int64(len(data)))); err != nil {
 		return "", err
 	}
-	return w.Spill(name, ".txt", data)
+	return w.Spill(name, "txt", data)
 }
 
 // The catalogue, as the code in a box sees it.

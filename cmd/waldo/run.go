@@ -136,6 +136,7 @@ func (b *boxFlags) widen(cfg *contract.Config, l sandbox.Limits) {
 			continue
 		}
 		c.Timeout = l.Wall
+		c.ResponseBudget += 2 * int(l.Output) // what --output-kb keeps is shown whole
 		c.Network.Allow = slices.Clone(b.hosts)
 		for _, s := range b.secrets {
 			v, ref := secretFlag(s)

@@ -276,8 +276,9 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	if err != nil {
 		return err
 	}
-	o.Limits, o.Isolation, o.Template, o.Image, o.Mirror = s.Limits, s.Isolation, root(t), t.Config, true
+	o.Limits, o.Isolation, o.Template, o.Image = s.Limits, s.Isolation, root(t), t.Config
 	o.Limits.Wall = e.wall(s.Limits.Wall)
+	h.runner.Default = s.Limits // also of what is kept beside the command's own files
 	o.Started = func(b sandbox.Box) func() {
 		if e.as != "" {
 			up()

@@ -159,6 +159,7 @@ type Files struct {
 	Read      []string `json:"read"`
 	Written   []string `json:"written"`
 	Artifacts []string `json:"artifacts"` // kept in the workspace
+	Removed   []string `json:"-"`         // of what was there before the run, those in folders before the folders
 }
 
 // Denial is one thing the sandbox refused.

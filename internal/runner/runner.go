@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"path"
@@ -81,8 +80,6 @@ type Options struct {
 	Template sandbox.Template
 	// Image is what the template says of its commands.
 	Image template.Config
-	// Mirror also removes from the workspace what the code removed of output; otherwise files only come.
-	Mirror bool
 	// Started is told of the box before the code runs in it, and its answer is called when the code
 	// is over; nil: nobody asks.
 	Started func(sandbox.Box) (over func())
@@ -166,12 +163,6 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	if ws != nil {
 		defer func() { err = errors.Join(err, ws.Close()) }()
 	}
-	var before []workspace.File
-	if ws != nil && o.Mirror {
-		if before, err = ws.List(workspace.Output, math.MaxInt); err != nil {
-			return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
-		}
-	}
 	p := r.profile(d, o, ws)
 	o.Env = slices.Concat(o.Env, way.Open(&p))
 	p.Ahead = j.ahead(o, d.Call.Principal)
@@ -197,7 +188,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	f.Files.Artifacts = []string{}
 	if ws != nil {
-		leave(box, ws, before, share, &f)
+		leave(box, ws, share, &f)
 	}
 	return outcome(d, f), nil
 }
@@ -253,29 +244,43 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 	return f, err
 }
 
-// keep copies what the run left to the workspace. Its artifacts are the files that it wrote, as
-// "output/name". What cannot be kept is a warning. Of the files before, those that the run left
-// nothing of are removed, unless it is not sure what it left.
-func keep(box sandbox.Box, ws *workspace.Workspace, before []workspace.File, f *facts.Facts) {
+// keep copies what the run left to the workspace, and removes there what it removed. Its artifacts are
+// the files that it wrote, as "output/name". What cannot be kept is a warning.
+func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) {
+	remove(ws, f)
 	names, err := box.Export(output, ws.Path(workspace.Output))
 	if err != nil {
-		f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept")
-		before = nil
+		unkept(f, err)
 	}
-	left := map[string]bool{}
-	for _, n := range names {
-		left[n] = true
-	}
-	for _, b := range before {
-		if !left[b.Name] && ws.Remove(workspace.Output, b.Name) != nil {
-			f.Warnings = append(f.Warnings, "a file that was deleted in /workspace/output is still in the workspace")
-		}
+	written := map[string]bool{}
+	for _, n := range f.Files.Written {
+		written[n] = true
 	}
 	for _, n := range names {
-		if slices.Contains(f.Files.Written, path.Join(output, n)) {
+		if written[path.Join(output, n)] {
 			f.Files.Artifacts = append(f.Files.Artifacts, path.Join(string(workspace.Output), n))
 		}
 	}
+}
+
+// remove removes from the workspace what the run removed of its output.
+func remove(ws *workspace.Workspace, f *facts.Facts) {
+	for _, n := range f.Files.Removed {
+		name, ok := strings.CutPrefix(n, output+"/")
+		if err := ws.Remove(workspace.Output, name); ok && err != nil {
+			f.Warnings = append(f.Warnings, "a file that was deleted in /workspace/output is still in the workspace")
+			return
+		}
+	}
+}
+
+// unkept warns of files that could not be kept, and of the first says why.
+func unkept(f *facts.Facts, err error) {
+	why, more, _ := strings.Cut(err.Error(), "\n")
+	if more != "" {
+		why += fmt.Sprintf("; and %d more", strings.Count(more, "\n")+1)
+	}
+	f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept: "+why)
 }
 
 // outcome describes a run: its facts, and as text what it wrote, with the reason where it failed.

@@ -347,8 +347,8 @@ func (r *Runner) retire(i *resident) {
 	_ = i.from.Close() // so that nothing it still writes holds it
 	<-i.over
 	if i.ws != nil {
-		f := facts.New()
-		leave(i.box, i.ws, nil, i.share, &f)
+		f := i.last
+		leave(i.box, i.ws, i.share, &f)
 		_ = i.ws.Close()
 	}
 	_ = i.box.Close()

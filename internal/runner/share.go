@@ -40,13 +40,14 @@ func (r *Runner) Share(callID string) error {
 }
 
 // leave keeps what a run has left, of a box that shares its files what is other there alone.
-func leave(box sandbox.Box, ws *workspace.Workspace, before []workspace.File, share func() error, f *facts.Facts) {
-	if share == nil || before != nil {
-		keep(box, ws, before, f)
+func leave(box sandbox.Box, ws *workspace.Workspace, share func() error, f *facts.Facts) {
+	if share == nil {
+		keep(box, ws, f)
 		return
 	}
-	if share() != nil {
-		f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept")
+	remove(ws, f)
+	if err := share(); err != nil {
+		unkept(f, err)
 	}
 	kept, _ := ws.List(workspace.Output, math.MaxInt)
 	for _, k := range kept {

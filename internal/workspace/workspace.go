@@ -14,6 +14,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -212,7 +213,8 @@ func (w *Workspace) Executable(f Folder, name string) error {
 	return errors.Join(file.Chmod(0o700), file.Close())
 }
 
-// Remove deletes one file, or a folder with what is in it. What is not there is no error.
+// Remove deletes one file, or a folder that is empty. What is not there is no error, nor is a folder
+// that holds something.
 func (w *Workspace) Remove(f Folder, name string) error {
 	r, err := w.folder(f)
 	if err != nil {
@@ -221,7 +223,10 @@ func (w *Workspace) Remove(f Folder, name string) error {
 	if name, err = Clean(name); err != nil {
 		return err
 	}
-	return r.RemoveAll(name)
+	if err := r.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+		return err
+	}
+	return nil
 }
 
 // Clear deletes everything in a folder, and keeps the folder.

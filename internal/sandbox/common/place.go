@@ -3,6 +3,7 @@
 package common
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -22,8 +23,9 @@ type Place struct {
 }
 
 // Export copies what is in the exported place of that target to a folder of the host, which it
-// makes if need be. It returns the paths of the files, from the folder. Files that cannot be
-// copied are in the error; the rest is copied all the same.
+// makes if need be. The folder gets no more than would fit into the place with what it has already, so
+// that the next box can begin with it. It returns the paths of the files, from the folder. Files that
+// cannot be copied are in the error; the rest is copied all the same.
 func Export(places []Place, target, dir string) ([]string, error) {
 	for _, p := range places {
 		if p.Target != target || !p.Tmpfs.Export {
@@ -37,8 +39,9 @@ func Export(places []Place, target, dir string) ([]string, error) {
 			return nil, fmt.Errorf("export: %w", err)
 		}
 		defer to.Close()
-		copied, err := CopyTree(p.Dir, to, p.Bytes, nil)
-		if err != nil {
+		room, err := roomOf(to, p)
+		copied, cerr := copyTree(p.Dir, to, p.Bytes, nil, room.takes)
+		if err = errors.Join(err, cerr, room.full); err != nil {
 			err = fmt.Errorf("export of %s: %w", target, err)
 		}
 		return copied, err
@@ -57,7 +60,7 @@ func (p Place) Fill(uid, gid int) error {
 	}
 	defer from.Close()
 	if _, err := CopyTree(from, p.Dir, p.Bytes, AsUser(uid, gid)); err != nil {
-		return fmt.Errorf("filling %s: %w", p.Target, err)
+		return Advise(fmt.Errorf("filling %s: %w", p.Target, err), fmt.Sprintf("its files must fit into %d MB and %d files and folders: --disk-mb, or fewer of them", p.Bytes>>20, p.Inodes))
 	}
 	return nil
 }
@@ -78,15 +81,17 @@ type stamp struct {
 	changed unix.Timespec
 }
 
-// State is what is in the exported places of a box: every file, and what cannot be exported.
+// State is what is in the exported places of a box: every file and folder, and what cannot be exported.
 type State struct {
-	Files map[string]stamp
-	Odd   []string
+	Files   map[string]stamp
+	folders map[string]bool
+	Odd     []string
+	partly  bool // there is more, that could not be looked at
 }
 
 // Look returns the state of the places.
 func Look(places []Place) State {
-	s := State{Files: map[string]stamp{}}
+	s := State{Files: map[string]stamp{}, folders: map[string]bool{}}
 	for _, p := range places {
 		if !p.Tmpfs.Export {
 			continue
@@ -96,13 +101,15 @@ func Look(places []Place) State {
 			switch {
 			case e.Regular():
 				s.Files[at] = stamp{e.Stat.Ino, e.Stat.Size, e.Stat.Ctim}
-			case !e.Directory():
+			case e.Directory():
+				s.folders[at] = true
+			default:
 				s.Odd = append(s.Odd, at+" is "+e.Kind()+" and will not be exported")
 			}
 			return true
 		})
 		if err != nil {
-			s.Odd = append(s.Odd, p.Target+": "+err.Error())
+			s.Odd, s.partly = append(s.Odd, p.Target+": "+err.Error()), true
 		}
 	}
 	return s
@@ -119,6 +126,29 @@ func (s State) Written(before State) []string {
 	return out
 }
 
+// Changed fills in what is other than before.
+func (s State) Changed(f *facts.Facts, before State) {
+	f.Files.Written = s.Written(before)
+	slices.Sort(f.Files.Written)
+	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
+	f.Warnings = append(f.Warnings, s.Odd...)
+	if s.partly {
+		return // what was not seen is not gone for that
+	}
+	for name := range before.Files {
+		if _, ok := s.Files[name]; !ok {
+			f.Files.Removed = append(f.Files.Removed, name)
+		}
+	}
+	for name := range before.folders {
+		if !s.folders[name] {
+			f.Files.Removed = append(f.Files.Removed, name)
+		}
+	}
+	slices.Sort(f.Files.Removed)
+	slices.Reverse(f.Files.Removed)
+}
+
 // Disk fills in what is in the writable places and what of it is new, and reports whether one of them
 // is full.
 func Disk(f *facts.Facts, places []Place, before State) bool {
@@ -128,10 +158,6 @@ func Disk(f *facts.Facts, places []Place, before State) bool {
 		f.Usage.DiskBytes += n
 		anyFull = anyFull || full
 	}
-	after := Look(places)
-	f.Files.Written = after.Written(before)
-	slices.Sort(f.Files.Written)
-	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
-	f.Warnings = append(f.Warnings, after.Odd...)
+	Look(places).Changed(f, before)
 	return anyFull
 }

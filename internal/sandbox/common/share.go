@@ -33,8 +33,9 @@ func (s *Shared) Exchange(p Place, dir string, create func(f func() error) error
 		return nil, err
 	}
 	defer to.Close()
-	host, bytes, inodes, errHost := seen(to)
-	box, _, _, errBox := seen(p.Dir)
+	room, errHost := roomOf(to, p)
+	host := room.have
+	box, _, errBox := seen(p.Dir)
 	in, out := map[string]bool{}, map[string]bool{}
 	for name := range host {
 		in[name] = host[name] != s.host[name]
@@ -42,26 +43,12 @@ func (s *Shared) Exchange(p Place, dir string, create func(f func() error) error
 	for name := range box {
 		out[name] = box[name] != s.box[name] && host[name] == s.host[name]
 	}
-	var full error
 	given, errOut := copyTree(p.Dir, to, p.Bytes, nil, func(e Entry) bool {
-		old, there := host[e.Path]
-		switch {
-		case !e.Directory() && !out[e.Path]:
-			return false
-		case !there && inodes >= p.Inodes, !e.Directory() && bytes-old.size+e.Stat.Size > p.Bytes:
-			full = errors.Join(full, &os.PathError{Op: "copy", Path: e.Path, Err: errRoom})
-			return false
-		case !there:
-			inodes++
-		}
-		if !e.Directory() {
-			bytes += e.Stat.Size - old.size
-		}
-		return true
+		return (e.Directory() || out[e.Path]) && room.takes(e)
 	})
 	taken, errIn := copyTree(to, p.Dir, p.Bytes, create, func(e Entry) bool { return e.Directory() || in[e.Path] })
 	s.host, s.box = settled(host, s.host, to, given, in, taken), settled(box, s.box, p.Dir, taken, out, given)
-	if err := errors.Join(errHost, errBox, errOut, full, errIn); err != nil {
+	if err := errors.Join(errHost, errBox, errOut, room.full, errIn); err != nil {
 		return given, fmt.Errorf("sharing %s: %w", p.Target, err)
 	}
 	return given, nil
@@ -76,7 +63,7 @@ func settled(now, before map[string]stamp, dir *os.File, got []string, changed m
 		}
 	}
 	if len(got) > 0 {
-		after, _, _, _ := seen(dir)
+		after, _, _ := seen(dir)
 		for _, name := range got {
 			now[name] = after[name]
 		}
@@ -84,22 +71,59 @@ func settled(now, before map[string]stamp, dir *os.File, got []string, changed m
 	return now
 }
 
-// seen returns the files and folders below a folder, and how many bytes and inodes they are.
-func seen(dir *os.File) (all map[string]stamp, bytes, inodes int64, err error) {
-	all = map[string]stamp{}
+// room is what a folder of the host may still get of a place.
+type room struct {
+	place Place
+	have  map[string]stamp
+	used  sum
+	full  error // what it had no room for
+}
+
+// sum is how much a tree takes in a place, where files are of whole pages and the root counts.
+type sum struct{ bytes, inodes int64 }
+
+func pages(n int64) int64 { return (n + 4095) &^ 4095 }
+
+// roomOf looks at what the folder has.
+func roomOf(dir *os.File, p Place) (*room, error) {
+	have, used, err := seen(dir)
+	return &room{place: p, have: have, used: used}, err
+}
+
+// takes reports whether there is room for a file or folder, and counts it.
+func (r *room) takes(e Entry) bool {
+	old, there := r.have[e.Path]
+	after := r.used
+	if !there {
+		after.inodes++
+	}
+	if !e.Directory() {
+		after.bytes += pages(e.Stat.Size) - pages(old.size)
+	}
+	if after.inodes > r.place.Inodes || after.bytes > pages(r.place.Bytes) && after.bytes > r.used.bytes {
+		r.full = errors.Join(r.full, &os.PathError{Op: "copy", Path: e.Path, Err: errRoom})
+		return false
+	}
+	r.used = after
+	return true
+}
+
+// seen returns the files and folders below a folder, and what they take.
+func seen(dir *os.File) (all map[string]stamp, used sum, err error) {
+	all, used.inodes = map[string]stamp{}, 1
 	err = Walk(dir, func(e Entry) bool {
 		if strings.HasPrefix(e.name(), temporary) {
 			return false
 		}
-		inodes++
+		used.inodes++
 		switch {
 		case e.Regular():
 			all[e.Path] = stamp{e.Stat.Ino, e.Stat.Size, e.Stat.Ctim}
-			bytes += e.Stat.Size
+			used.bytes += pages(e.Stat.Size)
 		case e.Directory():
 			all[e.Path] = stamp{}
 		}
 		return true
 	})
-	return all, bytes, inodes, err
+	return all, used, err
 }

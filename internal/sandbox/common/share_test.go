@@ -56,7 +56,7 @@ func holds(t *testing.T, dir string) string {
 
 // TestExchange: what is new or other on one side is on both afterwards.
 func TestExchange(t *testing.T) {
-	p, box, host := pairOf(t, 1000, 100)
+	p, box, host := pairOf(t, 5<<12, 100)
 	s := &Shared{}
 	swap := func(want string, given ...string) {
 		t.Helper()
@@ -83,7 +83,7 @@ func TestExchange(t *testing.T) {
 	write(t, host, "big", strings.Repeat("x", 500))
 	write(t, box, "a", "4")
 	swap("a=4 big=xxxxxxxxxx in/b=1 out/c=333", "a")
-	write(t, box, "big", strings.Repeat("y", 600)) // what it replaces makes room for it
+	write(t, box, "big", strings.Repeat("y", 8000)) // what it replaces makes room for it
 	swap("a=4 big=yyyyyyyyyy in/b=1 out/c=333", "big")
 
 	// What is deleted on one side stays on the other, and does not come back by itself.
@@ -100,7 +100,7 @@ func TestExchange(t *testing.T) {
 
 // TestExchangeHolds: what a box writes leads nowhere but into the folder, and fills it no further than it may.
 func TestExchangeHolds(t *testing.T) {
-	p, box, host := pairOf(t, 1000, 5)
+	p, box, host := pairOf(t, 3<<12, 6)
 	s := &Shared{}
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, filepath.Dir(secret), "secret", "canary")
@@ -125,7 +125,7 @@ func TestExchangeHolds(t *testing.T) {
 	_, _ = os.Remove(filepath.Join(box, "victim")), os.Remove(filepath.Join(host, "victim"))
 
 	// The quota is the folder's: what others have left there counts.
-	write(t, host, "theirs", strings.Repeat("x", 600))
+	write(t, host, "theirs", strings.Repeat("x", 8000))
 	write(t, box, "ours", strings.Repeat("y", 600))
 	if given, err = s.Exchange(p, host, nil); len(given) != 0 || !errors.Is(err, errRoom) {
 		t.Errorf("more than fits: %q %v", given, err)
@@ -152,4 +152,36 @@ func TestExchangeHolds(t *testing.T) {
 	if _, err := os.Lstat(host); err == nil {
 		t.Error("a folder that was deleted is there again")
 	}
+}
+
+// TestExportHolds: a folder gets no more of a box than the next box can begin with.
+func TestExportHolds(t *testing.T) {
+	p, box, host := pairOf(t, 4<<12, 6)
+	fits := func(copied, refused string) {
+		t.Helper()
+		got, err := Export([]Place{p}, "/out", host)
+		if strings.Join(got, " ") != copied || (err == nil) != (refused == "") || err != nil && (!errors.Is(err, errRoom) || !strings.Contains(err.Error(), refused)) {
+			t.Errorf("copied %q: %v", got, err)
+		}
+		next, err := os.Open(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer next.Close()
+		if _, used, _ := seen(next); used.bytes > p.Bytes || used.inodes > p.Inodes {
+			t.Errorf("the folder holds %+v", used)
+		}
+	}
+	write(t, host, "theirs", strings.Repeat("x", 9000)) // three pages
+	write(t, box, "a", "1")
+	fits("a", "")
+	write(t, box, "b", "1")
+	fits("a", "copy b:")
+	write(t, host, "theirs", "x") // makes room
+	write(t, box, "d/c", "")
+	fits("a b d/c", "") // with their folder and the root, six
+	write(t, box, "e", "")
+	fits("a b d/c", "copy e:")
+	write(t, box, "a", strings.Repeat("y", 8000)) // what it replaces makes room for it
+	fits("a b d/c", "copy e:")
 }

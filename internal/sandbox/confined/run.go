@@ -256,11 +256,8 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 	if disk := facts.LimitDisk; full && f.Limit == nil {
 		f.Limit, f.Status = &disk, facts.Failed
 	}
-	after := common.Look(b.places)
-	f.Files.Written = after.Written(before)
-	slices.Sort(f.Files.Written)
-	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
-	f.Warnings = append(append(f.Warnings, b.warnings...), after.Odd...)
+	f.Warnings = append(f.Warnings, b.warnings...)
+	common.Look(b.places).Changed(&f, before)
 	return f
 }
 

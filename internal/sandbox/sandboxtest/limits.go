@@ -245,6 +245,25 @@ open("bottom", "w")
 			t.Errorf("%q is not to be exported, and came out", target)
 		}
 	}
+	s.testRemoved(t, b)
+}
+
+// testRemoved: what was removed is told, what is in a folder before it; of what cannot be looked at nothing is
+// known to be gone.
+func (s *suite) testRemoved(t *testing.T, b sandbox.Box) {
+	for _, r := range []struct {
+		code string
+		gone []string
+	}{
+		{`os.remove(OUT+"/plain")`, nil},
+		{`os.system("rm -rf "+OUT+"/deep")`, nil},
+		{`os.remove(OUT+"/sparse"); os.system("rm -r "+OUT+"/sub")`, []string{"/workspace/output/sub/old", "/workspace/output/sub", "/workspace/output/sparse"}},
+	} {
+		f := run(t, b, python(r.code))
+		if f.Files.Removed = slices.DeleteFunc(f.Files.Removed, func(n string) bool { return strings.HasPrefix(n, "/workspace/output/deep") }); !slices.Equal(f.Files.Removed, r.gone) || *f.ExitCode != 0 {
+			t.Errorf("%s: removed %q, want %q: %s", r.code, f.Files.Removed, r.gone, f.Stderr)
+		}
+	}
 }
 
 // shownAsTheyAre proves that such a driver shows nothing at another name, and returns the mounts that it

@@ -261,9 +261,11 @@ func (n *installing) takeBack(ledger hosts.Ledger, f *hosts.File, r *installed) 
 	if n.dry {
 		return nil
 	}
-	if exact && !c.Existed {
+	switch {
+	case exact && !c.Existed:
 		err = f.Remove()
-	} else if len(r.Diff) > 0 || !exact {
+	case !f.Exists && len(text) == 0: // somebody has deleted it, and nothing of theirs has to come back
+	case len(r.Diff) > 0 || !exact:
 		err = f.Replace(text)
 	}
 	if err != nil {

@@ -222,9 +222,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case beside != nil:
 		beside.ServeHTTP(w, r)
 	default:
-		http.NotFound(w, r)
+		http.Error(w, "there is nothing here: the gateway is at /mcp. "+noSSE, http.StatusNotFound)
 	}
 }
+
+// noSSE is for clients of the transport before streamable HTTP, which begin with a GET.
+const noSSE = "HTTP+SSE of 2024-11-05 is not spoken: use streamable HTTP, of 2025-03-26 or newer"
 
 // health says that the server runs and, where it is asked to, that it takes work.
 func (s *Server) health(w http.ResponseWriter, ready bool) {
@@ -320,7 +323,7 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get(headerSession)
 	if r.Method != http.MethodGet && r.Method != http.MethodDelete || id == "" || r.Header.Get(headerVersion) >= jsonrpc.Modern {
 		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "send messages by POST; GET and DELETE are for the sessions of legacy clients", http.StatusMethodNotAllowed)
+		http.Error(w, "send messages by POST; GET and DELETE are for the sessions of legacy clients. "+noSSE, http.StatusMethodNotAllowed)
 		return
 	}
 	n := s.find(id, who)

@@ -777,6 +777,25 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// A client of the transport before streamable HTTP begins with a GET, and is told at once what is spoken here.
+func TestOldSSE(t *testing.T) {
+	h := open(t, Limits{})
+	for path, want := range map[string]int{"/mcp": 405, "/sse": 404} {
+		r, _ := http.NewRequest("GET", "http://"+h.addr+path, nil)
+		r.Header.Set("Accept", "text/event-stream")
+		r.Header.Set("Authorization", "Bearer one")
+		res, err := patient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if res.StatusCode != want || !strings.Contains(string(b), "use streamable HTTP") {
+			t.Errorf("%s: %d %q", path, res.StatusCode, b)
+		}
+	}
+}
+
 // Each principal sees the tools that it may use, in either era, also where another's were listed just now.
 func TestListsArePerPrincipal(t *testing.T) {
 	h := open(t, Limits{})

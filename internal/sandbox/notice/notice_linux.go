@@ -218,13 +218,22 @@ func (n *Listener) answer(control func(func(uintptr)) error, ask notification) {
 		reply.errno, reply.flags = 0, goOn
 	} else if name == callOfConnect {
 		reply.errno, reply.flags = 0, goOn
-		if to, ok := destination(ask); ok {
+		if to, ok := destination(ask); ok && waits(control, ask.id) { // its number was not another's by then
 			n.add(facts.Denial{Kind: "network", What: to, Errno: unix.ErrnoName(unix.ENETUNREACH)})
 		}
 	} else {
 		n.add(facts.Denial{Kind: "syscall", What: name, Errno: unix.ErrnoName(unix.EPERM)})
 	}
 	send(control, reply)
+}
+
+// waits reports whether who made a call still waits for its answer.
+func waits(control func(func(uintptr)) error, id uint64) (ok bool) {
+	_ = control(func(fd uintptr) {
+		_, _, e := unix.Syscall(unix.SYS_IOCTL, fd, notifValid, uintptr(unsafe.Pointer(&id)))
+		ok = e == 0
+	})
+	return ok
 }
 
 func send(control func(func(uintptr)) error, reply response) {

@@ -109,6 +109,9 @@ func (s Start) Zygote() string {
 	return pythonFork
 }
 
+// pythonFirst is how much of its job Python reads at once, in bytes; a shorter one is filled up with NULs.
+const pythonFirst = 1024
+
 // Job returns what follows the head on the interpreter's stdin; the input of the script follows it.
 // It refuses a script of more than MaxScript bytes, and words that no program can be given.
 func (s Script) Job() (io.Reader, error) {
@@ -125,8 +128,12 @@ func (s Script) Job() (io.Reader, error) {
 		}
 	}
 	all := strings.Join(words, "\x00")
-	// In one piece, so that the interpreter that waits for it is woken once.
-	return strings.NewReader(fmt.Sprintf("%11d %11d\n%s%s", len(all), len(s.Code), all, s.Code)), nil
+	// In one piece, so that the interpreter that waits for it is woken once. Python reads so much first.
+	job := fmt.Sprintf("%11d %11d\n%s%s", len(all), len(s.Code), all, s.Code)
+	if short := pythonFirst - len(job); s.Lang == Python && short > 0 {
+		job += strings.Repeat("\x00", short)
+	}
+	return strings.NewReader(job), nil
 }
 
 // Stdin returns what an interpreter reads: what it begins with, the job, and the script's own input; nil:

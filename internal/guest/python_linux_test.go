@@ -228,11 +228,11 @@ func FuzzScriptArrivesWhole(f *testing.F) {
 		}
 		var a, b int
 		all := readAll(t, job)
-		if _, err := scan(all[:24], &a, &b); err != nil || len(all) != 24+a+b {
+		if _, err := scan(all[:24], &a, &b); err != nil || len(all) != max(1024, 24+a+b) || strings.Trim(all[24+a+b:], "\x00") != "" {
 			t.Fatalf("lengths %q do not add up to %d: %v", all[:24], len(all), err)
 		}
 		words := strings.Split(all[24:24+a], "\x00")
-		if len(words) != 3 || words[2] != arg || (name != "" && words[0] != name) || all[24+a:] != code {
+		if len(words) != 3 || words[2] != arg || (name != "" && words[0] != name) || all[24+a:24+a+b] != code {
 			t.Errorf("%q came out as %q", []string{name, arg, code}, words)
 		}
 	})

@@ -1,9 +1,9 @@
 # Runs one script inside a box. Started as `python3 -I -S -c <this>`. On stdin arrives first what is
 # the same for every script: a line of a flag (1: get ready before the script is there; 2: become a
 # zygote, see zygote.py) and a length, the runtime (waldo.py) of that length, and a byte that is read
-# when all is ready. Then come a line
-# of two lengths, NUL-separated words (file name, server names, arguments) and the script. What
-# follows on stdin is the script's own.
+# when all is ready. Then come a line of two lengths, NUL-separated words (file name, server names,
+# arguments) and the script, filled up to 1024 bytes where that is less, so that most jobs are read at
+# once. What follows on stdin is the script's own.
 import gc, itertools, os, sys
 
 
@@ -82,8 +82,8 @@ _USUAL = ("re", "collections", "json", "datetime", "functools", "itertools", "ma
           "urllib.request")
 
 
-def _idle():
-    # Imports while no job is there.
+def _idle(runtime):
+    # Imports while no job is there, and then does one.
     import select
     job = select.poll()
     job.register(0, select.POLLIN)
@@ -96,6 +96,7 @@ def _idle():
             pass
         if job.poll(0):
             return
+    _rehearse(runtime)
     gc.collect()
     gc.freeze()
 
@@ -145,9 +146,11 @@ def _main():
         pass
     _take(1)
     if warm == 1:
-        _idle()
-    words, script = (int(n) for n in _take(24).split())
-    _job(_take(words), _take(script), runtime)
+        _idle(runtime)
+    job = _take(1024)
+    words, script = (int(n) for n in job[:24].split())
+    job += _take(24 + words + script - len(job))
+    _job(job[24:24 + words], job[24 + words:24 + words + script], runtime)
 
 
 def _job(words, script, runtime):
@@ -172,6 +175,16 @@ def _job(words, script, runtime):
         _report(file, source)
         code = 1
     _end(code, main.__dict__, known)
+
+
+def _rehearse(runtime):
+    # A job that nobody sees, and whose end is none: it finds the pages of memory that every job needs,
+    # so that no job waits for a kernel to copy them or to make them.
+    global _exit
+    real, _exit, main, argv = _exit, lambda code: None, sys.modules["__main__"], sys.argv
+    imports = "import " + ", ".join(name for name in _USUAL if name in sys.modules)
+    _job(b"script.py\0", imports.encode() + b"\nprint(end='')\nx = [str(i) for i in (1, 2)]\ndef f(a): return {a: 'b'}\nf(1)\n", runtime)
+    sys.modules["__main__"], sys.argv, _exit = main, argv, real
 
 
 def _status(code):

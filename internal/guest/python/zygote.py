@@ -64,13 +64,3 @@ def _beget(runtime):
     random.seed()
     if not hurry:
         _rehearse(runtime)
-
-
-def _rehearse(runtime):
-    # A job that nobody sees, and whose end is none: it finds the pages of memory that every job needs,
-    # so that no job waits for the kernel to copy them.
-    global _exit
-    real, _exit, main, argv = _exit, lambda code: None, sys.modules["__main__"], sys.argv
-    imports = "import " + ", ".join(name for name in _USUAL if name in sys.modules)
-    _job(b"script.py\0", imports.encode() + b"\nprint(end='')\nx = [str(i) for i in (1, 2)]\ndef f(a): return {a: 'b'}\nf(1)\n", runtime)
-    sys.modules["__main__"], sys.argv, _exit = main, argv, real

@@ -21,7 +21,7 @@ import (
 // waiting is a command that was started before its job was there.
 type waiting struct {
 	sandbox.Ahead
-	wires
+	common.Wires
 	state  common.State // of the exported places, until seeds come into them
 	bridge *os.File     // waldo's end, until it is taken
 }
@@ -30,7 +30,7 @@ func (w *waiting) close() {
 	if w == nil {
 		return
 	}
-	w.wires.close()
+	w.Wires.Close()
 	if w.bridge != nil {
 		_ = w.bridge.Close()
 	}
@@ -67,7 +67,7 @@ func (b *box) warm(ctx context.Context, w *waiting) (err error) {
 		w.bridge, c.Bridge = os.NewFile(uintptr(pair[0]), "bridge"), os.NewFile(uintptr(pair[1]), "bridge")
 		defer c.Bridge.Close()
 	}
-	if w.wires, err = b.connect(c); err != nil {
+	if w.Wires, err = b.connect(c); err != nil {
 		return err
 	}
 	b.conn.SetReadDeadline(time.Now().Add(patience))
@@ -79,7 +79,7 @@ func (b *box) warm(ctx context.Context, w *waiting) (err error) {
 	if a.Started == nil {
 		return errors.New("it could not be executed")
 	}
-	if err := common.FeedHead(ctx, w.stdin, w.Head, patience); err != nil {
+	if err := common.FeedHead(ctx, w.In, w.Head, patience); err != nil {
 		return err
 	}
 	w.state, _ = common.Look(b.places), b.group.Usage() // opens what is read once the job is there
@@ -148,7 +148,7 @@ func (r *run) take() error {
 	r.box.waiting = nil
 	if common.Wants(&r.command, w.Ahead, w.bridge) {
 		w.bridge = nil // whoever asked for the command asked for its bridge
-		r.wires, r.warm = w.wires, true
+		r.Wires, r.warm = w.Wires, true
 		return nil
 	}
 	defer w.close()

@@ -4,9 +4,7 @@ package gvisor
 
 import (
 	"context"
-	"io"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +35,7 @@ func pooled(t testing.TB, d *Driver) (*pool.Driver, sandbox.Profile, func(code s
 		if err != nil {
 			t.Fatal(err)
 		}
-		return sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env, Stdin: io.MultiReader(strings.NewReader(head), job)}
+		return sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env, Stdin: guest.Stdin(head, job, nil)}
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 // run is one command on its way.
 type run struct {
-	wires
+	common.Wires
 	box      *box
 	command  sandbox.Command
 	began    time.Time
@@ -65,14 +65,26 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	}
 	if !r.warm {
 		var err error
-		if r.wires, err = r.box.connect(r.command); err != nil {
+		if r.Wires, err = r.box.connect(r.command); err != nil {
 			return facts.Facts{}, err
 		}
 	}
-	finish := r.stream()
-	stop := r.watch(ctx)
-	end, err := r.wait()
-	stop()
+	limit, flood := r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) }
+	r.out = &common.Stream{Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: flood}
+	r.err = &common.Stream{Limit: limit, Copy: r.command.Stderr, Flood: flood}
+	if r.warm {
+		r.start()
+	}
+	end, over, err := r.straight()
+	finish := func(bool) { r.Wires.Close() } // all that it wrote has been read
+	if !over || !end.Still {
+		finish = r.Stream(r.command.Stdin, r.out, r.err)
+	}
+	if !over {
+		stop := r.watch(ctx)
+		end, err = r.wait()
+		stop()
+	}
 	wall := time.Since(r.began)
 	if r.box.host.Times() {
 		end.CPU = r.box.group.CPU() - r.before.CPU
@@ -93,32 +105,24 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 
 func (r *run) group() cgroup.Usage { return r.box.group.Usage() }
 
-// stream reads what the command writes and feeds it what it reads. What it returns waits for the
-// streams' ends, or takes what stands in them where all else stands still; by then nothing in the box
-// writes to them any more.
-func (r *run) stream() (finish func(still bool)) {
-	limit, flood := r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) }
-	r.out = &common.Stream{From: r.fromOut, Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: flood}
-	r.err = &common.Stream{From: r.fromErr, Limit: limit, Copy: r.command.Stderr, Flood: flood}
-	var wg sync.WaitGroup
-	wg.Go(r.out.Drain)
-	wg.Go(r.err.Drain)
-	stop := common.Feed(r.stdin, r.command.Stdin)
-	return func(still bool) {
-		stop()
-		if still { // nobody writes to them any more
-			_ = r.fromOut.SetReadDeadline(time.Now())
-			_ = r.fromErr.SetReadDeadline(time.Now())
-		}
-		wg.Wait()
+// straight runs a command that waits and has all its input at once, in the caller's thread. It reports
+// whether PID 1 has told its end. One that takes longer than until the first look at it goes on as any other.
+func (r *run) straight() (end job.End, over bool, err error) {
+	if !r.warm || !r.FeedWhole(r.command) {
+		return end, false, nil
 	}
+	r.Watch(r.began.Add(min(look, r.box.profile.Limits.Wall)), r.out, r.err, []int{r.box.conn.FD()}, func(int) bool {
+		r.box.conn.SetReadDeadline(time.Now().Add(killPatience)) // it says all that it begins to say
+		end, err = r.wait()
+		r.box.conn.SetReadDeadline(time.Time{})
+		over = true
+		return true
+	})
+	return end, over, err
 }
 
 // wait hears PID 1 until the command's end.
 func (r *run) wait() (job.End, error) {
-	if r.warm {
-		r.start()
-	}
 	for {
 		a, err := r.box.hear()
 		switch {
@@ -164,7 +168,7 @@ func (r *run) watch(ctx context.Context) func() {
 	wg.Go(func() {
 		wall := time.NewTimer(patience)
 		defer wall.Stop()
-		tick := time.NewTicker(20 * time.Millisecond)
+		tick := time.NewTicker(look)
 		defer tick.Stop()
 		started := r.started
 		for {
@@ -173,7 +177,7 @@ func (r *run) watch(ctx context.Context) func() {
 				return
 			case <-started:
 				started = nil
-				wall.Reset(r.box.profile.Limits.Wall)
+				wall.Reset(time.Until(r.began.Add(r.box.profile.Limits.Wall)))
 			case <-tick.C:
 				if started == nil && r.box.host.Times() && r.box.group.CPU()-r.before.CPU > r.box.profile.Limits.CPU {
 					r.end(facts.LimitCPU)
@@ -205,6 +209,9 @@ func (r *run) kill() {
 		r.box.conn.SetReadDeadline(time.Now().Add(killPatience))
 	})
 }
+
+// look is how often a command is looked at.
+const look = 20 * time.Millisecond
 
 // killPatience is how long a killed gVisor may take to be gone before its box is ended.
 const killPatience = time.Second

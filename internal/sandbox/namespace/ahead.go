@@ -22,7 +22,7 @@ import (
 // waiting is a command that was started before its job was there.
 type waiting struct {
 	sandbox.Ahead
-	wires
+	common.Wires
 	job    *stage.List
 	leader int          // the command's process; 0: not known
 	state  common.State // of the exported places, until seeds come into them
@@ -33,7 +33,7 @@ func (w *waiting) close() {
 	if w == nil {
 		return
 	}
-	w.wires.close()
+	w.Wires.Close()
 	if w.bridge != nil {
 		w.bridge.Close()
 	}
@@ -72,7 +72,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 		head = headOf(c, hurry)
 	}
 	if w.job, program, err = b.program(c, b.forked); err == nil {
-		w.wires, err = b.connect(c, program)
+		w.Wires, err = b.connect(c, program)
 	}
 	if err != nil {
 		w.close()
@@ -81,10 +81,10 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	b.waiting = w
 	if b.forked && hurry > 0 { // its job need not wait until it waits
 		w.state = common.Look(b.places)
-		_, err = io.WriteString(w.stdin, head)
+		_, err = io.WriteString(w.In, head)
 		return errors.Join(err, b.rest())
 	}
-	if err := common.FeedHead(ctx, w.stdin, head, stage.Patience); err != nil {
+	if err := common.FeedHead(ctx, w.In, head, stage.Patience); err != nil {
 		return err
 	}
 	if pids := common.Children(b.init.Pid); len(pids) == 1 {
@@ -180,7 +180,7 @@ func (r *run) take() error {
 	r.box.waiting = nil
 	if common.Wants(&r.command, w.Ahead, w.bridge) {
 		w.bridge = nil // whoever asked for the command asked for its bridge
-		r.wires, r.job, r.leader, r.warm = w.wires, w.job, w.leader, true
+		r.Wires, r.job, r.leader, r.warm = w.Wires, w.job, w.leader, true
 		return nil
 	}
 	if w.Bridge && w.bridge == nil {
@@ -188,7 +188,7 @@ func (r *run) take() error {
 		return fmt.Errorf("namespace: the bridge was taken for another command than this one")
 	}
 	r.box.listen()
-	w.stdin.Close()
+	w.In.Close()
 	first := &run{box: r.box, job: w.job}
 	_ = r.box.stage.Ctl.SetReadDeadline(time.Now().Add(stage.Patience))
 	_, err := first.wait()

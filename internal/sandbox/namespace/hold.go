@@ -5,13 +5,10 @@ package namespace
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/stage"
@@ -31,60 +28,29 @@ func (r *run) hold() bool {
 	return true
 }
 
-// straightMost is how much input fits into a pipe of the usual size.
-const straightMost = 32 << 10
-
-// straight runs a command that has all its input at once, in the caller's thread: to wake others takes
-// as long as such a command. It reports whether the command has ended and is held. One that takes longer
-// than until the first look at it, or of which PID 1 speaks, goes on as any other.
+// straight runs a command that has all its input at once, in the caller's thread. It reports whether the
+// command has ended and is held. One that takes longer than until the first look at it, or of which PID 1
+// speaks, goes on as any other.
 func (r *run) straight() bool {
 	b := r.box
-	input, ok := r.command.Stdin.(interface {
-		io.WriterTo
-		Len() int
-	})
-	if !ok || input.Len() > straightMost || r.command.Stdout != nil || r.command.Stderr != nil || b.notice.FD() < 0 {
+	if b.notice.FD() < 0 || !r.FeedWhole(r.command) {
 		return false
 	}
-	if !common.FeedNow(r.stdin, input) { // a user with many pipes is given small ones
-		return false
-	}
-	r.inline, r.stdin = true, nil
+	r.inline = true
 	end := r.began.Add(min(look, b.profile.Limits.Wall))
-	at := []unix.PollFd{{Fd: int32(r.outFD)}, {Fd: int32(r.errFD)}, {Fd: int32(b.notice.FD())}, {Fd: int32(b.stage.FD)}}
-	for i := range at {
-		at[i].Events = unix.POLLIN
+	r.Watch(end, r.out, r.err, []int{b.notice.FD(), b.stage.FD}, func(i int) bool {
+		if i == 0 {
+			b.notice.Answer()
+		}
+		return i == 1 || r.held.Load() != nil
+	})
+	if r.held.Load() == nil {
+		r.inline = false
+		return false
 	}
-	for left := time.Until(end); left > 0 && at[3].Revents == 0; left = time.Until(end) {
-		wait := unix.NsecToTimespec(int64(left))
-		if _, err := unix.Ppoll(at, &wait, nil); err != nil && err != unix.EINTR {
-			break
-		}
-		r.read(at)
-		if at[2].Revents == 0 {
-			continue
-		}
-		if b.notice.Answer(); r.held.Load() == nil {
-			continue
-		}
-		at[0].Revents, at[1].Revents = unix.POLLIN, unix.POLLIN
-		r.read(at)
-		r.wires.close()
-		b.held = true
-		return true
-	}
-	r.inline = false
-	return false
-}
-
-// read takes what stands in the streams that have something.
-func (r *run) read(at []unix.PollFd) {
-	for i, s := range r.streams() {
-		if *s.end >= 0 && at[i].Revents != 0 && !s.to.Now(*s.end) {
-			closeEnd(s.end)
-			at[i].Fd = -1
-		}
-	}
+	r.Wires.Close()
+	b.held = true
+	return true
 }
 
 // ends holds a process that is the command's own, by its first thread, with nobody else in the box

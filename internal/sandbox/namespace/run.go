@@ -56,7 +56,7 @@ type run struct {
 	box     *box
 	command sandbox.Command
 	job     *stage.List
-	wires
+	common.Wires
 	began    time.Time
 	before   cgroup.Usage
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
@@ -103,7 +103,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		if err != nil {
 			return facts.Facts{}, err // nothing has happened: the box is as it was
 		}
-		if r.wires, err = b.connect(r.command, program); err != nil {
+		if r.Wires, err = b.connect(r.command, program); err != nil {
 			return facts.Facts{}, errors.Join(err, b.end())
 		}
 		r.job = job
@@ -115,7 +115,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		return r.facts(ctx, *r.held.Load(), time.Since(r.began)), nil
 	}
 	b.listen()
-	finish := r.stream()
+	finish := r.Stream(r.command.Stdin, r.out, r.err)
 	stop := r.watch(ctx)
 	e, err := r.wait()
 	stop()
@@ -123,17 +123,11 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	if err != nil || r.killed.Load() {
 		err = errors.Join(err, b.end())
 	}
-	finish()
+	finish(r.held.Load() != nil) // then nobody writes to them any more
 	if err != nil {
 		return facts.Facts{}, err
 	}
 	return r.facts(ctx, e, wall), nil
-}
-
-// wires are waldo's ends of what a command is connected to.
-type wires struct {
-	stdin        *os.File // nil: there is nothing to read
-	outFD, errFD int      // not yet files, for each byte of which the runtime would be woken; -1: none
 }
 
 // program makes the program of a command, as steps and as bytes.
@@ -147,91 +141,24 @@ func (b *box) program(c sandbox.Command, forked bool) (*stage.List, []byte, erro
 }
 
 // connect makes the streams of a command and sends its program, which starts it.
-func (b *box) connect(c sandbox.Command, program []byte) (w wires, err error) {
-	w.outFD, w.errFD = -1, -1
-	var theirs []*os.File
-	defer func() {
-		for _, f := range theirs {
-			f.Close()
-		}
-		if err != nil {
-			w.close()
-		}
-	}()
-	if c.Stdin == nil {
-		null, err := os.Open(os.DevNull)
-		if err != nil {
-			return w, err
-		}
-		theirs = append(theirs, null)
-	} else {
-		their, mine, err := os.Pipe()
-		if err != nil {
-			return w, err
-		}
-		w.stdin, theirs = mine, append(theirs, their)
+func (b *box) connect(c sandbox.Command, program []byte) (common.Wires, error) {
+	w, theirs, err := common.Connect(c.Stdin)
+	if err != nil {
+		return w, fmt.Errorf("namespace: the streams: %w", err)
 	}
-	for _, mine := range []*int{&w.outFD, &w.errFD} {
-		var ends [2]int
-		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-			return w, fmt.Errorf("namespace: pipe2: %w", err)
-		}
-		_ = unix.SetNonblock(ends[0], true) // it cannot fail
-		*mine, theirs = ends[0], append(theirs, os.NewFile(uintptr(ends[1]), "stream"))
+	var fds []int
+	for _, f := range theirs {
+		defer f.Close()
+		fds = append(fds, int(f.Fd()))
 	}
-	fds := []int{int(theirs[0].Fd()), int(theirs[1].Fd()), int(theirs[2].Fd())}
 	if c.Bridge != nil {
 		fds = append(fds, int(c.Bridge.Fd()))
 	}
-	return w, b.stage.SendJob(fds, program)
-}
-
-func (w *wires) close() {
-	if w.stdin != nil {
-		w.stdin.Close()
+	if err := b.stage.SendJob(fds, program); err != nil {
+		w.Close()
+		return w, err
 	}
-	closeEnd(&w.outFD)
-	closeEnd(&w.errFD)
-}
-
-// closeEnd closes an end of a pipe that is there.
-func closeEnd(fd *int) {
-	if *fd >= 0 {
-		_ = unix.Close(*fd)
-		*fd = -1
-	}
-}
-
-// end is waldo's end of one of the command's streams, and what it is read into.
-type end struct {
-	end *int
-	to  *common.Stream
-}
-
-func (r *run) streams() [2]end { return [2]end{{&r.outFD, r.out}, {&r.errFD, r.err}} }
-
-// stream reads what the command writes and feeds it what it reads. What it returns waits for the
-// streams' ends; by then nothing in the box holds them any more.
-func (r *run) stream() (finish func()) {
-	var wg sync.WaitGroup
-	var files []*os.File
-	for _, s := range r.streams() {
-		if *s.end >= 0 {
-			s.to.From, *s.end = os.NewFile(uintptr(*s.end), "stream"), -1
-			files = append(files, s.to.From)
-			wg.Go(s.to.Drain)
-		}
-	}
-	stop := common.Feed(r.stdin, r.command.Stdin)
-	return func() {
-		stop()
-		if r.held.Load() != nil { // it holds its streams, and nobody writes to them any more
-			for _, f := range files {
-				_ = f.SetReadDeadline(time.Now())
-			}
-		}
-		wg.Wait()
-	}
+	return w, nil
 }
 
 // wait reads what PID 1 reports until the end. A box that has ended without a word gives the zero

@@ -121,7 +121,7 @@ func TestSmallPipe(t *testing.T) {
 	const head = "head\n"
 	long := strings.NewReader(head + "print('done')\n#" + strings.Repeat("x", 20_000))
 	small := func(b *box) {
-		conn, err := b.waiting.stdin.SyscallConn()
+		conn, err := b.waiting.In.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package job
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,10 @@ import (
 )
 
 // Conn is one end of the socket.
-type Conn struct{ c *net.UnixConn }
+type Conn struct {
+	c  *net.UnixConn
+	fd int
+}
 
 // Pair returns both ends: ours, and a file to give to the other process.
 func Pair() (*Conn, *os.File, error) {
@@ -43,7 +45,16 @@ func Open(f *os.File) (*Conn, error) {
 		_ = c.Close()
 		return nil, fmt.Errorf("descriptor %s is not a Unix socket", f.Name())
 	}
-	return &Conn{u}, nil
+	conn := &Conn{c: u, fd: -1}
+	raw, err := u.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { conn.fd = int(fd) })
+	}
+	if err != nil {
+		_ = u.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // Close closes our end.
@@ -110,7 +121,7 @@ func (c *Conn) body(head []byte, n int, v any) error {
 	if _, err := io.ReadFull(c.c, b); err != nil {
 		return err
 	}
-	return json.Unmarshal(b, v)
+	return decode(b, v)
 }
 
 func received(oob []byte) ([]*os.File, error) {
@@ -149,15 +160,10 @@ func (c *Conn) SetReadDeadline(t time.Time) { _ = c.c.SetReadDeadline(t) }
 
 // Said reports whether the other end has said something that was not read, or is gone.
 func (c *Conn) Said() bool {
-	raw, err := c.c.SyscallConn()
-	if err != nil {
-		return true
-	}
-	said := true
-	err = raw.Control(func(fd uintptr) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, perr := unix.Poll(p, 0)
-		said = n != 0 || perr != nil
-	})
-	return said || err != nil
+	p := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(p, 0)
+	return n != 0 || err != nil
 }
+
+// FD is the descriptor of our end, to wait for what the other end says.
+func (c *Conn) FD() int { return c.fd }

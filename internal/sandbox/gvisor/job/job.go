@@ -113,7 +113,7 @@ type Adopt struct{}
 type Answer struct {
 	Ready   *Ready   `json:"ready,omitempty"`
 	Started *Started `json:"started,omitempty"`
-	End     *End     `json:"end,omitempty"`
+	End     *End     `json:"-"`
 	Error   string   `json:"error,omitempty"`
 }
 
@@ -133,27 +133,99 @@ type Denial struct {
 // Seen are the kinds of Denial that End tells of.
 var Seen = []string{"filesystem", "network", "syscall"}
 
-// End says how the command ended.
+// End says how the command ended. It is on the path of every run, and not said in JSON.
 type End struct {
-	Status     uint32        `json:"status"`   // as wait(2) tells it
-	Still      bool          `json:"still"`    // what is left in the box stands still for good, and holds its streams
-	NoStart    int           `json:"no_start"` // an errno: the command could not be executed
-	Over       string        `json:"over"`     // cpu or memory: the limit that our own watch saw exceeded
-	CPU        time.Duration `json:"cpu"`      // of every process of the box since it started, if there is a limit
-	Memory     int64         `json:"memory"`   // bytes, the most that the guest was seen to hold
-	Pids       int64         `json:"pids"`     // the most that were seen at once
-	Denials    []Denial      `json:"denials"`
-	PidsDenied bool          `json:"pids_denied"` // a process was refused at the limit
+	Status     uint32        // as wait(2) tells it
+	Still      bool          // what is left in the box stands still for good, and holds its streams
+	NoStart    int           // an errno: the command could not be executed
+	Over       string        // cpu or memory: the limit that our own watch saw exceeded
+	CPU        time.Duration // of every process of the box since it started, if there is a limit
+	Memory     int64         // bytes, the most that the guest was seen to hold
+	Pids       int64         // the most that were seen at once
+	Denials    []Denial
+	PidsDenied bool // a process was refused at the limit
 }
 
-// encode returns a frame: four bytes of length, then JSON.
+// What an End looks like: a byte that begins no JSON, one that is flags, the numbers, and the
+// denials as JSON where there are any.
+const (
+	endMark = 0
+	endSize = 2 + 4 + 4 + 3*8
+
+	endStill, endPidsDenied, endCPU, endMemory = 1, 2, 4, 8
+)
+
+func (e *End) append(b []byte) ([]byte, error) {
+	flags := flag(endStill, e.Still) | flag(endPidsDenied, e.PidsDenied) | flag(endCPU, e.Over == "cpu") | flag(endMemory, e.Over == "memory")
+	b = append(b, endMark, flags)
+	b = binary.LittleEndian.AppendUint32(b, e.Status)
+	b = binary.LittleEndian.AppendUint32(b, uint32(e.NoStart))
+	for _, n := range []int64{int64(e.CPU), e.Memory, e.Pids} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	if len(e.Denials) == 0 {
+		return b, nil
+	}
+	text, err := json.Marshal(e.Denials)
+	return append(b, text...), err
+}
+
+func flag(bit byte, set bool) byte {
+	if set {
+		return bit
+	}
+	return 0
+}
+
+func parseEnd(b []byte) (*End, error) {
+	if len(b) < endSize {
+		return nil, fmt.Errorf("an end of %d bytes", len(b))
+	}
+	flags := b[1]
+	e := &End{Still: flags&endStill != 0, PidsDenied: flags&endPidsDenied != 0, Denials: []Denial{}}
+	switch {
+	case flags&endCPU != 0:
+		e.Over = "cpu"
+	case flags&endMemory != 0:
+		e.Over = "memory"
+	}
+	number := func(at int) int64 { return int64(binary.LittleEndian.Uint64(b[at:])) }
+	e.Status, e.NoStart = binary.LittleEndian.Uint32(b[2:]), int(binary.LittleEndian.Uint32(b[6:]))
+	e.CPU, e.Memory, e.Pids = time.Duration(number(10)), number(18), number(26)
+	if len(b) == endSize {
+		return e, nil
+	}
+	return e, json.Unmarshal(b[endSize:], &e.Denials)
+}
+
+// encode returns a frame: four bytes of length, then JSON, or an End.
 func encode(v any) ([]byte, error) {
-	body, err := json.Marshal(v)
+	frame := make([]byte, 4, 64)
+	var err error
+	if a, ok := v.(Answer); ok && a.End != nil {
+		frame, err = a.End.append(frame)
+	} else {
+		var body []byte
+		body, err = json.Marshal(v)
+		frame = append(frame, body...)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > maxFrame {
-		return nil, fmt.Errorf("a message of %d bytes is longer than %d", len(body), maxFrame)
+	size := len(frame) - 4
+	if size > maxFrame {
+		return nil, fmt.Errorf("a message of %d bytes is longer than %d", size, maxFrame)
 	}
-	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...), nil
+	binary.LittleEndian.PutUint32(frame, uint32(size))
+	return frame, nil
+}
+
+// decode reads what encode wrote after the length.
+func decode(b []byte, v any) (err error) {
+	a, ok := v.(*Answer)
+	if !ok || len(b) == 0 || b[0] != endMark {
+		return json.Unmarshal(b, v)
+	}
+	a.End, err = parseEnd(b)
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -111,6 +112,48 @@ func FuzzReceive(f *testing.F) {
 		}
 		if _, err := encode(got); err != nil {
 			t.Errorf("%+v cannot be said again: %v", got, err)
+		}
+	})
+}
+
+// TestEnd: an end is heard as it was said.
+func TestEnd(t *testing.T) {
+	a, b := pair(t)
+	for _, e := range []End{
+		{Denials: []Denial{}},
+		{Status: 256, Still: true, CPU: time.Second, Memory: 1 << 40, Pids: 3, Denials: []Denial{{"network", "a\"b", "EPERM"}}},
+		{NoStart: 2, Over: "cpu", PidsDenied: true, Denials: []Denial{}},
+		{Status: 9, Over: "memory", Denials: []Denial{}},
+	} {
+		if err := a.Send(Answer{End: &e}); err != nil {
+			t.Fatal(err)
+		}
+		var got Answer
+		if _, err := b.Receive(&got); err != nil || !reflect.DeepEqual(got, Answer{End: &e}) {
+			t.Errorf("%v: %+v, not %+v", err, got.End, e)
+		}
+	}
+}
+
+// FuzzEnd: whatever PID 1 calls an end is one or an error, and what is taken for one is said again the
+// same way.
+func FuzzEnd(f *testing.F) {
+	for _, e := range []End{{}, {Still: true, Status: 1, Pids: 2, Denials: []Denial{{"syscall", "x", "EPERM"}}}} {
+		b, _ := e.append(nil)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := parseEnd(b)
+		if err != nil {
+			return
+		}
+		said, err := e.append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseEnd(said)
+		if err != nil || again.Status != e.Status || again.CPU != e.CPU || again.Over != e.Over || len(again.Denials) != len(e.Denials) {
+			t.Errorf("%+v became %+v: %v", e, again, err)
 		}
 	})
 }

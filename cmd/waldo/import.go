@@ -26,7 +26,7 @@ func newImport(g *global) *cobra.Command {
 		Use: "import FILE | --from HOST", Short: "Read an agent host's MCP servers and write them, tight, into waldo.yaml", Args: cobra.MaximumNArgs(1),
 		Long: "Shows the exact command of each server, moves secrets that stand in the host's file into waldo's own store, and adds the servers\n" +
 			"to waldo.yaml with no network, no files and no tools until you name them. The host's file is not changed. Exit status 0: read,\n" +
-			"what is held back included; 2: the file is not one that waldo can read.\n\nHosts: " + hostNames() + ".",
+			"what is held back included; 1: read, but for entries that are no servers; 2: the file is not one that waldo can read.\n\nHosts: " + hostNames() + ".",
 		Example: "  waldo import --from claude --dry-run\n  waldo import .mcp.json\n  waldo import ~/.codex/config.toml --only github",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && m.from == "" {
@@ -76,10 +76,41 @@ type imported struct {
 	Files   []string       `json:"files"`
 	Target  string         `json:"target"`
 	Servers []adopt.Server `json:"servers"`
+	Left    []leftServer   `json:"left"` // what is no server that waldo can read
 	Diff    []string       `json:"diff"`
 	Backup  string         `json:"backup,omitempty"`
 	Written bool           `json:"written"`
 	host    *hosts.Host    // of the first file
+}
+
+// leftServer is an entry of a host's file that cannot be read, and why.
+type leftServer struct {
+	Name string           `json:"name"` // as the host has it
+	Why  []*hosts.Problem `json:"why"`
+}
+
+// unreadable says what cannot be read of a host's file.
+func unreadable(code int, problems []*hosts.Problem) error {
+	all := make([]string, len(problems))
+	for i, p := range problems {
+		all[i] = p.Error()
+	}
+	return &exit{code: code, text: strings.Join(all, "\nwaldo: "), hint: problems[0].Do}
+}
+
+// left says what was left, once the others are taken over: exit code 2 where there are none.
+func (r *imported) left() error {
+	var problems []*hosts.Problem
+	for _, l := range r.Left {
+		problems = append(problems, l.Why...)
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	if len(r.Servers) == 0 {
+		return unreadable(exitUsage, problems)
+	}
+	return unreadable(exitProblems, problems)
 }
 
 // source is one file to read; host may be nil: told by the file.
@@ -102,7 +133,7 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 			m.to = filepath.Join(project, "waldo.yaml")
 		}
 	}
-	r := imported{Servers: []adopt.Server{}, Diff: []string{}}
+	r := imported{Servers: []adopt.Server{}, Left: []leftServer{}, Diff: []string{}}
 	taken := map[string]bool{}
 	for _, s := range sources {
 		if err := m.read(s, &r, taken); err != nil {
@@ -111,6 +142,9 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 	}
 	if err := m.choose(&r); err != nil {
 		return err
+	}
+	if len(r.Servers) == 0 && len(r.Left) > 0 {
+		return r.left()
 	}
 	target, err := hosts.Open(m.to, project)
 	if err != nil {
@@ -131,10 +165,10 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 		}
 	}
 	if m.g.json {
-		return printJSON(c.OutOrStdout(), r)
+		return errors.Join(printJSON(c.OutOrStdout(), r), r.left())
 	}
 	tellWritten(c.OutOrStdout(), &r, m.dry)
-	return nil
+	return r.left()
 }
 
 // sources are the files to read: the one that was named, or those of the host that are there.
@@ -207,13 +241,13 @@ func (m *importing) read(s importSource, r *imported, taken map[string]bool) err
 		}
 		host = hosts.Guess(abs, v)
 	}
-	servers, problems := host.Read(s.path, v, dir)
+	all, problems := host.Read(s.path, v, dir)
 	if len(problems) > 0 {
-		all := make([]string, len(problems))
-		for i, p := range problems {
-			all[i] = p.Error()
-		}
-		return &exit{code: exitUsage, text: strings.Join(all, "\nwaldo: "), hint: problems[0].Do}
+		return unreadable(exitUsage, problems)
+	}
+	servers, left := hosts.Whole(all)
+	for _, one := range left {
+		r.Left = append(r.Left, leftServer{one.Name, one.Problems})
 	}
 	base, err := filepath.Abs(hosts.Base(s.path))
 	if err != nil {
@@ -238,11 +272,13 @@ func hintOf(err error, otherwise string) string {
 // choose keeps the servers that --only names.
 func (m *importing) choose(r *imported) error {
 	for _, name := range m.only {
-		if !slices.ContainsFunc(r.Servers, func(s adopt.Server) bool { return s.Name == name || s.Was == name }) {
+		if !slices.ContainsFunc(r.Servers, func(s adopt.Server) bool { return s.Name == name || s.Was == name }) &&
+			!slices.ContainsFunc(r.Left, func(l leftServer) bool { return l.Name == name }) {
 			return usage("waldo import --dry-run lists them", "there is no server %q in %s", name, strings.Join(r.Files, ", "))
 		}
 	}
 	if len(m.only) > 0 {
+		r.Left = slices.DeleteFunc(r.Left, func(l leftServer) bool { return !slices.Contains(m.only, l.Name) })
 		r.Servers = slices.DeleteFunc(r.Servers, func(s adopt.Server) bool { return !slices.Contains(m.only, s.Name) && !slices.Contains(m.only, s.Was) })
 	}
 	return nil
@@ -408,14 +444,14 @@ func tellWritten(w io.Writer, r *imported, dry bool) {
 		_ = s.Each(func(x *adopt.Secret) error { literal = literal || x.Moved; return nil })
 	}
 	if dry {
-		fmt.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", count(in, "server"), len(r.Servers))
+		fmt.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", count(in, "server"), len(r.Servers)+len(r.Left))
 		return
 	}
 	if !r.Written {
 		fmt.Fprintf(w, "\nnothing to write\n")
 		return
 	}
-	fmt.Fprintf(w, "\nwrote %s: %s of %d\n", r.Target, count(in, "server"), len(r.Servers))
+	fmt.Fprintf(w, "\nwrote %s: %s of %d\n", r.Target, count(in, "server"), len(r.Servers)+len(r.Left))
 	if r.Backup != "" {
 		fmt.Fprintf(w, "as it was: %s\n", r.Backup)
 	}

@@ -25,7 +25,7 @@ func plan1(t *testing.T, h *hosts.Host, text string) Server {
 		t.Fatal(err)
 	}
 	servers, problems := h.Read("f", v, "/work space")
-	if len(problems) > 0 || len(servers) != 1 {
+	if len(problems) > 0 || len(servers) != 1 || len(servers[0].Problems) > 0 {
 		t.Fatalf("%v %+v", problems, servers)
 	}
 	return Plan(h, "f", servers, options, map[string]bool{})[0]
@@ -200,8 +200,8 @@ func FuzzAdd(f *testing.F) {
 		if err != nil {
 			return
 		}
-		servers, problems := h.Read("f", v, "/p")
-		if len(problems) > 0 || len(servers) > 100 {
+		servers, _ := h.Read("f", v, "/p")
+		if servers, _ = hosts.Whole(servers); len(servers) > 100 {
 			return
 		}
 		all := Plan(h, "f", servers, options, map[string]bool{})

@@ -21,6 +21,7 @@ type Server struct {
 	Transport string    // as written: stdio, http, sse, …
 	Disabled  bool
 	Flags     []Flag
+	Problems  []*Problem // what could not be read of it: with one, this is not the whole
 }
 
 // Setting is a named text.
@@ -110,8 +111,20 @@ type place struct {
 	from string
 }
 
-// Read returns the servers of a host's file, in its order. With any problem, what it returns is not
-// the whole.
+// Whole parts the servers that could be read from those that could not.
+func Whole(all []Server) (whole, left []Server) {
+	for _, s := range all {
+		if len(s.Problems) == 0 {
+			whole = append(whole, s)
+		} else {
+			left = append(left, s)
+		}
+	}
+	return whole, left
+}
+
+// Read returns the servers of a host's file, in its order, each with what could not be read of it, and
+// what is wrong with the file itself.
 func (h *Host) Read(file string, v *Value, dir string) ([]Server, []*Problem) {
 	r := &reading{h: h, file: file}
 	there := false
@@ -125,10 +138,13 @@ func (h *Host) Read(file string, v *Value, dir string) ([]Server, []*Problem) {
 			continue
 		}
 		for _, m := range p.v.Members {
-			if s, ok := r.server(m); ok {
-				s.From = p.from
-				r.servers = append(r.servers, s)
+			if r.h.Own(m) {
+				continue
 			}
+			one := &reading{h: h, file: file}
+			s := one.server(m)
+			s.From, s.Problems = p.from, one.problems
+			r.servers = append(r.servers, s)
 		}
 	}
 	if !there {
@@ -144,7 +160,7 @@ type reading struct {
 	problems []*Problem
 }
 
-// maxProblems is how many are told; a file with more is not the file it was taken for.
+// maxProblems is how many are told of one entry.
 const maxProblems = 50
 
 func (r *reading) fail(at Pos, hint, format string, a ...any) {
@@ -155,15 +171,12 @@ func (r *reading) fail(at Pos, hint, format string, a ...any) {
 	}
 }
 
-// server reads one entry; not ok: it is none that waldo can stand in front of.
-func (r *reading) server(m Member) (Server, bool) {
+// server reads one entry.
+func (r *reading) server(m Member) Server {
 	s := Server{Name: m.Name, At: m.At}
 	if m.Value.Kind != Map {
 		r.fail(m.Value.At, "", "server %s must be a mapping, not %s", Show(m.Name), m.Value.Kind)
-		return s, false
-	}
-	if r.h.Own(m) {
-		return s, false
+		return s
 	}
 	var words, more []Words
 	for _, k := range m.Value.Members {
@@ -180,12 +193,10 @@ func (r *reading) server(m Member) (Server, bool) {
 	switch {
 	case len(words) == 0 && len(s.URL) == 0:
 		r.fail(m.At, "write a command or a url", "server %s has no command and no url", Show(m.Name))
-		return s, false
 	case len(words) > 0 && len(s.URL) > 0:
 		r.fail(m.At, "keep one", "server %s has both a command and a url", Show(m.Name))
-		return s, false
 	}
-	return s, true
+	return s
 }
 
 // command reads the program: text, or with opencode a list, or with older Zed a mapping.

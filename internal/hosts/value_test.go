@@ -125,9 +125,9 @@ func FuzzParse(f *testing.F) {
 			if h.Format != Format(form%3) {
 				continue
 			}
-			servers, problems := h.Read("f", v, "/p")
+			servers, _ := h.Read("f", v, "/p")
 			for _, s := range servers {
-				if len(problems) == 0 && len(s.Command) == 0 && len(s.URL) == 0 {
+				if len(s.Problems) == 0 && len(s.Command) == 0 && len(s.URL) == 0 {
 					t.Fatalf("%s: a server that is nothing: %+v", h.Name, s)
 				}
 			}

@@ -58,7 +58,7 @@ type Runner struct {
 	Sessions int
 
 	options sync.Map // call id → Options
-	live    sync.Map // call id → func() error, of runs under way that share the session's files
+	live    sync.Map // call id → share, of runs under way that share the session's files
 	stay    residents
 }
 
@@ -176,9 +176,12 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	share := r.sharing(box, ws)
-	if share != nil {
-		r.live.Store(d.Call.ID, share)
+	var give share
+	if r.Shares {
+		give = sharing(box, ws)
+	}
+	if give != nil {
+		r.live.Store(d.Call.ID, give)
 		defer r.live.Delete(d.Call.ID)
 	}
 	f, err := r.inside(ctx, d, o, box, j)
@@ -188,7 +191,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	f.Files.Artifacts = []string{}
 	if ws != nil {
-		leave(box, ws, share, &f)
+		leave(box, ws, give, &f)
 	}
 	return outcome(d, f), nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,7 +60,7 @@ type resident struct {
 	over  chan struct{} // closed when Run has returned
 	last  facts.Facts   // of Run; read after over
 	idle  *time.Timer
-	share func() error // nil: its files are its own until it ends
+	share share // nil: its files are its own until it ends
 }
 
 // reply is what the interpreter says of a cell. It is content, believed as little as any.
@@ -187,7 +188,7 @@ func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver
 	outR, outW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
 	i := &resident{id: p.ID, level: driver.Name(), box: box, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR), root: p.Template.Name, kill: kill,
-		busy: make(chan struct{}, 1), over: make(chan struct{}), share: r.sharing(box, ws)}
+		busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(box, ws)}
 	i.busy <- struct{}{}
 	go func() {
 		env := o.imaged(append([]string{"MPLBACKEND=Agg"}, o.Env...))
@@ -207,7 +208,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 		_ = still.Resume()
 	}
 	if i.share != nil {
-		_ = i.share() // what is new in the workspace is there; what was not taken is, the next time
+		_, _ = i.share() // what is new in the workspace is there; what was not taken is, the next time
 	}
 	wall := min(l.Wall, l.CPU) // a box has one processor at a time, so no more of it than of the clock
 	got := make(chan reply, 1)
@@ -241,8 +242,14 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 			f.Status = facts.OK
 		}
 		f.ExitCode = &code
-		if i.share != nil && i.share() != nil {
-			f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept")
+		if i.share != nil {
+			given, err := i.share()
+			for _, name := range given {
+				f.Files.Written = append(f.Files.Written, path.Join("/workspace", name))
+			}
+			if f.Files.Artifacts = append(f.Files.Artifacts, given...); err != nil {
+				unkept(&f, err)
+			}
 		}
 		if still != nil {
 			_ = still.Pause()
@@ -259,7 +266,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	case <-clock.C:
 		r.retire(i)
 		limit := facts.LimitWall
-		f.Status, f.Limit, f.TimedOut = facts.Timeout, &limit, true
+		f.Status, f.Limit, f.TimedOut, f.Signal = facts.Timeout, &limit, true, new("SIGKILL")
 		f.Warnings = append(f.Warnings, "the session was ended, and its variables are gone")
 	case <-ctx.Done():
 		r.retire(i)

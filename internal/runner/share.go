@@ -13,18 +13,24 @@ import (
 // output is where a box has the session's output.
 var output = path.Join("/workspace", string(workspace.Output))
 
-// sharing returns what brings the files of a box and those of its session together, from what they are
-// now; nil: there is nobody to share them with, or the box cannot.
-func (r *Runner) sharing(box sandbox.Box, ws *workspace.Workspace) func() error {
+// share brings the files of a box and those of its session together, and returns those that the session
+// got, as "output/name"; nil: the box keeps its own until its end.
+type share func() ([]string, error)
+
+// sharing returns the share of a box, from what its files are now; nil: the box cannot.
+func sharing(box sandbox.Box, ws *workspace.Workspace) share {
 	s, ok := box.(sandbox.Sharer)
-	if !r.Shares || ws == nil || !ok {
+	if ws == nil || !ok {
 		return nil
 	}
-	share := func() error {
-		_, err := s.Share(output, ws.Path(workspace.Output))
-		return err
+	share := func() ([]string, error) {
+		names, err := s.Share(output, ws.Path(workspace.Output))
+		for i, n := range names {
+			names[i] = path.Join(string(workspace.Output), n)
+		}
+		return names, err
 	}
-	if share() != nil {
+	if _, err := share(); err != nil {
 		return nil // its files are kept at its end, as those of any box
 	}
 	return share
@@ -33,20 +39,21 @@ func (r *Runner) sharing(box sandbox.Box, ws *workspace.Workspace) func() error 
 // Share brings the files of a run that is under way and those of its session together, where the run
 // has them and its box can: what a script has written is there for a server that it calls, and back.
 func (r *Runner) Share(callID string) error {
-	if share, ok := r.live.Load(callID); ok {
-		return share.(func() error)()
+	if s, ok := r.live.Load(callID); ok {
+		_, err := s.(share)()
+		return err
 	}
 	return nil
 }
 
 // leave keeps what a run has left, of a box that shares its files what is other there alone.
-func leave(box sandbox.Box, ws *workspace.Workspace, share func() error, f *facts.Facts) {
-	if share == nil {
+func leave(box sandbox.Box, ws *workspace.Workspace, give share, f *facts.Facts) {
+	if give == nil {
 		keep(box, ws, f)
 		return
 	}
 	remove(ws, f)
-	if err := share(); err != nil {
+	if _, err := give(); err != nil {
 		unkept(f, err)
 	}
 	kept, _ := ws.List(workspace.Output, math.MaxInt)

@@ -5,12 +5,13 @@ package runner
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
-// TestShared: where others have the files of a session too, a Python that stays gives and takes them with
-// each call, and its end puts nothing old in the place of what they have written since; without, its
-// files are its own until it ends, and all stand then.
+// TestShared: a Python that stays gives its files to its session and takes the session's with each call, and
+// its end puts nothing old in the place of what others have written since, whoever else has them.
 func TestShared(t *testing.T) {
 	for _, shares := range []bool{true, false} {
 		r, files := staying(t)
@@ -31,21 +32,24 @@ func TestShared(t *testing.T) {
 		}
 		write("old", "1")
 		write("theirs", "1")
-		cellOf(t, r, "n_1", "work", "import os\nopen('/workspace/output/old', 'w').write('2'); open('/workspace/output/mine', 'w').write('1')")
-		if got := read("old") + read("mine"); got != map[bool]string{true: "21", false: "1"}[shares] {
+		out := cellOf(t, r, "n_1", "work", "import os\nopen('/workspace/output/old', 'w').write('2'); open('/workspace/output/mine', 'w').write('1')")
+		if got := read("old") + read("mine"); got != "21" {
 			t.Errorf("shares %v: after a call the workspace has %q", shares, got)
+		}
+		if got := strings.Join(slices.Concat(out.Facts.Files.Artifacts, out.Facts.Files.Written), " "); got != "output/mine output/old /workspace/output/mine /workspace/output/old" {
+			t.Errorf("shares %v: the call is told to have written %s", shares, got)
 		}
 		write("theirs", "22")
 		write("new", "1")
-		out := cellOf(t, r, "n_1", "work", "print(open('/workspace/output/theirs').read(), os.path.exists('/workspace/output/new'))")
-		if want := map[bool]string{true: "22 True\n", false: "1 False\n"}[shares]; out.Facts.Stdout != want {
-			t.Errorf("shares %v: the next call sees %q", shares, out.Facts.Stdout)
+		out = cellOf(t, r, "n_1", "work", "print(open('/workspace/output/theirs').read(), os.path.exists('/workspace/output/new')); os.remove('/workspace/output/old')")
+		if out.Facts.Stdout != "22 True\n" || len(out.Facts.Files.Artifacts) != 0 {
+			t.Errorf("shares %v: the next call sees %q, and gave %q", shares, out.Facts.Stdout, out.Facts.Files.Artifacts)
 		}
 		write("theirs", "333")
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := read("theirs"); got != map[bool]string{true: "333", false: "1"}[shares] {
+		if got := read("theirs") + read("old"); got != "333" {
 			t.Errorf("shares %v: at its end the workspace has %q", shares, got)
 		}
 	}

@@ -39,6 +39,8 @@ go test -c -o "$work/pool.test" ./internal/sandbox/pool
 fair "$work/pool.test" -test.run '^$' -test.bench 'Warm|Empty|Cold|Overhead|Others|Runc' -test.benchtime "${runs}x" | tee "$work/out"
 fair "$work/pool.test" -test.run '^$' -test.bench 'Sustained' -test.benchtime 1000x | tee -a "$work/out"
 fair "$work/pool.test" -test.run '^$' -test.bench 'Memory' -test.benchtime 1x | tee -a "$work/out"
+go test -c -o "$work/gvisor.test" ./internal/sandbox/gvisor
+(cd internal/sandbox/gvisor && fair "$work/gvisor.test" -test.run '^$' -test.bench 'Warm' -test.benchtime "${SERVED:-30}x") | tee -a "$work/out"
 go test -c -o "$work/runner.test" ./internal/runner
 (cd internal/runner && fair "$work/runner.test" -test.run '^$' -test.bench 'Served' -test.benchtime "${SERVED:-30}x") | tee -a "$work/out"
 go test -c -o "$work/egress.test" ./internal/egress

@@ -5,7 +5,6 @@ package gvisor
 import (
 	"context"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,46 +109,6 @@ func TestWarm(t *testing.T) {
 			t.Errorf("%v %q after %v", err, f.Stdout, time.Since(began))
 		}
 	})
-}
-
-// clock notes when the first byte of output came.
-type clock struct{ at time.Time }
-
-func (c *clock) Write(b []byte) (int, error) {
-	if c.at.IsZero() {
-		c.at = time.Now()
-	}
-	return len(b), nil
-}
-
-// BenchmarkWarm says how long a job takes, from its being handed over to its output, and to its
-// facts, in a gVisor whose interpreter waits.
-func BenchmarkWarm(b *testing.B) {
-	d := New(Options{State: b.TempDir()})
-	if _, err := d.executable(); err != nil {
-		b.Skip(err)
-	}
-	var output, done []float64
-	for range b.N {
-		w, c := ready(b, d, "print(1, flush=True)")
-		var first clock
-		c.Stdout = &first
-		began := time.Now()
-		f, err := w.Run(context.Background(), c)
-		if err != nil || f.Stdout != "1\n" {
-			b.Fatal(err, f)
-		}
-		output, done = append(output, facts.MS(first.at.Sub(began))), append(done, facts.MS(time.Since(began)))
-		if err := w.Close(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	for name, v := range map[string][]float64{"output": output, "facts": done} {
-		slices.Sort(v)
-		b.ReportMetric(v[len(v)/2], name+"-p50-ms")
-		b.ReportMetric(v[len(v)*99/100], name+"-p99-ms")
-	}
-	b.ReportMetric(0, "ns/op")
 }
 
 // TestAdoptOnce: a box is made ahead without a command too; one in which something ran is given to no

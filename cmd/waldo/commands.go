@@ -80,3 +80,12 @@ var signals = map[string]int{
 	"SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13, "SIGALRM": 14, "SIGTERM": 15, "SIGSTKFLT": 16, "SIGXCPU": 24, "SIGXFSZ": 25,
 	"SIGVTALRM": 26, "SIGPROF": 27, "SIGIO": 29, "SIGPWR": 30, "SIGSYS": 31,
 }
+
+// signalled is the exit code of a shell for a command that a signal ended. A real-time signal is its number.
+func signalled(name string) int {
+	n := signals[name]
+	if n == 0 {
+		_, _ = fmt.Sscanf(name, "SIG%d", &n)
+	}
+	return 128 + n
+}

@@ -381,7 +381,11 @@ func artifacts(f facts.Facts) string {
 	if len(f.Files.Artifacts) == 0 {
 		return ""
 	}
-	return "Kept: " + strings.Join(f.Files.Artifacts, ", ") + "\n"
+	names := make([]string, len(f.Files.Artifacts))
+	for i, n := range f.Files.Artifacts {
+		names[i] = facts.Name(n)
+	}
+	return "Kept: " + strings.Join(names, ", ") + "\n"
 }
 
 // outcome turns a result into an error that carries the exit code of INTERFACE: that of the
@@ -405,7 +409,7 @@ func outcome(r call.Result) error {
 	if f.Limit != nil && (f.Signal != nil || f.ExitCode != nil && *f.ExitCode == 0) {
 		code := exitFailed // what has failed is no success to a script, whatever the command said last
 		if f.Signal != nil {
-			code = 128 + signals[*f.Signal]
+			code = signalled(*f.Signal)
 		}
 		return &exit{code: code, text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
 	}
@@ -413,7 +417,7 @@ func outcome(r call.Result) error {
 		return &exit{code: *f.ExitCode}
 	}
 	if f.Signal != nil {
-		return &exit{code: 128 + signals[*f.Signal], text: "killed by " + *f.Signal}
+		return &exit{code: signalled(*f.Signal), text: "killed by " + *f.Signal}
 	}
 	return &exit{code: exitFailed, text: "the run failed: " + strings.Join(append(f.Warnings, reasons(r.Why)), "; ")}
 }

@@ -2,7 +2,10 @@
 // told by the kernel; nothing is taken from the guest's word.
 package facts
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Status is how a call ended.
 type Status string
@@ -160,6 +163,15 @@ type Files struct {
 	Written   []string `json:"written"`
 	Artifacts []string `json:"artifacts"` // kept in the workspace
 	Removed   []string `json:"-"`         // of what was there before the run, those in folders before the folders
+}
+
+// Name is the name of a file as a line shows it, quoted where it holds what is not to be seen or would end
+// the line: whoever chose it has no say in what else stands there.
+func Name(s string) string {
+	if q := strconv.Quote(s); len(q) != len(s)+2 {
+		return q
+	}
+	return s
 }
 
 // Denial is one thing the sandbox refused.

@@ -193,7 +193,7 @@ func (h *Host) abandoned(name string) bool {
 func ownPrefix(proc string) (string, error) {
 	ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid"))
 	if err != nil {
-		return "", fmt.Errorf("cgroup: %w", err)
+		return "", fmt.Errorf("cgroup: is /proc mounted? %w", err)
 	}
 	pid := strconv.Itoa(os.Getpid())
 	start, err := startTime(proc, pid)

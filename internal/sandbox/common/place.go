@@ -104,7 +104,7 @@ func Look(places []Place) State {
 			case e.Directory():
 				s.folders[at] = true
 			default:
-				s.Odd = append(s.Odd, at+" is "+e.Kind()+" and will not be exported")
+				s.Odd = append(s.Odd, facts.Name(at)+" is "+e.Kind()+" and will not be exported")
 			}
 			return true
 		})

@@ -5,6 +5,7 @@ package common
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -37,7 +38,7 @@ func OutsideIDs() (uid, gid int, err error) {
 			*kind.out, err = pick(m, n)
 		}
 		if err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", kind.file, err)
+			return 0, 0, Advise(fmt.Errorf("%s: %w", kind.file, err), hintUsers)
 		}
 	}
 	return uid, gid, nil
@@ -69,7 +70,7 @@ func pick(idMap string, n int) (int, error) {
 		}
 	}
 	if size < 2000 {
-		return 0, fmt.Errorf("no range of users to take a box's from; start waldo as an ordinary user")
+		return 0, errors.New("no range of users to take a box's from")
 	}
 	return int(last + size/2 + int64(n)%(size/2)), nil
 }

@@ -211,6 +211,9 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	add := func(name string, err error, what, hint string) {
 		a := sandbox.Ability{Name: name, OK: err == nil, What: what, Need: true}
 		if err != nil {
+			if own := (common.Advised{}); errors.As(err, &own) {
+				hint = own.Hint()
+			}
 			a.What, a.Hint, r.OK = err.Error(), hint, false
 		}
 		r.Abilities = append(r.Abilities, a)

@@ -256,7 +256,9 @@ func (c *Conn) read(ctx context.Context) error {
 		}
 		switch {
 		case fault != nil:
-			c.pending.Spoil(line, fault, 0)
+			if !c.in.Ended() { // otherwise it was broken off, and all who wait hear that the connection is over
+				c.pending.Spoil(line, fault, 0)
+			}
 			c.garbage(ctx, m, fault)
 			if c.o.Strict || many {
 				return fault

@@ -18,6 +18,7 @@ type Reader struct {
 	r     *bufio.Reader
 	max   int
 	whole bool // the line that was too long has been read to its end
+	ended bool // the input has, in the middle of a line
 }
 
 // NewReader returns a Reader that takes lines of at most max bytes; 0 means MaxFrame.
@@ -42,6 +43,7 @@ func (r *Reader) Next() ([]byte, error) {
 		if err == bufio.ErrBufferFull {
 			continue
 		}
+		r.ended = err != nil
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 {
 			return line, nil
@@ -51,6 +53,9 @@ func (r *Reader) Next() ([]byte, error) {
 		}
 	}
 }
+
+// Ended reports whether the input ended before the line did that Next has returned.
+func (r *Reader) Ended() bool { return r.ended }
 
 // More reports whether something of the next line has been read already.
 func (r *Reader) More() bool { return r.r.Buffered() > 0 }

@@ -20,7 +20,9 @@ func (p *Pending) Spoil(frame []byte, fault *Error, of int64) {
 	id, answers := answerTo(frame)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if id != "" {
+	if spread(frame) {
+		p.fail(p.of(of), "it is spread over several lines, and each message has to be one")
+	} else if id != "" {
 		p.fail(p.byID[id], fault.Message)
 	} else if answers {
 		p.fail(p.of(of), fault.Message)
@@ -51,6 +53,13 @@ func (p *Pending) fail(w *Waiting, why string) {
 		delete(p.byID, w.key)
 		w.Answer <- Message{spoilt: &Spoilt{Why: why}} // has room for the one answer
 	}
+}
+
+// spread reports whether a frame is a line of a message that was written over several, by the one member that all
+// messages have. What a server logs may begin with a brace as well; it does not say this.
+func spread(frame []byte) bool {
+	rest, is := bytes.CutPrefix(frame, []byte(`"jsonrpc"`))
+	return is && bytes.HasPrefix(bytes.TrimSpace(rest), []byte(":"))
 }
 
 // answerTo reads of a frame whether it was to be an answer, and to what: "" where that cannot be told. It

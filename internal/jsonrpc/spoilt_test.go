@@ -36,6 +36,10 @@ func TestSpoiltAnswers(t *testing.T) {
 		{"a log line", `hello {"id":1}`, none},
 		{"a log line in JSON", `{"level":"info","msg":"a","msg":"b"}`, none},
 		{"a batch", `[{"jsonrpc":"2.0","id":1,"result":{}}]`, both},
+		{"a line of an answer that is spread over several", `"jsonrpc" : "2.0",`, one},
+		{"the first line of it, or of anything", `{`, none},
+		{"another object over several lines", `jsonrpc: '2.0',`, none},
+		{"a text about it", `"jsonrpc"`, none},
 		{"a mark before it", "\ufeff" + `{"jsonrpc":"2.0","id":1,"result":{}}`, both},
 		{"a batch of numbers", `[1,2]`, none},
 	} {

@@ -27,6 +27,7 @@ var sequences = map[string]struct {
 	status facts.Status                          // of the call
 	text   string                                // in its answer
 	over   bool                                  // the server is over then
+	brief  bool                                  // the call's time ends it, and is short
 }{
 	"call upstream_answers upstream_answers_again": {call: func(r request, out io.Writer) string {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"first"}]}}`+"\n", r.ID)
@@ -35,12 +36,12 @@ var sequences = map[string]struct {
 	"call upstream_answers_wrong_id": {call: func(r request, out io.Writer) string {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s7,"result":%s}`+"\n", r.ID, fine)
 		return ""
-	}, status: facts.Timeout, text: "no answer in time"},
+	}, status: facts.Timeout, text: "no answer in time", brief: true},
 	"upstream_answers_id_1 call_id_1": {before: manyAnswers(), call: func(request, io.Writer) string { return fine }, status: facts.OK, text: "fine"},
 	"call upstream_half_line_and_exit": {call: func(r request, out io.Writer) string {
 		fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"resu`, r.ID)
 		return "exit"
-	}, status: facts.Failed, text: "whether it took effect is not known", over: true},
+	}, status: facts.Failed, text: "the server ended before it answered; whether it took effect is not known", over: true},
 	"upstream_stdout:hello world call": {before: "hello world\n", call: func(request, io.Writer) string { return fine }, status: facts.OK, text: "fine"},
 	"upstream_garbage:100MB": {call: func(_ request, out io.Writer) string {
 		chunk := bytes.Repeat([]byte("x"), 1<<20)
@@ -151,9 +152,13 @@ func TestSequences(t *testing.T) {
 			steps := atomic.Int64{}
 			ctx := call.WithProgress(context.Background(), func(float64, float64) { steps.Add(1) })
 			ended := make(chan struct{})
+			patience := 60 * time.Second // 100,000 messages are seconds of work where races are looked for
+			if row.brief {
+				patience = 2 * time.Second
+			}
 			go func() {
 				defer close(ended)
-				o := execute(t, ctx, m, decision(t, "s.odd", `{}`, contract.Contract{Mode: contract.Write, Timeout: 2 * time.Second}))
+				o := execute(t, ctx, m, decision(t, "s.odd", `{}`, contract.Contract{Mode: contract.Write, Timeout: patience}))
 				if o.Facts.Status != row.status || !strings.Contains(text(o), row.text) {
 					t.Errorf("got %s %q", o.Facts.Status, text(o))
 				}

@@ -81,6 +81,19 @@ func TestMalformedAnswers(t *testing.T) {
 	}
 }
 
+// An answer that is written over several lines is told as what it is, and costs its call no time.
+func TestSpreadAnswers(t *testing.T) {
+	m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, out io.Writer) string {
+		fmt.Fprintf(out, "{\n  \"jsonrpc\": \"2.0\",\n  \"id\": %s,\n  \"result\": {\n    \"content\": []\n  }\n}\n", r.ID)
+		return ""
+	})}), Options{})
+	begun := time.Now()
+	o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write, Timeout: 20 * time.Second}))
+	if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.Unknown || !strings.Contains(text(o), "spread over several lines") || time.Since(begun) > 10*time.Second {
+		t.Errorf("%s, %q after %s", o.Facts.Status, text(o), time.Since(begun))
+	}
+}
+
 // Before a call, too: what cannot be read of the list or of the greeting is said, and the call was not made.
 func TestMalformedBeforeACall(t *testing.T) {
 	greets := func(answer string) func(*bufio.Scanner, io.Writer) {

@@ -157,6 +157,9 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	defer func() { err = errors.Join(err, way.End()) }()
 	ws, err := r.open(d, j)
+	if errors.Is(err, workspace.ErrTooMuch) {
+		return refuse(d, call.Reason{Code: "args.invalid", Text: err.Error()}), nil
+	}
 	if err != nil {
 		return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
 	}
@@ -205,6 +208,16 @@ func (r *Runner) open(d policy.Decision, j job) (*workspace.Workspace, error) {
 	ws, err := r.Workspace(d.Call.Session)
 	if err != nil {
 		return nil, err
+	}
+	var room workspace.Bounds
+	if len(j.files) > 0 { // a box must have room for all that ever came
+		room, err = ws.Room(workspace.Input, workspace.Bounds{Bytes: r.Default.Disk, Entries: int(r.Default.Inodes)})
+	}
+	for _, f := range j.files {
+		err = errors.Join(err, room.Take(f.name, int64(len(f.text))))
+	}
+	if err != nil {
+		return nil, errors.Join(err, ws.Close())
 	}
 	for _, f := range j.files {
 		if err := ws.Put(workspace.Input, f.name, strings.NewReader(f.text), int64(len(f.text))); err != nil {

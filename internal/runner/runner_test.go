@@ -364,6 +364,14 @@ func TestWorkspace(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(root, ident, "output/new.txt")); err != nil || string(b) != "text" {
 		t.Errorf("%q %v", b, err)
 	}
+	r.Default.Inodes = 4 // the folder itself, data, data/in.csv and one more
+	for files, code := range map[string]string{`{"data/b":""}`: "", `{"data/c":"","d":""}`: "args.invalid"} {
+		g, _ := allowed(t, "run_python", `{"code":"","files":`+files+`}`, func(c *contract.Contract) { c.Filesystem = contract.WorkspaceOnly })
+		if out, err := r.Execute(context.Background(), g); err != nil || (out.Refused != nil) != (code != "") || code != "" && out.Refused.Code != code {
+			t.Errorf("%s: %v %+v", files, err, out.Refused)
+		}
+	}
+	opened = 1
 	seeds := map[string]string{}
 	for _, m := range d.profile.Tmpfs {
 		seeds[m.Target] = m.Seed

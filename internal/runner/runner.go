@@ -283,7 +283,7 @@ func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) {
 func remove(ws *workspace.Workspace, f *facts.Facts) {
 	for _, n := range f.Files.Removed {
 		name, ok := strings.CutPrefix(n, output+"/")
-		if err := ws.Remove(workspace.Output, name); ok && err != nil {
+		if ok && ws.Remove(workspace.Output, name) != nil {
 			f.Warnings = append(f.Warnings, "a file that was deleted in /workspace/output is still in the workspace")
 			return
 		}

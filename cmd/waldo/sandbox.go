@@ -388,7 +388,7 @@ func newSandboxPause(g *global) *cobra.Command {
 				return &exit{code: exitFailed, text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts", count(going, "command")),
 					hint: "stopping needs a cgroup of version 2: waldo doctor"}
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "paused; %s stopped where it stood\n", count(still, "command"))
+			fmt.Fprintf(c.ErrOrStderr(), "paused; %s stopped in place\n", count(still, "command"))
 			return nil
 		}),
 	}

@@ -361,7 +361,7 @@ func (m *Manager) Remove(ctx context.Context, owner, name string, force bool) er
 		return err
 	}
 	if s.Running > 0 && !force {
-		return fmt.Errorf("sandbox %s: %d: %w", s.Name, s.Running, ErrBusy)
+		return fmt.Errorf("sandbox %s: %w: %d", s.Name, ErrBusy, s.Running)
 	}
 	done, err := m.mark(s.Workspace)
 	if err != nil {
@@ -391,7 +391,7 @@ func (m *Manager) Reset(ctx context.Context, owner, name, next string) (Sandbox,
 		return s, err
 	}
 	if s.Running > 0 {
-		return s, fmt.Errorf("sandbox %s: %d: %w", s.Name, s.Running, ErrBusy)
+		return s, fmt.Errorf("sandbox %s: %w: %d", s.Name, ErrBusy, s.Running)
 	}
 	fresh := s
 	fresh.Owner = next

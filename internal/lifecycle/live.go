@@ -59,7 +59,7 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string, backgroun
 		return nil, err
 	}
 	if s.Running >= MaxRuns {
-		return nil, fmt.Errorf("sandbox %s: %d, which is the most: %w", s.Name, s.Running, ErrBusy)
+		return nil, fmt.Errorf("sandbox %s: %w: %d, which is the most", s.Name, ErrBusy, s.Running)
 	}
 	r := &Run{m: m, call: call, background: background}
 	if r.file, err = m.announce(s.ID, call+r.end()); err != nil {

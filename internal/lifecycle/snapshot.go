@@ -236,7 +236,7 @@ func (m *Manager) Restore(ctx context.Context, owner, name, ident string) (Sandb
 	old := s.Workspace
 	s, err = m.change(ctx, s, func(now *Sandbox) error {
 		if n := len(m.live(now.ID)); n > 0 {
-			return fmt.Errorf("sandbox %s: %d: %w", now.Name, n, ErrBusy)
+			return fmt.Errorf("sandbox %s: %w: %d", now.Name, ErrBusy, n)
 		}
 		old, now.Workspace = now.Workspace, fresh.Workspace
 		return nil

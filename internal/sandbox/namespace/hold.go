@@ -92,6 +92,13 @@ func (r *run) alone() bool {
 	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, common.Gone)
 }
 
+// quell ends a held command that has other threads: what they are made to run is the job's to say.
+func (b *box) quell() {
+	if b.held && len(b.threads) > 1 {
+		_ = b.leader.Kill() // settle hears of an error
+	}
+}
+
 // settle ends a held command, which must not run on, and takes PID 1's report of it.
 func (b *box) settle() error {
 	if b.notice != nil {

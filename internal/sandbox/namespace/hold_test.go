@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/sandboxtest"
@@ -120,6 +122,58 @@ func TestAnotherThread(t *testing.T) {
 		if b.held != row.held && b.host.Pids() && b.host.Memory() && b.host.Times() {
 			t.Errorf("%s: held %v", row.why, b.held)
 		}
+	}
+}
+
+// TestThreadAfterTheEnd: a thread that the interpreter had before its job, and that the job has made work for
+// it, works no more once the run is over, though the command is held.
+func TestThreadAfterTheEnd(t *testing.T) {
+	p := sandboxtest.Profile()
+	env := []string{"PATH=/usr/bin:/bin"}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\nthreading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	one, err := New(Options{}).Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	b := one.(*box)
+	if err := b.Warm(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	const code = `
+import ctypes
+out = open("/workspace/output/more", "wb", 0)
+def job():
+  while True: out.write(b"x")
+go.set()
+while not out.tell(): pass
+ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
+`
+	c := sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(fmt.Sprintf(code, unix.SYS_EXIT_GROUP)))}
+	f, err := b.Run(context.Background(), c)
+	if err != nil || f.ExitCode == nil || *f.ExitCode != 7 {
+		t.Fatalf("%v %+v", err, f)
+	}
+	if !b.held && b.host.Pids() && b.host.Memory() && b.host.Times() {
+		t.Error("control: the command is not held")
+	}
+	size := func() int64 {
+		for _, place := range b.places {
+			var st unix.Stat_t
+			if place.Target == "/workspace/output" && unix.Fstatat(int(place.Dir.Fd()), "more", &st, 0) == nil {
+				return st.Size
+			}
+		}
+		return 0
+	}
+	time.Sleep(20 * time.Millisecond) // a thread on another processor hears of it there
+	before := size()
+	time.Sleep(100 * time.Millisecond)
+	if after := size(); before == 0 || after != before {
+		t.Errorf("it has written %d bytes, and later %d", before, after)
+	}
+	if out := after(t, b); out != "" {
+		t.Errorf("the box is not as it was: %q", out)
 	}
 }
 

@@ -112,6 +112,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	r.out = &common.Stream{Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: r.flood}
 	r.err = &common.Stream{Limit: limit, Copy: r.command.Stderr, Flood: r.flood}
 	if r.hold() && r.straight() {
+		b.quell()
 		return r.facts(ctx, *r.held.Load(), time.Since(r.began)), nil
 	}
 	b.listen()
@@ -127,6 +128,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	if err != nil {
 		return facts.Facts{}, err
 	}
+	b.quell()
 	return r.facts(ctx, e, wall), nil
 }
 

@@ -36,10 +36,11 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 		if b.outside(d.What) {
 			continue // whoever serves the way tells of it
 		}
-		f.Denials = append(f.Denials, facts.Denial{Kind: d.Kind, What: d.What, Errno: d.Errno})
 		if d.Kind == "network" {
+			d.What = strings.TrimPrefix(d.What, "connect ") // as every driver tells it
 			f.Network.Denied = append(f.Network.Denied, d.What)
 		}
+		f.Denials = append(f.Denials, facts.Denial{Kind: d.Kind, What: d.What, Errno: d.Errno})
 	}
 	r.exit(&f, end)
 	r.limit(&f, end, full)

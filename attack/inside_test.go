@@ -121,4 +121,5 @@ print("refused" if struct.unpack_from("=i",r,16)[0] < 0 else "made")' 2>&1 | tai
 			t.Errorf("gVisor: %s: %s is no fact: %+v", row.why, row.denied, f.Network.Attempts)
 		}
 	}
+	programsThatInstall(t, dir, pool, "npm installs the newest", "npm wants what is not pinned", "pip installs what", "pip wants")
 }

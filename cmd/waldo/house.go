@@ -282,8 +282,9 @@ func (h *house) openCorridor(s settings) error {
 	}
 	o := catalogue.Options{
 		Builtins: catalogue.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean, Names: h.policy.Names, Held: h.held,
-		Of:     func(cap call.Capability) string { k, _ := h.policy.Lookup(cap); return k.Server },
-		Usable: func(cap call.Capability, v catalogue.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Door) },
+		Of:       func(cap call.Capability) string { k, _ := h.policy.Lookup(cap); return k.Server },
+		Patience: func(cap call.Capability) time.Duration { k, _ := h.policy.Lookup(cap); return k.Timeout },
+		Usable:   func(cap call.Capability, v catalogue.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Door) },
 	}
 	if s.warm > 0 { // nobody looks at a list of what is missing
 		o.Missing = func(first catalogue.Problem, n int) {

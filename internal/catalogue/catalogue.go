@@ -30,6 +30,7 @@ type Options struct {
 	Usable   func(cap call.Capability, v Viewer) bool    // whether a call of it may be anything but denied; nil: it may
 	Names    func(server, tool string) []call.Capability // what contracts call a server's tool; nil: by its own name alone
 	Of       func(cap call.Capability) string            // the server that a contract says a capability is of; nil: its name tells
+	Patience func(cap call.Capability) time.Duration     // how long a call may take, and so who looks for its tool waits for the server; nil: Wait
 	Held     func(server string) []Problem               // what a server lists and is kept from agents; nil: nothing
 	Missing  func(first Problem, n int)                  // told when tools of a server are left out for one reason, and when they are others; nil: nobody is
 	Clean    func(text string) string                    // makes untrusted text safe to show; nil: it is not shown
@@ -102,17 +103,18 @@ func (c *Catalogue) Close() { c.cancel() }
 // Lookup returns the visible tool of a wire name or a dotted one, asking at most its own source. It finds
 // what a viewer may not use as well: the corridor refuses the call, and so it is on record.
 func (c *Catalogue) Lookup(ctx context.Context, name string) (*Entry, bool) {
+	cap := call.Capability(strings.ReplaceAll(name, "__", "."))
 	for server := range c.tools.by {
 		if server == c.o.Plain || strings.HasPrefix(name, server+".") || strings.HasPrefix(name, server+"__") {
-			c.tools.load(ctx, server)
+			c.tools.await(ctx, server, cap)
 		}
 	}
 	e, ok := c.named(name)
 	if ok || c.o.Of == nil {
 		return e, ok
 	}
-	if server := c.o.Of(call.Capability(strings.ReplaceAll(name, "__", "."))); c.tools.by[server] != nil {
-		c.tools.load(ctx, server)
+	if server := c.o.Of(cap); c.tools.by[server] != nil {
+		c.tools.await(ctx, server, cap)
 	}
 	return c.named(name)
 }

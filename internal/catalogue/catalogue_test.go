@@ -501,3 +501,27 @@ func TestOtherNames(t *testing.T) {
 		t.Errorf("the operator was told %q", told)
 	}
 }
+
+// Who looks for the tool of a call waits for its server as long as the call may take; a list waits less.
+func TestPatience(t *testing.T) {
+	slow := func(ctx context.Context) ([]call.Tool, error) {
+		time.Sleep(300 * time.Millisecond)
+		return fixed(tool(t, "s.a", "", `{}`))(ctx)
+	}
+	for patience, want := range map[time.Duration]bool{0: false, 10 * time.Second: true} {
+		c := New(Options{Clean: plain, Visible: all, Sources: map[string]Source{"s": slow}, Wait: time.Millisecond,
+			Patience: func(cap call.Capability) time.Duration {
+				if cap != "s.a" {
+					t.Errorf("asked about %s", cap)
+				}
+				return patience
+			}})
+		if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
+			t.Errorf("the list has waited: %s", got)
+		}
+		if _, ok := c.Lookup(context.Background(), "s__a"); ok != want {
+			t.Errorf("with %s of patience it is found: %v", patience, ok)
+		}
+		c.Close()
+	}
+}

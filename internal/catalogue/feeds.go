@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"waldo/internal/call"
 )
 
 // feeds ask the servers for their lists, each in its own time, and keep what they said.
@@ -61,8 +63,11 @@ func (fs *feeds[T]) invalidate(server string) bool {
 	return wanted
 }
 
-// load asks the servers whose lists are not fresh (or the one given) and waits, but not longer than Wait.
-func (fs *feeds[T]) load(ctx context.Context, only string) {
+// load asks the servers whose lists are not fresh and waits, but not longer than Wait.
+func (fs *feeds[T]) load(ctx context.Context) { fs.await(ctx, "", "") }
+
+// await does so for all servers, or for the one that a capability is of, as long as a call of that may take.
+func (fs *feeds[T]) await(ctx context.Context, only string, cap call.Capability) {
 	var waiting []chan struct{}
 	for server, f := range fs.by {
 		if only == "" || server == only {
@@ -74,7 +79,11 @@ func (fs *feeds[T]) load(ctx context.Context, only string) {
 	if len(waiting) == 0 {
 		return
 	}
-	t := time.NewTimer(fs.o.Wait)
+	patience := fs.o.Wait
+	if only != "" && fs.o.Patience != nil {
+		patience = max(patience, fs.o.Patience(cap))
+	}
+	t := time.NewTimer(patience)
 	defer t.Stop()
 	for _, done := range waiting {
 		select {

@@ -62,7 +62,7 @@ func (c *Catalogue) Offered() (prompts, resources bool) {
 
 // Prompt returns the visible prompt of a name as it is shown. As Lookup does, it finds what a viewer may not use.
 func (c *Catalogue) Prompt(ctx context.Context, name string) (*Item, bool) {
-	c.offers.load(ctx, "")
+	c.offers.load(ctx)
 	c.mu.RLock()
 	list := c.shown.prompts
 	c.mu.RUnlock()

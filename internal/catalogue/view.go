@@ -89,7 +89,7 @@ func keep(list []*Item, method string, usable func(cap call.Capability) bool) []
 // List returns the tools that a viewer may know of, sorted by wire name, once all sources were asked or
 // Wait is over.
 func (c *Catalogue) List(ctx context.Context, v Viewer) []*Entry {
-	c.tools.load(ctx, "")
+	c.tools.load(ctx)
 	return c.sight(v).entries
 }
 
@@ -126,6 +126,6 @@ func (c *Catalogue) Templates(ctx context.Context, v Viewer) []*Item {
 }
 
 func (c *Catalogue) offered(ctx context.Context, v Viewer) shown {
-	c.offers.load(ctx, "")
+	c.offers.load(ctx)
 	return c.sight(v).shown
 }

@@ -71,6 +71,36 @@ func TestServersDieWithWaldo(t *testing.T) {
 	}
 }
 
+// A server that stops whoever keeps it can be ended all the same, by a waldo that waits for that.
+func TestServerThatStopsItsKeeper(t *testing.T) {
+	p, err := Exec(context.Background(), []string{"/bin/sh", "-c", "kill -STOP $PPID; echo $PPID $$; exec sleep 60"}, nil, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(p.Stdout).ReadString('\n')
+	pids := strings.Fields(line)
+	if len(pids) != 2 || !runs(pids[1]) {
+		t.Fatalf("control: not running: %q", line)
+	}
+	if b, err := os.ReadFile("/proc/" + pids[0] + "/stat"); err != nil || !strings.Contains(string(b), ") T ") {
+		t.Fatalf("control: its keeper is not stopped: %s %v", b, err)
+	}
+	p.Kill()
+	over := make(chan struct{})
+	go func() { _ = p.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-time.After(5 * time.Second):
+		t.Error("waited for in vain")
+		keeper, _ := strconv.Atoi(pids[0])
+		_ = syscall.Kill(keeper, syscall.SIGCONT)
+		<-over
+	}
+	if runs(pids[1]) {
+		t.Error("the server runs")
+	}
+}
+
 func runs(pid string) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%s/stat", pid))
 	return err == nil && !strings.Contains(string(b), ") Z ")

@@ -37,8 +37,18 @@ func Start(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// Kill tells the keeper to end the program.
-func Kill(cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGTERM) }
+// patience is how long a keeper may take to end a program, and what that has started.
+const patience = 10 * time.Second
+
+// Kill tells the keeper to end the program, also one that the program has stopped. One that does not hear
+// is ended itself, and the program with it.
+func Kill(cmd *exec.Cmd) {
+	if cmd.Process.Signal(syscall.SIGTERM) != nil { // it is over
+		return
+	}
+	_ = cmd.Process.Signal(syscall.SIGCONT)
+	time.AfterFunc(patience+time.Second, func() { _ = cmd.Process.Kill() }) // an error: it is over
+}
 
 // Main keeps a program and ends this process where that is what it was started for; otherwise it
 // returns. It must be called before anything else of a program that calls Start.
@@ -68,7 +78,7 @@ func keep(path string, argv []string) int {
 	case <-over:
 	case <-told:
 	}
-	for begun := time.Now(); !alone() && time.Since(begun) < 10*time.Second; time.Sleep(time.Millisecond) {
+	for begun := time.Now(); !alone() && time.Since(begun) < patience; time.Sleep(time.Millisecond) {
 	}
 	return 0
 }

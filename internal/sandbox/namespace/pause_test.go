@@ -5,6 +5,8 @@ package namespace
 import (
 	"context"
 	"io"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,7 +55,11 @@ func TestPause(t *testing.T) {
 	if n := count(500 * time.Millisecond); n == 0 {
 		t.Fatal("control: nothing came before the pause")
 	}
-	if err := p.Pause(); err != nil {
+	if err := p.Pause(); err != nil && strings.Contains(err.Error(), "no version 2 hierarchy") && os.Geteuid() != 0 {
+		cancel()
+		<-ended
+		t.Skipf("an ordinary user has no cgroup here that could stop a box, and is told so: %v", err)
+	} else if err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(50 * time.Millisecond) // what was written before is read

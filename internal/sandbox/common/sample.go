@@ -17,7 +17,7 @@ import (
 // Sample is what /proc tells of a process tree at one moment.
 type Sample struct {
 	CPU    time.Duration
-	Memory int64 // resident and not shared with files, in bytes
+	Memory int64 // resident and not shared with files, in bytes, without the first
 	Pids   int64 // processes and threads, without the first
 }
 
@@ -43,8 +43,8 @@ func TreeOf(pid int) Sample {
 			continue
 		}
 		s.CPU += one.CPU
-		s.Memory += one.Memory
-		if p != pid {
+		if p != pid { // which is waldo's own
+			s.Memory += one.Memory
 			s.Pids += one.Pids
 		}
 		todo = append(todo, children(dir)...)

@@ -141,6 +141,20 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestCounted: a command is counted and held from where it begins, and not waldo in its place, which has more
+// processes and memory than it may.
+func TestCounted(t *testing.T) {
+	p := sandboxtest.Profile()
+	p.Limits.Pids, p.Limits.Memory = 1, 20<<20
+	b := start(t, p)
+	for range 5 {
+		f, err := b.Run(t.Context(), python("import time; time.sleep(0.05)"))
+		if err != nil || f.Status != facts.OK || f.Usage.PidsPeak != 1 || f.Usage.MemoryPeak <= 0 || f.Usage.MemoryPeak > 20<<20 {
+			t.Errorf("%v %s, %d processes, %d bytes, limit %v: %s", err, f.Status, f.Usage.PidsPeak, f.Usage.MemoryPeak, f.Limit, f.Stderr)
+		}
+	}
+}
+
 // TestRefuse: what needs namespaces is refused.
 func TestRefuse(t *testing.T) {
 	for _, r := range []struct {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -41,11 +40,14 @@ type order struct {
 	Read, Write []string
 }
 
-// report is what the supervisor says at the end.
+// begun is what the supervisor says before its report, once the command is executed.
+const begun = '\n'
+
+// report is what the supervisor says at the end, and the entrance before it becomes the command.
 type report struct {
 	Status syscall.WaitStatus
 	CPU    time.Duration
-	Maxrss int64  // bytes, of the largest process
+	Maxrss int64  // bytes, of the largest process; 0: none was larger than the entrance
 	NotRun string // why nothing was run
 	Absent bool   // there is no such program
 }
@@ -98,8 +100,11 @@ func supervise() error {
 		end()
 	}()
 	var r report
-	if text, _ := io.ReadAll(said); len(text) > 0 {
-		_ = json.Unmarshal(text, &r)
+	for d := json.NewDecoder(said); d.Decode(&r) == nil; { // until it is executed
+	}
+	told := os.NewFile(5, "report")
+	if r.NotRun == "" {
+		_, _ = told.Write([]byte{begun})
 	}
 	for {
 		var status unix.WaitStatus
@@ -114,8 +119,11 @@ func supervise() error {
 	}
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u)
-	r.CPU, r.Maxrss = time.Duration(u.Utime.Nano()+u.Stime.Nano()), u.Maxrss<<10
-	return json.NewEncoder(os.NewFile(5, "report")).Encode(r)
+	entered := r.Maxrss // the kernel counts it for whatever is executed in its place
+	if r.CPU, r.Maxrss = time.Duration(u.Utime.Nano()+u.Stime.Nano()), u.Maxrss<<10; r.Maxrss <= entered+1<<20 {
+		r.Maxrss = 0
+	}
+	return json.NewEncoder(told).Encode(r)
 }
 
 // endless kills all below the supervisor until that is gone itself.
@@ -159,6 +167,9 @@ func enter() error {
 	if err := os.Chdir(o.Dir); err != nil {
 		return err
 	}
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
+	mine, _ := json.Marshal(report{Maxrss: u.Maxrss << 10}) // now: there may be no memory for it within the limits
 	if err := limit(o); err != nil {
 		return err
 	}
@@ -179,6 +190,7 @@ func enter() error {
 	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); e != 0 {
 		return fmt.Errorf("seccomp: %w", e)
 	}
+	_, _ = unix.Write(5, mine)
 	return execute(o)
 }
 

@@ -35,6 +35,7 @@ type run struct {
 	life     *os.File // closed: the command ends
 	ended    atomic.Pointer[facts.Limit]
 	stopped  atomic.Bool
+	begun    atomic.Bool // the command runs, and no longer waldo in its place
 	once     sync.Once
 	out, err *common.Stream
 	peak     common.Sample
@@ -74,7 +75,11 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.closing.Load() {
 		r.end("")
 	}
-	text, _ := io.ReadAll(told)
+	text := make([]byte, 1)
+	n, _ := told.Read(text)
+	r.begun.Store(text[0] == begun)
+	rest, _ := io.ReadAll(told)
+	text = append(text[:n], rest...)
 	told.Close()
 	_, werr := p.Wait()
 	stop()
@@ -193,7 +198,10 @@ func (r *run) watch(ctx context.Context, pid int, began time.Time) (stop func())
 				return
 			case <-tick.C:
 			}
-			s := common.TreeOf(pid)
+			var s common.Sample
+			if r.begun.Load() {
+				s = common.TreeOf(pid)
+			}
 			r.peak = common.Sample{CPU: max(r.peak.CPU, s.CPU), Memory: max(r.peak.Memory, s.Memory), Pids: max(r.peak.Pids, s.Pids)}
 			switch {
 			case time.Since(began) >= l.Wall:

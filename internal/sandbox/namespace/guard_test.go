@@ -475,3 +475,29 @@ func TestManyDescriptors(t *testing.T) {
 		}
 	}
 }
+
+// TestFilesAreMemory: files of the writable places count as memory of the box, whether a cgroup counts them or
+// nobody but waldo; what was in them before does not.
+func TestFilesAreMemory(t *testing.T) {
+	p := sandboxtest.Profile()
+	p.Limits.Memory, p.Limits.Disk = 60<<20, 50<<20
+	for i := range p.Tmpfs {
+		p.Tmpfs[i].Bytes = p.Limits.Disk
+	}
+	seed := t.TempDir()
+	if err := errors.Join(os.Chmod(seed, 0o755), os.WriteFile(filepath.Join(seed, "before"), make([]byte, 40<<20), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	p.Tmpfs[1].Seed = seed
+	b := start(t, p)
+	fill := func(mb int) facts.Facts {
+		return run(t, b, "/bin/sh", "-c", fmt.Sprintf("head -c %d /dev/zero > %s/f; sleep 0.5", mb<<20, p.Tmpfs[0].Target))
+	}
+	if f := fill(30); f.Status != facts.OK {
+		t.Errorf("30 MB beside 40 that were there: %s, limit %v: %s", f.Status, f.Limit, f.Stderr)
+	}
+	b = start(t, p)
+	if f := run(t, b, "/bin/sh", "-c", fmt.Sprintf("for d in %s /dev/shm; do head -c 45000000 /dev/zero > $d/f; done; sleep 3", p.Tmpfs[0].Target)); f.Status != facts.OOM {
+		t.Errorf("90 MB in files of a box that may have 60: %s", f.Status)
+	}
+}

@@ -17,5 +17,5 @@ func TestConformance(t *testing.T) {
 // TestOrdinaryUser runs the suite again as a user who is nobody: without root's powers, and as a
 // rule without cgroups.
 func TestOrdinaryUser(t *testing.T) {
-	sandboxtest.AsOrdinaryUser(t, "TestConformance", "TestDiesWithWaldo", "TestMounts", "TestNamespaces", "TestFine", "TestDenials", "TestLandlock", "TestCommandsRefused", "TestWay")
+	sandboxtest.AsOrdinaryUser(t, "TestConformance", "TestDiesWithWaldo", "TestMounts", "TestNamespaces", "TestFine", "TestDenials", "TestLandlock", "TestCommandsRefused", "TestWay", "TestFilesAreMemory")
 }

@@ -64,9 +64,10 @@ type run struct {
 	out, err *common.Stream
 	state    common.State // of the exported places before
 	sampled  common.Sample
-	warm     bool // the command was waiting for this job
-	inline   bool // who runs it waits for its end in the kernel
-	leader   int  // its process; 0: not known
+	filled   int64 // bytes in its places before, where no cgroup counts them
+	warm     bool  // the command was waiting for this job
+	inline   bool  // who runs it waits for its end in the kernel
+	leader   int   // its process; 0: not known
 	held     atomic.Pointer[ending]
 }
 
@@ -89,6 +90,9 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		r.before.CPU, r.state = b.group.CPU(), b.waiting.state
 	} else {
 		r.before, r.state = b.group.Usage(), common.Look(b.places)
+	}
+	if !b.host.Memory() {
+		r.filled = b.filled()
 	}
 	if err := r.take(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
@@ -251,6 +255,9 @@ func (r *run) measure() {
 	}
 	if !r.box.host.Times() || !r.box.host.Memory() {
 		s := common.TreeOf(r.box.init.Pid)
+		if !r.box.host.Memory() {
+			s.Memory += max(0, r.box.filled()-r.filled)
+		}
 		r.sampled.Memory = max(r.sampled.Memory, s.Memory)
 		r.sampled.Pids = max(r.sampled.Pids, s.Pids)
 		r.sampled.CPU = max(r.sampled.CPU, s.CPU-r.box.spent)
@@ -264,6 +271,15 @@ func (r *run) measure() {
 	if cpu > l.CPU {
 		r.end(facts.LimitCPU)
 	}
+}
+
+// filled returns what is in the places of the box, which is memory of this machine, too.
+func (b *box) filled() (bytes int64) {
+	for _, p := range b.places {
+		n, _ := p.Used()
+		bytes += n
+	}
+	return bytes
 }
 
 // kill ends the box by its PID 1, and with it everything in it.

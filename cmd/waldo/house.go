@@ -321,7 +321,7 @@ type tightened struct{ h *house }
 // Decide satisfies broker.Decider.
 func (t tightened) Decide(c call.Call) policy.Decision {
 	d := t.h.policy.Decide(c)
-	if d.Effect == policy.Deny || d.Contract.Transport != contract.MCP {
+	if d.Effect == policy.Deny || d.Contract.Transport != contract.MCP || c.ToolDigest == "" { // what was shown to nobody the worker refuses
 		return d
 	}
 	e, ok := t.h.catalogue.Lookup(context.Background(), string(c.Capability))

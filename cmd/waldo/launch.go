@@ -214,7 +214,11 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 	go func() {
 		f, err := box.Run(run, sandbox.Command{Argv: argv, Env: env, Stdin: in, Stdout: out, Stderr: errW, Serve: true})
 		if err == nil && f.Status != facts.OK {
-			err = fmt.Errorf("server %s ended: %s", s.Name, strings.Join(append([]string{string(f.Status)}, f.Warnings...), "; "))
+			how := string(f.Status)
+			if f.ExitCode != nil {
+				how = fmt.Sprintf("exit status %d", *f.ExitCode)
+			}
+			err = fmt.Errorf("its program ended: %s", strings.Join(append([]string{how}, f.Warnings...), "; "))
 		}
 		errW.Close()
 		if share != nil {

@@ -103,17 +103,18 @@ func (c *Catalogue) Close() { c.cancel() }
 // Lookup returns the visible tool of a wire name or a dotted one, asking at most its own source. It finds
 // what a viewer may not use as well: the corridor refuses the call, and so it is on record.
 func (c *Catalogue) Lookup(ctx context.Context, name string) (*Entry, bool) {
-	cap := call.Capability(strings.ReplaceAll(name, "__", "."))
+	cap, waited := call.Capability(strings.ReplaceAll(name, "__", ".")), ""
 	for server := range c.tools.by {
 		if server == c.o.Plain || strings.HasPrefix(name, server+".") || strings.HasPrefix(name, server+"__") {
 			c.tools.await(ctx, server, cap)
+			waited = server
 		}
 	}
 	e, ok := c.named(name)
 	if ok || c.o.Of == nil {
 		return e, ok
 	}
-	if server := c.o.Of(cap); c.tools.by[server] != nil {
+	if server := c.o.Of(cap); server != waited && c.tools.by[server] != nil {
 		c.tools.await(ctx, server, cap)
 	}
 	return c.named(name)
@@ -143,8 +144,14 @@ func (e *Entry) Check(a call.Args) []schema.Fault {
 // Problems returns what is missing from the list, and why.
 func (c *Catalogue) Problems() []Problem {
 	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.problems
+	problems := slices.Clip(c.problems)
+	c.mu.RUnlock()
+	for _, server := range sortedKeys(c.tools.by) {
+		if c.tools.by[server].awaited() {
+			problems = append(problems, Problem{Server: server, Code: "server.slow", Text: "it has not listed its tools yet"})
+		}
+	}
+	return problems
 }
 
 // Why returns the code of the reason for which a tool that a viewer may use is not in the list; "": none is known.

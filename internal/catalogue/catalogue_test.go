@@ -217,7 +217,7 @@ func TestSlowAndFailingSources(t *testing.T) {
 	if asked.Load() != 1 {
 		t.Errorf("a failing source was asked %d times", asked.Load())
 	}
-	if p := c.Problems(); len(p) != 1 || p[0].Server != "bad" || p[0].Code != "server.unavailable" {
+	if p := c.Problems(); len(p) != 2 || p[0].Server != "bad" || p[0].Code != "server.unavailable" || p[1].Server != "slow" || p[1].Code != "server.slow" {
 		t.Errorf("problems: %v", p)
 	}
 	before, version := changed.Load(), c.Versions().Tools
@@ -518,6 +518,9 @@ func TestPatience(t *testing.T) {
 			}})
 		if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
 			t.Errorf("the list has waited: %s", got)
+		}
+		if p := c.Problems(); len(p) != 1 || p[0].Code != "server.slow" {
+			t.Errorf("while it is asked: %v", p)
 		}
 		if _, ok := c.Lookup(context.Background(), "s__a"); ok != want {
 			t.Errorf("with %s of patience it is found: %v", patience, ok)

@@ -21,6 +21,7 @@ type feed[T any] struct {
 	list    func(ctx context.Context) (T, error)
 	mu      sync.Mutex
 	have    T
+	told    bool // it has said something
 	problem *Problem
 	fresh   bool
 	begun   time.Time     // when it was last asked
@@ -44,6 +45,13 @@ func (f *feed[T]) get(problems *[]Problem) T {
 		*problems = append(*problems, *f.problem)
 	}
 	return f.have
+}
+
+// awaited reports whether the server is being asked and has said nothing yet.
+func (f *feed[T]) awaited() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loading != nil && !f.told && f.problem == nil
 }
 
 // invalidate says that a list may be another now. If it was ever wanted, which it returns, it is
@@ -118,7 +126,7 @@ func (fs *feeds[T]) begin(server string, f *feed[T]) chan struct{} {
 			f.fresh, f.failed = false, time.Now()
 			f.problem = &Problem{Server: server, Code: "server.unavailable", Text: err.Error()}
 		} else {
-			f.have, f.problem, f.failed = list, nil, time.Time{}
+			f.have, f.told, f.problem, f.failed = list, true, nil, time.Time{}
 		}
 		f.mu.Unlock()
 		fs.after()

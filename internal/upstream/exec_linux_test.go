@@ -82,8 +82,14 @@ func TestServerThatStopsItsKeeper(t *testing.T) {
 	if len(pids) != 2 || !runs(pids[1]) {
 		t.Fatalf("control: not running: %q", line)
 	}
-	if b, err := os.ReadFile("/proc/" + pids[0] + "/stat"); err != nil || !strings.Contains(string(b), ") T ") {
-		t.Fatalf("control: its keeper is not stopped: %s %v", b, err)
+	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) { // it stops once its threads have seen the signal
+		b, err := os.ReadFile("/proc/" + pids[0] + "/stat")
+		if err == nil && strings.Contains(string(b), ") T ") {
+			break
+		}
+		if time.Since(begin) > 3*time.Second {
+			t.Fatalf("control: its keeper is not stopped: %s %v", b, err)
+		}
 	}
 	p.Kill()
 	over := make(chan struct{})

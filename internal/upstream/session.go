@@ -28,7 +28,9 @@ type session struct {
 	again    chan struct{} // the subscriptions are others now
 	ended    chan struct{} // closed when the connection is over
 	gone     chan struct{} // closed when the process is gone as well
+	end      error         // of the process, if it ended of itself; known once it is gone
 	once     sync.Once
+	killed   atomic.Bool // by us, before it ended
 	served   atomic.Bool // it has answered a call
 	stray    atomic.Bool // it has written lines that are no messages
 
@@ -55,7 +57,9 @@ func (s *server) start(ctx context.Context) (*session, error) {
 		err = ses.agree(ctx, true)
 	}
 	if err != nil {
-		ses.kill()
+		if !errors.Is(err, jsonrpc.ErrClosed) { // otherwise it is ending of itself
+			ses.kill()
+		}
 		<-ses.gone
 		return nil, fmt.Errorf("server %s: %w%s", s.cfg.Name, err, ses.said())
 	}
@@ -81,8 +85,11 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 		}
 		s.mu.Unlock()
 		close(ses.ended)
-		ses.kill() // whatever ended the connection, nothing may stay behind
-		ses.proc.reap()
+		ses.conn.Close()
+		if own := ses.proc.reap(); !ses.killed.Load() {
+			ses.end = own
+		}
+		ses.kill()
 		close(ses.gone)
 		s.m.o.Log.Debug("server ended", "server", s.cfg.Name, "error", err)
 	}()
@@ -134,6 +141,7 @@ func (ses *session) alive() bool {
 
 func (ses *session) kill() {
 	ses.once.Do(func() {
+		ses.killed.Store(true)
 		ses.conn.Close()
 		ses.proc.end()
 	})
@@ -306,16 +314,19 @@ func (ses *session) params(id int64, params map[string]any, progress bool, r *ru
 	return all
 }
 
-// said returns what the server last wrote to stderr, without secrets, for the operator.
+// said returns how the server ended and what it last wrote to stderr, without secrets, for the operator.
 func (ses *session) said() string {
 	if ses.s.m.o.Scrub == nil {
 		return ""
 	}
-	text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.String()))
-	if text == "" {
-		return ""
+	say := ""
+	if ses.end != nil {
+		say = "; " + ses.s.m.o.Scrub(ses.end.Error())
 	}
-	return fmt.Sprintf("; it wrote %q", text)
+	if text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.String())); text != "" {
+		say += fmt.Sprintf("; it wrote %q", text)
+	}
+	return say
 }
 
 // tail keeps the last bytes written to it.

@@ -41,13 +41,26 @@ func (p *Process) end() {
 	}
 }
 
-// reap waits until the process is gone, if there is one.
-func (p *Process) reap() {
-	if p != nil {
-		_ = p.Wait()
-		_ = p.Stdout.Close()
+// reap waits until the process is gone, if there is one, and says how it ended, if that was of itself.
+func (p *Process) reap() (own error) {
+	if p == nil {
+		return nil
 	}
+	over := make(chan error, 1)
+	go func() { over <- p.Wait() }()
+	select {
+	case own = <-over:
+		p.end() // whatever ended the connection, nothing may stay behind
+	case <-time.After(lastWords):
+		p.end()
+		<-over
+	}
+	_ = p.Stdout.Close()
+	return own
 }
+
+// lastWords is how long a program whose output has ended may take to end as well, before it is ended.
+const lastWords = 100 * time.Millisecond
 
 // Launcher starts a server where its placement says, for one session or for all ("").
 type Launcher interface {

@@ -174,35 +174,6 @@ func (m *Manager) Tools(ctx context.Context, name string) ([]call.Tool, error) {
 	return s.pins.good(), nil
 }
 
-// Status is what is known of one upstream.
-type Status struct {
-	Server     string       `json:"server"`
-	Running    bool         `json:"running"`
-	Revision   string       `json:"revision,omitempty"` // of MCP; empty while it does not run
-	Starts     int          `json:"starts"`
-	Error      string       `json:"error,omitempty"` // of the last start
-	Quarantine []Quarantine `json:"quarantine"`
-}
-
-// Status returns what is known of every upstream, sorted by name.
-func (m *Manager) Status() []Status {
-	out := []Status{}
-	for _, name := range m.Names() {
-		s := m.servers[name]
-		s.mu.Lock()
-		st := Status{Server: name, Running: s.session != nil, Starts: s.starts, Quarantine: s.pins.quarantine()}
-		if s.session != nil {
-			st.Revision = s.session.revision
-		}
-		if s.failed != nil {
-			st.Error = s.failed.Error()
-		}
-		s.mu.Unlock()
-		out = append(out, st)
-	}
-	return out
-}
-
 // Quarantined returns what was last listed of a server and is kept from agents.
 func (m *Manager) Quarantined(name string) []Quarantine {
 	s := m.servers[name]

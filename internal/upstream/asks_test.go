@@ -336,9 +336,10 @@ func TestQuestionsBelongToACall(t *testing.T) {
 // A question ends with the call in which it was asked, however that ends: the host is not left with a dialog
 // over nothing, and the server hears that there is no answer.
 func TestQuestionsEndWithTheirCall(t *testing.T) {
-	heard := make(chan string, 1)
+	heard, asked := make(chan string, 1), make(chan bool, 2)
 	m, _ := asking(t, contract.Asks{Form: true}, odd("", func(r request, out io.Writer) string {
 		fmt.Fprintln(out, `{"jsonrpc":"2.0","id":"q",`+form+`}`)
+		<-asked // else there may be no call any more when the question comes
 		if strings.Contains(string(r.Params.Arguments), "answers") {
 			return fine
 		}
@@ -346,7 +347,7 @@ func TestQuestionsEndWithTheirCall(t *testing.T) {
 	}))
 	for _, how := range []string{"cancelled", "answers"} {
 		p := &person{answer: `{"action":"accept","content":{}}`, wait: make(chan struct{})}
-		ctx, cancel := context.WithCancel(call.WithHost(context.Background(), watched{p, heard}))
+		ctx, cancel := context.WithCancel(call.WithHost(context.Background(), watched{p, heard, asked}))
 		if how == "cancelled" {
 			time.AfterFunc(300*time.Millisecond, cancel)
 		}
@@ -367,9 +368,11 @@ func TestQuestionsEndWithTheirCall(t *testing.T) {
 type watched struct {
 	*person
 	heard chan string
+	asked chan bool
 }
 
 func (w watched) Ask(ctx context.Context, server string, asked map[string]call.Question) (map[string]wire.Value, error) {
+	w.asked <- true
 	out, err := w.person.Ask(ctx, server, asked)
 	w.heard <- fmt.Sprint(err)
 	return out, err

@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +54,19 @@ func TestSuite(t *testing.T) { sandboxtest.Run(t, New(Options{MilliCPU: 1000})) 
 
 func TestKilled(t *testing.T) {
 	sandboxtest.Killed(t, "TestKilled", func() sandbox.Driver { return New(Options{}) })
+}
+
+// TestSignals: what waldo was told to ignore, as by nohup, its commands heed.
+func TestSignals(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	if text, err := exec.Command("python3", "-I", "-c", "import signal; print(signal.getsignal(1))").Output(); err != nil || string(text) != "1\n" {
+		t.Fatalf("control: %q %v", text, err)
+	}
+	f, err := start(t, sandboxtest.Profile()).Run(t.Context(), python("import signal; print(signal.getsignal(1))"))
+	if err != nil || f.Stdout != "0\n" {
+		t.Errorf("%v %q %q", err, f.Stdout, f.Stderr)
+	}
 }
 
 // TestAsOrdinaryUser runs the suite and the attacks again as a user with no capabilities, where this

@@ -170,6 +170,7 @@ func enter() error {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	mine, _ := json.Marshal(report{Maxrss: u.Maxrss << 10}) // now: there may be no memory for it within the limits
+	heedSignals()
 	if err := limit(o); err != nil {
 		return err
 	}
@@ -192,6 +193,20 @@ func enter() error {
 	}
 	_, _ = unix.Write(5, mine)
 	return execute(o)
+}
+
+const ignored = 1 // SIG_IGN, where a handler would stand
+
+// heedSignals gives its default action to every signal that waldo was told to ignore, as by nohup: the command
+// would ignore it too. Signals that are handled become so by execve.
+func heedSignals() {
+	for sig := uintptr(1); sig <= 64; sig++ {
+		var now, zero [4]uint64 // struct sigaction begins with the handler
+		_, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&now)), 8, 0, 0)
+		if e == 0 && now[0] == ignored {
+			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&zero)), 0, 8, 0, 0)
+		}
+	}
 }
 
 // become gives up the user, where waldo is root, and dies with the supervisor.

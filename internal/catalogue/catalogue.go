@@ -257,8 +257,9 @@ func (c *Catalogue) rebuild() (tell []func()) {
 		}
 	}
 	if c.o.Missing != nil {
+		before := kinds(c.problems)
 		for kind, list := range kinds(b.problems) {
-			if !slices.Equal(list, kinds(c.problems)[kind]) {
+			if !slices.Equal(list, before[kind]) {
 				tell = append(tell, func() { c.o.Missing(list[0], len(list)) })
 			}
 		}

@@ -98,17 +98,3 @@ func (s *Stream) Text() string { return strings.ToValidUTF8(string(s.Kept), "\uF
 
 // Truncated reports whether something was not kept.
 func (s *Stream) Truncated() bool { return !s.Whole && s.Total > s.Limit }
-
-// Input returns what a command reads as its standard input. It is never a file of the host's: a
-// pipe, or /dev/null where there is nothing to read. What feed returns stops the feeding.
-func Input(from io.Reader) (theirs *os.File, feed func() (stop func()), err error) {
-	if from == nil {
-		theirs, err = os.Open(os.DevNull)
-		return theirs, func() func() { return func() {} }, err
-	}
-	theirs, mine, err := os.Pipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	return theirs, func() (stop func()) { return Feed(mine, from) }, nil
-}

@@ -95,12 +95,18 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 
 // start starts the supervisor of a command.
 func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish func(), err error) {
-	var theirs, ours []*os.File
+	var ours []*os.File
+	w, theirs, err := common.Connect(c.Stdin)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	streams := slices.Clip(theirs)
 	defer func() {
 		for _, f := range theirs {
 			_ = f.Close()
 		}
 		if err != nil {
+			w.Close()
 			for _, f := range ours {
 				_ = f.Close()
 			}
@@ -115,13 +121,6 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 		theirs, ours = append(theirs, their), append(ours, mine)
 		return mine, their
 	}
-	in, feed, ierr := common.Input(c.Stdin)
-	if ierr != nil {
-		return nil, nil, nil, ierr
-	}
-	theirs = append(theirs, in)
-	out, outT := pipe(false)
-	errs, errT := pipe(false)
 	orders, orderT := pipe(true)
 	told, tellT := pipe(false)
 	life, lifeT := pipe(true)
@@ -135,19 +134,16 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 		return nil, nil, nil, err
 	}
 	p, err = os.StartProcess("/proc/self/exe", []string{supervisor}, &os.ProcAttr{Env: []string{}, Dir: "/",
-		Files: []*os.File{in, outT, errT, bridge, orderT, tellT, lifeT}, Sys: &syscall.SysProcAttr{Setsid: true}})
+		Files: append(streams, bridge, orderT, tellT, lifeT), Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	r.life = life
 	limit := r.box.profile.Limits.Output
 	flood := func() { r.end(facts.LimitOutput) }
-	r.out = &common.Stream{From: out, Limit: limit, Copy: c.Stdout, Whole: c.Serve, Flood: flood}
-	r.err = &common.Stream{From: errs, Limit: limit, Copy: c.Stderr, Flood: flood}
-	var wg sync.WaitGroup
-	wg.Go(r.out.Drain)
-	wg.Go(r.err.Drain)
-	stop := feed()
+	r.out = &common.Stream{Limit: limit, Copy: c.Stdout, Whole: c.Serve, Flood: flood}
+	r.err = &common.Stream{Limit: limit, Copy: c.Stderr, Flood: flood}
+	done := w.Stream(c.Stdin, r.out, r.err)
 	text, err := json.Marshal(r.box.order(c))
 	if err == nil {
 		_, err = io.Copy(orders, bytes.NewReader(text))
@@ -157,7 +153,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 		r.end("")
 		err = nil // the supervisor says what came of it
 	}
-	return p, told, func() { stop(); wg.Wait() }, nil
+	return p, told, func() { done(false) }, nil
 }
 
 // order says what the supervisor is told, with the names that the box's folders have here.

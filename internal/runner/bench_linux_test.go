@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
+	"waldo/internal/sandbox/sandboxtest"
 )
 
 func BenchmarkRun(b *testing.B) {
@@ -106,13 +106,7 @@ func BenchmarkServed(b *testing.B) {
 					}
 				})
 			}
-			slices.Sort(bare)
-			slices.Sort(warm)
-			b.ReportMetric(bare[b.N/2], "bare-p50-ms")
-			b.ReportMetric(warm[b.N/2], "warm-p50-ms")
-			b.ReportMetric(warm[b.N*99/100], "warm-p99-ms")
-			b.ReportMetric(bare[b.N/2]/warm[b.N/2], "x-faster")
-			b.ReportMetric(0, "ns/op")
+			sandboxtest.Report(b, bare, warm)
 		})
 	}
 }

@@ -5,7 +5,6 @@ package gvisor
 import (
 	"context"
 	"os/exec"
-	"slices"
 	"testing"
 	"time"
 
@@ -108,12 +107,6 @@ func BenchmarkWarm(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		slices.Sort(bare)
-		slices.Sort(warm)
-		b.ReportMetric(bare[b.N/2], "bare-p50-ms")
-		b.ReportMetric(warm[b.N/2], "warm-p50-ms")
-		b.ReportMetric(warm[b.N*99/100], "warm-p99-ms")
-		b.ReportMetric(bare[b.N/2]/warm[b.N/2], "x-faster")
-		b.ReportMetric(0, "ns/op")
+		sandboxtest.Report(b, bare, warm)
 	})
 }

@@ -24,15 +24,7 @@ import (
 func TestHold(t *testing.T) {
 	p := sandboxtest.Profile()
 	p.Ahead = &sandbox.Ahead{Argv: []string{"cat"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "x"}
-	one, err := New(Options{}).Start(context.Background(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	b := one.(*box)
-	if err := b.Warm(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	b := warmed(t, p)
 	if !b.host.Pids() {
 		t.Log("nothing counts processes here: nothing is ever held")
 		return
@@ -109,15 +101,7 @@ func TestAnotherThread(t *testing.T) {
 		{"control: the same thread", "", true},
 		{"another", "import time; go.set(); old.join(); time.sleep(.05); threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", false},
 	} {
-		one, err := New(Options{}).Start(context.Background(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer one.Close()
-		b := one.(*box)
-		if err := b.Warm(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		b := warmed(t, p)
 		f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(row.code+"import os; os._exit(7)"))})
 		if err != nil || f.ExitCode == nil || *f.ExitCode != 7 {
 			t.Fatalf("%v %+v", err, f)
@@ -134,15 +118,7 @@ func TestThreadAfterTheEnd(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
 	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\nthreading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
-	one, err := New(Options{}).Start(context.Background(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	b := one.(*box)
-	if err := b.Warm(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	b := warmed(t, p)
 	const code = `
 import ctypes
 out = open("/workspace/output/more", "wb", 0)

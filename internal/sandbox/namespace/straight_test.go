@@ -20,15 +20,22 @@ func waits(t *testing.T, head string) (*box, sandbox.Command) {
 	t.Helper()
 	p := sandboxtest.Profile()
 	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
+	return warmed(t, p), sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env}
+}
+
+// warmed returns a box whose command waits.
+func warmed(t *testing.T, p sandbox.Profile) *box {
+	t.Helper()
 	one, err := New(Options{}).Start(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { one.Close() })
-	if err := one.(*box).Warm(context.Background()); err != nil {
+	b := one.(*box)
+	if err := b.Warm(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	return one.(*box), sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env}
+	return b
 }
 
 // straightRow is a command that waits for its job, the job, and what comes of it.
@@ -141,16 +148,9 @@ func TestSmallPipe(t *testing.T) {
 	p := sandboxtest.Profile()
 	p.Limits.Wall = 300 * time.Millisecond
 	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 60"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
-	one, err := New(Options{}).Start(context.Background(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	if err := one.(*box).Warm(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	small(one.(*box))
-	late := time.AfterFunc(20*time.Second, func() { _ = one.(*box).init.Kill() })
+	one := warmed(t, p)
+	small(one)
+	late := time.AfterFunc(20*time.Second, func() { _ = one.init.Kill() })
 	defer late.Stop()
 	c.Argv, c.Env, c.Stdin = p.Ahead.Argv, p.Ahead.Env, strings.NewReader(head+strings.Repeat("x", 20_000))
 	if f, err := one.Run(context.Background(), c); err != nil || f.Status != facts.Timeout {
@@ -166,17 +166,9 @@ func TestEndedWhileWaiting(t *testing.T) {
 		t.Fatalf("control: %v", err)
 	}
 	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
-	one, err := New(Options{}).Start(context.Background(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
-	w := one.(*box)
-	if err := w.Warm(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	w := warmed(t, p)
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if err = w.Adopt(p); err != nil {
+		if err := w.Adopt(p); err != nil {
 			return
 		}
 	}

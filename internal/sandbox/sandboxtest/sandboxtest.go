@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,17 @@ import (
 
 // A driver without a mount namespace gives the folders other names, and these variables with them.
 var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "OUT=/workspace/output"}
+
+// Report says how long runs took in boxes that waited, in ms, and how long the bare interpreter did beside them.
+func Report(b *testing.B, bare, warm []float64) {
+	slices.Sort(bare)
+	slices.Sort(warm)
+	b.ReportMetric(bare[b.N/2], "bare-p50-ms")
+	b.ReportMetric(warm[b.N/2], "warm-p50-ms")
+	b.ReportMetric(warm[b.N*99/100], "warm-p99-ms")
+	b.ReportMetric(bare[b.N/2]/warm[b.N/2], "x-faster")
+	b.ReportMetric(0, "ns/op")
+}
 
 // Profile returns a profile with modest limits, a /tmp and an exported /workspace/output.
 func Profile() sandbox.Profile {

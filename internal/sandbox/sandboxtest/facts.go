@@ -86,8 +86,8 @@ func (s *suite) factRow(t *testing.T, row factRow) {
 	p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/work", Bytes: 1 << 20, Inodes: 100, Export: true})
 	l := row.Input.Limits
 	p.Limits.Wall = time.Duration(l.Wall) * time.Second
-	if row.Expect["limit_hit"] == "pids" {
-		p.Limits.Wall *= 4 // a storm of forks takes long on a busy machine, and its row is not about time
+	if row.Expect["limit_hit"] == "pids" || row.Expect["oom"] == true {
+		p.Limits.Wall *= 6 // storms of forks and half a gigabyte take long on a busy machine, and these rows are not about time
 	}
 	p.Limits.Memory, p.Limits.Pids, p.Limits.Output = l.Memory<<20, l.Pids, l.Output<<10
 	b := s.start(t, p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,11 +18,19 @@ import (
 func newLock(g *global) *cobra.Command {
 	var accept []string
 	c := &cobra.Command{
-		Use: "lock [--accept NAME..]", Short: "Pin the definitions of upstream tools, prompts and templates; show what changed", Args: cobra.NoArgs,
+		Use: "lock [--accept NAME..]", Short: "Pin the definitions of upstream tools, prompts and templates; show what changed",
 		Long: "Of a server that cannot be looked at, what was accepted stays as it is; the others are held against waldo.lock all the same.\n" +
+			"What was accepted of a server that is no longer configured stays until that is accepted, too.\n" +
 			"Exit code: 0 when every server shows what was accepted, 1 otherwise.",
-		Example: "  waldo lock\n  waldo lock --accept helpdesk",
-		RunE: func(c *cobra.Command, _ []string) error {
+		Example: "  waldo lock\n  waldo lock --accept helpdesk drive",
+		Args: func(_ *cobra.Command, args []string) error { // they follow --accept
+			if len(args) > 0 && len(accept) == 0 {
+				return fmt.Errorf("%q: names of servers stand after --accept", args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			accept = append(accept, args...)
 			h, err := openHouse(c.Context(), g, settings{tells: true})
 			if err != nil {
 				return err
@@ -89,15 +98,16 @@ func notAsAccepted(changes []upstream.Change) error {
 // compareLock holds every server against waldo.lock, accepting those named. One that cannot be
 // looked at keeps what was accepted of it, and is among the changes.
 func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []string) ([]upstream.Change, error) {
-	for _, name := range accept {
-		if _, ok := h.cfg.Servers[name]; !ok {
-			return nil, usage("waldo lock lists the servers", "there is no server %s", name)
-		}
-	}
 	file := h.lockFile()
 	lock, err := upstream.ReadLock(file)
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range accept {
+		_, is := h.cfg.Servers[name]
+		if _, was := lock.Servers[name]; !is && !was {
+			return nil, usage("waldo lock lists the servers", "there is no server %s", name)
+		}
 	}
 	changes := []upstream.Change{}
 	for _, name := range h.upstreams.Names() {
@@ -111,10 +121,26 @@ func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []stri
 		}
 		changes = append(changes, upstream.Change{Server: name, Code: unseen, Text: h.clean(strings.TrimPrefix(err.Error(), "server "+name+": "))})
 	}
+	changes = append(changes, h.lockGone(stderr, lock, accept)...)
 	if len(accept) == 0 {
 		return changes, nil
 	}
 	return changes, lock.Write(file)
+}
+
+// lockGone names the servers of the lock that are no longer configured, or forgets them where that is accepted.
+func (h *house) lockGone(stderr io.Writer, lock *upstream.Lock, accept []string) (changes []upstream.Change) {
+	for _, name := range slices.Sorted(maps.Keys(lock.Servers)) {
+		switch _, is := h.cfg.Servers[name]; {
+		case is:
+		case slices.Contains(accept, name):
+			delete(lock.Servers, name)
+			fmt.Fprintf(stderr, "accepted %s: it is gone, and what was accepted of it is forgotten\n", redact.Clean(name))
+		default:
+			changes = append(changes, upstream.Change{Server: name, Code: "lock.gone", Text: "it was accepted and is no longer a server of the configuration"})
+		}
+	}
+	return changes
 }
 
 // lockServer holds one server against the lock, or accepts it.

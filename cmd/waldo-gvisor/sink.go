@@ -159,10 +159,11 @@ type sink struct {
 // Name returns the sink's name.
 func (*sink) Name() string { return sinkName }
 
-// Clone refuses a process in new namespaces, and a process or thread beyond the limit. The new
-// one is counted already; zombies are too.
+// Clone refuses a process in new namespaces, one with its maker's parent, for that of the command would pass
+// for the command (see there), and a process or thread beyond the limit. The new one is counted already;
+// zombies are too.
 func (s *sink) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInfo) error {
-	if info.Flags&newNamespaces != 0 {
+	if info.Flags&(newNamespaces|unix.CLONE_PARENT) != 0 {
 		s.note(job.Denial{Kind: syscalls, What: "clone", Errno: "EPERM"})
 		return unix.EPERM
 	}

@@ -172,12 +172,14 @@ func TestUsed(t *testing.T) {
 	}
 }
 
-// TestClone: a process in new namespaces is refused before it is counted, and noted; control: any
-// other is left to the count.
+// TestClone: a process in new namespaces, or one that has its maker's parent, is refused before it is counted,
+// and noted; control: any other is left to the count.
 func TestClone(t *testing.T) {
 	s := &sink{notes: new(notes), limit: 1}
-	if err := s.Clone(context.Background(), seccheck.FieldSet{}, &pb.CloneInfo{Flags: unix.CLONE_NEWUSER | unix.CLONE_VM}); !errors.Is(err, unix.EPERM) {
-		t.Errorf("a new user namespace: %v", err)
+	for _, flag := range []uint64{unix.CLONE_NEWUSER, unix.CLONE_PARENT} {
+		if err := s.Clone(context.Background(), seccheck.FieldSet{}, &pb.CloneInfo{Flags: flag | unix.CLONE_VM}); !errors.Is(err, unix.EPERM) {
+			t.Errorf("with %#x: %v", flag, err)
+		}
 	}
 	if err := s.Clone(context.Background(), seccheck.FieldSet{}, &pb.CloneInfo{Flags: unix.CLONE_VM | unix.CLONE_THREAD}); err != nil {
 		t.Errorf("control: %v", err)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -184,7 +184,9 @@ func newTools(g *global) *cobra.Command {
 			}
 			defer h.Close()
 			var entries []*catalogue.Entry
+			var offers sync.WaitGroup
 			me := catalogue.Viewer{Principal: principal(), Door: "cli"}
+			offers.Go(func() { h.catalogue.Prompts(c.Context(), me) }) // what is kept from agents of these is told below, too
 			if len(args) > 0 {
 				entries = h.catalogue.Search(c.Context(), me, strings.Join(args, " "), 0)
 			} else {
@@ -201,6 +203,7 @@ func newTools(g *global) *cobra.Command {
 			} else {
 				tellTools(c.OutOrStdout(), entries, d)
 			}
+			offers.Wait()
 			for _, p := range h.catalogue.Problems() {
 				fmt.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", leftOut(p), redact.Clean(strings.TrimPrefix(p.Text, "server "+p.Server+": ")), p.Code)
 			}
@@ -211,14 +214,16 @@ func newTools(g *global) *cobra.Command {
 	return c
 }
 
-// leftOut names what a server has named, so that nothing in it can hide.
+// leftOut names what a server has named, so that nothing in it can hide, nor fill the screen.
 func leftOut(p catalogue.Problem) string {
 	name := cmp.Or(string(p.Capability), p.Server)
-	if !catalogue.Named(name) && p.Item == "" {
-		name = strconv.QuoteToASCII(name)
-	}
-	if p.Item != "" {
-		name += " " + strconv.QuoteToASCII(p.Item)
+	switch {
+	case p.Code == catalogue.OffersUnavailable || p.Code == catalogue.OffersSlow:
+		return "what " + name + " offers beside tools"
+	case p.Item != "":
+		return fmt.Sprintf("%s %+.200q", name, p.Item)
+	case !catalogue.Named(name):
+		return fmt.Sprintf("%+.200q", name)
 	}
 	return name
 }

@@ -153,6 +153,11 @@ func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream
 	if err != nil {
 		return changes, err
 	}
+	for _, p := range h.held(name) {
+		if !strings.HasPrefix(p.Code, "lock.") { // which accepting does not change
+			fmt.Fprintf(stderr, "waldo: %s is kept from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
+		}
+	}
 	now.Package = h.pins[name]
 	_, known := lock.Servers[name]
 	if accept {

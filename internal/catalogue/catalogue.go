@@ -47,11 +47,20 @@ type Entry struct {
 	terms     map[string]float32
 }
 
+// The codes of problems with a server: nothing of it is in the list, or none of its prompts and resources, or
+// not yet.
+const (
+	Unavailable       = "server.unavailable"
+	Slow              = "server.slow"
+	OffersUnavailable = "offers.unavailable"
+	OffersSlow        = "offers.slow"
+)
+
 // Problem is a tool, prompt, template or server that is not in the list, and why.
 type Problem struct {
 	Server     string          `json:"server"`
 	Capability call.Capability `json:"capability,omitempty"`
-	Item       string          `json:"item,omitempty"` // of a prompt or a template, by the server's own name
+	Item       string          `json:"item,omitempty"` // of a prompt, a resource or a template, by the server's own name
 	Code       string          `json:"code"`           // tool.schema
 	Text       string          `json:"text"`
 }
@@ -91,8 +100,8 @@ func New(o Options) *Catalogue {
 	c := &Catalogue{o: o, watching: map[int]func(){}, version: Versions{1, 1, 1}}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	c.tools = newFeeds(ctx, o, o.Sources, c.Rebuild)
-	c.offers = newFeeds(ctx, o, o.Offers, c.Rebuild)
+	c.tools = newFeeds(ctx, o, Unavailable, o.Sources, c.Rebuild)
+	c.offers = newFeeds(ctx, o, OffersUnavailable, o.Offers, c.Rebuild)
 	c.Rebuild()
 	return c
 }
@@ -141,14 +150,16 @@ func (e *Entry) Check(a call.Args) []schema.Fault {
 	return e.check.Check(values)
 }
 
-// Problems returns what is missing from the list, and why.
+// Problems returns what is missing from the lists that were asked for, and why.
 func (c *Catalogue) Problems() []Problem {
 	c.mu.RLock()
 	problems := slices.Clip(c.problems)
 	c.mu.RUnlock()
 	for _, server := range sortedKeys(c.tools.by) {
 		if c.tools.by[server].awaited() {
-			problems = append(problems, Problem{Server: server, Code: "server.slow", Text: "it has not listed its tools yet"})
+			problems = append(problems, Problem{Server: server, Code: Slow, Text: "it has not listed its tools yet"})
+		} else if f := c.offers.by[server]; f != nil && f.awaited() {
+			problems = append(problems, Problem{Server: server, Code: OffersSlow, Text: "they are not listed yet"})
 		}
 	}
 	return problems
@@ -160,7 +171,7 @@ func (c *Catalogue) Why(v Viewer, cap call.Capability) string {
 		return ""
 	}
 	problems := c.Problems()
-	if i := slices.IndexFunc(problems, func(p Problem) bool { return p.Capability == cap }); i >= 0 {
+	if i := slices.IndexFunc(problems, func(p Problem) bool { return p.Capability == cap && p.Item == "" }); i >= 0 {
 		return problems[i].Code
 	}
 	return ""

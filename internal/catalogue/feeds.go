@@ -11,6 +11,7 @@ import (
 // feeds ask the servers for their lists, each in its own time, and keep what they said.
 type feeds[T any] struct {
 	o     Options
+	code  string // of the problem with one that does not answer
 	ctx   context.Context
 	by    map[string]*feed[T] // by server
 	after func()              // called when a list may be another
@@ -29,8 +30,8 @@ type feed[T any] struct {
 	loading chan struct{} // closed when the load under way is over; nil: none is
 }
 
-func newFeeds[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, lists map[string]F, after func()) *feeds[T] {
-	fs := &feeds[T]{o: o, ctx: ctx, by: map[string]*feed[T]{}, after: after}
+func newFeeds[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, code string, lists map[string]F, after func()) *feeds[T] {
+	fs := &feeds[T]{o: o, code: code, ctx: ctx, by: map[string]*feed[T]{}, after: after}
 	for server, list := range lists {
 		fs.by[server] = &feed[T]{list: list}
 	}
@@ -124,7 +125,7 @@ func (fs *feeds[T]) begin(server string, f *feed[T]) chan struct{} {
 		f.mu.Lock()
 		if err != nil {
 			f.fresh, f.failed = false, time.Now()
-			f.problem = &Problem{Server: server, Code: "server.unavailable", Text: err.Error()}
+			f.problem = &Problem{Server: server, Code: fs.code, Text: err.Error()}
 		} else {
 			f.have, f.told, f.problem, f.failed = list, true, nil, time.Time{}
 		}

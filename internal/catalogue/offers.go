@@ -1,8 +1,8 @@
 package catalogue
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -78,7 +78,11 @@ func (b *builder) offers(fs *feeds[Offer]) shown {
 	var out shown
 	byWire := map[string][]*Item{}
 	for _, server := range sortedKeys(fs.by) {
-		o := fs.by[server].get(&b.problems)
+		var silent []Problem
+		o := fs.by[server].get(&silent)
+		if !slices.ContainsFunc(b.problems, func(p Problem) bool { return p.Server == server && p.Code == Unavailable }) {
+			b.problems = append(b.problems, silent...) // otherwise it was told of already
+		}
 		if b.visible(Of(server, GetPrompt)) {
 			for _, i := range b.items(server, "prompt", "name", o.Prompts) {
 				if i.Wire = server + "__" + i.Name; server == b.o.Plain {
@@ -123,21 +127,24 @@ const maxName = 2000
 // left out, with a reason.
 func (b *builder) items(server, kind, key string, list []wire.Value) []*Item {
 	var out []*Item
-	seen := map[string]bool{}
+	seen, capability := map[string]bool{}, Of(server, ReadResource)
+	if kind == "prompt" {
+		capability = Of(server, GetPrompt)
+	}
 	for _, v := range list {
 		m, _ := v.Members()
 		name, _ := m[key].Text()
 		why := ""
 		switch {
 		case name == "" || len(name) > maxName || b.o.Clean == nil || b.o.Clean(name) != name || strings.ContainsAny(name, "\n\r\t"):
-			why = fmt.Sprintf("%.100q is not a %s that can be shown", name, key)
+			why = "the " + key + " cannot be shown"
 		case key != "name" && !isURI(name):
-			why = fmt.Sprintf("%.100q is not a URI", name)
+			why = "the " + key + " is no URI"
 		case seen[name]:
-			why = fmt.Sprintf("%.100q is there twice", name)
+			why = "the " + key + " is there twice"
 		}
 		if why != "" {
-			b.problems = append(b.problems, Problem{Server: server, Code: kind + ".name", Text: why})
+			b.problems = append(b.problems, Problem{Server: server, Capability: capability, Item: cmp.Or(name, "(no name)"), Code: kind + ".name", Text: why})
 			continue
 		}
 		seen[name] = true

@@ -3,8 +3,11 @@ package catalogue
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"waldo/internal/call"
 	"waldo/internal/wire"
@@ -52,8 +55,14 @@ func TestOffersOfServersAreKeptApart(t *testing.T) {
 			if prompts != row.prompts || wires(c.Resources(ctx, Viewer{})) != row.resources || wires(c.Templates(ctx, Viewer{})) != row.templates {
 				t.Errorf("got\n%s\n%s\n%s", prompts, wires(c.Resources(ctx, Viewer{})), wires(c.Templates(ctx, Viewer{})))
 			}
-			if len(c.Problems()) != 6 {
-				t.Errorf("problems: %v", c.Problems())
+			var problems []string
+			for _, p := range c.Problems() {
+				problems = append(problems, fmt.Sprintf("%s %+q %s", p.Capability, p.Item, p.Code))
+			}
+			if got := strings.Join(problems, "\n"); got != strings.Join([]string{
+				`a.prompts/get "greet" prompt.name`, `a.prompts/get "e\u202ev" prompt.name`, `a.prompts/get "(no name)" prompt.name`, `a.prompts/get "(no name)" prompt.name`,
+				`a.resources/read "no uri" resource.name`, `a.resources/read "a b:c" resource.name`}, "\n") {
+				t.Errorf("problems:\n%s", got)
 			}
 			for _, i := range append(c.Resources(ctx, Viewer{}), c.Templates(ctx, Viewer{})...) {
 				if server, uri, ok := c.Inner(i.Wire); !ok || server != i.Server || uri != i.Name {
@@ -119,6 +128,25 @@ func FuzzURIs(f *testing.F) {
 			t.Fatalf("%q is %q of %q, which is shown as %q", uri, u, s, outer(plain, s, u))
 		}
 	})
+}
+
+// A server that does not answer is told of once; of one that lists its tools alone that is told.
+func TestOffersThatAreMissing(t *testing.T) {
+	no := errors.New("no")
+	bad := func(context.Context) (Offer, error) { return Offer{}, no }
+	never := func(ctx context.Context) (Offer, error) { <-ctx.Done(); return Offer{}, ctx.Err() }
+	c := New(Options{Visible: all, Clean: plain, Wait: 50 * time.Millisecond, Offers: map[string]OfferSource{"down": bad, "half": bad, "slow": never},
+		Sources: map[string]Source{"down": func(context.Context) ([]call.Tool, error) { return nil, no }, "half": fixed(), "slow": fixed()}})
+	defer c.Close()
+	c.List(t.Context(), Viewer{})
+	c.Prompts(t.Context(), Viewer{})
+	var got []string
+	for _, p := range c.Problems() {
+		got = append(got, p.Server+" "+p.Code)
+	}
+	if strings.Join(got, ", ") != "down server.unavailable, half offers.unavailable, slow offers.slow" {
+		t.Errorf("got %v", got)
+	}
 }
 
 // All text of a prompt, a resource and a template is cleaned of what nobody sees, however deep it lies.

@@ -144,6 +144,7 @@ func fork(z *zygote.Zygote) (*stage.Stage, error) {
 	if err := z.Fork(int(theirs.Fd())); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.Made = true
 	return s, nil
 }
 

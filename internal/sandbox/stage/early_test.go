@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,7 +47,7 @@ func TestEarlyRecords(t *testing.T) {
 
 	s := &Stage{Ctl: os.NewFile(uintptr(pair[0]), "ctl")}
 	defer s.Ctl.Close()
-	if err := s.begin(); err != nil {
+	if err := s.begin(time.Now().Add(Patience)); err != nil {
 		t.Fatal(err)
 	}
 	got := map[uint64]int{}

@@ -27,6 +27,7 @@ type Stage struct {
 	FD   int // of Ctl
 	Init *os.Process
 	over bool // the process is PID 1
+	Made bool // PID 1 may be there, and is not known
 
 	files []*os.File // received with the last record and not yet taken
 	early []early    // from PID 1, before it was known
@@ -43,24 +44,35 @@ const MaxPlaces = 32
 
 // HandOver waits until the process that was started has made PID 1 of the box, and is gone; a
 // zygote stays. From then on PID 1 is the stage's process.
-func (s *Stage) HandOver() error {
+func (s *Stage) HandOver() error { return s.handOver(time.Now().Add(Patience)) }
+
+func (s *Stage) handOver(end time.Time) error {
 	if s.over {
 		return nil
 	}
 	first := s.Init
-	s.Init = nil
-	err := s.begin()
-	if err != nil && first != nil { // otherwise the first process ends by itself
-		_ = first.Kill()
+	s.Init, s.Made = nil, false
+	err := s.begin(end)
+	if err != nil {
+		_ = unix.Shutdown(s.FD, unix.SHUT_WR) // a PID 1 that waits to be told something ends
+		if first != nil {                     // otherwise the first process ends by itself
+			_ = first.Kill()
+		}
 	}
 	if first != nil {
 		if _, werr := first.Wait(); werr != nil {
 			err = errors.Join(err, werr)
 		}
 	}
+	if err != nil && s.Init == nil {
+		_ = s.begin(time.Now().Add(goneWithin)) // it may have said by now which process PID 1 is, which Close reaps
+	}
 	s.over = err == nil
 	return err
 }
+
+// goneWithin is how long a PID 1 that nobody knows may take to end.
+const goneWithin = time.Second
 
 // New returns a stage without a process, and the machine's end of its socket.
 func New(boot *List) (*Stage, *os.File, error) {
@@ -82,6 +94,7 @@ func SpawnInit(machine *os.File, uid, gid int, g *cgroup.Group) (s *Stage, joine
 		s, err = Spawn(machine, uid, gid, -1)
 	}
 	if err == nil {
+		s.Made = true
 		if err = s.Send(initProgram()); err != nil {
 			err = errors.Join(err, s.Close())
 		}
@@ -124,8 +137,8 @@ func Spawn(machine *os.File, uid, gid, group int) (*Stage, error) {
 }
 
 // begin takes hold of PID 1.
-func (s *Stage) begin() error {
-	_ = s.Ctl.SetDeadline(time.Now().Add(Patience))
+func (s *Stage) begin(end time.Time) error {
+	_ = s.Ctl.SetDeadline(end)
 	for {
 		r, err := s.Receive()
 		switch {
@@ -255,6 +268,10 @@ func (s *Stage) keep(oob []byte) {
 
 // Close ends the box and waits until everything in it is dead.
 func (s *Stage) Close() error {
+	if s.Made {
+		_ = unix.Shutdown(s.FD, unix.SHUT_WR) // whoever waits to be told something ends
+		_ = s.HandOver()                      // PID 1 is reaped as any other
+	}
 	for _, e := range s.early {
 		s.files = append(s.files, e.files...)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"waldo/internal/call"
+	"waldo/internal/contract"
 	"waldo/internal/schema"
 )
 
@@ -370,6 +371,10 @@ func (b *builder) add(t call.Tool, server string) {
 		b.problem(t, "tool.name", "%.100q is not a name: letters, digits, '_', '-' and '.', at most 200", name)
 		return
 	}
+	if server != "" && slices.Contains(contract.Own(), name) {
+		b.problem(t, "tool.own", "the name is that of a tool of waldo's own")
+		return
+	}
 	if !b.visible(t.Capability) && (server != "" || t.Capability != SearchTools) {
 		return // hidden: no contract line speaks of it
 	}
@@ -381,7 +386,7 @@ func (b *builder) add(t call.Tool, server string) {
 	wire := t.Capability.Wire()
 	if short, own := strings.CutPrefix(name, server+"."); own && server == b.o.Plain {
 		wire = call.Capability(short).Wire()
-		if other, _, _ := strings.Cut(wire, "__"); b.o.Sources[other] != nil || slices.ContainsFunc(b.byWire[wire], func(e *Entry) bool { return e.Server == "" }) {
+		if other, _, _ := strings.Cut(wire, "__"); b.o.Sources[other] != nil || slices.Contains(contract.Own(), wire) {
 			wire = t.Capability.Wire() // it would look like another server's, or waldo's own
 		}
 	}

@@ -95,6 +95,28 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// Whatever contracts call a server's tool, it has no name of waldo's own.
+func TestOwnNames(t *testing.T) {
+	for _, name := range []call.Capability{"run_python", "search_tools", "exec", "run_code", "echo"} {
+		c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tool(t, "s.echo", "theirs", `{"type":"object"}`))},
+			Names: func(string, string) []call.Capability { return []call.Capability{name} }})
+		defer c.Close()
+		list, p := c.List(t.Context(), Viewer{}), c.Problems()
+		if name == "echo" { // control
+			if len(list) != 6 || len(p) != 0 {
+				t.Errorf("%s: %s %v", name, names(list), p)
+			}
+			continue
+		}
+		if names(list) != "run_javascript run_python run_shell run_typescript search_tools" || len(p) != 1 || p[0].Code != "tool.own" {
+			t.Errorf("%s: %s %v", name, names(list), p)
+		}
+		if e, ok := c.Lookup(t.Context(), string(name)); ok && e.Description == "theirs" {
+			t.Errorf("%s is the server's", name)
+		}
+	}
+}
+
 // masked hides the digits of digests, which the rows need not know by heart.
 func masked(s string) string {
 	words := strings.Fields(s)

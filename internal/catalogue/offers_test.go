@@ -96,11 +96,11 @@ func TestOffersAreHiddenWithoutAContract(t *testing.T) {
 func TestPlainNames(t *testing.T) {
 	o := `{"type":"object"}`
 	c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain, Plain: "a", Sources: map[string]Source{
-		"a": fixed(tool(t, "a.read", "", o), tool(t, "a.b__send", "", o), tool(t, "a.run_shell", "", o), tool(t, "a.search_tools", "", o)),
+		"a": fixed(tool(t, "a.read", "", o), tool(t, "a.b__send", "", o), tool(t, "a.run_shell", "", o), tool(t, "a.search_tools", "", o), tool(t, "a.call_tool", "", o)),
 		"b": fixed(tool(t, "b.send", "", o)),
 	}})
 	defer c.Close()
-	want := "a__b__send a__run_shell a__search_tools b__send read run_javascript run_python run_shell run_typescript search_tools"
+	want := "a__b__send a__call_tool a__run_shell a__search_tools b__send read run_javascript run_python run_shell run_typescript search_tools"
 	if got := names(c.List(context.Background(), Viewer{})); got != want {
 		t.Errorf("got %s", got)
 	}

@@ -11,6 +11,13 @@ import (
 // builtIns are the names of waldo's own capabilities.
 var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec"}
 
+// atTheDoor are the names of waldo's own tools that the door to agents answers itself, some in the lean mode
+// alone. They need no contract.
+var atTheDoor = []string{"search_tools", "call_tool", "run_code"}
+
+// Own returns the names of waldo's own tools and capabilities, which no tool of a server may have.
+func Own() []string { return slices.Concat(builtIns, atTheDoor) }
+
 func builtIn(capability string) bool { return slices.Contains(builtIns, capability) }
 
 // BuiltIns returns the contracts of waldo's own capabilities: high risk, in a namespace box, no

@@ -38,7 +38,7 @@ type entry struct {
 }
 
 // New compiles a configuration. The error is of type contract.Problems: conditions that are not
-// CEL, and examples that are not decided as they expect. The caller must not change cfg after.
+// CEL, names of waldo's own for tools of servers, and examples that are not decided as they expect. The caller must not change cfg after.
 func New(cfg *contract.Config, m Machine) (*Policy, error) {
 	p := &Policy{cfg: cfg, machine: m, exact: map[string][]*entry{}}
 	text, err := json.Marshal(cfg)
@@ -59,6 +59,7 @@ func New(cfg *contract.Config, m Machine) (*Policy, error) {
 			p.patterns = append(p.patterns, e)
 		}
 	}
+	problems = append(problems, p.own()...)
 	if len(problems) == 0 {
 		problems = p.examples()
 	}
@@ -90,6 +91,27 @@ func newEntry(c contract.Contract, order int) (*entry, contract.Problems) {
 		e.rules = append(e.rules, add(r.When))
 	}
 	return e, problems
+}
+
+// own refuses to give a name of waldo's own to a tool of a server: who asks for it would not reach what is shown.
+func (p *Policy) own() (problems contract.Problems) {
+	seen := map[*entry]bool{}
+	for _, name := range contract.Own() {
+		for _, e := range p.winners(name) {
+			c := e.contract.Resolve(name, p.cfg)
+			if seen[e] || c.Tool == "" || c.Server == "" && e.contract.Tool == "" { // without a server each call is denied
+				continue
+			}
+			seen[e] = true
+			at, ok := c.Keys["server"]
+			if !ok {
+				at = c.Keys["tool"]
+			}
+			problems = append(problems, contract.Problem{At: at, Code: "name.own", Text: "this gives " + name + ", which is waldo's own, to a tool of a server",
+				Hint: "give the server's tool a name with a dot, as in SERVER.TOOL, and " + name + " an entry of its own"})
+		}
+	}
+	return problems
 }
 
 // examples decides every example as on a machine that has everything, so that what a contract says

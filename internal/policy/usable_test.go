@@ -1,10 +1,13 @@
 package policy
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"waldo/internal/call"
+	"waldo/internal/contract"
 )
 
 // TestUsable: who may not use a capability whatever the arguments, and who may with some.
@@ -114,4 +117,46 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: %q, want %q", row.why, got, row.want)
 		}
 	}
+}
+
+// No contract gives a name of waldo's own to a tool of a server: it is refused where it is written.
+func TestOwnNames(t *testing.T) {
+	const head = "servers: {s: {command: [a]}}\ncapabilities:\n"
+	for _, row := range []struct{ contracts, want, why string }{
+		{"  run_python: {mode: read, server: s, tool: echo}\n", "3:28 run_python", "a tool of a server in place of waldo's own"},
+		{"  run_shell: {mode: read, server: s}\n", "3:27 run_shell", "the server's of the same name"},
+		{"  run_shell: {mode: read, tool: echo}\n", "3:27 run_shell", "no server to have it"},
+		{"  run_shell: {mode: read, transport: mcp, server: gone}\n", "3:43 run_shell", "a server that is not there"},
+		{"  exec:\n    mode: read\n    server: s\n", "5:5 exec", "what runs commands"},
+		{"  search_tools: {mode: read, server: s, tool: echo}\n", "3:30 search_tools", "what the door answers"},
+		{"  call_tool: {mode: read, server: s}\n", "3:27 call_tool", "in the lean mode, too"},
+		{"  run_code: {mode: read, server: s}\n", "3:26 run_code", "in the lean mode, too"},
+		{"  '*': {mode: read, server: s}\n", "3:21 run_python", "a pattern that names them, once"},
+		{"  run_*: {mode: read, server: s}\n  '*_python': {mode: read}\n", "3:23 run_python", "one of two that tie"},
+		{"  '*': {mode: read, server: s}\n  run_*: {mode: read}\n  exec: {mode: read}\n  '*_*': {mode: read}\n", "", "a pattern that decides on none of them"},
+		{"  '*': {mode: read, transport: mcp}\n", "", "no server: each call is denied"},
+		{"  run_python: {mode: read}\n  s.*: {mode: read}\n  s.run_python: {mode: read}\n  o.search_tools: {mode: read, server: s, tool: echo}\n", "", "control: names of their own"},
+	} {
+		cfg, problems := contract.Parse("w.yaml", []byte(head+row.contracts))
+		if len(problems) > 0 {
+			t.Fatalf("%s: %v", row.why, problems)
+		}
+		_, err := New(cfg, everything)
+		got := ""
+		for _, p := range asProblems(err) {
+			name, _, _ := strings.Cut(strings.TrimPrefix(p.Text, "this gives "), ",")
+			got += fmt.Sprintf("%d:%d %s", p.At.Line, p.At.Column, name)
+			if p.Code != "name.own" {
+				t.Errorf("%s: %v", row.why, p)
+			}
+		}
+		if got != row.want {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
+		}
+	}
+}
+
+func asProblems(err error) (out contract.Problems) {
+	errors.As(err, &out)
+	return out
 }

@@ -147,17 +147,13 @@ func copyFileOut(w *workspace.Workspace, folder workspace.Folder, f workspace.Fi
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if st, err := os.Stat(filepath.Join(dir, name)); err == nil && !st.Mode().IsRegular() && !st.IsDir() { // /dev/null
+		return fmt.Errorf("%s: %w", filepath.Join(dir, name), ErrKind)
 	}
 	mode := fs.FileMode(0o644)
 	if f.Exec {
 		mode = 0o755
 	}
-	dst, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	return errors.Join(err, dst.Close())
+	_, err = workspace.Replace(root, name, mode, src, math.MaxInt64-1)
+	return err
 }

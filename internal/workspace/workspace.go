@@ -149,7 +149,7 @@ func (w *Workspace) folder(f Folder) (*os.Root, error) {
 }
 
 // Put writes a file of at most limit bytes, mode 0600, making the folders it stands in. A file that
-// is there is replaced, never written through. More than limit bytes leave no file.
+// is there is replaced, never written through, and stays where the new one cannot be written whole.
 func (w *Workspace) Put(f Folder, name string, from io.Reader, limit int64) error {
 	r, err := w.folder(f)
 	if err != nil {
@@ -167,20 +167,33 @@ func put(r *os.Root, name string, from io.Reader, limit int64) (int64, error) {
 	if err := r.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return 0, err
 	}
-	if err := r.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, err
-	}
-	file, err := r.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return Replace(r, name, 0o600, from, limit)
+}
+
+// Replace writes a file of at most limit bytes in place of what is there of that name: the whole of it, or
+// nothing, and then what was there stays. It returns how many bytes it wrote.
+func Replace(r *os.Root, name string, mode fs.FileMode, from io.Reader, limit int64) (int64, error) {
+	temp := path.Join(path.Dir(name), ".waldo-"+id.New(id.Record))
+	file, err := r.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return 0, err
 	}
 	n, err := io.Copy(file, io.LimitReader(from, limit+1))
 	err = errors.Join(err, file.Close())
+	if e := (*fs.PathError)(nil); errors.As(err, &e) && e.Path == file.Name() {
+		e.Path = name
+	}
 	if err == nil && n > limit {
 		err = fmt.Errorf("%q is longer than the %d bytes that are left: %w", name, limit, ErrTooMuch)
 	}
+	if st, serr := r.Lstat(name); err == nil && serr == nil && st.IsDir() {
+		err = r.Remove(name) // an empty one
+	}
+	if err == nil {
+		err = r.Rename(temp, name)
+	}
 	if err != nil {
-		_ = r.Remove(name)
+		_ = r.Remove(temp)
 	}
 	return n, err
 }

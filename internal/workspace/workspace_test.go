@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"waldo/internal/id"
 )
@@ -137,16 +139,31 @@ func TestNothingIsWrittenOrReadThroughALink(t *testing.T) {
 	}
 }
 
-func TestPut(t *testing.T) {
+// TestWholeOrNothing: a file that cannot be written whole leaves what was there, and nothing else.
+func TestWholeOrNothing(t *testing.T) {
 	w := fresh(t)
-	if err := w.Put(Output, "a/b", strings.NewReader("12345"), 5); err != nil {
-		t.Fatal("control:", err)
-	}
-	if err := w.Put(Output, "a/b", strings.NewReader("123456"), 5); !errors.Is(err, ErrTooMuch) {
-		t.Errorf("a file over its limit: %v", err)
-	}
-	if _, err := w.Get(Output, "a/b"); err == nil {
-		t.Error("half a file stayed")
+	for _, row := range []struct {
+		why, name string
+		from      io.Reader
+		want      string
+		err       error
+	}{
+		{"a new file", "a/b", strings.NewReader("12345"), "12345", nil},
+		{"another in its place", "a/b", strings.NewReader("678"), "678", nil},
+		{"longer than its limit", "a/b", strings.NewReader("123456"), "678", ErrTooMuch},
+		{"its source fails", "a/b", io.MultiReader(strings.NewReader("12"), iotest.ErrReader(os.ErrDeadlineExceeded)), "678", os.ErrDeadlineExceeded},
+		{"in the place of a folder that holds something", "a", strings.NewReader("1"), "678", syscall.ENOTEMPTY},
+	} {
+		if err := w.Put(Output, row.name, row.from, 5); !errors.Is(err, row.err) {
+			t.Errorf("%s: %v", row.why, err)
+		}
+		b, err := os.ReadFile(w.Path(Output) + "/a/b")
+		if err != nil || string(b) != row.want {
+			t.Errorf("%s: %q %v", row.why, b, err)
+		}
+		if files, err := w.List(Output, 9); err != nil || len(files) != 1 {
+			t.Errorf("%s: %+v %v", row.why, files, err)
+		}
 	}
 	if err := w.Put("other", "a", strings.NewReader(""), 5); err == nil {
 		t.Error("a fourth folder was there")

@@ -233,17 +233,21 @@ func TestACallThatWaitsBlocksNoOther(t *testing.T) {
 	p := &person{answer: accept, wait: make(chan struct{})}
 	m, f := asking(t, contract.Asks{Form: true}, nosy(form))
 	slow := make(chan call.Outcome, 1)
-	d := decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read, Timeout: 300 * time.Millisecond})
+	d := decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read, Timeout: 2 * time.Second})
 	go func() { slow <- execute(t, call.WithHost(context.Background(), p), m, d) }()
 	for p.count() == 0 {
-		time.Sleep(time.Millisecond)
+		select {
+		case <-slow: // a busy machine has taken its time before it could ask
+			go func() { slow <- execute(t, call.WithHost(context.Background(), p), m, d) }()
+		case <-time.After(time.Millisecond):
+		}
 	}
 	quick := &person{answer: accept}
 	o := execute(t, call.WithHost(context.Background(), quick), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
 	if text(o) != `{"action":"accept","content":{"name":"Ann"}}` || quick.count() != 1 || p.count() != 1 {
 		t.Errorf("the next call: %s, asked %d and %d times", text(o), quick.count(), p.count())
 	}
-	time.Sleep(400 * time.Millisecond) // longer than the call may run
+	time.Sleep(2500 * time.Millisecond) // longer than the call may run
 	close(p.wait)
 	if o := <-slow; text(o) != `{"action":"accept","content":{"name":"Ann"}}` {
 		t.Errorf("the call that waited: %s", text(o))
@@ -328,7 +332,7 @@ func TestQuestionsBelongToACall(t *testing.T) {
 		if !strings.Contains(got, "nobody can say which call") {
 			t.Errorf("got %s", got)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("no answer")
 	}
 }
@@ -336,10 +340,11 @@ func TestQuestionsBelongToACall(t *testing.T) {
 // A question ends with the call in which it was asked, however that ends: the host is not left with a dialog
 // over nothing, and the server hears that there is no answer.
 func TestQuestionsEndWithTheirCall(t *testing.T) {
-	heard, asked := make(chan string, 1), make(chan bool, 2)
+	heard, asked, under := make(chan string, 1), make(chan bool, 2), make(chan bool, 2)
 	m, _ := asking(t, contract.Asks{Form: true}, odd("", func(r request, out io.Writer) string {
 		fmt.Fprintln(out, `{"jsonrpc":"2.0","id":"q",`+form+`}`)
 		<-asked // else there may be no call any more when the question comes
+		under <- true
 		if strings.Contains(string(r.Params.Arguments), "answers") {
 			return fine
 		}
@@ -349,7 +354,7 @@ func TestQuestionsEndWithTheirCall(t *testing.T) {
 		p := &person{answer: `{"action":"accept","content":{}}`, wait: make(chan struct{})}
 		ctx, cancel := context.WithCancel(call.WithHost(context.Background(), watched{p, heard, asked}))
 		if how == "cancelled" {
-			time.AfterFunc(300*time.Millisecond, cancel)
+			go func() { <-under; cancel() }()
 		}
 		execute(t, ctx, m, decision(t, "s.odd", `{"a":"`+how+`"}`, contract.Contract{Mode: contract.Write}))
 		select {
@@ -357,7 +362,7 @@ func TestQuestionsEndWithTheirCall(t *testing.T) {
 			if got != "context canceled" {
 				t.Errorf("%s: the question ended with %s", how, got)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("%s: the question stands though its call is over", how)
 		}
 		cancel()

@@ -29,7 +29,7 @@ func TestPerSession(t *testing.T) {
 				})(in, out)
 				ended.Add(1)
 			}})
-			m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: row.own}}, Options{Launcher: f, Probe: 300 * time.Millisecond})
+			m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: row.own}}, Options{Launcher: f, Probe: 30 * time.Second})
 			if _, err := m.Tools(context.Background(), "s"); err != nil { // the one that is listed
 				t.Fatal(err)
 			}
@@ -44,7 +44,7 @@ func TestPerSession(t *testing.T) {
 			}
 			m.Forget("a")
 			for begin := time.Now(); row.own && ended.Load() != 1; time.Sleep(5 * time.Millisecond) {
-				if time.Since(begin) > 5*time.Second {
+				if time.Since(begin) > time.Minute {
 					t.Fatalf("%d have ended with the session", ended.Load())
 				}
 			}
@@ -58,7 +58,7 @@ func TestPerSession(t *testing.T) {
 
 func TestSessionsBeyondTheLimitHaveNoServer(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(fine))})
-	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: true}}, Options{Launcher: f, Probe: 300 * time.Millisecond})
+	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: true}}, Options{Launcher: f, Probe: 30 * time.Second})
 	defer m.Close()
 	for n := range maxChildren + 1 {
 		d := decision(t, "s.echo", `{}`, contract.Contract{})
@@ -90,27 +90,34 @@ func TestRestartsRest(t *testing.T) {
 		legacy(echoTool, answers(fine))(bufio.NewScanner(r), out)
 	}})
 	m := manager(t, f, Options{})
-	for range 50 {
-		_ = execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
+	s := m.servers["s"]
+	since := func(d time.Duration) { // as if its last end had been so long ago
+		s.mu.Lock()
+		s.failedAt = time.Now().Add(-d)
+		s.mu.Unlock()
 	}
-	if n := f.starts["s"].Load(); n != freeDeaths+1 {
-		t.Errorf("started %d times over 50 calls", n)
+	var o call.Outcome
+	for n := range 50 {
+		if n > freeDeaths+2 {
+			since(-time.Minute) // so that it rests for all of them, however long a busy machine takes
+		}
+		o = execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
 	}
-	o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
-	if !strings.Contains(text(o), "not available: it has ended again and again; it is started again in 1s; nothing was changed") {
+	starts := f.starts["s"].Load()
+	if starts < freeDeaths+1 || starts > freeDeaths+3 {
+		t.Errorf("started %d times over 50 calls", starts)
+	}
+	if !strings.Contains(text(o), "not available: it has ended again and again; it is started again in ") || !strings.Contains(text(o), "s; nothing was changed") {
 		t.Errorf("%q", text(o))
 	}
-	s := m.servers["s"]
-	s.mu.Lock()
-	s.failedAt = time.Now().Add(-longestRest) // it has rested
-	s.mu.Unlock()
+	since(longestRest) // it has rested
 	_ = execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
-	if n := f.starts["s"].Load(); n != freeDeaths+2 {
-		t.Errorf("started %d times after its rest", n)
+	if n := f.starts["s"].Load(); n != starts+1 {
+		t.Errorf("started %d times after its rest, %d before", n, starts)
 	}
 	for n, want := range map[int]time.Duration{0: 0, freeDeaths: 0, freeDeaths + 1: time.Second, freeDeaths + 3: 4 * time.Second, freeDeaths + 1000: longestRest} {
 		s := &server{falls: n, failedAt: time.Now()}
-		if got := s.resting(); got > want || want-got > time.Second/2 {
+		if got := s.resting(); got > want || want-got > time.Since(s.failedAt) {
 			t.Errorf("after %d falls: %s, wanted %s", n, got, want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,9 @@ func sdk(newest bool) func(*bufio.Scanner, io.Writer) {
 	}
 }
 
+// waits counts the calls that the servers of sdkServer do not answer.
+var waits atomic.Int64
+
 // sdkServer has one tool that says its argument again.
 func sdkServer(newest bool) *mcp.Server {
 	o := &mcp.ServerOptions{SupportedProtocolVersions: []string{"2025-06-18"}}
@@ -50,6 +54,7 @@ func sdkServer(newest bool) *mcp.Server {
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 2})
 		}
 		if a.Message == "wait" {
+			waits.Add(1)
 			select {
 			case <-ctx.Done():
 			case <-time.After(2 * time.Second): // a server at an address does not see the end of a stream unless told to
@@ -69,7 +74,7 @@ func (nopCloser) Close() error { return nil }
 func TestWithTheSDK(t *testing.T) {
 	for name, want := range map[string]string{"new": "2026-07-28", "old": "2025-06-18"} {
 		t.Run(want, func(t *testing.T) {
-			m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){name: sdk(name == "new")}), Options{Probe: 3 * time.Second})
+			m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){name: sdk(name == "new")}), Options{})
 			tools, err := m.Tools(context.Background(), name)
 			if err != nil || len(tools) != 1 || tools[0].Input.IsZero() {
 				t.Fatalf("%v %v", tools, err)
@@ -123,7 +128,7 @@ func TestServerEverything(t *testing.T) {
 	if err != nil || len(tools) < 10 {
 		t.Fatalf("%d tools: %v; %+v", len(tools), err, m.Status())
 	}
-	long := contract.Contract{Mode: contract.Read, Timeout: 20 * time.Second}
+	long := contract.Contract{Mode: contract.Read}
 	if o := execute(t, context.Background(), m, decision(t, "everything.echo", `{"message":"ünï\n🙂"}`, long)); !strings.Contains(text(o), "ünï\n🙂") {
 		t.Errorf("echo: %q", text(o))
 	}
@@ -145,7 +150,7 @@ func TestServerEverything(t *testing.T) {
 	if o.IsError || steps == 0 {
 		t.Errorf("trigger-long-running-operation: %q, %d steps", text(o), steps)
 	}
-	short := contract.Contract{Mode: contract.Write, Timeout: 300 * time.Millisecond}
+	short := contract.Contract{Mode: contract.Write, Timeout: 2 * time.Second}
 	o = execute(t, context.Background(), m, decision(t, "everything.trigger-long-running-operation", `{"duration":30,"steps":1}`, short))
 	if o.Facts.Status != facts.Timeout || o.Facts.SideEffect != facts.Unknown {
 		t.Errorf("out of time: %+v", o.Facts)
@@ -159,7 +164,7 @@ func TestServerMemory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory.json")
 	m := New(map[string]contract.Server{"memory": {Command: npm(t, "server-memory"), Env: map[string]string{"MEMORY_FILE_PATH": file}, Placement: "outside"}}, Options{Launcher: processes{t}})
 	defer m.Close()
-	o := execute(t, context.Background(), m, decision(t, "memory.create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`, contract.Contract{Mode: contract.Write, Timeout: 20 * time.Second}))
+	o := execute(t, context.Background(), m, decision(t, "memory.create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`, contract.Contract{Mode: contract.Write}))
 	if o.Facts.SideEffect != facts.Confirmed {
 		t.Fatalf("create_entities: %q %+v", text(o), o.Facts)
 	}
@@ -167,7 +172,7 @@ func TestServerMemory(t *testing.T) {
 		t.Errorf("the effect that was confirmed: %s %v", b, err)
 	}
 	m.servers["memory"].stop() // as if it had died between two calls
-	o = execute(t, context.Background(), m, decision(t, "memory.read_graph", `{}`, contract.Contract{Mode: contract.Read, Timeout: 20 * time.Second}))
+	o = execute(t, context.Background(), m, decision(t, "memory.read_graph", `{}`, contract.Contract{Mode: contract.Read}))
 	var graph struct{ Entities []struct{ Name string } }
 	if err := json.Unmarshal(o.Structured.Raw(), &graph); err != nil || len(graph.Entities) != 1 || graph.Entities[0].Name != "waldo" {
 		t.Errorf("read_graph: %q %v", text(o), err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,10 +66,10 @@ func TestMalformedAnswers(t *testing.T) {
 		for name, m := range servers {
 			begun := time.Now()
 			go func() {
-				slow <- text(execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"slow"}`, contract.Contract{Mode: contract.Write, Timeout: 20 * time.Second})))
+				slow <- text(execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"slow"}`, contract.Contract{Mode: contract.Write})))
 			}()
-			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write, Timeout: 20 * time.Second}))
-			if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.Unknown || !strings.Contains(text(o), row.says) || time.Since(begun) > 10*time.Second {
+			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write}))
+			if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.Unknown || !strings.Contains(text(o), row.says) || time.Since(begun) > 40*time.Second {
 				t.Errorf("%s over %s: %s, %q after %s", row.why, name, o.Facts.Status, text(o), time.Since(begun))
 			}
 		}
@@ -88,8 +89,8 @@ func TestSpreadAnswers(t *testing.T) {
 		return ""
 	})}), Options{})
 	begun := time.Now()
-	o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write, Timeout: 20 * time.Second}))
-	if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.Unknown || !strings.Contains(text(o), "spread over several lines") || time.Since(begun) > 10*time.Second {
+	o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write}))
+	if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.Unknown || !strings.Contains(text(o), "spread over several lines") || time.Since(begun) > 40*time.Second {
 		t.Errorf("%s, %q after %s", o.Facts.Status, text(o), time.Since(begun))
 	}
 }
@@ -110,8 +111,8 @@ func TestMalformedBeforeACall(t *testing.T) {
 	}), Options{})
 	for server, says := range map[string]string{"list": "it holds no list of tools", "text": "it says no revision", "odd": "not one strict JSON value"} {
 		begun := time.Now()
-		o := execute(t, context.Background(), m, decision(t, server+".echo", `{}`, contract.Contract{Mode: contract.Write, Timeout: 20 * time.Second}))
-		if o.Facts.SideEffect != facts.None || !strings.Contains(text(o), says) || time.Since(begun) > 10*time.Second {
+		o := execute(t, context.Background(), m, decision(t, server+".echo", `{}`, contract.Contract{Mode: contract.Write}))
+		if o.Facts.SideEffect != facts.None || !strings.Contains(text(o), says) || time.Since(begun) > 40*time.Second {
 			t.Errorf("%s: %q after %s, %v", server, text(o), time.Since(begun), o.Facts.SideEffect)
 		}
 	}
@@ -120,11 +121,13 @@ func TestMalformedBeforeACall(t *testing.T) {
 // Where nobody can tell what a server has written, the call ends with its time, and the facts say it.
 func TestStrayLines(t *testing.T) {
 	for say, want := range map[string]bool{"hello\n": true, "": false} {
+		var heard atomic.Int64
 		m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(_ request, out io.Writer) string {
 			_, _ = io.WriteString(out, say)
+			heard.Add(1)
 			return ""
 		})}), Options{})
-		o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Timeout: 300 * time.Millisecond}))
+		o := late(t, m, decision(t, "s.echo", `{}`, contract.Contract{Timeout: 300 * time.Millisecond}), &heard)
 		if got := strings.Contains(strings.Join(o.Facts.Warnings, " "), "lines that are no messages"); got != want || o.Facts.Status != facts.Timeout {
 			t.Errorf("%q: %s %q", say, o.Facts.Status, o.Facts.Warnings)
 		}

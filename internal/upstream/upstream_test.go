@@ -129,7 +129,7 @@ func manager(t *testing.T, f *fakes, o Options) *Manager {
 	}
 	o.Launcher = f
 	if o.Probe == 0 {
-		o.Probe = 300 * time.Millisecond
+		o.Probe = 30 * time.Second // as long as a busy machine may take: nobody here is silent
 	}
 	m := New(servers, o)
 	t.Cleanup(func() {
@@ -137,7 +137,7 @@ func manager(t *testing.T, f *fakes, o Options) *Manager {
 		go func() { _ = m.Close(); close(done) }()
 		select {
 		case <-done:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			buf := make([]byte, 1<<16)
 			t.Errorf("servers are still running:\n%s", buf[:runtime.Stack(buf, true)])
 		}
@@ -154,7 +154,7 @@ func decision(t *testing.T, cap, args string, c contract.Contract) policy.Decisi
 	}
 	c.Transport = contract.MCP
 	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
+		c.Timeout = 50 * time.Second
 	}
 	return policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow, Contract: c, Call: call.Call{ID: id.New(id.Call), Capability: call.Capability(cap), Args: a}}
 }
@@ -193,6 +193,38 @@ func execute(t *testing.T, ctx context.Context, m *Manager, d policy.Decision) c
 		t.Fatal(err)
 	}
 	return o
+}
+
+// late executes a call whose time is over after its server has heard it. Where a busy machine lets the
+// time pass before that, the call is made again, with more.
+func late(t *testing.T, m *Manager, d policy.Decision, heard *atomic.Int64) call.Outcome {
+	t.Helper()
+	for before := heard.Load(); ; d.Contract.Timeout *= 3 {
+		o := execute(t, context.Background(), m, d)
+		if heard.Load() > before || d.Contract.Timeout > 20*time.Second {
+			return o
+		}
+	}
+}
+
+// mute makes a call that its server hears and does not answer, and that goes on until the test has ended:
+// who waited for it would wait for longer than any call may take.
+func mute(t *testing.T, m *Manager, capability string, heard *atomic.Int64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	before, ended := heard.Load(), make(chan call.Outcome, 1)
+	go func() {
+		ended <- execute(t, ctx, m, decision(t, capability, `{}`, contract.Contract{Timeout: time.Hour}))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if o := <-ended; o.Facts.Status != facts.Cancelled {
+			t.Errorf("a call that is not answered: %q %s", text(o), o.Facts.Status)
+		}
+	})
+	for heard.Load() == before {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func text(o call.Outcome) string {
@@ -236,7 +268,7 @@ func TestExecuteJudgesTheAnswer(t *testing.T) {
 			if text(o) != row.want || o.Facts.Status != row.status || o.Facts.SideEffect != row.effect || o.IsError != (row.status != facts.OK) {
 				t.Errorf("got %q %s %s", text(o), o.Facts.Status, o.Facts.SideEffect)
 			}
-			if o.Facts.Usage.WallMS <= 0 || o.Facts.Limits.WallMS != 5000 || o.Facts.Sandbox.Driver != "fake" || o.Trust != call.Untrusted {
+			if o.Facts.Usage.WallMS <= 0 || o.Facts.Limits.WallMS != 50000 || o.Facts.Sandbox.Driver != "fake" || o.Trust != call.Untrusted {
 				t.Errorf("facts: %+v trust %s", o.Facts, o.Trust)
 			}
 		})
@@ -397,6 +429,7 @@ func TestDeathBetweenCalls(t *testing.T) {
 
 func TestTimeoutAndCancellation(t *testing.T) {
 	told := make(chan string, 10)
+	var heard atomic.Int64
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": func(in *bufio.Scanner, out io.Writer) {
 		r, w := io.Pipe()
 		go func() {
@@ -415,6 +448,7 @@ func TestTimeoutAndCancellation(t *testing.T) {
 			if strings.Contains(string(r.Params.Arguments), "fine") {
 				return fine
 			}
+			heard.Add(1)
 			return ""
 		})(bufio.NewScanner(r), out)
 	}})
@@ -423,7 +457,7 @@ func TestTimeoutAndCancellation(t *testing.T) {
 	if o := execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"fine"}`, contract.Contract{})); text(o) != "fine" {
 		t.Fatalf("control: %q", text(o))
 	}
-	o := execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"chatty"}`, short))
+	o := late(t, m, decision(t, "s.echo", `{"a":"chatty"}`, short), &heard)
 	if o.Facts.Status != facts.Timeout || !o.Facts.TimedOut || o.Facts.Limit == nil || *o.Facts.Limit != facts.LimitWall || o.Facts.SideEffect != facts.Unknown {
 		t.Errorf("timeout: %+v", o.Facts)
 	}
@@ -434,13 +468,19 @@ func TestTimeoutAndCancellation(t *testing.T) {
 		t.Error("a server that still talks was ended over one slow call")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	time.AfterFunc(50*time.Millisecond, cancel)
+	before := heard.Load()
+	go func() {
+		for heard.Load() == before {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
 	o = execute(t, ctx, m, decision(t, "s.echo", `{"a":"chatty"}`, contract.Contract{}))
 	if o.Facts.Status != facts.Cancelled || o.Facts.SideEffect != facts.Unknown {
 		t.Errorf("cancelled: %+v", o.Facts)
 	}
 	<-told
-	if o = execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"silent"}`, short)); o.Facts.Status != facts.Timeout {
+	if o = late(t, m, decision(t, "s.echo", `{"a":"silent"}`, short), &heard); o.Facts.Status != facts.Timeout {
 		t.Errorf("silent: %+v", o.Facts)
 	}
 	if o := execute(t, context.Background(), m, decision(t, "s.echo", `{"a":"fine"}`, contract.Contract{})); text(o) != "fine" || f.starts["s"].Load() != 2 {
@@ -450,9 +490,10 @@ func TestTimeoutAndCancellation(t *testing.T) {
 
 // What one server does reaches no other, and its memory is not ours.
 func TestOneServerDoesNotReachAnother(t *testing.T) {
-	forever := func(chunk string) func(*bufio.Scanner, io.Writer) {
+	var heard [6]atomic.Int64
+	forever := func(n int, chunk string) func(*bufio.Scanner, io.Writer) {
 		return legacy(echoTool, func(_ request, out io.Writer) string {
-			for {
+			for heard[n].Add(1); ; {
 				if _, err := io.WriteString(out, chunk); err != nil {
 					return ""
 				}
@@ -461,25 +502,27 @@ func TestOneServerDoesNotReachAnother(t *testing.T) {
 	}
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){
 		"good":    legacy(echoTool, answers(fine)),
-		"endless": forever(strings.Repeat("x", 1<<20)),
-		"flood":   forever(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}` + "\n"),
-		"logs":    forever("hello world\n"),
-		"asks":    forever(`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}` + "\n"),
-		"deaf":    legacy(echoTool, func(request, io.Writer) string { select {} }),
+		"endless": forever(0, strings.Repeat("x", 1<<20)),
+		"flood":   forever(1, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"x"}}`+"\n"),
+		"logs":    forever(2, "hello world\n"),
+		"asks":    forever(3, `{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}`+"\n"),
+		"deaf":    legacy(echoTool, func(request, io.Writer) string { heard[4].Add(1); select {} }),
+		"mute":    legacy(echoTool, func(request, io.Writer) string { heard[5].Add(1); return "" }),
 	})
 	m := manager(t, f, Options{})
+	mute(t, m, "mute.echo", &heard[5])
 	short := contract.Contract{Timeout: 700 * time.Millisecond}
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	var wg sync.WaitGroup
-	for name, want := range map[string]facts.Status{"endless": facts.Failed, "flood": facts.Timeout, "logs": facts.Timeout, "asks": facts.Timeout, "deaf": facts.Timeout} {
-		d := decision(t, name+".echo", `{}`, short)
-		if want == facts.Failed { // it ends by its size, however long a busy machine takes
-			d = decision(t, name+".echo", `{}`, contract.Contract{Timeout: 10 * time.Second})
+	for n, name := range []string{"endless", "flood", "logs", "asks", "deaf"} {
+		d, want := decision(t, name+".echo", `{}`, short), facts.Timeout
+		if name == "endless" { // it ends by its size, however long a busy machine takes
+			d, want = decision(t, name+".echo", `{}`, contract.Contract{}), facts.Failed
 		}
 		wg.Go(func() {
-			if o := execute(t, context.Background(), m, d); o.Facts.Status != want || o.Facts.SideEffect != facts.Unknown {
+			if o := late(t, m, d, &heard[n]); o.Facts.Status != want || o.Facts.SideEffect != facts.Unknown {
 				t.Errorf("%s: %q %s", name, text(o), o.Facts.Status)
 			}
 		})
@@ -544,7 +587,7 @@ func TestRequestsOfServersAreRefused(t *testing.T) {
 			if !strings.Contains(got, want) {
 				t.Errorf("reply %s, want %s", got, want)
 			}
-		case <-time.After(3 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("no reply")
 		}
 	}
@@ -610,16 +653,21 @@ func TestAgreement(t *testing.T) {
 		},
 		"ends": first(old, discover),
 		"wedged": first(old, func(line string) bool {
-			return discover(line) && func() bool { time.Sleep(4 * time.Second); return true }()
+			if discover(line) {
+				<-t.Context().Done()
+			}
+			return discover(line)
 		}),
 	})
-	m := manager(t, f, Options{})
 	for name, want := range map[string]struct {
 		revision string
 		starts   int64
-	}{"modern": {"2026-07-28", 1}, "legacy": {"2025-11-25", 1}, "silent": {"2025-11-25", 1}, "ends": {"2025-11-25", 2}, "wedged": {"2025-11-25", 2}} {
+		probe    time.Duration // short for the silent
+	}{"modern": {"2026-07-28", 1, 0}, "legacy": {"2025-11-25", 1, 0}, "silent": {"2025-11-25", 1, 2 * time.Second}, "ends": {"2025-11-25", 2, 0}, "wedged": {"2025-11-25", 2, 300 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
-			if o := execute(t, context.Background(), m, decision(t, name+".echo", `{}`, contract.Contract{Timeout: 15 * time.Second})); text(o) != "fine" {
+			t.Parallel()
+			m := manager(t, f, Options{Probe: want.probe})
+			if o := execute(t, context.Background(), m, decision(t, name+".echo", `{}`, contract.Contract{})); text(o) != "fine" {
 				t.Errorf("%q", text(o))
 			}
 			for _, s := range m.Status() {
@@ -647,14 +695,15 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 	})
 	m := manager(t, f, Options{})
 	for _, name := range []string{"gone", "odd"} {
+		begun := time.Now()
 		for range 5 {
 			o := execute(t, context.Background(), m, decision(t, name+".echo", `{}`, contract.Contract{}))
 			if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.None || !strings.Contains(text(o), "not available") {
 				t.Errorf("%s: %q %+v", name, text(o), o.Facts)
 			}
 		}
-		if n := f.starts[name].Load(); n > 4 {
-			t.Errorf("%s was started %d times in a moment", name, n)
+		if n, moments := f.starts[name].Load(), int64(time.Since(begun)/firstRest); n > 4+2*moments {
+			t.Errorf("%s was started %d times in %d moments", name, n, 1+moments)
 		}
 	}
 	if st := m.Status(); st[1].Server != "odd" || !strings.Contains(st[1].Error, "1999-01-01") {
@@ -692,7 +741,7 @@ func TestPages(t *testing.T) {
 		"circle":  serve(func(request) string { return `{"tools":[],"nextCursor":"again"}` }),
 		"endless": serve(func(r request) string { return `{"tools":[],"nextCursor":"` + r.Params.Cursor + `x"}` }),
 		"none":    serve(func(request) string { return `{}` }),
-	}), Options{Start: 5 * time.Second})
+	}), Options{})
 	tools, err := m.Tools(context.Background(), "pages")
 	if err != nil || len(tools) != 4 || tools[3].Capability != "pages.t3" {
 		t.Errorf("%v %v", tools, err)
@@ -709,19 +758,16 @@ func TestPages(t *testing.T) {
 
 func TestIdleServersEnd(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(fine))})
-	m := New(map[string]contract.Server{"s": {IdleTimeout: 50 * time.Millisecond}}, Options{Launcher: f, Probe: time.Second})
+	m := New(map[string]contract.Server{"s": {IdleTimeout: 50 * time.Millisecond}}, Options{Launcher: f, Probe: 30 * time.Second})
 	defer m.Close()
 	for want := int64(1); want <= 2; want++ {
 		if o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{})); text(o) != "fine" {
 			t.Fatal(text(o))
 		}
-		if got := f.starts["s"].Load(); got != want {
+		if got := f.starts["s"].Load(); got < want { // a busy machine may find it idle between its list and the call, too
 			t.Errorf("started %d times, want %d", got, want)
 		}
-		for range 100 {
-			if !m.Status()[0].Running {
-				break
-			}
+		for end := time.Now().Add(time.Minute); m.Status()[0].Running && time.Now().Before(end); {
 			time.Sleep(20 * time.Millisecond)
 		}
 		if m.Status()[0].Running {

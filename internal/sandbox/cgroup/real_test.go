@@ -137,11 +137,13 @@ func TestProcessorsAreBounded(t *testing.T) {
 	}
 	const spin = `timeout 1 sh -c 'while :; do :; done'; true`
 	g := group(t, h, Limits{Memory: 64 << 20, Pids: 20, MilliCPU: 200})
+	began := time.Now()
 	if err := inGroup(g, spin).Run(); err != nil {
 		t.Fatal(err)
 	}
-	if u := g.Usage(); u.CPU > 450*time.Millisecond || u.CPU < 20*time.Millisecond {
-		t.Errorf("a fifth of a processor for a second used %v", u.CPU)
+	took := time.Since(began) // more than a second where the machine is busy
+	if u := g.Usage(); u.CPU > took*45/100 || u.CPU < 10*time.Millisecond {
+		t.Errorf("a fifth of a processor for %v used %v", took, u.CPU)
 	}
 }
 
@@ -167,7 +169,7 @@ func TestKillReachesWhatRanAway(t *testing.T) {
 		if _, err := out.Read(make([]byte, 3)); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(3 * time.Second); number(read(g.dir(pids), "pids.current")) < 10 && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); number(read(g.dir(pids), "pids.current")) < 10 && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
 		if n := number(read(g.dir(pids), "pids.current")); n < 10 {
@@ -177,7 +179,7 @@ func TestKillReachesWhatRanAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitFor(t, cmd)
-		for end := time.Now().Add(3 * time.Second); read(g.dir(pids), "pids.current") != "0"; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); read(g.dir(pids), "pids.current") != "0"; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("by %s: %s processes left", by, read(g.dir(pids), "pids.current"))
 			}
@@ -217,10 +219,11 @@ while True:
 		t.Fatal(err)
 	}
 	waitFor(t, cmd)
-	// Whoever is dead leaves the list at once, reaped or not.
-	time.Sleep(50 * time.Millisecond)
-	if left := read(g.dir(pids), "cgroup.procs"); left != "" {
-		t.Errorf("processes %q are left", left)
+	// Whoever is dead leaves the list, reaped or not; whoever has run away goes on making others.
+	for end := time.Now().Add(30 * time.Second); read(g.dir(pids), "cgroup.procs") != ""; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("processes %q are left", read(g.dir(pids), "cgroup.procs"))
+		}
 	}
 	gone(t, g)
 }
@@ -232,7 +235,7 @@ func waitFor(t *testing.T, cmd *exec.Cmd) {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case <-ended:
-	case <-time.After(3 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the command still runs")
 		_ = cmd.Process.Kill()
 	}
@@ -241,7 +244,7 @@ func waitFor(t *testing.T, cmd *exec.Cmd) {
 // gone waits until the machine's reaper has taken the dead.
 func gone(t *testing.T, g *Group) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); read(g.dir(pids), "pids.current") != "0" && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); read(g.dir(pids), "pids.current") != "0" && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
@@ -266,7 +269,7 @@ func TestCloseEndsWhatIsLeft(t *testing.T) {
 		if err == nil || err.Error() != "signal: killed" {
 			t.Errorf("the process ended with %v", err)
 		}
-	case <-time.After(time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the process still runs")
 		_ = cmd.Process.Kill()
 	}
@@ -389,7 +392,7 @@ func TestForkedGroup(t *testing.T) {
 		}
 		return info.Size()
 	}
-	for end := time.Now().Add(5 * time.Second); counted() == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); counted() == 0 && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	if h.Times() && g.CPU() == 0 {
@@ -407,7 +410,7 @@ func TestForkedGroup(t *testing.T) {
 		if err := g.Freeze(false); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(5 * time.Second); counted() == before && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); counted() == before && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
 		if counted() == before {

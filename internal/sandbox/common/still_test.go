@@ -26,12 +26,12 @@ func TestStill(t *testing.T) {
 		Still(c.Process.Pid)
 		return d
 	}
-	if d := took("while :; do :; done"); d < 4*time.Millisecond {
-		t.Errorf("one that runs was waited for %v", d)
+	most, least := time.Duration(0), time.Hour
+	for range 5 { // where the machine is busy one may not run yet, and another not wait yet
+		most, least = max(most, took("while :; do :; done")), min(least, took("sleep 60; :"))
 	}
-	least := time.Hour
-	for range 5 {
-		least = min(least, took("sleep 60; :"))
+	if most < 4*time.Millisecond {
+		t.Errorf("one that runs was waited for %v", most)
 	}
 	if least > 4*time.Millisecond {
 		t.Errorf("control: one that waits was waited for %v", least)

@@ -137,10 +137,10 @@ func TestEnds(t *testing.T) {
 		limit     *facts.Limit
 	}{
 		{"nothing in the way (control)", "print(1)", func(*sandbox.Profile) {}, facts.OK, nil},
-		{"wall clock", "import time; time.sleep(60)", func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond }, facts.Timeout, limit(facts.LimitWall)},
+		{"wall clock", "import time; time.sleep(300)", func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond }, facts.Timeout, limit(facts.LimitWall)},
 		{"processor time", "while True: pass", func(p *sandbox.Profile) { p.Limits.CPU = 300 * time.Millisecond }, facts.Timeout, limit(facts.LimitCPU)},
 		{"many small files", "n=0\nwhile True:\n open('f%d'%n,'wb').write(b'x'*65536); n+=1", func(p *sandbox.Profile) { p.Limits.Disk = 1 << 20 }, facts.Failed, limit(facts.LimitDisk)},
-		{"an orphan in a session of its own ends with the command", "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0: time.sleep(60)", func(*sandbox.Profile) {}, facts.OK, nil},
+		{"an orphan in a session of its own ends with the command", "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0: time.sleep(300)", func(*sandbox.Profile) {}, facts.OK, nil},
 	} {
 		p := sandboxtest.Profile()
 		r.change(&p)
@@ -150,7 +150,7 @@ func TestEnds(t *testing.T) {
 		if err != nil || f.Status != r.status || !same {
 			t.Errorf("%s: %s %v %q %v", r.why, f.Status, f.Limit, f.Stderr, err)
 		}
-		if d := time.Since(began); d > 8*time.Second {
+		if d := time.Since(began); d > 50*time.Second {
 			t.Errorf("%s: took %s", r.why, d)
 		}
 	}
@@ -163,7 +163,7 @@ func TestCounted(t *testing.T) {
 	p.Limits.Pids, p.Limits.Memory = 1, 20<<20
 	b := start(t, p)
 	for range 5 {
-		f, err := b.Run(t.Context(), python("import time; time.sleep(0.05)"))
+		f, err := b.Run(t.Context(), python("import time; time.sleep(0.3)"))
 		if err != nil || f.Status != facts.OK || f.Usage.PidsPeak != 1 || f.Usage.MemoryPeak <= 0 || f.Usage.MemoryPeak > 20<<20 {
 			t.Errorf("%v %s, %d processes, %d bytes, limit %v: %s", err, f.Status, f.Usage.PidsPeak, f.Usage.MemoryPeak, f.Limit, f.Stderr)
 		}

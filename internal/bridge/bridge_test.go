@@ -124,7 +124,7 @@ func (b *box) say(s string) {
 // hear reads one answer.
 func (b *box) hear() map[string]any {
 	b.t.Helper()
-	_ = b.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = b.conn.SetReadDeadline(time.Now().Add(time.Minute))
 	line, err := b.in.ReadBytes('\n')
 	if err != nil {
 		b.t.Fatalf("no answer: %v", err)
@@ -139,7 +139,7 @@ func (b *box) hear() map[string]any {
 // closed fails unless the bridge has ended.
 func (b *box) closed() {
 	b.t.Helper()
-	_ = b.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = b.conn.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := io.Copy(io.Discard, b.in); err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset") {
 		b.t.Fatalf("the bridge is still open: %v", err)
 	}
@@ -468,7 +468,7 @@ func TestACallStillRunningAtTheEndIsUnknown(t *testing.T) {
 	if got := b.stop(); got != facts.Unknown {
 		t.Errorf("%v", got)
 	}
-	if d := time.Since(start); d > stopWait+time.Second {
+	if d := time.Since(start); d > stopWait+30*time.Second {
 		t.Errorf("stop took %v", d)
 	}
 	close(hang)
@@ -494,7 +494,7 @@ func TestCancellation(t *testing.T) {
 		end(b)
 		select {
 		case <-ended:
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("%s: the call goes on", why)
 		}
 	}

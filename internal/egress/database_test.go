@@ -110,7 +110,7 @@ func TestDatabase(t *testing.T) {
 				t.Errorf("the server heard %q", got)
 			}
 			codes := g.codes()
-			for end := time.Now().Add(5 * time.Second); len(codes) == 0 || codes[len(codes)-1] != row.code; codes = g.codes() {
+			for end := time.Now().Add(time.Minute); len(codes) == 0 || codes[len(codes)-1] != row.code; codes = g.codes() {
 				if time.Sleep(time.Millisecond); time.Now().After(end) {
 					t.Fatalf("told: %q", codes)
 				}

@@ -59,7 +59,7 @@ func TestWebGuards(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = io.WriteString(c, text)
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		return line
@@ -125,12 +125,24 @@ func TestPlainPath(t *testing.T) {
 
 // TestPace: one request too many in a second is refused, and bytes wait.
 func TestPace(t *testing.T) {
-	g := newRig(t, Limits{PerSec: 2}, "GET api.example.com/*")
-	var got []string
-	for range 3 {
-		_, a := g.ask(t, false, "GET", "https://api.example.com/", nil, "")
-		got = append(got, a)
+	within := func(try func()) { // a second: a busy machine needs more, and gets another
+		for tries, began := 0, time.Now().Add(-time.Hour); time.Since(began) > time.Second; tries++ {
+			if tries == 30 {
+				t.Fatal("the machine is too busy for a second's limit")
+			}
+			began = time.Now()
+			try()
+		}
 	}
+	var got []string
+	within(func() {
+		g := newRig(t, Limits{PerSec: 2}, "GET api.example.com/*")
+		got = nil
+		for range 3 {
+			_, a := g.ask(t, false, "GET", "https://api.example.com/", nil, "")
+			got = append(got, a)
+		}
+	})
 	if !strings.HasPrefix(got[0]+got[1], "hello") || !strings.Contains(got[2], "egress.limit.requests") {
 		t.Errorf("%q", got)
 	}
@@ -138,22 +150,33 @@ func TestPace(t *testing.T) {
 	for rate, slow := range map[int64]bool{0: false, 100_000: true} { // of 150,000 bytes 100,000 are there at once
 		g := newRig(t, Limits{BytesPerSec: rate}, "raw.example.org:5000")
 		g.raw = l
-		began := time.Now()
-		c := g.direct(t, "raw.example.org", 5000)
-		_, _ = io.WriteString(c, "\x00")
-		n, _ := io.Copy(io.Discard, c)
-		if took := time.Since(began); n != 150_000 || (took > 300*time.Millisecond) != slow {
-			t.Errorf("rate %d: %d bytes in %v", rate, n, took)
-		}
-	}
-	if g = newRig(t, Limits{PerSec: 1}, "raw.example.org:5000"); true {
-		g.raw = l
-		for i := range 2 {
+		least := time.Hour
+		for tries := 0; least > 300*time.Millisecond && tries < 5; tries++ { // what nothing holds up is quick at least once
+			began := time.Now()
 			c := g.direct(t, "raw.example.org", 5000)
 			_, _ = io.WriteString(c, "\x00")
-			if n, _ := io.Copy(io.Discard, c); (n > 0) != (i == 0) {
-				t.Errorf("connection %d: %d bytes", i, n)
+			if n, _ := io.Copy(io.Discard, c); n != 150_000 {
+				t.Errorf("rate %d: %d bytes", rate, n)
+			}
+			if least = min(least, time.Since(began)); slow {
+				break
 			}
 		}
+		if (least > 300*time.Millisecond) != slow {
+			t.Errorf("rate %d: %v", rate, least)
+		}
+	}
+	var sizes [2]int64
+	within(func() {
+		g := newRig(t, Limits{PerSec: 1}, "raw.example.org:5000")
+		g.raw = l
+		for i := range sizes {
+			c := g.direct(t, "raw.example.org", 5000)
+			_, _ = io.WriteString(c, "\x00")
+			sizes[i], _ = io.Copy(io.Discard, c)
+		}
+	})
+	if sizes[0] == 0 || sizes[1] > 0 {
+		t.Errorf("two connections in a second: %d bytes", sizes)
 	}
 }

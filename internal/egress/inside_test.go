@@ -26,7 +26,7 @@ import (
 func (g *rig) client(t testing.TB, h2 bool) *http.Client {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(g.Trust())
-	return &http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	return &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: h2, DisableCompression: true, DisableKeepAlives: true,
 			DialContext: func(_ context.Context, _, addr string) (net.Conn, error) {
 				host, port, why := ParseAuthority(addr)
@@ -225,7 +225,9 @@ func TestPlaceholder(t *testing.T) {
 	for _, way := range []func(g *rig) string{
 		func(g *rig) string {
 			_ = g.direct(t, p+".evil.example", 80)
-			time.Sleep(50 * time.Millisecond)
+			for end := time.Now().Add(time.Minute); len(g.codes()) == 0 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
 			return "egress.secret.placeholder"
 		},
 		func(g *rig) string {

@@ -176,7 +176,7 @@ func (g *rig) direct(t testing.TB, host string, port uint16) net.Conn {
 	}
 	go func() { defer in.Close(); g.carry(&first{Conn: in}, host, port) }()
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c
 }
 
@@ -244,8 +244,15 @@ func TestCorpusProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = c.Write(text)
+		var answer []byte
+		in := bufio.NewReader(c)
+		if r.Expect == "allow" || r.Expect == "uses_request_target" { // however long that takes
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+			answer, _ = in.ReadBytes('\n')
+		}
 		_ = c.SetReadDeadline(time.Now().Add(80 * time.Millisecond))
-		answer, _ := io.ReadAll(c)
+		rest, _ := io.ReadAll(in)
+		answer = append(answer, rest...)
 		_ = c.Close()
 		ok := bytes.HasPrefix(answer, []byte("HTTP/1.1 200"))
 		g.mu.Lock()
@@ -324,6 +331,9 @@ func TestCorpusTLS(t *testing.T) {
 			_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
 			_, _ = b.ReadByte() // the server's answer, or the end
 		}
+		for end := time.Now().Add(time.Minute); len(g.codes()) == 0 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
 		g.mu.Lock()
 		went := len(g.went)
 		g.mu.Unlock()
@@ -399,26 +409,35 @@ func TestPlain(t *testing.T) {
 	name := "evil.example"
 	for _, row := range []struct {
 		why   string
-		wait  time.Duration
+		waits bool // for the server
 		words string
 		want  string
 		code  string
 	}{
-		{"text at once", 0, "PING\r\n", "hi PING\r\n", ""},
-		{"the server speaks first", 2 * listening, "EHLO x\r\n", "hi EHLO x\r\n", ""},
-		{"TLS for another name", 0, string(hello(&name, 0)), "", "egress.tls.name"},
-		{"TLS for another name, late", 2 * listening, string(hello(&name, 0)), "hi ", "egress.late"},
-		{"HTTP for another name", 0, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403", "egress.http.host"},
-		{"HTTP for another name, late", 2 * listening, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "hi ", "egress.late"},
+		{"text at once", false, "PING\r\n", "hi PING\r\n", ""},
+		{"the server speaks first", true, "EHLO x\r\n", "hi EHLO x\r\n", ""},
+		{"TLS for another name", false, string(hello(&name, 0)), "", "egress.tls.name"},
+		{"TLS for another name, late", true, string(hello(&name, 0)), "hi ", "egress.late"},
+		{"HTTP for another name", false, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403", "egress.http.host"},
+		{"HTTP for another name, late", true, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "hi ", "egress.late"},
 	} {
-		g := newRig(t, Limits{}, "api.example.com:5000")
-		g.raw = l
-		c := g.direct(t, "api.example.com", 5000)
-		time.Sleep(row.wait)
-		_, _ = io.WriteString(c, row.words)
-		_ = c.(*net.TCPConn).CloseWrite()
-		answer, _ := io.ReadAll(c)
-		codes := g.codes()
+		talk := func() (string, []string) {
+			g := newRig(t, Limits{}, "api.example.com:5000")
+			g.raw = l
+			c := g.direct(t, "api.example.com", 5000)
+			greeting := make([]byte, 3)
+			if row.waits {
+				_, _ = io.ReadFull(c, greeting)
+			}
+			_, _ = io.WriteString(c, row.words)
+			_ = c.(*net.TCPConn).CloseWrite()
+			answer, _ := io.ReadAll(c)
+			return strings.Trim(string(greeting), "\x00") + string(answer), g.codes()
+		}
+		answer, codes := talk()
+		for tries := 1; !row.waits && codes[len(codes)-1] == "egress.late" && tries < 5; tries++ { // a busy machine was late itself
+			answer, codes = talk()
+		}
 		if !strings.Contains(string(answer), row.want) || codes[len(codes)-1] != row.code || row.code != "" && strings.Contains(string(answer), "evil.example") && row.want != "403" {
 			t.Errorf("%s: %q, %q", row.why, answer, codes)
 		}
@@ -434,7 +453,7 @@ func TestLimits(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = io.WriteString(c, "GET http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\nConnection: close\r\n\r\n")
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 		b, _ := io.ReadAll(c)
 		return string(b)
 	}
@@ -462,15 +481,19 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(50 * time.Millisecond)
-	if a := get(g); a != "" {
-		t.Errorf("two at a time: %q", a)
+	soon := func(why string, ok func(answer string) bool) {
+		a := get(g)
+		for end := time.Now().Add(10 * time.Second); !ok(a) && time.Now().Before(end); a = get(g) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if !ok(a) {
+			t.Errorf("%s: %q", why, a)
+		}
 	}
+	time.Sleep(50 * time.Millisecond)
+	soon("two at a time", func(a string) bool { return a == "" })
 	_ = held.Close()
-	time.Sleep(50 * time.Millisecond)
-	if a := get(g); !strings.Contains(a, "200 OK") {
-		t.Errorf("one after the other: %q", a)
-	}
+	soon("one after the other", func(a string) bool { return strings.Contains(a, "200 OK") })
 }
 
 // TestPrivateAnswer is the rebinding wall: a name that is allowed and stands for a private address

@@ -65,7 +65,7 @@ func (k *talk) read() answer {
 			k.t.Fatalf("%q: %v", line, err)
 		}
 		return a
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		k.t.Fatal("no answer")
 	}
 	return answer{}
@@ -160,7 +160,9 @@ func TestHalfAFrameAndTheEnd(t *testing.T) {
 	inR, inW := io.Pipe()
 	var out bytes.Buffer
 	ended := make(chan error, 1)
-	go func() { ended <- New(options(t, d)).Serve(context.Background(), inR, &out, me) }()
+	o := options(t, d)
+	o.Drain = 30 * time.Second
+	go func() { ended <- New(o).Serve(context.Background(), inR, &out, me) }()
 	_, _ = io.WriteString(inW, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`+"\n"+`{"jsonrpc":"2.0","id":2,"method":"tools/ca`)
 	_ = inW.Close()
 	select {
@@ -168,7 +170,7 @@ func TestHalfAFrameAndTheEnd(t *testing.T) {
 		if err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the door stays open")
 	}
 	if !strings.Contains(out.String(), `"id":1`) || !strings.Contains(out.String(), `"code":-32700`) || d.count() != 1 {
@@ -189,7 +191,7 @@ func TestTheEndOfTheClientEndsItsCalls(t *testing.T) {
 	_ = k.in.Close()
 	select {
 	case <-d.ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the call goes on")
 	}
 }

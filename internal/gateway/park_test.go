@@ -21,6 +21,7 @@ import (
 type asker struct {
 	rounds int
 	hang   bool // after the questions, until it is ended
+	hangs  func()
 	mu     sync.Mutex
 	ended  []error // of the questions
 }
@@ -44,6 +45,7 @@ func (a *asker) call(ctx context.Context, c call.Call) (call.Result, error) {
 		r.Content = append(r.Content, call.Text(string(got["q"].Raw())))
 	}
 	if a.hang {
+		a.hangs()
 		<-ctx.Done()
 		a.mu.Lock()
 		a.ended = append(a.ended, ctx.Err())
@@ -81,7 +83,7 @@ func retry(t testing.TB, tool, args, more string) jsonrpc.Message {
 // ask makes a call and returns its requestState, or what else came of it.
 func ask(t testing.TB, s *Session, m jsonrpc.Message) (state, other string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	got, err := s.Answer(ctx, m, lines{})
 	var fault *jsonrpc.Error
@@ -312,23 +314,32 @@ func TestRounds(t *testing.T) {
 
 // What nobody comes back for is given up, and stands in nobody's way.
 func TestAbandonedCalls(t *testing.T) {
-	a := &asker{rounds: 1}
-	_, s := parking(t, a, func(o *Options) { o.Park = 300 * time.Millisecond })
+	var a *asker
+	var s *Session
 	var states []string
-	for i := range maxParkedEach {
-		state, got := ask(t, s, retry(t, "s__slow", fmt.Sprintf(`{"a":%d}`, i), ""))
-		if state == "" {
-			t.Fatalf("call %d: %s", i, got)
+	for park, late := 300*time.Millisecond, true; late; park *= 5 {
+		a, states = &asker{rounds: 1}, nil
+		_, s = parking(t, a, func(o *Options) { o.Park = park })
+		begin := time.Now()
+		for i := range maxParkedEach {
+			state, got := ask(t, s, retry(t, "s__slow", fmt.Sprintf(`{"a":%d}`, i), ""))
+			if state == "" {
+				t.Fatalf("call %d: %s", i, got)
+			}
+			states = append(states, state)
 		}
-		states = append(states, state)
-	}
-	if _, got := ask(t, s, retry(t, "s__slow", `{}`, "")); !strings.HasPrefix(got, "-32000") {
-		t.Errorf("one more than may be parked: %s", got)
+		_, more := ask(t, s, retry(t, "s__slow", `{}`, ""))
+		if late = time.Since(begin) > park; late {
+			continue // on a busy machine, the first of them is given up by now
+		}
+		if !strings.HasPrefix(more, "-32000") {
+			t.Errorf("one more than may be parked: %s", more)
+		}
 	}
 	if _, got := ask(t, s, retry(t, "s__slow", `{}`, `,"inputResponses":{"q":`+yes+`}`)); got != yes {
 		t.Errorf("a call that need not be parked: %s", got)
 	}
-	for begin := time.Now(); a.over() < maxParkedEach+1 && time.Since(begin) < 5*time.Second; time.Sleep(10 * time.Millisecond) {
+	for begin := time.Now(); a.over() < maxParkedEach+1 && time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
 	}
 	if n := a.over(); n != maxParkedEach+1 {
 		t.Errorf("%d calls were ended", n)
@@ -344,7 +355,7 @@ func TestAbandonedCalls(t *testing.T) {
 // A client that leaves ends what it has parked, and one that cancels the retry what goes on.
 func TestLeavingEndsParkedCalls(t *testing.T) {
 	wait := func(a *asker) {
-		for begin := time.Now(); a.over() < 1 && time.Since(begin) < 5*time.Second; time.Sleep(10 * time.Millisecond) {
+		for begin := time.Now(); a.over() < 1 && time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
 		}
 		if a.over() != 1 {
 			t.Errorf("%d calls ended", a.over())
@@ -361,9 +372,9 @@ func TestLeavingEndsParkedCalls(t *testing.T) {
 	a = &asker{rounds: 1, hang: true}
 	_, s = parking(t, a, nil)
 	state, _ := ask(t, s, retry(t, "s__slow", `{}`, ""))
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := s.Answer(ctx, retry(t, "s__slow", `{}`, with(state, `"q":`+yes)), lines{}); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithCancel(context.Background())
+	a.hangs = cancel
+	if _, err := s.Answer(ctx, retry(t, "s__slow", `{}`, with(state, `"q":`+yes)), lines{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	wait(a)

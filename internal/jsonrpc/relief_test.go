@@ -55,7 +55,7 @@ func TestOneReadsAtATime(t *testing.T) {
 	ask, in := io.Pipe()
 	out, say := io.Pipe()
 	r := &lone{Reader: ask}
-	c := New(r, say, Options{Drain: 5 * time.Second, Request: func(_ context.Context, m Message) (any, error) {
+	c := New(r, say, Options{Drain: time.Minute, Request: func(_ context.Context, m Message) (any, error) {
 		var n int
 		if err := m.ID.Decode(&n); err != nil {
 			return nil, err

@@ -105,10 +105,12 @@ func TestPlainKeepsItsConnection(t *testing.T) {
 
 // What a server says before it is asked is no answer to the next question.
 func TestPlainTakesNoAnswerAhead(t *testing.T) {
+	heard, forged := make(chan bool, 1), make(chan bool, 1)
 	url, conns := raw(t, func(c net.Conn, in *bufio.Reader) {
 		for echo(c, in, ok) {
-			time.Sleep(5 * time.Millisecond)
+			<-heard
 			fmt.Fprintf(c, ok, 6, "forged")
+			forged <- true
 		}
 	})
 	rt := transport(t, url)
@@ -116,7 +118,8 @@ func TestPlainTakesNoAnswerAhead(t *testing.T) {
 		if got, err := ask(context.Background(), rt, url, "asked"); err != nil || got != "asked" {
 			t.Fatalf("%q %v", got, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		heard <- true
+		<-forged
 		if conns.Load() != int32(n+1) {
 			t.Errorf("%d connections after %d requests", conns.Load(), n+1)
 		}
@@ -126,13 +129,14 @@ func TestPlainTakesNoAnswerAhead(t *testing.T) {
 // A connection that the server has closed is not used again; a request that was written is not
 // written twice.
 func TestPlainAndAServerThatCloses(t *testing.T) {
-	url, conns := raw(t, func(c net.Conn, in *bufio.Reader) { echo(c, in, ok) })
+	closed := make(chan bool, 3)
+	url, conns := raw(t, func(c net.Conn, in *bufio.Reader) { echo(c, in, ok); c.Close(); closed <- true })
 	rt := transport(t, url)
 	for range 3 {
 		if got, err := ask(context.Background(), rt, url, "x"); err != nil || got != "x" {
 			t.Fatalf("%q %v", got, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-closed
 	}
 	var seen atomic.Int32
 	url, conns = raw(t, func(c net.Conn, in *bufio.Reader) {
@@ -191,7 +195,7 @@ func TestPlainEndsWithItsContext(t *testing.T) {
 		at := time.Now()
 		_, err := ask(ctx, transport(t, url), url, "x")
 		cancel()
-		if err == nil || time.Since(at) > 5*time.Second {
+		if err == nil || time.Since(at) > 30*time.Second {
 			t.Errorf("%s: %v after %v", what, err, time.Since(at))
 		}
 	}
@@ -211,7 +215,7 @@ func TestPlainHoldsItsConnections(t *testing.T) {
 	for range maxConns + more {
 		go func() { _, err := ask(context.Background(), rt, url, "x"); done <- err }()
 	}
-	for end := time.Now().Add(5 * time.Second); conns.Load() < maxConns && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); conns.Load() < maxConns && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(50 * time.Millisecond) // those beyond would have come
@@ -280,7 +284,7 @@ func FuzzPlain(f *testing.F) {
 		f.Add([]byte(s), true)
 	}
 	f.Fuzz(func(t *testing.T, answer []byte, stays bool) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if !stays {
 			got, own := sent(ctx, swift, answer, false)

@@ -124,7 +124,7 @@ func boot() (*real, error) {
 	}
 	const people = `SET password_encryption='scram-sha-256'; CREATE ROLE app LOGIN PASSWORD 'the-real-password'; CREATE ROLE cleartext LOGIN PASSWORD 'the-real-password';
 SET password_encryption='md5'; CREATE ROLE digest LOGIN PASSWORD 'the-real-password'; `
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		err := run(people, "psql", "-h", dir, "-p", strconv.Itoa(r.port), "-U", "postgres", "-v", "ON_ERROR_STOP=1", "-q")
 		if err == nil {
 			return r, run("CREATE DATABASE shop", "psql", "-h", dir, "-p", strconv.Itoa(r.port), "-U", "postgres", "-q")
@@ -220,7 +220,7 @@ func (d *desk) said() string {
 
 func (d *desk) carry(b *Broker, conn net.Conn) {
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s, err := b.Open(ctx, conn)
 	if err != nil {

@@ -132,7 +132,7 @@ func open(t testing.TB, l Limits) *house {
 			if err != nil {
 				t.Errorf("Serve: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("the door does not close")
 		}
 		h.cat.Close()
@@ -144,7 +144,7 @@ func open(t testing.TB, l Limits) *house {
 const metaText = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
 // patient waits longer than anything here takes.
-var patient = http.Client{Timeout: 10 * time.Second}
+var patient = http.Client{Timeout: 2 * time.Minute}
 
 // ask makes a POST and returns its answer. Headers are pairs.
 func (h *house) ask(body string, headers ...string) (int, http.Header, string) {
@@ -255,7 +255,7 @@ func TestWithTheSDK(t *testing.T) {
 					if got != float64(want+1) {
 						t.Errorf("progress %v", got)
 					}
-				case <-time.After(5 * time.Second):
+				case <-time.After(time.Minute):
 					t.Fatal("no progress")
 				}
 			}
@@ -269,7 +269,7 @@ func TestWithTheSDK(t *testing.T) {
 				if err != context.Canceled {
 					t.Errorf("the corridor saw %v", err)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("a cancelled call goes on")
 			}
 			<-done
@@ -279,7 +279,7 @@ func TestWithTheSDK(t *testing.T) {
 			h.cat.Invalidate("s")
 			select {
 			case <-told:
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Error("nobody told the client that the list is another")
 			}
 		})
@@ -445,7 +445,7 @@ func TestSessionsEnd(t *testing.T) {
 		defer h.web.mu.Unlock()
 		return h.web.sessions[one] == nil
 	}
-	for end := time.Now().Add(5 * time.Second); !ended() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ended() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		h.web.sweep(late) // the last answer may still be on its way out, in which nobody is idle
 	}
 	if status, _, _ := h.ask(echo, "Mcp-Session-Id", one); status != 404 {
@@ -464,31 +464,31 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%d", status)
 		}
 	})
+	half := func(sent string, good func(answer []byte, err error) bool) {
+		t.Helper()
+		var b []byte
+		var err error
+		for range 3 { // a busy machine may not come so far in the server's time
+			c, dialed := net.Dial("tcp", quick.addr)
+			if dialed != nil {
+				t.Fatal(dialed)
+			}
+			fmt.Fprint(c, sent)
+			_ = c.SetReadDeadline(time.Now().Add(9 * time.Second)) // less than a server's time otherwise
+			b, err = io.ReadAll(c)
+			c.Close()
+			if good(b, err) {
+				return
+			}
+		}
+		t.Errorf("%q %v", b, err)
+	}
 	t.Run("a message that never comes", func(t *testing.T) {
-		c, err := net.Dial("tcp", quick.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-		begin := time.Now()
-		_ = c.SetReadDeadline(begin.Add(6 * time.Second))
-		b, _ := io.ReadAll(c)
-		if !bytes.Contains(b, []byte(" 408 ")) || time.Since(begin) > 5*time.Second {
-			t.Errorf("%q after %v", b, time.Since(begin))
-		}
+		half("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+			func(b []byte, _ error) bool { return bytes.Contains(b, []byte(" 408 ")) })
 	})
 	t.Run("headers that never end", func(t *testing.T) {
-		c, err := net.Dial("tcp", quick.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nX: ")
-		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
-		if _, err := io.ReadAll(c); err != nil {
-			t.Errorf("the connection stays: %v", err)
-		}
+		half("POST /mcp HTTP/1.1\r\nHost: localhost\r\nX: ", func(_ []byte, err error) bool { return err == nil })
 	})
 	t.Run("headers too long", func(t *testing.T) {
 		c, err := net.Dial("tcp", h.addr)
@@ -534,7 +534,7 @@ func TestHeld(t *testing.T) {
 		defer c.Close()
 		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
 	}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		h.web.mu.Lock()
 		held := h.web.held
 		h.web.mu.Unlock()
@@ -568,7 +568,7 @@ func TestConnections(t *testing.T) {
 		return n == 1
 	}
 	one, two := dial(), dial()
-	if !answered(one, 5*time.Second) || !answered(two, 5*time.Second) {
+	if !answered(one, time.Minute) || !answered(two, time.Minute) {
 		t.Fatal("the control: two are not answered")
 	}
 	three := dial()
@@ -576,7 +576,7 @@ func TestConnections(t *testing.T) {
 		t.Error("a third one is answered")
 	}
 	one.Close()
-	if !answered(three, 5*time.Second) {
+	if !answered(three, time.Minute) {
 		t.Error("a third one is not answered when there is room again")
 	}
 }
@@ -649,7 +649,7 @@ func TestGone(t *testing.T) {
 		"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "s__slow")
 	select {
 	case <-h.desk.ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("modern: the call goes on")
 	}
 	id := h.legacy()
@@ -664,7 +664,7 @@ func TestGone(t *testing.T) {
 	}
 	select {
 	case <-h.desk.ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("legacy: a cancelled call goes on")
 	}
 }
@@ -674,7 +674,7 @@ func TestKeepAlive(t *testing.T) {
 	h := open(t, Limits{KeepAlive: 50 * time.Millisecond})
 	go func() {
 		<-h.desk.begun
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(time.Second)
 		close(h.desk.release)
 	}()
 	_, header, body := h.modern("tools/call", `"name":"s__slow"`, "Mcp-Name", "s__slow")
@@ -685,7 +685,7 @@ func TestKeepAlive(t *testing.T) {
 
 // The end of the server: what is being answered is answered, nothing new is taken, and streams end.
 func TestDrain(t *testing.T) {
-	h := open(t, Limits{Drain: 5 * time.Second})
+	h := open(t, Limits{Drain: time.Minute})
 	id := h.legacy()
 	streams := make(chan string, 2)
 	for _, r := range []func() (int, http.Header, string){
@@ -705,8 +705,11 @@ func TestDrain(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	ended := make(chan struct{})
 	go func() { h.stop(); close(ended) }()
-	time.Sleep(100 * time.Millisecond)
-	if status, _, _ := h.ask(echo, "Mcp-Session-Id", id); status != 503 {
+	status := 0
+	for end := time.Now().Add(10 * time.Second); status != 503 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		status, _, _ = h.ask(echo, "Mcp-Session-Id", id)
+	}
+	if status != 503 {
 		t.Errorf("while it ends: %d", status)
 	}
 	close(h.desk.release)
@@ -718,7 +721,7 @@ func TestDrain(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the server goes on")
 	}
 }

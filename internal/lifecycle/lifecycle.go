@@ -86,6 +86,12 @@ func key(owner, name string) string { return owner + "/" + name }
 // Create keeps a new sandbox. Its owner, name, template, isolation, limits and idle time come from
 // s; the rest is made here. Limits of zero are refused.
 func (m *Manager) Create(ctx context.Context, s Sandbox) (Sandbox, error) {
+	return m.create(ctx, s, nil)
+}
+
+// create keeps a new sandbox, in place of an old one in which no command runs where there is one of that name;
+// whoever had the old one's files deletes them.
+func (m *Manager) create(ctx context.Context, s Sandbox, old *Sandbox) (Sandbox, error) {
 	if s.Owner == "" || strings.Contains(s.Owner, "/") {
 		return s, fmt.Errorf("sandbox: owner %q", s.Owner)
 	}
@@ -111,16 +117,33 @@ func (m *Manager) Create(ctx context.Context, s Sandbox) (Sandbox, error) {
 	if err != nil {
 		return s, err
 	}
-	err = m.store.Modify(ctx, bucket, key(s.Owner, s.Name), func(_ string, there bool) (string, bool, error) {
-		if there {
-			return "", false, fmt.Errorf("sandbox %s: %w", s.Name, ErrExists)
-		}
-		return encode(s), true, nil
-	})
+	if old != nil {
+		_, err = m.change(ctx, *old, func(now *Sandbox) error {
+			err := m.quiet(*now)
+			*now = s
+			return err
+		})
+	} else {
+		err = m.store.Modify(ctx, bucket, key(s.Owner, s.Name), func(_ string, there bool) (string, bool, error) {
+			if there {
+				return "", false, fmt.Errorf("sandbox %s: %w", s.Name, ErrExists)
+			}
+			return encode(s), true, nil
+		})
+	}
 	if err != nil {
 		return s, errors.Join(err, w.Destroy())
 	}
 	return s, w.Close()
+}
+
+// quiet returns an error where commands run in a sandbox. Asked while its entry is being changed, none begins
+// unseen: a command is announced before it asks the entry.
+func (m *Manager) quiet(s Sandbox) error {
+	if n := len(m.live(s.ID)); n > 0 {
+		return fmt.Errorf("sandbox %s: %w: %d", s.Name, ErrBusy, n)
+	}
+	return nil
 }
 
 func encode(s Sandbox) string {
@@ -360,17 +383,35 @@ func (m *Manager) Remove(ctx context.Context, owner, name string, force bool) er
 	if err != nil {
 		return err
 	}
-	if s.Running > 0 && !force {
-		return fmt.Errorf("sandbox %s: %w: %d", s.Name, ErrBusy, s.Running)
-	}
+	return m.remove(ctx, s, force)
+}
+
+// remove removes the sandbox that was looked at, and none that has taken its name since.
+func (m *Manager) remove(ctx context.Context, s Sandbox, force bool) error {
 	done, err := m.mark(s.Workspace)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := m.store.Delete(ctx, bucket, key(s.Owner, s.Name)); err != nil {
+	err = m.store.Modify(ctx, bucket, key(s.Owner, s.Name), func(text string, ok bool) (string, bool, error) {
+		now, err := decode(text)
+		switch {
+		case !ok || err == nil && now.ID != s.ID:
+			return "", false, fmt.Errorf("sandbox %s: %w", s.Name, ErrAbsent)
+		case err == nil && !force:
+			err = m.quiet(now)
+		}
+		s = now
+		return "", false, err
+	})
+	if err != nil {
 		return err
 	}
+	return m.destroy(s)
+}
+
+// destroy deletes the files of a sandbox that is kept no more, once its commands have ended.
+func (m *Manager) destroy(s Sandbox) error {
 	for end := time.Now().Add(patience); len(m.live(s.ID)) > 0; time.Sleep(look / 4) {
 		if time.Now().After(end) {
 			return fmt.Errorf("sandbox %s: its commands do not end: %w; its files stay in workspace %s", s.Name, ErrBusy, s.Workspace)
@@ -384,34 +425,30 @@ func (m *Manager) Remove(ctx context.Context, owner, name string, force bool) er
 }
 
 // Reset gives a sandbox to an owner ("os:1001") as if it were new: other files, another session, nothing of what
-// was. Template, limits and name stay. It refuses one in which commands run.
+// was. Template, limits and name stay. It refuses one in which commands run, and whenever it fails or is ended the
+// old one is there or the new one.
 func (m *Manager) Reset(ctx context.Context, owner, name, next string) (Sandbox, error) {
 	s, err := m.Get(ctx, owner, name)
 	if err != nil {
 		return s, err
 	}
-	if s.Running > 0 {
-		return s, fmt.Errorf("sandbox %s: %w: %d", s.Name, ErrBusy, s.Running)
-	}
-	fresh := s
-	fresh.Owner = next
-	if fresh, err = m.create(ctx, fresh, s); err != nil {
+	if err := m.quiet(s); err != nil {
 		return s, err
 	}
-	return fresh, nil
-}
-
-// create makes the sandbox that takes the place of old.
-func (m *Manager) create(ctx context.Context, s, old Sandbox) (Sandbox, error) {
-	if s.Owner == old.Owner {
-		if err := m.Remove(ctx, old.Owner, old.Name, false); err != nil {
+	fresh := s
+	if fresh.Owner = next; next != s.Owner {
+		if fresh, err = m.Create(ctx, fresh); err != nil {
 			return s, err
 		}
-		return m.Create(ctx, s)
+		return fresh, m.Remove(ctx, owner, s.Name, false)
 	}
-	made, err := m.Create(ctx, s)
+	done, err := m.mark(s.Workspace)
 	if err != nil {
 		return s, err
 	}
-	return made, m.Remove(ctx, old.Owner, old.Name, false)
+	defer done()
+	if fresh, err = m.create(ctx, fresh, &s); err != nil {
+		return s, err
+	}
+	return fresh, m.destroy(s)
 }

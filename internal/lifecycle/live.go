@@ -18,7 +18,7 @@ import (
 const look = 100 * time.Millisecond
 
 // patience is how long Pause and Remove wait for commands to stand still or end.
-const patience = 5 * time.Second
+const patience = 15 * time.Second
 
 // What a command says of itself in its file, which it holds locked for as long as it runs.
 const (
@@ -58,9 +58,6 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string, backgroun
 	if err != nil {
 		return nil, err
 	}
-	if s.Running >= MaxRuns {
-		return nil, fmt.Errorf("sandbox %s: %w: %d, which is the most", s.Name, ErrBusy, s.Running)
-	}
 	r := &Run{m: m, call: call, background: background}
 	if r.file, err = m.announce(s.ID, call+r.end()); err != nil {
 		return nil, err
@@ -68,6 +65,8 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string, backgroun
 	// Announced first and allowed second, so that a pause or a removal sees it or forbids it.
 	r.Sandbox, err = m.change(ctx, s, func(s *Sandbox) error {
 		switch {
+		case len(m.live(s.ID)) > MaxRuns: // this one too
+			return fmt.Errorf("sandbox %s: %w: %d, which is the most", s.Name, ErrBusy, MaxRuns)
 		case s.State == Ready, s.State == Paused && s.ByIdle:
 		case s.State == Paused:
 			return fmt.Errorf("sandbox %s: %w", s.Name, ErrPaused)
@@ -225,7 +224,11 @@ func (r *Run) Watch(box sandbox.Box, end func()) (over func()) {
 			}
 		}
 	}()
-	return func() { close(done); <-gone }
+	return func() {
+		close(done)
+		<-gone
+		r.say(running) // what it has left is yet to be kept
+	}
 }
 
 // follow brings a box into the state that its sandbox has now, and returns that state.

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -116,10 +117,8 @@ func (m *Manager) Snapshot(ctx context.Context, owner, name string) (Snapshot, e
 		return Snapshot{}, err
 	}
 	defer func() { _ = w.Close() }()
-	for _, c := range m.live(s.ID) {
-		if c.State != frozen {
-			return Snapshot{}, fmt.Errorf("sandbox %s: %w; pause it first", s.Name, ErrBusy)
-		}
+	if err := m.still(s); err != nil {
+		return Snapshot{}, err
 	}
 	release, err := m.hold(false)
 	if err != nil {
@@ -141,6 +140,12 @@ func (m *Manager) Snapshot(ctx context.Context, owner, name string) (Snapshot, e
 			list, p.New, p.Bytes = append(list, l), p.New+fresh, p.Bytes+l.Size
 		}
 	}
+	if now, err := m.Get(ctx, owner, name); err != nil || now.Workspace != s.Workspace || now.Runs != s.Runs || !now.Used.Equal(s.Used) {
+		return p, errors.Join(err, fmt.Errorf("sandbox %s: %w, and changed its files meanwhile; pause it first", s.Name, ErrBusy))
+	}
+	if err := m.still(s); err != nil {
+		return p, err
+	}
 	p.Files = len(list)
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -154,6 +159,14 @@ func (m *Manager) Snapshot(ctx context.Context, owner, name string) (Snapshot, e
 		return p, err
 	}
 	return p, m.store.Put(ctx, snapshots, p.ID, string(record))
+}
+
+// still returns an error where commands run in a sandbox and do not stand still.
+func (m *Manager) still(s Sandbox) error {
+	if slices.ContainsFunc(m.live(s.ID), func(c Command) bool { return c.State != frozen }) {
+		return fmt.Errorf("sandbox %s: %w; pause it first", s.Name, ErrBusy)
+	}
+	return nil
 }
 
 // keep keeps one file.
@@ -235,8 +248,8 @@ func (m *Manager) Restore(ctx context.Context, owner, name, ident string) (Sandb
 	}
 	old := s.Workspace
 	s, err = m.change(ctx, s, func(now *Sandbox) error {
-		if n := len(m.live(now.ID)); n > 0 {
-			return fmt.Errorf("sandbox %s: %w: %d", now.Name, ErrBusy, n)
+		if err := m.quiet(*now); err != nil {
+			return err
 		}
 		old, now.Workspace = now.Workspace, fresh.Workspace
 		return nil

@@ -45,7 +45,7 @@ def _beget(runtime):
             pass
     for number in signal.valid_signals():  # what waldo was told to ignore, no box is
         if signal.getsignal(number) == signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     machine, tid, gettid = _machine(), _thread(), threading.get_native_id
     gc.collect()
     gc.freeze()

@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,13 +89,17 @@ lock = threading.RLock()
 with lock: pass
 t = threading.Thread(target=lambda: print(threading.get_native_id() != os.getpid())); t.start(); t.join()
 import subprocess; print(subprocess.run(["/usr/bin/env"], capture_output=True, text=True).stdout.split())`
-	p := python(t)
-	forked := run(t, newPool(t, 1), p, look)
-	p = python(t)
-	p.Ahead.Zygote = ""
-	executed := run(t, newPool(t, 1), p, look)
-	if forked.Stdout != executed.Stdout || !strings.Contains(forked.Stdout, "broken pipe") {
-		t.Errorf("forked:\n%s%s\nexecuted:\n%s%s", forked.Stdout, forked.Stderr, executed.Stdout, executed.Stderr)
+	for _, ignored := range []os.Signal{syscall.SIGUSR2, syscall.SIGINT} { // as a shell tells what it starts in the background
+		signal.Ignore(ignored)
+		defer signal.Reset(ignored)
+		p := python(t)
+		forked := run(t, newPool(t, 1), p, look)
+		p = python(t)
+		p.Ahead.Zygote = ""
+		executed := run(t, newPool(t, 1), p, look)
+		if forked.Stdout != executed.Stdout || !strings.Contains(forked.Stdout, "broken pipe") || !strings.Contains(forked.Stdout, "interrupted") {
+			t.Errorf("while waldo ignores %v: forked:\n%s%s\nexecuted:\n%s%s", ignored, forked.Stdout, forked.Stderr, executed.Stdout, executed.Stderr)
+		}
 	}
 }
 
@@ -193,7 +199,7 @@ func TestZygoteEnds(t *testing.T) {
 	if f, err := b.Run(context.Background(), job(t, p.Ahead, "print('on')")); err != nil || f.Stdout != "on\n" {
 		t.Errorf("%v %+v", err, f)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		again, err := d.Start(context.Background(), p)
 		if err != nil {
 			t.Fatal(err)

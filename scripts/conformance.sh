@@ -36,7 +36,7 @@ port() { "$node" -e 'const s=require("net").createServer().listen(0,"127.0.0.1",
 
 # started PID PORT: waits until something listens there.
 started() {
-	for _ in $(seq 100); do
+	for _ in $(seq 600); do
 		if (exec 3<>"/dev/tcp/127.0.0.1/$2") 2>/dev/null; then return 0; fi
 		kill -0 "$1" 2>/dev/null || break
 		sleep 0.1

@@ -110,7 +110,7 @@ func TestFollow(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir, Options{Heads: &memory{}, SegmentBytes: 1000})
 	add(t, l, 5)
-	stop, cancel := context.WithTimeout(ctx, 20*time.Second)
+	stop, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	next := uint64(4)
 	err := Follow(stop, dir, 3, func(r Record) error {

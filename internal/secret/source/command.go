@@ -27,7 +27,7 @@ func (s Sources) fromCommand(spec secret.Spec) (fetched, error) {
 	out := &bounded{most: maxFile, full: cancel}
 	c.Stdout = out
 	alone(c)
-	c.WaitDelay = time.Second // a child that keeps the pipe open is not waited for
+	c.WaitDelay = 3 * time.Second // a child that keeps the pipe open is not waited for
 	err := c.Run()
 	var ended *exec.ExitError
 	switch {

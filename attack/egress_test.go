@@ -97,7 +97,7 @@ func outsideWorld(t *testing.T) {
 	}
 	// The controls: outside a box every one of these is reached.
 	for _, name := range []string{"evil.example", "rebind.example.com", "meta.example.com", "six.example.com"} {
-		c, err := net.DialTimeout("tcp", net.JoinHostPort(worldNames[name], "443"), 3*time.Second)
+		c, err := net.DialTimeout("tcp", net.JoinHostPort(worldNames[name], "443"), time.Minute)
 		if err != nil {
 			t.Fatalf("control: %s: %v", name, err)
 		}
@@ -316,10 +316,10 @@ func inBoxBy(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, ru
 }
 
 const rawClient = `import socket,sys
-s=socket.create_connection(("raw.example.com",5432),5); print(s.recv(6)); s.send(b"abc"); print(s.recv(3))`
+s=socket.create_connection(("raw.example.com",5432),60); print(s.recv(6)); s.send(b"abc"); print(s.recv(3))`
 
 const websocket = `import socket
-s=socket.create_connection(("api.example.com",80),5)
+s=socket.create_connection(("api.example.com",80),60)
 s.send(b"GET /ws HTTP/1.1\r\nHost: api.example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: eHh4\r\nSec-WebSocket-Version: 13\r\n\r\n")
 b=b""
 while b"\r\n\r\n" not in b: b+=s.recv(1000)
@@ -327,7 +327,7 @@ s.send(b"frames"); print(b[:12], s.recv(6))`
 
 func programs(t *testing.T, dir string, pool *x509.CertPool) {
 	all := []string{"api.example.com", "git.example.com", "pypi.example.com", "npm.example.com", "raw.example.com:5432", "rebind.example.com", "meta.example.com", "six.example.com", "mapped.example.com"}
-	const code = "curl -s -o /dev/null -m 5 -w '%{exitcode}' "
+	const code = "curl -s -o /dev/null -m 60 -w '%{exitcode}' "
 	for _, row := range []struct {
 		why, command, want string
 		denied             string // a host that is refused, with its reason

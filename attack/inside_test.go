@@ -22,7 +22,7 @@ const realToken = "tok_Zt4bQx81LmvR0sYc"
 func programsInside(t *testing.T, dir string, pool *x509.CertPool) {
 	real := func() (secret.Value, error) { return secret.NewValue(realToken), nil }
 	lines := []string{"GET,POST api.example.com", "GET git.example.com/private.git/*", "GET pypi.example.com/*", "GET npm.example.com/*", "six.example.com"}
-	const code = "curl -s -o /dev/null -m 5 -w '%{http_code}' "
+	const code = "curl -s -o /dev/null -m 60 -w '%{http_code}' "
 	const ask = "https://api.example.com/private/x"
 	for _, row := range []struct {
 		why, command, want string
@@ -77,7 +77,7 @@ func programsOnGVisor(t *testing.T, dir string, pool *x509.CertPool) {
 	wayDriver = gvisor.New(gvisor.Options{State: state})
 	defer func() { wayDriver = driver() }()
 	lines := []string{"api.example.com", "GET git.example.com/private.git/*", "raw.example.com:5432", "rebind.example.com"}
-	const code = "curl -s -o /dev/null -m 5 -w '%{exitcode}' "
+	const code = "curl -s -o /dev/null -m 60 -w '%{exitcode}' "
 	for _, row := range []struct{ why, command, want, denied string }{
 		{"curl over TLS", "curl -sS https://api.example.com/", "hello api.example.com by HTTP/2.0", ""},
 		{"a secret on its way", "curl -sS https://api.example.com/private/x", "asked as Bearer ********************", ""},
@@ -87,7 +87,7 @@ func programsOnGVisor(t *testing.T, dir string, pool *x509.CertPool) {
 
 		{"a name that is not allowed", code + "https://evil.example/", "6", "evil.example egress.name"},
 		{"an address", code + "https://93.184.215.66/", "7", ""},
-		{"the machine's own loopback", "curl -s -m 5 http://127.0.0.1/ && echo reached || echo refused", "refused", "127.0.0.1 egress.address"},
+		{"the machine's own loopback", "curl -s -m 60 http://127.0.0.1/ && echo reached || echo refused", "refused", "127.0.0.1 egress.address"},
 		{"a name that stands for a private address", code + "https://rebind.example.com/", "35", "rebind.example.com egress.address"},
 		{"the placeholder elsewhere", "curl -s -H \"X-T: $TOKEN\" https://api.example.com/private/x", "egress.secret.placeholder", "api.example.com egress.secret.placeholder"},
 		{"UDP to an allowed name", `python3 -c 'import socket; s=socket.socket(2,2); s.connect(("api.example.com",443)); s.send(b"x"); s.settimeout(2); s.recv(1)' 2>&1 | tail -1`, "ConnectionRefusedError", ""},

@@ -41,7 +41,7 @@ func profile() sandbox.Profile {
 			{Target: "/workspace/tmp", Bytes: disk, Inodes: inodes},
 			{Target: "/workspace/output", Bytes: disk, Inodes: inodes, Export: true},
 		},
-		Limits: sandbox.Limits{Wall: 10 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
+		Limits: sandbox.Limits{Wall: time.Minute, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
 			Disk: disk, Inodes: inodes, Output: 200 << 10},
 	}
 }
@@ -54,7 +54,7 @@ func environment() []string {
 func boxMain(args []string) int {
 	p := profile()
 	fs := flag.NewFlagSet("box", flag.ExitOnError)
-	wall := fs.Duration("timeout", p.Limits.Wall, "wall clock")
+	wall := fs.Duration("timeout", 10*time.Second, "wall clock")
 	memory := fs.Int64("memory-mb", p.Limits.Memory>>20, "memory")
 	fs.Int64Var(&p.Limits.Pids, "pids", p.Limits.Pids, "processes")
 	fs.Int64Var(&p.Limits.Files, "files", p.Limits.Files, "open files")

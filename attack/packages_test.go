@@ -60,7 +60,7 @@ func programsThatInstall(t *testing.T, dir string, pool *x509.CertPool, alone ..
 	const (
 		npm  = "mkdir n && cd n && npm install --silent --no-fund "
 		pip  = "python3 -m pip install -q --no-cache-dir --target t "
-		code = "curl -s -o /dev/null -m 5 -w '%{http_code}' "
+		code = "curl -s -o /dev/null -m 60 -w '%{http_code}' "
 		tgz  = "https://npm.example.com/team/waldotest/-/waldotest-2.0.0.tgz"
 	)
 	for _, row := range []struct {

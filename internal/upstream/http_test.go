@@ -205,6 +205,8 @@ func TestHostileServersAtAnAddress(t *testing.T) {
 		heard[name] = n
 		servers[strings.ReplaceAll(name, " ", "_")] = at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) { n.Add(1); f(w, r, q) })
 	}
+	var deaf atomic.Int64
+	servers["deaf"] = at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) { deaf.Add(1); hostile["silent"](w, r, q) })
 	m := reach(t, servers, Options{})
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -220,7 +222,7 @@ func TestHostileServersAtAnAddress(t *testing.T) {
 			done <- name
 		}()
 	}
-	mute(t, m, "silent.echo", heard["silent"])
+	mute(t, m, "deaf.echo", &deaf)
 	for left := len(hostile); left > 0; {
 		o := execute(t, context.Background(), m, decision(t, "good.echo", `{}`, contract.Contract{Mode: contract.Read}))
 		if text(o) != "fine" {

@@ -49,13 +49,14 @@ var plan = map[string][]string{
 	"internal/bridge":           with(values, "internal/jsonrpc"),
 
 	// the workers redeem a grant and act
-	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/install", "internal/jsonrpc", "internal/remote", "internal/upstream/outside"),
+	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/install", "internal/jsonrpc", "internal/remote", "internal/upstream/diff", "internal/upstream/outside"),
 	"internal/runner":   with(values, "internal/egress", "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
 	"internal/jsonrpc":          {"internal/wire"},                                        // newline-delimited JSON-RPC, for whoever speaks it
 	"internal/oauth":            {"internal/wire"},                                        // tokens for servers, from those who issue them
 	"internal/remote":           {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
+	"internal/upstream/diff":    {"internal/wire"},                                        // how one definition differs from another
 	"internal/upstream/outside": nil,                                                      // programs outside any box, and their end
 	"internal/schema":           {"internal/wire"},                                        // JSON Schema within a budget
 	"internal/secret/source":    {"internal/secret"},                                      // fetches secrets from where the operator keeps them

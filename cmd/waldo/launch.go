@@ -217,6 +217,8 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 			how := string(f.Status)
 			if f.ExitCode != nil {
 				how = fmt.Sprintf("exit status %d", *f.ExitCode)
+			} else if f.Signal != nil && f.Status == facts.Failed {
+				how = *f.Signal
 			}
 			err = fmt.Errorf("its program ended: %s", strings.Join(append([]string{how}, f.Warnings...), "; "))
 		}

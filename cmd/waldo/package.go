@@ -18,6 +18,7 @@ import (
 	"waldo/internal/redact"
 	"waldo/internal/sandbox"
 	"waldo/internal/upstream"
+	"waldo/internal/upstream/diff"
 )
 
 // packageAt is where the box of a server has its installed package, read-only.
@@ -240,7 +241,7 @@ func (h *house) comparePackage(ctx context.Context, s contract.Server, w install
 		return nil, err
 	}
 	change.Text = fmt.Sprintf("the registry has %s %s with other packages than were accepted (%s); the accepted ones run on", w.Name, now.Version, pin.Version)
-	change.Diff = upstream.Diff(pin.Lock, now.Lock)
+	change.Diff = diff.Lines(pin.Lock, now.Lock)
 	return []upstream.Change{change}, nil
 }
 

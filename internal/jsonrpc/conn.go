@@ -3,6 +3,7 @@ package jsonrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -448,7 +449,7 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 		err = c.send(ctx, b)
 	}
 	if err != nil {
-		return wire.Value{}, errors.Join(ErrNotSent, err)
+		return wire.Value{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	select {
 	case m := <-w.Answer:

@@ -4,9 +4,11 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"waldo/internal/upstream/outside"
 )
@@ -25,32 +27,33 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 	if env == nil {
 		cmd.Env = []string{} // nil would pass on ours
 	}
-	inR, inW, err := os.Pipe()
-	if err != nil {
-		return Process{}, err
+	var f [6]*os.File // of stdin, stdout and stderr, each the end to read from and the end to write to
+	shut := func(n ...int) {
+		for _, i := range n {
+			_ = f[i].Close()
+		}
 	}
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		_, _ = inR.Close(), inW.Close()
-		return Process{}, err
+	var err error
+	for i := 0; i < len(f) && err == nil; i += 2 {
+		f[i], f[i+1], err = os.Pipe()
 	}
-	errR, errW, err := os.Pipe()
-	if err != nil {
-		_, _, _, _ = inR.Close(), inW.Close(), outR.Close(), outW.Close()
-		return Process{}, err
+	if err == nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = f[0], f[3], f[5]
+		err = outside.Start(cmd)
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, errW
-	err = outside.Start(cmd)
-	_, _, _ = inR.Close(), outW.Close(), errW.Close()
+	shut(0, 3, 5)
 	if err != nil {
-		_, _, _ = inW.Close(), outR.Close(), errR.Close()
+		shut(1, 2, 4)
 		return Process{}, err
 	}
 	wait := func() error {
 		err := cmd.Wait()
-		outside.Kill(cmd) // what the server has left behind
-		_ = errR.Close()
+		outside.Kill(cmd)                                   // what the server has left behind
+		_ = f[4].SetReadDeadline(time.Now().Add(lastWords)) // whoever reads has what was written, and closes it
+		if err != nil {
+			err = fmt.Errorf("its program ended: %w", err)
+		}
 		return err
 	}
-	return Process{Stdin: inW, Stdout: outR, Stderr: errR, Wait: wait, Kill: func() { outside.Kill(cmd) }}, nil
+	return Process{Stdin: f[1], Stdout: f[2], Stderr: f[4], Wait: wait, Kill: func() { outside.Kill(cmd) }}, nil
 }

@@ -252,7 +252,7 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		}
 		return o, "timeout"
 	}
-	s.warn(ctx, "call was not answered", err)
+	s.warn(ctx, "call was not answered", ses.ending(ctx, err))
 	o := unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))
 	if status := (*remote.Status)(nil); errors.As(err, &status) && ctx.Err() == nil {
 		o.Content = []call.Content{call.Text("the server answered with " + status.Error() + "; " + known(o.Facts.SideEffect))}

@@ -14,6 +14,7 @@ import (
 	"waldo/internal/call"
 	"waldo/internal/contract"
 	"waldo/internal/install"
+	"waldo/internal/upstream/diff"
 	"waldo/internal/wire"
 )
 
@@ -54,7 +55,7 @@ type Change struct {
 	Template string   `json:"template,omitempty"` // of resources
 	Code     string   `json:"code"`               // lock.changed, lock.new, lock.gone, lock.server or lock.package
 	Text     string   `json:"text"`
-	Diff     []string `json:"diff,omitempty"` // with lock.changed and lock.package: see Diff
+	Diff     []string `json:"diff,omitempty"` // with lock.changed and lock.package: see diff.Lines
 }
 
 // kind says what a change is of, and names it: a tool, prompt or template; otherwise of the server itself.
@@ -176,7 +177,7 @@ func compare(kind string, was, now Pins) (out []Change) {
 		case accepted != digest:
 			c := Change{Tool: name, Code: "lock.changed", Text: "the definition is not the one that was accepted"}
 			if old := was.Definitions[name]; !old.IsZero() && old.Digest() == accepted {
-				c.Diff = Diff(old, now.Definitions[name])
+				c.Diff = diff.Lines(old, now.Definitions[name])
 			}
 			out = append(out, c)
 		}

@@ -26,6 +26,7 @@ type session struct {
 	can      abilities
 	stderr   tail
 	again    chan struct{} // the subscriptions are others now
+	heard    chan struct{} // closed when what the process wrote to stderr has been read
 	ended    chan struct{} // closed when the connection is over
 	gone     chan struct{} // closed when the process is gone as well
 	end      error         // of the process, if it ended of itself; known once it is gone
@@ -70,7 +71,7 @@ func (s *server) start(ctx context.Context) (*session, error) {
 }
 
 func (s *server) launch(ctx context.Context) (*session, error) {
-	ses := &session{s: s, again: make(chan struct{}, 1), calls: map[*running]int64{}, ended: make(chan struct{}), gone: make(chan struct{})}
+	ses := &session{s: s, again: make(chan struct{}, 1), calls: map[*running]int64{}, heard: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{})}
 	if err := ses.connect(ctx); err != nil {
 		return nil, fmt.Errorf("server %s: starting it: %w", s.cfg.Name, err)
 	}
@@ -90,6 +91,12 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 			ses.end = own
 		}
 		ses.kill()
+		if ses.proc != nil {
+			select {
+			case <-ses.heard:
+			case <-time.After(lastWords): // somebody else holds it
+			}
+		}
 		close(ses.gone)
 		s.m.o.Log.Debug("server ended", "server", s.cfg.Name, "error", err)
 	}()
@@ -116,9 +123,16 @@ func (ses *session) connect(ctx context.Context) error {
 		return err
 	}
 	ses.proc, ses.conn = &proc, line{jsonrpc.New(proc.Stdout, proc.Stdin, ses.handlers())}
-	if proc.Stderr != nil {
-		go func() { _, _ = io.Copy(&ses.stderr, proc.Stderr) }()
-	}
+	go func() {
+		defer close(ses.heard)
+		if proc.Stderr == nil {
+			return
+		}
+		_, _ = io.Copy(&ses.stderr, proc.Stderr)
+		if c, ok := proc.Stderr.(io.Closer); ok {
+			_ = c.Close()
+		}
+	}()
 	return nil
 }
 
@@ -312,6 +326,20 @@ func (ses *session) params(id int64, params map[string]any, progress bool, r *ru
 		all["_meta"] = meta
 	}
 	return all
+}
+
+// ending adds to the error of a call how the server has ended meanwhile, for the operator.
+func (ses *session) ending(ctx context.Context, err error) error {
+	if ses.proc == nil || !errors.Is(err, jsonrpc.ErrClosed) {
+		return err
+	}
+	select {
+	case <-ses.gone:
+		return fmt.Errorf("%w%s", err, ses.said())
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	return err
 }
 
 // said returns how the server ended and what it last wrote to stderr, without secrets, for the operator.

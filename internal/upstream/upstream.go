@@ -50,6 +50,9 @@ func (p *Process) reap() (own error) {
 	go func() { over <- p.Wait() }()
 	select {
 	case own = <-over:
+		if own == nil {
+			own = errOver
+		}
 		p.end() // whatever ended the connection, nothing may stay behind
 	case <-time.After(lastWords):
 		p.end()
@@ -59,8 +62,10 @@ func (p *Process) reap() (own error) {
 	return own
 }
 
+var errOver = errors.New("its program ended: exit status 0")
+
 // lastWords is how long a program whose output has ended may take to end as well, before it is ended.
-const lastWords = 100 * time.Millisecond
+const lastWords = time.Second
 
 // Launcher starts a server where its placement says, for one session or for all ("").
 type Launcher interface {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +20,8 @@ const keeper = "waldo-keeper"
 
 // Start starts the program below a keeper, which ends it and all that it has started, also what has gone
 // into the background or a session of its own, when it is told to, when the program ends, and when waldo
-// does, however that ends (prctl(2), PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER).
+// does, however that ends (prctl(2), PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER). The keeper ends as the
+// program has ended of itself, by the same signal.
 func Start(cmd *exec.Cmd) error {
 	cmd.Args = append([]string{keeper, cmd.Path}, cmd.Args...)
 	cmd.Path = "/proc/self/exe"
@@ -72,15 +74,32 @@ func keep(path string, argv []string) int {
 		return 126
 	}
 	_, _ = os.Stdin.Close(), os.Stdout.Close()
-	over := make(chan struct{})
-	go func() { _, _ = p.Wait(); close(over) }()
+	over := make(chan *os.ProcessState, 1)
+	go func() { s, _ := p.Wait(); over <- s }()
+	var ended *os.ProcessState // nil: it has been told to
 	select {
-	case <-over:
+	case ended = <-over:
 	case <-told:
 	}
 	for begun := time.Now(); !alone() && time.Since(begun) < patience; time.Sleep(time.Millisecond) {
 	}
-	return 0
+	if ended == nil {
+		return 0
+	}
+	return like(ended.Sys().(syscall.WaitStatus))
+}
+
+// like ends this process as the program has ended: by the same signal, or it returns the exit status.
+func like(how syscall.WaitStatus) int {
+	if !how.Signaled() {
+		return how.ExitStatus()
+	}
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // what there is to see was the program's
+	var usual [4]uint64                              // the kernel's struct sigaction with SIG_DFL, in place of what the Go runtime does
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(how.Signal()), uintptr(unsafe.Pointer(&usual)), 0, 8, 0, 0)
+	_ = unix.Kill(os.Getpid(), how.Signal())
+	time.Sleep(time.Second) // another thread may be the one that it comes to
+	return 128 + int(how.Signal())
 }
 
 // alone kills and reaps the children of this process, among them the orphans of those that are dead, and

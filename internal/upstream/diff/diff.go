@@ -1,4 +1,5 @@
-package upstream
+// Package diff shows how one definition differs from another, so that nothing in either can hide.
+package diff
 
 import (
 	"fmt"
@@ -17,10 +18,10 @@ const (
 	beforeDiff   = 60  // bytes before the first that differs
 )
 
-// Diff says in lines how one definition differs from another: "-" what was, "+" what is, each with
+// Lines says in lines how one definition differs from another: "-" what was, "+" what is, each with
 // its place. Text is quoted in ASCII, so that a letter that only looks the same, a hidden one or an
 // escape code shows as what it is.
-func Diff(was, now wire.Value) []string {
+func Lines(was, now wire.Value) []string {
 	before, after := map[string]string{}, map[string]string{}
 	leaves("", was, before)
 	leaves("", now, after)
@@ -55,10 +56,13 @@ func Diff(was, now wire.Value) []string {
 	return out
 }
 
+// letters are those of names that stand as they are.
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
+
 // leaves collects the values that hold no other, by their place, as in inputSchema.properties.a.type.
 func leaves(place string, v wire.Value, out map[string]string) {
 	at := func(name string) string {
-		if !named(name) {
+		if name == "" || strings.Trim(name, letters) != "" {
 			name = strconv.QuoteToASCII(name)
 		}
 		if place == "" {

@@ -82,8 +82,8 @@ func endOne(dir, pid string) {
 	}
 }
 
-// patience is how long Kill and Close wait for ended processes to leave.
-const patience = 2 * time.Second
+// patience is how long Kill and Close wait for ended processes to leave, and Freeze for others to stop.
+const patience = 10 * time.Second
 
 // Close ends what is left in the group and removes it. It may be called again.
 func (g *Group) Close() error {

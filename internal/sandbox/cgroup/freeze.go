@@ -37,6 +37,9 @@ func (g *Group) Freeze(frozen bool) error {
 	}
 }
 
+// inVain is for how long a group is emptied into another that is filled as fast.
+const inVain = 2 * time.Second
+
 // freezable gives a group that has none its version 2 group, and takes all its processes there. It fails
 // where they are made faster than they can be moved.
 func (g *Group) freezable() error {
@@ -52,14 +55,14 @@ func (g *Group) freezable() error {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 	}
-	for end := time.Now().Add(patience); ; {
+	for end, looks := time.Now().Add(inVain), 0; ; looks++ {
 		left := g.unmoved()
 		if len(left) == 0 {
 			g.moving = false
 			return nil
 		}
-		if time.Now().After(end) {
-			return fmt.Errorf("cgroup: its processes are made faster than they can be stopped, for %v", patience)
+		if looks > 100 && time.Now().After(end) { // waldo may have had no turn for as long
+			return fmt.Errorf("cgroup: its processes are made faster than they can be stopped, for %v", inVain)
 		}
 		for _, pid := range left {
 			if err := g.JoinUnified(pid); err != nil && !errors.Is(err, unix.ESRCH) {

@@ -80,6 +80,9 @@ func (c *Conn) once(ctx context.Context, method string, to *url.URL, body []byte
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
+	if err := sound(req.Header); err != nil {
+		return nil, unsent(err)
+	}
 	resp, err := c.http.Do(req)
 	if err == nil {
 		return resp, nil
@@ -92,6 +95,19 @@ func (c *Conn) once(ctx context.Context, method string, to *url.URL, body []byte
 		err = unsent(err)
 	}
 	return nil, err
+}
+
+// sound refuses what cannot stand in a header as it is (RFC 9110 §5.5), whoever would send it: http.Transport
+// refuses it, too, and what plain writes it with puts a space in place of a line break.
+func sound(h http.Header) error {
+	for name, values := range h {
+		for _, v := range values {
+			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+				return fmt.Errorf("the value of the header %s holds a line break or another control character", name)
+			}
+		}
+	}
+	return nil
 }
 
 // head fills in the headers of MCP (2026-07-28 basic/transports/streamable-http, request metadata;

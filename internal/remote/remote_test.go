@@ -390,6 +390,43 @@ func TestModernHeaders(t *testing.T) {
 	}
 }
 
+// What cannot stand in a header is refused before anything is sent, and never sent as something else.
+func TestHeadersThatAreNone(t *testing.T) {
+	for _, row := range []struct {
+		value string
+		ok    bool
+	}{
+		{"control", true}, {"a\tb", true}, {"\u00e9", true}, {"", true},
+		{"a\r\nX-Other: b", false}, {"a\nb", false}, {"a\rb", false}, {"a\n", false}, {"a\x00b", false}, {"a\x1b", false}, {"a\x7f", false},
+	} {
+		for what, o := range map[string]Options{
+			"header": {Header: func() (http.Header, error) { return http.Header{"X-Key": {row.value}}, nil }},
+			"token":  {Auth: fixedToken(row.value)},
+		} {
+			got := make(chan string, 9)
+			c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+				got <- r.Header.Get("X-Key") + strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+				reply(w, read(r).ID, `{}`)
+			}, o)
+			_, err := call(t, c, "tools/list", nil)
+			switch {
+			case row.ok && (err != nil || <-got != row.value):
+				t.Errorf("%s: %q is not sent as it is: %v", what, row.value, err)
+			case !row.ok && (!errors.Is(err, jsonrpc.ErrNotSent) || !strings.Contains(err.Error(), "holds a line break or another control character") || len(got) > 0):
+				t.Errorf("%s: %q: %v, the server has seen %d requests", what, row.value, err, len(got))
+			case !row.ok && strings.Contains(err.Error(), row.value):
+				t.Errorf("%s: the error tells the value: %v", what, err)
+			}
+		}
+	}
+}
+
+type fixedToken string
+
+func (f fixedToken) Token(context.Context) (string, error) { return string(f), nil }
+
+func (fixedToken) Refused(context.Context, string, *http.Response) (bool, error) { return false, nil }
+
 func TestHeaderMarks(t *testing.T) {
 	for _, row := range []struct {
 		why, schema string

@@ -43,7 +43,7 @@ type Options struct {
 	SegmentBytes int64            // 64 MiB: a segment this long is followed by another
 	SyncDelay    time.Duration    // 5 ms: how long a record that nobody waits for may be unsynced
 	HeadDelay    time.Duration    // 500 ms: how long the head may be behind
-	LockWait     time.Duration    // 5 s: how long to wait for other processes
+	LockWait     time.Duration    // 15 s: how long to wait for other processes
 	wrap         func(file) file  // tests put failing segments in
 }
 
@@ -55,7 +55,7 @@ func (o Options) filled() Options {
 	}
 	set(&o.SyncDelay, 5*time.Millisecond)
 	set(&o.HeadDelay, 500*time.Millisecond)
-	set(&o.LockWait, 5*time.Second)
+	set(&o.LockWait, 15*time.Second)
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 20
 	}

@@ -310,7 +310,9 @@ func hello(sni *string, split int) []byte {
 
 // TestCorpusTLS makes every row's connection through CONNECT and looks at what went out.
 func TestCorpusTLS(t *testing.T) {
-	for _, r := range wireRows(t, "connect_tls") {
+	tries := 0
+	for rows := wireRows(t, "connect_tls"); len(rows) > 0; {
+		r := rows[0]
 		g := newRig(t, Limits{}, "api.example.com", "files.example.org:8443", "*.trusted.example")
 		c, err := net.Dial("tcp", g.proxy)
 		if err != nil {
@@ -334,6 +336,12 @@ func TestCorpusTLS(t *testing.T) {
 		for end := time.Now().Add(time.Minute); len(g.codes()) == 0 && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
+		if tries++; slices.Contains(g.codes(), "egress.late") && tries < 5 { // a busy machine was late itself
+			_ = c.Close()
+			_ = g.Close()
+			continue
+		}
+		rows, tries = rows[1:], 0
 		g.mu.Lock()
 		went := len(g.went)
 		g.mu.Unlock()

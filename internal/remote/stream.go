@@ -204,7 +204,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // openStream is how long a session waits for the stream of what its server says of its own accord.
-const openStream = time.Second
+const openStream = 3 * time.Second
 
 // listen reads what a legacy server says of its own accord, where it offers a stream for that. It
 // closes heard once the server has said whether it does.

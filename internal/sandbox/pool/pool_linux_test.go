@@ -70,7 +70,7 @@ func newServed(t testing.TB, most, spares int) *pool.Driver {
 func filled(t testing.TB, d *pool.Driver, p sandbox.Profile, n int) {
 	t.Helper()
 	d.Keep(p, n)
-	for end := time.Now().Add(20 * time.Second); d.Ready(p) < n; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); d.Ready(p) < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d boxes are ready, not %d", d.Ready(p), n)
 		}
@@ -281,8 +281,12 @@ func TestAdopt(t *testing.T) {
 	if err := os.WriteFile(seed+"/given", []byte("seed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.ID, p.Tmpfs[1].Seed, p.Limits.Wall, p.Limits.Output = "s_own", seed, 300*time.Millisecond, 5
-	f := run(t, d, p, "print(open('/workspace/output/given').read() + '1234', flush=True)\nopen('/workspace/output/new', 'w')\nimport time; time.sleep(60)")
+	p.ID, p.Tmpfs[1].Seed, p.Limits.Output = "s_own", seed, 5
+	var f facts.Facts
+	for p.Limits.Wall = 300 * time.Millisecond; len(f.Files.Written) == 0 && p.Limits.Wall < 10*time.Second; p.Limits.Wall *= 5 { // a busy machine comes so far later
+		filled(t, d, p, 1)
+		f = run(t, d, p, "print(open('/workspace/output/given').read() + '1234', flush=True)\nopen('/workspace/output/new', 'w')\nimport time; time.sleep(60)")
+	}
 	if f.Stdout != "seed1" || !f.Truncated.Stdout || !f.TimedOut || f.Sandbox.ID != "s_own" || !slices.Equal(f.Files.Written, []string{"/workspace/output/new"}) {
 		t.Errorf("%+v: %s", f, f.Stderr)
 	}
@@ -338,16 +342,24 @@ func TestDead(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
 	p.Ahead.Argv = []string{"/bin/sh", "-c", "read x; exit 0"}
 	p.Ahead.Head, p.Ahead.Zygote = "now\n", ""
-	filled(t, d, p, 1)
-	time.Sleep(50 * time.Millisecond)
-	b, err := d.Start(context.Background(), p)
-	if err != nil {
-		t.Fatal(err)
+	var f facts.Facts
+	warm := true
+	for wait := 50 * time.Millisecond; warm && wait < 20*time.Second; wait *= 5 { // on a busy machine it dies later
+		filled(t, d, p, 1)
+		time.Sleep(wait)
+		b, err := d.Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		f, err = b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: strings.NewReader("now\nthen\n")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		warm = f.Sandbox.Warm
 	}
-	defer b.Close()
-	f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: strings.NewReader("now\nthen\n")})
-	if err != nil || f.Sandbox.Warm || *f.ExitCode != 0 {
-		t.Errorf("%v %+v", err, f)
+	if warm || f.ExitCode == nil || *f.ExitCode != 0 {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -42,7 +42,7 @@ func boxMain(argv []string) (int, error) {
 	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000}), pool.Options{Most: 1})
 	defer d.Close()
 	d.Keep(p, 1)
-	for end := time.Now().Add(20 * time.Second); d.Ready(p) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); d.Ready(p) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	b, err := d.Start(context.Background(), p)
 	if err != nil {

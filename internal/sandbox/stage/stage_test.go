@@ -138,7 +138,7 @@ func TestEndsUnheard(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Ctl.Close()
-	late := time.AfterFunc(5*time.Second, func() { _ = s.Init.Kill() })
+	late := time.AfterFunc(time.Minute, func() { _ = s.Init.Kill() })
 	defer late.Stop()
 	state, err := s.Init.Wait()
 	if err != nil || state.ExitCode() != 253 {

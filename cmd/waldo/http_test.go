@@ -103,7 +103,7 @@ func TestNoTokenGoesUpstream(t *testing.T) {
 			token, hash := identity.NewToken()
 			url := served(t, fmt.Sprintf("version: 1\nservers:\n  up: {url: %q}\ncapabilities:\n  up.*: {mode: read, approval: none}\n"+
 				"gateway: {auth: {tokens: {ci: %q}}}\n", server.URL, hash))
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			connect := func(token string) (*mcp.ClientSession, error) {
 				return mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil).Connect(ctx,

@@ -186,7 +186,13 @@ func (ses *session) agree(ctx context.Context, legacy bool) error {
 		defer cancel()
 		ctx = short
 	}
-	return ses.initialize(ctx)
+	err := ses.initialize(ctx)
+	if fault := (*jsonrpc.Error)(nil); errors.As(err, &fault) { // it may know the newest revision alone, and have been slow to say so
+		if done, _ := ses.discover(ctx); done {
+			return nil
+		}
+	}
+	return err
 }
 
 // discover asks in the newest revision. It reports whether that settled the matter.

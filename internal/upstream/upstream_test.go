@@ -651,6 +651,10 @@ func TestAgreement(t *testing.T) {
 			}()
 			old(bufio.NewScanner(r), out)
 		},
+		"slow": func(in *bufio.Scanner, out io.Writer) {
+			time.Sleep(1500 * time.Millisecond)
+			modern(in, out)
+		},
 		"ends": first(old, discover),
 		"wedged": first(old, func(line string) bool {
 			if discover(line) {
@@ -663,7 +667,7 @@ func TestAgreement(t *testing.T) {
 		revision string
 		starts   int64
 		probe    time.Duration // short for the silent
-	}{"modern": {"2026-07-28", 1, 0}, "legacy": {"2025-11-25", 1, 0}, "silent": {"2025-11-25", 1, 2 * time.Second}, "ends": {"2025-11-25", 2, 0}, "wedged": {"2025-11-25", 2, 300 * time.Millisecond}} {
+	}{"modern": {"2026-07-28", 1, 0}, "slow": {"2026-07-28", 1, time.Second}, "legacy": {"2025-11-25", 1, 0}, "silent": {"2025-11-25", 1, 2 * time.Second}, "ends": {"2025-11-25", 2, 0}, "wedged": {"2025-11-25", 2, 300 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := manager(t, f, Options{Probe: want.probe})

@@ -145,11 +145,14 @@ ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 		}
 		return 0
 	}
-	time.Sleep(20 * time.Millisecond) // a thread on another processor hears of it there
-	before := size()
-	time.Sleep(100 * time.Millisecond)
-	if after := size(); before == 0 || after != before {
-		t.Errorf("it has written %d bytes, and later %d", before, after)
+	before, later := size(), int64(-1)
+	for end := time.Now().Add(10 * time.Second); before != later && time.Now().Before(end); { // a thread on another processor hears of it there
+		before = size()
+		time.Sleep(100 * time.Millisecond)
+		later = size()
+	}
+	if before == 0 || before != later {
+		t.Errorf("it has written %d bytes, and later %d", before, later)
 	}
 	if out := after(t, b); out != "" {
 		t.Errorf("the box is not as it was: %q", out)
@@ -173,7 +176,7 @@ func TestFind(t *testing.T) {
 	}
 	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
 	var inner []int
-	for end := time.Now().Add(10 * time.Second); len(inner) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); len(inner) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if init := common.Children(c.Process.Pid); len(init) == 1 {
 			inner = common.Children(init[0])
 			defer func() { p, _ := os.FindProcess(init[0]); _ = p.Kill() }()

@@ -30,7 +30,7 @@ func TestKeptOnce(t *testing.T) {
 		return len(k.ready)
 	}
 	_, _ = k.take(1)
-	for end := time.Now().Add(10 * time.Second); ready() < most && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); ready() < most && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	one, ok := k.take(1)
@@ -40,7 +40,7 @@ func TestKeptOnce(t *testing.T) {
 	k.end(one)
 	over := make(chan error)
 	go func() { over <- k.close() }()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		k.mu.Lock()
 		closed := k.closed
 		k.mu.Unlock()

@@ -42,7 +42,7 @@ func TestShare(t *testing.T) {
 		ran <- f
 	}()
 	var given []string
-	for begin := time.Now(); len(given) == 0 && time.Since(begin) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
+	for begin := time.Now(); len(given) == 0 && time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
 		if given, err = s.Share("/workspace/output", dir); err != nil {
 			t.Fatal(err)
 		}

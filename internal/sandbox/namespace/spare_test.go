@@ -22,7 +22,7 @@ import (
 // waitSpares waits until n are ready.
 func waitSpares(t *testing.T, s *kept[*zygote.Zygote, *spare], n int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		s.mu.Lock()
 		got := len(s.ready)
 		s.mu.Unlock()
@@ -253,7 +253,7 @@ func TestForkedSpares(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(other)
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		d.spares.mu.Lock()
 		old := false
 		for _, o := range d.spares.ready {

@@ -68,7 +68,7 @@ func TestStraight(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			served := row.try(t)
-			for tries := 1; served && !row.serves && tries < 10; tries++ { // a busy machine takes longer than until the first look
+			for tries := 1; served && !row.serves && tries < 30; tries++ { // a busy machine takes longer than until the first look
 				served = row.try(t)
 			}
 			if served != row.serves {
@@ -147,10 +147,10 @@ func TestSmallPipe(t *testing.T) {
 	}
 	p := sandboxtest.Profile()
 	p.Limits.Wall = 300 * time.Millisecond
-	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 60"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 300"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
 	one := warmed(t, p)
 	small(one)
-	late := time.AfterFunc(20*time.Second, func() { _ = one.init.Kill() })
+	late := time.AfterFunc(time.Minute, func() { _ = one.init.Kill() })
 	defer late.Stop()
 	c.Argv, c.Env, c.Stdin = p.Ahead.Argv, p.Ahead.Env, strings.NewReader(head+strings.Repeat("x", 20_000))
 	if f, err := one.Run(context.Background(), c); err != nil || f.Status != facts.Timeout {
@@ -167,7 +167,7 @@ func TestEndedWhileWaiting(t *testing.T) {
 	}
 	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
 	w := warmed(t, p)
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if err := w.Adopt(p); err != nil {
 			return
 		}

@@ -37,7 +37,7 @@ func Profile() sandbox.Profile {
 			{Target: "/tmp", Bytes: 16 << 20, Inodes: 1000},
 			{Target: "/workspace/output", Bytes: 16 << 20, Inodes: 1000, Export: true},
 		},
-		Limits: sandbox.Limits{Wall: 20 * time.Second, CPU: 60 * time.Second, Memory: 512 << 20, Pids: 64,
+		Limits: sandbox.Limits{Wall: time.Minute, CPU: 60 * time.Second, Memory: 512 << 20, Pids: 64,
 			Files: 256, Disk: 16 << 20, Inodes: 1000, Output: 200 << 10},
 	}
 }

@@ -80,11 +80,11 @@ func newSandboxCopy(g *global) *cobra.Command {
 			if fromIn {
 				in = from
 			}
-			s, w, err := m.Files(c.Context(), owner(), in.name)
+			s, w, done, err := m.Files(c.Context(), owner(), in.name)
 			if err != nil {
 				return err
 			}
-			defer w.Close()
+			defer done()
 			if err := in.check(); err != nil {
 				return err
 			}

@@ -13,11 +13,11 @@ import (
 func TestCopyInHoldsToTheLimits(t *testing.T) {
 	m, _ := fresh(t)
 	create(t, m, me, "a")
-	_, w, err := m.Files(t.Context(), me, "a")
+	_, w, done, err := m.Files(t.Context(), me, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
+	defer done()
 	dir := t.TempDir()
 	big := filepath.Join(dir, "big")
 	if err := os.WriteFile(big, make([]byte, 3<<20), 0o700); err != nil {
@@ -72,11 +72,11 @@ func TestCopyOutFollowsNoLink(t *testing.T) {
 	create(t, m, me, "a")
 	put(t, m, me, "a", "f", "hit")
 	put(t, m, me, "a", "d/canary", "hit")
-	_, w, err := m.Files(t.Context(), me, "a")
+	_, w, done, err := m.Files(t.Context(), me, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
+	defer done()
 	outside, to := t.TempDir(), t.TempDir()
 	canary := filepath.Join(outside, "canary")
 	if err := errors.Join(os.WriteFile(canary, []byte("untouched"), 0o600), os.Symlink(canary, filepath.Join(to, "f")), os.Symlink(outside, filepath.Join(to, "d"))); err != nil {

@@ -18,11 +18,11 @@ func TestCopyOutOverAPipe(t *testing.T) {
 	m, _ := fresh(t)
 	create(t, m, me, "a")
 	put(t, m, me, "a", "f", "hit")
-	_, w, err := m.Files(t.Context(), me, "a")
+	_, w, done, err := m.Files(t.Context(), me, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
+	defer done()
 	dir := t.TempDir()
 	file, pipe, link := filepath.Join(dir, "file"), filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
 	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), unix.Mkfifo(pipe, 0o600), os.Symlink(pipe, link)); err != nil {

@@ -119,7 +119,7 @@ func (m *Manager) create(ctx context.Context, s Sandbox, old *Sandbox) (Sandbox,
 	}
 	if old != nil {
 		_, err = m.change(ctx, *old, func(now *Sandbox) error {
-			err := m.quiet(*now)
+			err := errors.Join(m.quiet(*now), same(*now, *old))
 			*now = s
 			return err
 		})
@@ -146,6 +146,14 @@ func (m *Manager) quiet(s Sandbox) error {
 	return nil
 }
 
+// same returns an error where a sandbox has other files than when it was looked at.
+func same(now, looked Sandbox) error {
+	if now.Workspace != looked.Workspace {
+		return fmt.Errorf("sandbox %s: %w: its files were replaced meanwhile", now.Name, ErrBusy)
+	}
+	return nil
+}
+
 func encode(s Sandbox) string {
 	s.Running = 0 // counted, never kept
 	b, err := json.Marshal(s)
@@ -168,14 +176,20 @@ func (m *Manager) open(s Sandbox) (*workspace.Workspace, error) {
 	return workspace.Open(m.store.Path("workspaces"), s.Workspace)
 }
 
-// Files opens the workspace of an owner's sandbox. The caller closes it.
-func (m *Manager) Files(ctx context.Context, owner, name string) (Sandbox, *workspace.Workspace, error) {
-	s, err := m.Get(ctx, owner, name)
-	if err != nil {
-		return s, nil, err
+// Files opens the workspace of an owner's sandbox, until the caller calls done.
+func (m *Manager) Files(ctx context.Context, owner, name string) (s Sandbox, w *workspace.Workspace, done func(), err error) {
+	if s, err = m.Get(ctx, owner, name); err != nil {
+		return s, nil, nil, err
 	}
-	w, err := m.open(s)
-	return s, w, err
+	unmark, err := m.mark(s.Workspace)
+	if err != nil {
+		return s, nil, nil, err
+	}
+	if w, err = m.open(s); err != nil {
+		unmark()
+		return s, nil, nil, err
+	}
+	return s, w, func() { _ = w.Close(); unmark() }, nil
 }
 
 // Get returns an owner's sandbox by its name or id. Another owner's is absent.
@@ -310,7 +324,7 @@ func (m *Manager) Workspaces(ctx context.Context) (map[string]bool, error) {
 // changed. Nothing in which a command runs that somebody waits for is idle; commands in the background
 // are paused with their sandbox, and end when it is stopped.
 func (m *Manager) Sweep(ctx context.Context) ([]Sandbox, error) {
-	errs := []error{m.sweepMarks(ctx)}
+	errs := []error{m.sweepMarks(ctx), m.sweepRuns(ctx)}
 	kept, err := m.store.List(ctx, bucket)
 	if err != nil {
 		return nil, err
@@ -401,8 +415,7 @@ func (m *Manager) remove(ctx context.Context, s Sandbox, force bool) error {
 		case err == nil && !force:
 			err = m.quiet(now)
 		}
-		s = now
-		return "", false, err
+		return "", false, errors.Join(err, same(now, s))
 	})
 	if err != nil {
 		return err

@@ -77,11 +77,11 @@ func create(t testing.TB, m *Manager, owner, name string) Sandbox {
 
 func put(t testing.TB, m *Manager, owner, name, file, text string) {
 	t.Helper()
-	_, w, err := m.Files(context.Background(), owner, name)
+	_, w, done, err := m.Files(context.Background(), owner, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
+	defer done()
 	if err := w.Put(workspace.Output, file, strings.NewReader(text), int64(len(text))); err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +90,11 @@ func put(t testing.TB, m *Manager, owner, name, file, text string) {
 // read returns a file's text, or "-" where there is none.
 func read(t testing.TB, m *Manager, owner, name, file string) string {
 	t.Helper()
-	_, w, err := m.Files(context.Background(), owner, name)
+	_, w, done, err := m.Files(context.Background(), owner, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
+	defer done()
 	f, err := w.Get(workspace.Output, file)
 	if err != nil {
 		return "-"
@@ -368,11 +368,11 @@ func TestSnapshots(t *testing.T) {
 	big := noise(3 << 20)
 	put(t, m, me, "a", "big", big)
 	put(t, m, me, "a", "d/small", "one")
-	_, w, _ := m.Files(ctx, me, "a")
+	_, w, done, _ := m.Files(ctx, me, "a")
 	if err := w.Executable(workspace.Output, "d/small"); err != nil {
 		t.Fatal(err)
 	}
-	w.Close()
+	done()
 	first, err := m.Snapshot(ctx, me, "a")
 	if err != nil || first.Files != 2 || first.Bytes != 3<<20+3 || first.New != first.Bytes {
 		t.Fatalf("%+v %v", first, err)
@@ -394,11 +394,11 @@ func TestSnapshots(t *testing.T) {
 	if read(t, m, me, "a", "big") != big || read(t, m, me, "a", "d/small") != "one" {
 		t.Error("not the files of the first snapshot")
 	}
-	_, w, _ = m.Files(ctx, me, "a")
+	_, w, done, _ = m.Files(ctx, me, "a")
 	if files, _ := w.List(workspace.Output, 10); len(files) != 2 || !files[1].Exec || files[0].Exec {
 		t.Errorf("%+v", files)
 	}
-	w.Close()
+	done()
 	b, err := m.From(ctx, me, "b", second.ID)
 	if err != nil || b.Template != "host" || b.Limits != limits() || read(t, m, me, "b", "d/small") != "two" {
 		t.Errorf("%+v %v", b, err)

@@ -49,6 +49,7 @@ type Run struct {
 	file       *os.File
 	call       string
 	background bool
+	unmark     func()
 }
 
 // Begin lets a command run in a sandbox, or says why not. A sandbox that was paused because it was
@@ -76,6 +77,9 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string, backgroun
 		s.State, s.ByIdle, s.Runs, s.Used = Ready, false, s.Runs+1, m.now().UTC().Truncate(time.Millisecond)
 		return nil
 	})
+	if err == nil {
+		r.unmark, err = m.mark(r.Sandbox.Workspace) // what it keeps there when the sandbox is gone goes, too
+	}
 	if err != nil {
 		return nil, errors.Join(err, r.leave())
 	}
@@ -274,5 +278,6 @@ func (r *Run) End(ctx context.Context) error {
 	if errors.Is(err, ErrAbsent) {
 		err = nil
 	}
+	r.unmark()
 	return errors.Join(err, r.leave())
 }

@@ -82,6 +82,16 @@ func TestRemovedOnce(t *testing.T) {
 	if err := m.remove(t.Context(), old, true); !errors.Is(err, ErrAbsent) {
 		t.Errorf("another of its name: %v", err)
 	}
+	p, err := m.Snapshot(t.Context(), me, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Restore(t.Context(), me, "a", p.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.remove(t.Context(), a, true); !errors.Is(err, ErrBusy) {
+		t.Errorf("with other files than were noted: %v", err)
+	}
 	if s, err := m.Get(t.Context(), me, "a"); err != nil || s.ID != a.ID {
 		t.Errorf("it is gone: %v", err)
 	}

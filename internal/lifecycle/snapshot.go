@@ -112,11 +112,11 @@ func (m *Manager) get(digest string) ([]byte, error) {
 // Snapshot keeps the files of a sandbox as they are. It refuses one in which commands run and do not
 // stand still.
 func (m *Manager) Snapshot(ctx context.Context, owner, name string) (Snapshot, error) {
-	s, w, err := m.Files(ctx, owner, name)
+	s, w, done, err := m.Files(ctx, owner, name)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	defer func() { _ = w.Close() }()
+	defer done()
 	if err := m.still(s); err != nil {
 		return Snapshot{}, err
 	}
@@ -246,18 +246,16 @@ func (m *Manager) Restore(ctx context.Context, owner, name, ident string) (Sandb
 	if err := m.fill(w, p, s.Limits.Disk); err != nil {
 		return s, errors.Join(fmt.Errorf("snapshot %s: %w", p.ID, err), w.Destroy())
 	}
-	old := s.Workspace
+	old := s
 	s, err = m.change(ctx, s, func(now *Sandbox) error {
-		if err := m.quiet(*now); err != nil {
-			return err
-		}
-		old, now.Workspace = now.Workspace, fresh.Workspace
-		return nil
+		err := errors.Join(m.quiet(*now), same(*now, old))
+		now.Workspace = fresh.Workspace
+		return err
 	})
 	if err != nil {
 		return s, errors.Join(err, w.Destroy())
 	}
-	gone, err := workspace.Open(m.store.Path("workspaces"), old)
+	gone, err := m.open(old)
 	if err != nil {
 		return s, errors.Join(err, w.Close())
 	}

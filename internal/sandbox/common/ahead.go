@@ -4,6 +4,7 @@ package common
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -27,4 +28,25 @@ func Wants(c *sandbox.Command, a sandbox.Ahead, bridge *os.File) bool {
 		return false
 	}
 	return true
+}
+
+// Adopt gives a box that was made ahead to one job: its profile gets the job's name and limits, and its
+// places what the job starts with. It reports whether that is anything.
+func Adopt(own *sandbox.Profile, job sandbox.Profile, places []Place, uid, gid int) (seeded bool, err error) {
+	if len(job.Tmpfs) != len(own.Tmpfs) {
+		return false, fmt.Errorf("%d writable places, and the box has %d", len(job.Tmpfs), len(own.Tmpfs))
+	}
+	own.ID, own.Limits.Wall, own.Limits.Output = job.ID, job.Limits.Wall, job.Limits.Output
+	for _, t := range job.Tmpfs {
+		i := slices.IndexFunc(places, func(own Place) bool { return own.Target == t.Target })
+		if i < 0 {
+			return false, fmt.Errorf("%s is no place of the box", t.Target)
+		}
+		places[i].Seed = t.Seed
+		if err := places[i].Fill(uid, gid); err != nil {
+			return false, err
+		}
+		seeded = seeded || t.Seed != ""
+	}
+	return seeded, nil
 }

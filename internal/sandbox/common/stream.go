@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
 )
 
 // Stream reads what a command writes to its end, and keeps the first of it.
@@ -22,6 +24,11 @@ type Stream struct {
 
 	Kept  []byte
 	Total int64
+}
+
+// Streams are what reads the output of a command, each stream to a limit.
+func Streams(c sandbox.Command, limit int64, flood func()) (out, err *Stream) {
+	return &Stream{Limit: limit, Copy: c.Stdout, Whole: c.Serve, Flood: flood}, &Stream{Limit: limit, Copy: c.Stderr, Flood: flood}
 }
 
 // floodFactor is how often a stream may pass its limit before the run is ended for it.

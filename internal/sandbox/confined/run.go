@@ -139,10 +139,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 		return nil, nil, nil, err
 	}
 	r.life = life
-	limit := r.box.profile.Limits.Output
-	flood := func() { r.end(facts.LimitOutput) }
-	r.out = &common.Stream{Limit: limit, Copy: c.Stdout, Whole: c.Serve, Flood: flood}
-	r.err = &common.Stream{Limit: limit, Copy: c.Stderr, Flood: flood}
+	r.out, r.err = common.Streams(c, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
 	done := w.Stream(c.Stdin, r.out, r.err)
 	text, err := json.Marshal(r.box.order(c))
 	if err == nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -93,32 +92,15 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if b.over() || b.ran || b.waiting == nil && b.profile.Ahead != nil || b.conn.Said() {
 		return errGone
 	}
-	if err := b.adopt(p); err != nil {
+	if err := common.Refuse(p); err != nil {
 		return fmt.Errorf("gvisor: %w", err)
 	}
-	return nil
-}
-
-func (b *box) adopt(p sandbox.Profile) error {
-	if err := common.Refuse(p); err != nil {
-		return err
+	seeded, err := common.Adopt(&b.profile, p, b.places, b.uid, b.gid)
+	if err != nil {
+		return fmt.Errorf("gvisor: %w", err)
 	}
-	if len(p.Tmpfs) != len(b.profile.Tmpfs) {
-		return fmt.Errorf("%d writable places, and the box has %d", len(p.Tmpfs), len(b.profile.Tmpfs))
-	}
-	b.profile.ID, b.profile.Limits.Wall, b.profile.Limits.Output = p.ID, p.Limits.Wall, p.Limits.Output
-	for _, t := range p.Tmpfs {
-		i := slices.IndexFunc(b.places, func(own common.Place) bool { return own.Target == t.Target })
-		if i < 0 {
-			return fmt.Errorf("%s is no place of the box", t.Target)
-		}
-		b.places[i].Seed = t.Seed
-		if err := b.places[i].Fill(b.uid, b.gid); err != nil {
-			return err
-		}
-		if t.Seed != "" && t.Export && b.waiting != nil {
-			b.waiting.state = common.Look(b.places)
-		}
+	if seeded && b.waiting != nil {
+		b.waiting.state = common.Look(b.places)
 	}
 	if b.host.Times() {
 		return nil

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -122,24 +121,12 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if err := refuse(p); err != nil {
 		return err
 	}
-	if len(p.Tmpfs) != len(b.profile.Tmpfs) {
-		return fmt.Errorf("namespace: %d writable places, and the box has %d", len(p.Tmpfs), len(b.profile.Tmpfs))
-	}
 	if err := errors.Join(stage.Silent(b.stage.FD), b.quiet()); err != nil {
 		return err
 	}
-	b.profile.ID, b.profile.Limits.Wall, b.profile.Limits.Output = p.ID, p.Limits.Wall, p.Limits.Output
-	seeded := false
-	for _, t := range p.Tmpfs {
-		i := slices.IndexFunc(b.places, func(own common.Place) bool { return own.Target == t.Target })
-		if i < 0 {
-			return fmt.Errorf("namespace: %s is no place of the box", t.Target)
-		}
-		b.places[i].Seed = t.Seed
-		if err := b.places[i].Fill(b.uid, b.gid); err != nil {
-			return err
-		}
-		seeded = seeded || t.Seed != ""
+	seeded, err := common.Adopt(&b.profile, p, b.places, b.uid, b.gid)
+	if err != nil {
+		return fmt.Errorf("namespace: %w", err)
 	}
 	if seeded && b.waiting != nil {
 		b.waiting.state = common.Look(b.places)

@@ -112,9 +112,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		}
 		r.job = job
 	}
-	limit := b.profile.Limits.Output
-	r.out = &common.Stream{Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: r.flood}
-	r.err = &common.Stream{Limit: limit, Copy: r.command.Stderr, Flood: r.flood}
+	r.out, r.err = common.Streams(r.command, b.profile.Limits.Output, r.flood)
 	if r.hold() && r.straight() {
 		b.quell()
 		return r.facts(ctx, *r.held.Load(), time.Since(r.began)), nil

@@ -69,9 +69,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 			return facts.Facts{}, err
 		}
 	}
-	limit, flood := r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) }
-	r.out = &common.Stream{Limit: limit, Copy: r.command.Stdout, Whole: r.command.Serve, Flood: flood}
-	r.err = &common.Stream{Limit: limit, Copy: r.command.Stderr, Flood: flood}
+	r.out, r.err = common.Streams(r.command, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
 	if r.warm {
 		r.start()
 	}
@@ -214,4 +212,4 @@ func (r *run) kill() {
 const look = 20 * time.Millisecond
 
 // killPatience is how long a killed gVisor may take to be gone before its box is ended.
-const killPatience = time.Second
+const killPatience = 5 * time.Second

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"waldo/internal/approval"
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
+	"waldo/internal/contract"
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/policy"
@@ -47,10 +49,14 @@ func newCall(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			k := call.Call{ID: id.New(id.Call), Capability: call.Capability(args[0]), Args: a, Session: n.ID, Principal: n.Principal,
+			cap, err := meant(h.policy, args[0])
+			if err != nil {
+				return err
+			}
+			k := call.Call{ID: id.New(id.Call), Capability: cap, Args: a, Session: n.ID, Principal: n.Principal,
 				Door: "cli", At: time.Now(), ApprovalID: quote}
 			if h.policy.Visible(k.Capability) {
-				e, ok := h.catalogue.Lookup(c.Context(), args[0])
+				e, ok := h.catalogue.Lookup(c.Context(), string(cap))
 				if ok {
 					k.ToolDigest = e.Digest
 					if why := h.check(k, e.Tool); why != nil {
@@ -58,7 +64,7 @@ func newCall(g *global) *cobra.Command {
 						if _, err := h.broker.Refuse(c.Context(), k, *why); err != nil {
 							return err
 						}
-						return usage("waldo tools "+args[0]+" --detail full", "%s", why.Text)
+						return usage("waldo tools "+string(cap)+" --detail full", "%s", why.Text)
 					}
 				}
 			}
@@ -72,6 +78,21 @@ func newCall(g *global) *cobra.Command {
 	c.Flags().DurationVar(&wait, "wait", 0, "`TIME` to wait for a human's answer")
 	c.Flags().StringVar(&quote, "approval", "", "`ID` of the approval that an earlier call was told")
 	return c
+}
+
+// meant is the capability that somebody has named, also as hosts are shown it.
+func meant(p *policy.Policy, name string) (call.Capability, error) {
+	cap := call.Capability(name)
+	if p.Visible(cap) {
+		return cap, nil
+	}
+	if slices.Contains(contract.Own(), name) {
+		return cap, usage("waldo tools searches, waldo call and waldo run do the rest", "%s is a tool that agents' hosts are shown: the door answers it, and it needs no contract", name)
+	}
+	if dotted := call.Capability(strings.ReplaceAll(name, "__", ".")); p.Visible(dotted) {
+		return dotted, nil
+	}
+	return cap, nil
 }
 
 // arguments reads k=v pairs, or one JSON object from standard input.
@@ -176,7 +197,7 @@ func newTools(g *global) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			d := catalogue.Detail(detail)
 			if d != catalogue.Name && d != catalogue.Basic && d != catalogue.Full {
-				return usage("name, basic or full", "--detail %s", detail)
+				return usage("as in --detail full", "--detail %s: it is name, basic or full", detail)
 			}
 			h, err := openHouse(c.Context(), g, settings{tells: true})
 			if err != nil {
@@ -202,6 +223,9 @@ func newTools(g *global) *cobra.Command {
 				}
 			} else {
 				tellTools(c.OutOrStdout(), entries, d)
+			}
+			if len(told) == 0 && len(args) > 0 {
+				fmt.Fprintln(c.ErrOrStderr(), "waldo: no tool fits these words")
 			}
 			offers.Wait()
 			for _, p := range h.catalogue.Problems() {
@@ -244,8 +268,8 @@ func tellTools(w io.Writer, entries []*catalogue.Entry, d catalogue.Detail) {
 }
 
 // dryRun decides a call without making it.
-func dryRun(h *house, capability string, a call.Args) policy.Decision {
-	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: call.Capability(capability), Args: a, Door: "cli", Principal: principal(), At: time.Now()})
+func dryRun(h *house, capability call.Capability, a call.Args) policy.Decision {
+	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Door: "cli", Principal: principal(), At: time.Now()})
 }
 
 // readable returns the text of a piece of content, also of a resource that is text.

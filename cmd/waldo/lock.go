@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,11 @@ func newLock(g *global) *cobra.Command {
 						fmt.Fprintf(c.ErrOrStderr(), "waldo: server %s: %s\n", ch.Server, ch.Text)
 						continue
 					}
-					fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s)\n", redact.Clean(ch.String()), ch.Text, ch.Code)
+					name := ch.String()
+					if name != redact.Clean(name) {
+						name = strconv.QuoteToASCII(name)
+					}
+					fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s)\n", name, ch.Text, ch.Code)
 					for _, line := range ch.Diff {
 						fmt.Fprintf(c.OutOrStdout(), "    %s\n", line)
 					}
@@ -164,7 +169,7 @@ func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream
 		lock.Accept(name, now)
 		fmt.Fprintf(stderr, "accepted %s: %s\n", name, inventory(now))
 	} else if !known {
-		changes = append(changes, upstream.Change{Server: name, Code: "lock.absent", Text: "nothing was accepted of this server yet"})
+		changes = append(changes, upstream.Change{Server: name, Code: "lock.absent", Text: "nothing was accepted of this server yet: " + inventory(now)})
 	}
 	return append(changes, lock.Compare(name, now)...), nil
 }

@@ -330,7 +330,11 @@ func newExplain(g *global) *cobra.Command {
 			if h.policy, err = policy.New(cfg, h.machine()); err != nil {
 				return &exit{code: exitUsage, err: err}
 			}
-			return tellDecision(c, g, dryRun(h, args[0], a))
+			cap, err := meant(h.policy, args[0])
+			if err != nil {
+				return err
+			}
+			return tellDecision(c, g, dryRun(h, cap, a))
 		},
 	}
 }

@@ -68,7 +68,7 @@ func why(b []byte) error {
 	case err == io.EOF:
 		return fmt.Errorf("empty JSON text")
 	case err != nil:
-		return err
+		return errors.New(strings.TrimPrefix(err.Error(), "jsontext: ")) // whose name says nothing to anybody
 	}
 	return fmt.Errorf("more than one JSON value")
 }

@@ -170,6 +170,9 @@ func (h *Host) Kills() bool { return h.unified != "" || h.has(pids) > 0 }
 // Report makes a group, bounds it, reads the bounds back and removes it, and says what held.
 func (h *Host) Report() []sandbox.Ability {
 	hint := "start waldo in a delegated group: systemd-run --user --scope -p Delegate=yes waldo ..., or as root"
+	if os.Geteuid() == 0 { // whose group has what the groups above let it have
+		hint = "start waldo in a delegated group: systemd-run --scope -p Delegate=yes waldo ..."
+	}
 	if len(h.why) > 0 {
 		hint += " (" + strings.Join(h.why, "; ") + ")"
 	}

@@ -4,17 +4,69 @@ package common
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/sandbox"
 )
 
-// Wants reports whether the command that was started ahead is the one that is asked for, head and all.
-// The head is read off its standard input. The bridge is waldo's end, until somebody has taken it.
-func Wants(c *sandbox.Command, a sandbox.Ahead, bridge *os.File) bool {
+// Waiting is a command that was started before its job was there.
+type Waiting struct {
+	sandbox.Ahead
+	Wires
+	State  State    // of the exported places, until seeds come into them
+	bridge *os.File // waldo's end, until it is taken
+}
+
+// Command is what has to be started. Its end of the bridge is whoever's who starts it.
+func (w *Waiting) Command() (sandbox.Command, error) {
+	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: bytes.NewReader(nil)} // that there will be one
+	if err := RefuseCommand(c); err != nil || !w.Bridge {
+		return c, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return c, fmt.Errorf("socketpair: %w", err)
+	}
+	w.bridge, c.Bridge = os.NewFile(uintptr(pair[0]), "bridge"), os.NewFile(uintptr(pair[1]), "bridge")
+	return c, nil
+}
+
+// TakeBridge returns waldo's end of the command's bridge, once.
+func (w *Waiting) TakeBridge() *os.File {
+	f := w.bridge
+	w.bridge = nil
+	return f
+}
+
+// Close closes what is open of it.
+func (w *Waiting) Close() {
+	w.Wires.Close()
+	if w.bridge != nil {
+		_ = w.bridge.Close()
+	}
+}
+
+// Wanted reports whether the command that waits is the one that is asked for, head and all, and lets go of
+// its bridge then. The head is read off the other's standard input. Where it is not, its bridge must not
+// have been taken for the other.
+func (w *Waiting) Wanted(c *sandbox.Command) (bool, error) {
+	if wants(c, w.Ahead, w.bridge) {
+		w.bridge = nil // whoever asked for the command asked for its bridge
+		return true, nil
+	}
+	if w.Bridge && w.bridge == nil {
+		return false, errors.New("the bridge was taken for another command than this one")
+	}
+	return false, nil
+}
+
+func wants(c *sandbox.Command, a sandbox.Ahead, bridge *os.File) bool {
 	if !slices.Equal(c.Argv, a.Argv) || !slices.Equal(c.Env, a.Env) || c.Dir != a.Dir || c.Serve || c.Stdin == nil {
 		return false
 	}

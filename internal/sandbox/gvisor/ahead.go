@@ -3,37 +3,16 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
 )
-
-// waiting is a command that was started before its job was there.
-type waiting struct {
-	sandbox.Ahead
-	common.Wires
-	state  common.State // of the exported places, until seeds come into them
-	bridge *os.File     // waldo's end, until it is taken
-}
-
-func (w *waiting) close() {
-	if w == nil {
-		return
-	}
-	w.Wires.Close()
-	if w.bridge != nil {
-		_ = w.bridge.Close()
-	}
-}
 
 // Warm starts the command of the profile's Ahead and returns when it has read the whole head.
 func (b *box) Warm(ctx context.Context) error {
@@ -45,27 +24,19 @@ func (b *box) Warm(ctx context.Context) error {
 	if b.profile.Ahead == nil || b.waiting != nil {
 		return errors.New("gvisor: no command to start ahead")
 	}
-	w := &waiting{Ahead: *b.profile.Ahead}
-	b.waiting = w
-	if err := b.warm(ctx, w); err != nil {
+	b.waiting = &common.Waiting{Ahead: *b.profile.Ahead}
+	if err := b.warm(ctx, b.waiting); err != nil {
 		return fmt.Errorf("gvisor: a command started ahead: %w", err)
 	}
 	return nil
 }
 
-func (b *box) warm(ctx context.Context, w *waiting) (err error) {
-	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: bytes.NewReader(nil)}
-	if err := common.RefuseCommand(c); err != nil {
-		return fmt.Errorf("gvisor: %w", err)
+func (b *box) warm(ctx context.Context, w *common.Waiting) error {
+	c, err := w.Command()
+	if err != nil {
+		return err
 	}
-	if w.Bridge {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("socketpair: %w", err)
-		}
-		w.bridge, c.Bridge = os.NewFile(uintptr(pair[0]), "bridge"), os.NewFile(uintptr(pair[1]), "bridge")
-		defer c.Bridge.Close()
-	}
+	defer c.Bridge.Close() // nil: an error and no more
 	if w.Wires, err = b.connect(c); err != nil {
 		return err
 	}
@@ -81,7 +52,7 @@ func (b *box) warm(ctx context.Context, w *waiting) (err error) {
 	if err := common.FeedHead(ctx, w.In, w.Head, patience); err != nil {
 		return err
 	}
-	w.state, _ = common.Look(b.places), b.group.Usage() // opens what is read once the job is there
+	w.State, _ = common.Look(b.places), b.group.Usage() // opens what is read once the job is there
 	return nil
 }
 
@@ -100,7 +71,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		return fmt.Errorf("gvisor: %w", err)
 	}
 	if seeded && b.waiting != nil {
-		b.waiting.state = common.Look(b.places)
+		b.waiting.State = common.Look(b.places)
 	}
 	if b.host.Times() {
 		return nil
@@ -115,9 +86,7 @@ func (b *box) Bridge() *os.File {
 	if b.waiting == nil {
 		return nil
 	}
-	f := b.waiting.bridge
-	b.waiting.bridge = nil
-	return f
+	return b.waiting.TakeBridge()
 }
 
 // take gives the run the command that waits in its box, if that is the command that it wants; any
@@ -128,21 +97,21 @@ func (r *run) take() error {
 		return nil
 	}
 	r.box.waiting = nil
-	if common.Wants(&r.command, w.Ahead, w.bridge) {
-		w.bridge = nil // whoever asked for the command asked for its bridge
+	wanted, err := w.Wanted(&r.command)
+	if wanted {
 		r.Wires, r.warm = w.Wires, true
 		return nil
 	}
-	defer w.close()
-	if w.Bridge && w.bridge == nil {
-		return errors.New("the bridge was taken for another command than this one")
+	defer w.Close()
+	if err != nil {
+		return err
 	}
 	if err := r.box.conn.Send(job.Ask{Kill: &job.Kill{}}); err != nil {
 		return err
 	}
 	r.box.conn.SetReadDeadline(time.Now().Add(patience))
 	defer r.box.conn.SetReadDeadline(time.Time{})
-	_, err := r.box.hear()
+	_, err = r.box.hear()
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -115,11 +116,13 @@ func TestWhoRunsIt(t *testing.T) {
 	d := driver(t)
 	b := start(t, d)
 	done := make(chan error)
+	up, w := io.Pipe()
 	go func() {
-		_, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sleep", "60"}})
+		_, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sh", "-c", "echo up; exec sleep 60"}, Stdout: w})
+		_ = w.Close()
 		done <- err
 	}()
-	time.Sleep(500 * time.Millisecond)
+	_, _ = up.Read(make([]byte, 3))
 	all := append(tree2(b.init.Pid), b.init.Pid)
 	if len(all) < 3 {
 		t.Errorf("only processes %v: gVisor's kernel and its file server must be among them", all)
@@ -168,16 +171,19 @@ func TestKilledWaldo(t *testing.T) {
 		d := New(Options{State: os.Getenv("WALDO_TEST_HOLD")})
 		d.cgroups = func() (*cgroup.Host, error) { return &cgroup.Host{}, nil } // another waldo would sweep it
 		b := start(t, d)
+		up, w := io.Pipe()
 		go func() {
-			_, _ = b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sh", "-c", "setsid sleep 60 & sleep 60"}})
+			_, _ = b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sh", "-c", "setsid sleep 300 & echo up; sleep 300"}, Stdout: w})
 		}()
-		time.Sleep(time.Second)
+		_, _ = up.Read(make([]byte, 3))
 		_ = unix.Kill(b.init.Pid, unix.SIGSTOP) // so that it cannot see by itself that waldo is gone
 		for stopped := false; !stopped; time.Sleep(10 * time.Millisecond) {
-			st, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.init.Pid))
-			stopped = strings.Contains(string(st), ") T ")
+			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", b.init.Pid))
+			stopped = len(threads) > 0 && !slices.ContainsFunc(threads, func(f string) bool {
+				st, _ := os.ReadFile(f)
+				return !strings.Contains(string(st), ") T ")
+			})
 		}
-		time.Sleep(100 * time.Millisecond) // all of its threads
 		fmt.Println("box", b.init.Pid)
 		select {}
 	}
@@ -201,7 +207,7 @@ func TestKilledWaldo(t *testing.T) {
 	}
 	_ = c.Process.Kill()
 	_ = c.Wait()
-	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		left := slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return !alive(pid) })
 		if len(left) == 0 {
 			break

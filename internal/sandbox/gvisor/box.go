@@ -39,9 +39,9 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []common.Place
-	way      io.Closer // who serves the way out; nil: there is none
-	waiting  *waiting  // a command that was started before its job was there
-	ran      bool      // a command was run, or is
+	way      io.Closer       // who serves the way out; nil: there is none
+	waiting  *common.Waiting // a command that was started before its job was there
+	ran      bool            // a command was run, or is
 
 	running sync.Mutex
 	ending  sync.Mutex // guards init
@@ -192,7 +192,9 @@ func (b *box) Close() error {
 	b.end()
 	b.running.Lock() // a command that still ran has its facts by now
 	defer b.running.Unlock()
-	b.waiting.close()
+	if b.waiting != nil {
+		b.waiting.Close()
+	}
 	b.waiting = nil
 	var err error
 	if b.way != nil {

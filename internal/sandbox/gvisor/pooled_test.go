@@ -43,7 +43,7 @@ func pooled(t testing.TB, d *Driver) (*pool.Driver, sandbox.Profile, func(code s
 func take(t testing.TB, front *pool.Driver, p sandbox.Profile) sandbox.Box {
 	t.Helper()
 	front.Keep(p, 1)
-	for end := time.Now().Add(30 * time.Second); front.Ready(p) == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); front.Ready(p) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("no box gets ready")
 		}

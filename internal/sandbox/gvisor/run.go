@@ -47,7 +47,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.ran = true
 	r := &run{box: b, command: c, began: time.Now(), started: make(chan struct{})}
 	if b.waiting != nil { // nothing has been written or ended in there
-		r.state = b.waiting.state
+		r.state = b.waiting.State
 	} else {
 		r.before, r.state = b.group.Usage(), common.Look(b.places)
 	}

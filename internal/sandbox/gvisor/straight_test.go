@@ -13,7 +13,7 @@ import (
 // facts are the same whichever way it goes.
 func TestStraight(t *testing.T) {
 	front, p, job := pooled(t, driver(t))
-	p.Limits.Wall, p.Limits.Output = time.Second, 1000
+	p.Limits.Output = 1000
 	for _, row := range []struct {
 		why, code, stdout string
 		exit              int // -1: none
@@ -26,6 +26,10 @@ func TestStraight(t *testing.T) {
 		{"without end", "while True: pass", "", -1, "wall"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
+			p := p
+			if row.limit == "wall" {
+				p.Limits.Wall = time.Second
+			}
 			b := take(t, front, p)
 			defer b.Close()
 			began := time.Now()

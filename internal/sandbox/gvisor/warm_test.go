@@ -41,7 +41,7 @@ func ready(t testing.TB, d *Driver, code string) (sandbox.Warmer, sandbox.Comman
 func TestWarm(t *testing.T) {
 	d := driver(t)
 	job := sandboxtest.Profile()
-	job.ID, job.Limits.Wall = "s_job", time.Second
+	job.ID = "s_job"
 	t.Run("the command that waits does the job", func(t *testing.T) {
 		b, c := ready(t, d, "print('done', flush=True)")
 		if err := b.Adopt(job); err != nil {
@@ -56,6 +56,8 @@ func TestWarm(t *testing.T) {
 		}
 	})
 	t.Run("the job's wall clock starts with the job", func(t *testing.T) {
+		job := job
+		job.Limits.Wall = time.Second
 		b, c := ready(t, d, "import time; time.sleep(60)")
 		time.Sleep(job.Limits.Wall)
 		if err := b.Adopt(job); err != nil {
@@ -64,7 +66,7 @@ func TestWarm(t *testing.T) {
 		began := time.Now()
 		f, err := b.Run(context.Background(), c)
 		took := time.Since(began)
-		if err != nil || f.Status != facts.Timeout || took < job.Limits.Wall || took > job.Limits.Wall+3*time.Second {
+		if err != nil || f.Status != facts.Timeout || took < job.Limits.Wall || took > job.Limits.Wall+40*time.Second {
 			t.Errorf("%v %s after %v", err, f.Status, took)
 		}
 	})
@@ -78,32 +80,34 @@ func TestWarm(t *testing.T) {
 	t.Run("a box whose command has died is not adopted", func(t *testing.T) {
 		p := sandboxtest.Profile()
 		p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read x"}, Env: env, Head: "x\n"}
-		b, err := d.Start(context.Background(), p)
-		if err != nil {
-			t.Fatal(err)
+		adopted := true
+		for wait := 300 * time.Millisecond; adopted && wait < 20*time.Second; wait *= 4 { // a busy machine takes longer
+			b, err := d.Start(context.Background(), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			if err := b.(sandbox.Warmer).Warm(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(wait)
+			adopted = b.(sandbox.Warmer).Adopt(job) == nil
 		}
-		defer b.Close()
-		if err := b.(sandbox.Warmer).Warm(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(500 * time.Millisecond)
-		if err := b.(sandbox.Warmer).Adopt(job); err == nil {
+		if adopted {
 			t.Error("adopted")
 		}
 	})
 	t.Run("paused, it stands still", func(t *testing.T) {
 		b, c := ready(t, d, "print('went on', flush=True)")
-		patient := job
-		patient.Limits.Wall = 20 * time.Second // the machine may be busy
-		if err := b.Adopt(patient); err != nil {
+		if err := b.Adopt(job); err != nil {
 			t.Fatal(err)
 		}
 		p := b.(sandbox.Pauser)
 		if err := p.Pause(); err != nil {
 			t.Skipf("no freezer here: %v", err)
 		}
-		time.AfterFunc(300*time.Millisecond, func() { _ = p.Resume() })
 		began := time.Now()
+		time.AfterFunc(300*time.Millisecond, func() { _ = p.Resume() })
 		f, err := b.Run(context.Background(), c)
 		if err != nil || f.Stdout != "went on\n" || time.Since(began) < 300*time.Millisecond {
 			t.Errorf("%v %q after %v", err, f.Stdout, time.Since(began))

@@ -8,10 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
@@ -20,22 +17,9 @@ import (
 
 // waiting is a command that was started before its job was there.
 type waiting struct {
-	sandbox.Ahead
-	common.Wires
+	common.Waiting
 	job    *stage.List
-	leader int          // the command's process; 0: not known
-	state  common.State // of the exported places, until seeds come into them
-	bridge *os.File     // waldo's end, until it is taken
-}
-
-func (w *waiting) close() {
-	if w == nil {
-		return
-	}
-	w.Wires.Close()
-	if w.bridge != nil {
-		w.bridge.Close()
-	}
+	leader int // the command's process; 0: not known
 }
 
 // Warm starts the command of the profile's Ahead and returns when it has read the whole head; one that
@@ -51,21 +35,13 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	if b.profile.Ahead == nil || b.waiting != nil {
 		return fmt.Errorf("namespace: no command to start ahead")
 	}
-	w := &waiting{Ahead: *b.profile.Ahead}
-	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: strings.NewReader("")} // that there will be one
-	if err := common.RefuseCommand(c); err != nil {
+	w := &waiting{Waiting: common.Waiting{Ahead: *b.profile.Ahead}}
+	c, err := w.Command()
+	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	if w.Bridge {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("namespace: socketpair: %w", err)
-		}
-		w.bridge, c.Bridge = os.NewFile(uintptr(pair[0]), "bridge"), os.NewFile(uintptr(pair[1]), "bridge")
-		defer c.Bridge.Close()
-	}
+	defer c.Bridge.Close() // nil: an error and no more
 	var program []byte
-	var err error
 	head := w.Head
 	if b.forked { // its head it has read
 		head = headOf(c, hurry)
@@ -74,12 +50,12 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 		w.Wires, err = b.connect(c, program)
 	}
 	if err != nil {
-		w.close()
+		w.Close()
 		return err
 	}
 	b.waiting = w
 	if b.forked && hurry > 0 { // its job need not wait until it waits
-		w.state = common.Look(b.places)
+		w.State = common.Look(b.places)
 		_, err = io.WriteString(w.In, head)
 		return errors.Join(err, b.rest())
 	}
@@ -92,7 +68,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
-	b.threads, w.state = common.Threads(w.leader), common.Look(b.places)
+	b.threads, w.State = common.Threads(w.leader), common.Look(b.places)
 	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there
 	return b.rest()
 }
@@ -129,7 +105,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	if seeded && b.waiting != nil {
-		b.waiting.state = common.Look(b.places)
+		b.waiting.State = common.Look(b.places)
 	}
 	if !b.host.Times() {
 		b.spent = common.TreeOf(b.init.Pid).CPU // what it took to get this far is nobody's
@@ -152,9 +128,7 @@ func (b *box) Bridge() *os.File {
 	if b.waiting == nil {
 		return nil
 	}
-	f := b.waiting.bridge
-	b.waiting.bridge = nil
-	return f
+	return b.waiting.TakeBridge()
 }
 
 // take gives the run the command that waits in its box, if that is the command that it wants; any
@@ -165,22 +139,21 @@ func (r *run) take() error {
 		return nil
 	}
 	r.box.waiting = nil
-	if common.Wants(&r.command, w.Ahead, w.bridge) {
-		w.bridge = nil // whoever asked for the command asked for its bridge
+	wanted, err := w.Wanted(&r.command)
+	if wanted {
 		r.Wires, r.job, r.leader, r.warm = w.Wires, w.job, w.leader, true
 		return nil
 	}
-	if w.Bridge && w.bridge == nil {
-		w.close()
-		return fmt.Errorf("namespace: the bridge was taken for another command than this one")
+	defer w.Close()
+	if err != nil {
+		return fmt.Errorf("namespace: %w", err)
 	}
 	r.box.listen()
 	w.In.Close()
 	first := &run{box: r.box, job: w.job}
 	_ = r.box.stage.Ctl.SetReadDeadline(time.Now().Add(stage.Patience))
-	_, err := first.wait()
+	_, err = first.wait()
 	_ = r.box.stage.Ctl.SetReadDeadline(time.Time{})
-	w.close()
 	if first.killed.Load() {
 		return stage.ErrGone
 	}

@@ -87,7 +87,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	}
 	r := &run{box: b, command: c, began: time.Now()}
 	if b.waiting != nil { // nothing has been denied or ended in there
-		r.before.CPU, r.state = b.group.CPU(), b.waiting.state
+		r.before.CPU, r.state = b.group.CPU(), b.waiting.State
 	} else {
 		r.before, r.state = b.group.Usage(), common.Look(b.places)
 	}
@@ -305,7 +305,9 @@ func (b *box) end() error {
 		err = errors.Join(err, b.way.Close())
 		b.way = nil
 	}
-	b.waiting.close()
+	if b.waiting != nil {
+		b.waiting.Close()
+	}
 	b.waiting = nil
 	return err
 }

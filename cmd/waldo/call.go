@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -86,7 +85,7 @@ func meant(p *policy.Policy, name string) (call.Capability, error) {
 	if p.Visible(cap) {
 		return cap, nil
 	}
-	if slices.Contains(contract.Own(), name) {
+	if contract.AtTheDoor(name) {
 		return cap, usage("waldo tools searches, waldo call and waldo run do the rest", "%s is a tool that agents' hosts are shown: the door answers it, and it needs no contract", name)
 	}
 	if dotted := call.Capability(strings.ReplaceAll(name, "__", ".")); p.Visible(dotted) {

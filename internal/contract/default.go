@@ -15,6 +15,9 @@ var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_s
 // alone. They need no contract.
 var atTheDoor = []string{"search_tools", "call_tool", "run_code"}
 
+// AtTheDoor reports whether a name is that of a tool which the door answers itself.
+func AtTheDoor(name string) bool { return slices.Contains(atTheDoor, name) }
+
 // Own returns the names of waldo's own tools and capabilities, which no tool of a server may have.
 func Own() []string { return slices.Concat(builtIns, atTheDoor) }
 

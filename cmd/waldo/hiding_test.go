@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"waldo/internal/redact"
@@ -28,5 +30,14 @@ func TestHiding(t *testing.T) {
 	}
 	if got := out.String(); strings.Contains(got, canary) || strings.Count(got, "[SECRET]") != 3 {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestFullDisk: what fails because a disk is full comes with what to do.
+func TestFullDisk(t *testing.T) {
+	var out bytes.Buffer
+	report(&out, &exit{code: exitFailed, err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})
+	if got := out.String(); !strings.Contains(got, "\nhint: make room") {
+		t.Errorf("%q", got)
 	}
 }

@@ -104,6 +104,9 @@ func report(w io.Writer, err error) int {
 	if h := hinted(nil); hint == "" && errors.As(err, &h) {
 		hint = h.Hint()
 	}
+	if hint == "" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
+		hint = "make room on the disk"
+	}
 	if hint != "" {
 		fmt.Fprintf(w, "hint: %s\n", hint)
 	}

@@ -51,3 +51,9 @@ func checkAbove(dir string) error {
 		return nil
 	}
 }
+
+// noRoom reports whether next to nothing more fits on the disk of a folder.
+func noRoom(dir string) bool {
+	var st syscall.Statfs_t
+	return syscall.Statfs(dir, &st) == nil && uint64(st.Bavail)*uint64(st.Bsize) < 64<<10
+}

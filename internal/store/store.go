@@ -11,9 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
-	_ "modernc.org/sqlite" // registers the driver "sqlite"
+	"modernc.org/sqlite" // registers the driver "sqlite", too
 )
 
 // Store is one state directory. The database is opened by the first call that needs it.
@@ -84,10 +85,10 @@ func (s *Store) View(ctx context.Context, fn func(*sql.Tx) error) error {
 	}
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
-		return fmt.Errorf("store: %w", err)
+		return s.told(fmt.Errorf("store: %w", err))
 	}
 	defer func() { _ = tx.Rollback() }()
-	return fn(tx)
+	return s.told(fn(tx))
 }
 
 // Update runs fn in a transaction and returns when it is on the disk. Writes that arrive together
@@ -101,7 +102,22 @@ func (s *Store) Update(ctx context.Context, fn func(*sql.Tx) error) error {
 	if err := s.enqueue(ctx, w); err != nil {
 		return err
 	}
-	return <-w.result // bounded by the busy timeout: a begun write is never given up half-way
+	return s.told(<-w.result) // bounded by the busy timeout: a begun write is never given up half-way
+}
+
+// The codes of SQLite for which there may be no room on the disk (the low byte says which kind).
+const (
+	sqliteIO   = 10
+	sqliteFull = 13
+)
+
+// told says of an error of the database that the disk is full, where it is: SQLite says a number.
+func (s *Store) told(err error) error {
+	var e *sqlite.Error
+	if errors.As(err, &e) && (e.Code()&0xff == sqliteFull || e.Code()&0xff == sqliteIO && noRoom(s.dir)) {
+		return fmt.Errorf("%w: %w", err, syscall.ENOSPC)
+	}
+	return err
 }
 
 func (s *Store) enqueue(ctx context.Context, w write) error {
@@ -121,7 +137,7 @@ func (s *Store) enqueue(ctx context.Context, w write) error {
 // open opens and migrates the database, once.
 func (s *Store) open() error {
 	s.once.Do(func() {
-		s.err = s.openDB()
+		s.err = s.told(s.openDB())
 		if s.err == nil {
 			go s.writer()
 		}

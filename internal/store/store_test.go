@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -311,5 +312,25 @@ func BenchmarkPut(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// TestFull: that the disk is full is told as by the system, and not as a number of SQLite's.
+func TestFull(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "state"))
+	put := func(bytes int) error {
+		return s.Update(t.Context(), func(tx *sql.Tx) error {
+			if _, err := tx.Exec("PRAGMA max_page_count = 40"); err != nil {
+				return err
+			}
+			_, err := tx.Exec("INSERT INTO kv (bucket, name, value, at) VALUES ('b', 'n', $1, '')", strings.Repeat("x", bytes))
+			return err
+		})
+	}
+	if err := put(1 << 20); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("more than fits: %v", err)
+	}
+	if err := put(10); err != nil {
+		t.Errorf("control: %v", err)
 	}
 }

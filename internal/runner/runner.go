@@ -281,12 +281,14 @@ func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) {
 
 // remove removes from the workspace what the run removed of its output.
 func remove(ws *workspace.Workspace, f *facts.Facts) {
+	var err error
 	for _, n := range f.Files.Removed {
-		name, ok := strings.CutPrefix(n, output+"/")
-		if ok && ws.Remove(workspace.Output, name) != nil {
-			f.Warnings = append(f.Warnings, "a file that was deleted in /workspace/output is still in the workspace")
-			return
+		if name, ok := strings.CutPrefix(n, output+"/"); ok {
+			err = errors.Join(err, ws.Remove(workspace.Output, name)) // and those after it, too
 		}
+	}
+	if err != nil {
+		f.Warnings = append(f.Warnings, "a file that was deleted in /workspace/output is still in the workspace")
 	}
 }
 

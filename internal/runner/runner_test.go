@@ -457,3 +457,27 @@ func TestPlaceholders(t *testing.T) {
 		}
 	}
 }
+
+// TestRemoved: what a run has deleted goes, also beside what cannot be deleted.
+func TestRemoved(t *testing.T) {
+	ws, err := workspace.Open(filepath.Join(t.TempDir(), "workspaces"), id.New(id.Workspace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	odd := `back\slash` // as an operator's folder may hold
+	for _, n := range []string{odd, "gone", "stays"} {
+		if err := os.WriteFile(filepath.Join(ws.Path(workspace.Output), n), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := facts.New()
+	f.Files.Removed = []string{"/workspace/output/../tmp", "/workspace/output/" + odd, "/workspace/output/gone", "/workspace/output/other"}
+	remove(ws, &f)
+	if files, err := ws.List(workspace.Output, 9); err != nil || len(files) != 1 || files[0].Name != "stays" {
+		t.Errorf("%+v %v", files, err)
+	}
+	if len(f.Warnings) != 1 {
+		t.Errorf("%q", f.Warnings)
+	}
+}

@@ -226,15 +226,15 @@ func (w *Workspace) Executable(f Folder, name string) error {
 	return errors.Join(file.Chmod(0o700), file.Close())
 }
 
-// Remove deletes one file, or a folder that is empty. What is not there is no error, nor is a folder
-// that holds something.
+// Remove deletes one file, or a folder that is empty, also one of a name that nothing could be put under. What is
+// not there is no error, nor is a folder that holds something.
 func (w *Workspace) Remove(f Folder, name string) error {
 	r, err := w.folder(f)
 	if err != nil {
 		return err
 	}
-	if name, err = Clean(name); err != nil {
-		return err
+	if name = path.Clean(name); name == "." || !filepath.IsLocal(name) {
+		return ErrName
 	}
 	if err := r.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 		return err

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
+
+	"waldo/internal/facts"
 )
 
 // Shared brings a place of a box and a folder of the host together, while commands run: each gets the
@@ -21,6 +24,12 @@ type Shared struct {
 
 // errRoom is what keeps a file of a box from a folder that holds as much as the box may.
 var errRoom = errors.New("the folder holds as much as it may")
+
+// errName is what keeps a file from a folder of the host's by its name.
+var errName = errors.New("its name is not UTF-8, holds a backslash, or is too long")
+
+// maxPath bounds a name with its folders, in bytes.
+const maxPath = 4096
 
 // Exchange does so once. The folder gets no more than fits into the place with what it has already. It
 // returns the files that the folder got, by their paths; what could not be copied is in the error.
@@ -90,8 +99,13 @@ func roomOf(dir *os.File, p Place) (*room, error) {
 	return &room{place: p, have: have, used: used}, err
 }
 
-// takes reports whether there is room for a file or folder, and counts it.
+// takes reports whether there is room for a file or folder, and counts it. One whose name no list of files could
+// give back is not kept: whoever works on the folder would fail by it.
 func (r *room) takes(e Entry) bool {
+	if !utf8.ValidString(e.name()) || strings.Contains(e.name(), `\`) || len(e.Path) > maxPath {
+		r.full = errors.Join(r.full, &os.PathError{Op: "copy", Path: facts.Name(e.Path), Err: errName})
+		return false
+	}
 	old, there := r.have[e.Path]
 	after := r.used
 	if !there {

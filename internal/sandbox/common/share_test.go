@@ -185,3 +185,33 @@ func TestExportHolds(t *testing.T) {
 	write(t, box, "a", strings.Repeat("y", 8000)) // what it replaces makes room for it
 	fits("a b d/c", "copy e:")
 }
+
+// TestNamesThatAreKept: a file whose name would fail whoever lists the folder stays in the box, is told, and keeps
+// no other there.
+func TestNamesThatAreKept(t *testing.T) {
+	for _, exchange := range []bool{false, true} {
+		p, box, host := pairOf(t, 40<<12, 60)
+		bad := []string{`back\slash`, "bad\xff", `fol\der/in`}
+		for _, n := range append(bad, "a", "z", "line\nend", "x/f") {
+			write(t, box, n, "1")
+		}
+		var copied []string
+		var err error
+		if exchange {
+			copied, err = new(Shared).Exchange(p, host, nil)
+		} else {
+			copied, err = Export([]Place{p}, "/out", host)
+		}
+		if got := strings.Join(copied, " "); got != "a line\nend x/f z" {
+			t.Errorf("exchange %v: copied %q", exchange, got)
+		}
+		if !errors.Is(err, errName) || strings.Count(err.Error(), errName.Error()) != len(bad) || !strings.Contains(err.Error(), `copy "bad\xff"`) {
+			t.Errorf("exchange %v: %v", exchange, err)
+		}
+	}
+	r := &room{place: Place{Tmpfs: sandbox.Tmpfs{Bytes: 1 << 20, Inodes: 60}}}
+	long := strings.Repeat("d/", maxPath/2)
+	if !r.takes(Entry{Path: long[:maxPath]}) || r.takes(Entry{Path: long + "f"}) {
+		t.Errorf("a name of more than %d bytes", maxPath)
+	}
+}

@@ -137,7 +137,11 @@ func (r *reader) words(f field, scope string) []string {
 
 // command reads a program and its arguments, in which the same text may stand twice.
 func (r *reader) command(f field) []string {
-	if f.val.Kind != yaml.SequenceNode || len(f.val.Content) == 0 {
+	if f.val.Kind == yaml.SequenceNode && len(f.val.Content) == 0 {
+		r.fail(f.val, "value.empty", `write it as [program, "argument"]`, "%q names no program", f.name)
+		return nil
+	}
+	if f.val.Kind != yaml.SequenceNode {
 		r.fail(f.val, "value.type", `write it as [program, "argument"]`, "%q wants a list of texts, not %s", f.name, kind(f.val))
 		return nil
 	}

@@ -20,7 +20,7 @@ func (m *Manager) Offer(ctx context.Context, name string) (prompts, resources, t
 		return nil, nil, nil, fmt.Errorf("no server is called %q", name)
 	}
 	if resources, err = s.offer(ctx, true); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, unrested(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -73,6 +73,9 @@ func (s *server) start(ctx context.Context) (*session, error) {
 func (s *server) launch(ctx context.Context) (*session, error) {
 	ses := &session{s: s, again: make(chan struct{}, 1), calls: map[*running]int64{}, heard: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{})}
 	if err := ses.connect(ctx); err != nil {
+		if strings.HasPrefix(err.Error(), "server "+s.cfg.Name+": ") { // the launcher has named it
+			return nil, err
+		}
 		return nil, fmt.Errorf("server %s: starting it: %w", s.cfg.Name, err)
 	}
 	s.m.running.Add(1)

@@ -172,7 +172,7 @@ func (m *Manager) Tools(ctx context.Context, name string) ([]call.Tool, error) {
 		return nil, fmt.Errorf("no server is called %q", name)
 	}
 	if _, err := s.list(ctx); err != nil {
-		return nil, err
+		return nil, unrested(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,6 +233,15 @@ type restError struct {
 }
 
 func (r *restError) Error() string { return fmt.Sprintf("%s: %v", r.again(), r.why) }
+
+// unrested is the reason why a server could not be listed, without when it is started again: the list is
+// asked for again at another time.
+func unrested(err error) error {
+	if rest := (*restError)(nil); errors.As(err, &rest) {
+		return rest.why
+	}
+	return err
+}
 
 func (r *restError) Unwrap() error { return r.why }
 

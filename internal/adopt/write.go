@@ -123,13 +123,10 @@ func scalar(s string) string {
 func quote(s string) string {
 	var b strings.Builder
 	for _, r := range hosts.Quote(s) {
-		switch {
-		case !odd(r):
+		if odd(r) {
+			b.WriteString(hosts.Escaped(r))
+		} else {
 			b.WriteRune(r)
-		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
 		}
 	}
 	return b.String()

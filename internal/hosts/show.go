@@ -70,14 +70,19 @@ func ShowAll(words []string) string {
 func Line(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
-		switch {
-		case r == '\t' || r >= ' ' && r < 0x7f:
+		if r == '\t' || r >= ' ' && r < 0x7f {
 			b.WriteRune(r)
-		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
+		} else {
+			b.WriteString(Escaped(r))
 		}
 	}
 	return b.String()
+}
+
+// Escaped is a character by its number, as \u00e9.
+func Escaped(r rune) string {
+	if r < 0x10000 {
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return fmt.Sprintf(`\U%08x`, r)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -90,7 +91,7 @@ func (n *notes) denials() []job.Denial {
 	used := min(int(n.used.Load()), len(n.text))
 	for line := range bytes.Lines(n.text[:used]) {
 		var d job.Denial
-		if json.Unmarshal(line, &d) == nil && len(out) < maxDenials {
+		if json.Unmarshal(line, &d) == nil && slices.Contains(job.Seen, d.Kind) && len(out) < maxDenials {
 			out = append(out, d)
 		}
 	}

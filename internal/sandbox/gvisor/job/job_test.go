@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -133,6 +134,15 @@ func TestEnd(t *testing.T) {
 			t.Errorf("%v: %+v, not %+v", err, got.End, e)
 		}
 	}
+	for _, e := range []End{{Status: 0x137f}, {Status: 0xffff}, {Status: 1 << 16}, {CPU: -1}, {Memory: -1}, {Pids: -1}} {
+		b, err := e.append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := parseEnd(b); err == nil {
+			t.Errorf("an end that no command has: %+v", got)
+		}
+	}
 }
 
 // FuzzEnd: whatever PID 1 calls an end is one or an error, and what is taken for one is said again the
@@ -146,6 +156,9 @@ func FuzzEnd(f *testing.F) {
 		e, err := parseEnd(b)
 		if err != nil {
 			return
+		}
+		if ws := syscall.WaitStatus(e.Status); ws.Exited() == ws.Signaled() || e.CPU < 0 || e.Memory < 0 || e.Pids < 0 {
+			t.Errorf("%+v is no end", e)
 		}
 		said, err := e.append(nil)
 		if err != nil {

@@ -178,6 +178,9 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 				fmt.Fprintf(c.OutOrStdout(), "[%s, %d bytes: see --json]\n", k.Type, len(k.Raw.Raw()))
 			}
 		}
+		if len(r.Content) == 0 && !r.Structured.IsZero() {
+			fmt.Fprintln(c.OutOrStdout(), string(r.Structured.Raw()))
+		}
 		for _, w := range r.Facts.Warnings {
 			fmt.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\n", redact.Clean(w))
 		}

@@ -160,13 +160,14 @@ func newLogin(g *global) *cobra.Command {
 				return usage("servers are named in waldo.yaml under servers:", "no server is called %q", args[0])
 			case s.Auth.OAuth == nil:
 				return usage("write auth: {oauth: {}} for a server at a url", "server %s does not use oauth", args[0])
+			case port < 0 || port > 65535:
+				return usage("as in --port 8085", "--port %d is no port", port)
 			}
 			rt, err := remote.Transport(s.URL, insideOf(cfg))
 			if err != nil {
 				return err
 			}
-			known := &redact.Registry{}
-			o := login(state, s, rt, newKeeper(state, cfg, known).Get, known)
+			o := login(state, s, rt, newKeeper(state, cfg, g.known).Get, g.known)
 			o.Port = port
 			o.Browser = func(ctx context.Context, page string) error { return show(ctx, c, page, browser) }
 			if err := o.Login(c.Context()); err != nil {

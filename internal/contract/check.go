@@ -160,6 +160,7 @@ func isolationFor(m Mode) string {
 func (p *parser) warnUnbound(c *Contract) {
 	r := c.Resolve(representative(c.Pattern), p.cfg)
 	server, known := p.cfg.Servers[r.Server]
+	first, _, _ := strings.Cut(c.Pattern, ".")
 	at := c.At
 	if k, ok := c.Keys["server"]; ok {
 		at = k
@@ -169,6 +170,7 @@ func (p *parser) warnUnbound(c *Contract) {
 		p.warn(c.At, "contract.useless", "leave it out", "%q is answered at the door, which needs no contract: this one changes nothing", c.Pattern)
 	case r.Transport == "" && Pattern(c.Pattern).Exact():
 		p.warn(c.At, "transport.absent", "write transport", "%q says no transport, and no server has its name: calls are denied", c.Pattern)
+	case c.Server == "" && strings.Contains(first, "*"): // any server that there is
 	case r.Transport == MCP && !known && (r.Server != "" || Pattern(c.Pattern).Exact()):
 		name := r.Server
 		if name == "" {

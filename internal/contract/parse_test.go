@@ -192,6 +192,8 @@ func TestParseWarns(t *testing.T) {
 		{"no transport", "capabilities:\n  y: {mode: read}\n", []string{"transport.absent"}},
 		{"a server that nobody may call", server, []string{"server.unused"}},
 		{"a server that a pattern reaches", server + "capabilities:\n  s.*: {mode: read}\n", nil},
+		{"servers of any name", server + "capabilities:\n  '*.*': {transport: mcp, mode: read}\n  '*x.send': {transport: mcp, mode: read}\n", nil},
+		{"a server that is not there", server + "capabilities:\n  s.*: {mode: read}\n  'x.*': {transport: mcp, mode: read}\n", []string{"server.unbound"}},
 		{"a server that every pattern reaches", server + "capabilities:\n  '*': {mode: read}\n", nil},
 		{"a role without members", server + "capabilities:\n  s.x: {mode: read, approval: {by: boss}}\n", []string{"role.unbound"}},
 		{"a role with members", server + "approval: {by: {boss: [alice]}}\ncapabilities:\n  s.x: {mode: read, approval: {by: boss}}\n", nil},

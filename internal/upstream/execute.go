@@ -277,14 +277,16 @@ func (s *server) where(ses *session, o call.Outcome) call.Outcome {
 	return o
 }
 
+const notResult = "the server's answer is not a result of a tool; "
+
 // answered makes an outcome of the result of tools/call (MCP 2025-11-25 server/tools).
 func answered(m result, d policy.Decision) call.Outcome {
 	if m == nil {
-		return failed(d, "the server's answer is not a result of a tool")
+		return failed(d, notResult+known(effect(d, false)))
 	}
 	blocks, ok := content(m["content"])
 	if !ok || m["content"].IsZero() && m["structuredContent"].IsZero() { // a task without a word for it, for one
-		return failed(d, "the server's answer is not a result of a tool")
+		return failed(d, notResult+known(effect(d, false)))
 	}
 	o := call.Outcome{Facts: facts.New(), Content: blocks}
 	if s := m["structuredContent"]; !s.IsZero() && s.Kind() != 'n' {

@@ -308,7 +308,7 @@ func TestFreezeTakesAll(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	if err := group("7\n", unix.O_WRONLY).Freeze(false); err == nil || !strings.Contains(err.Error(), "faster than they can be stopped") || time.Since(began) > 20*inVain {
+	if err := group("7\n", unix.O_WRONLY).Freeze(false); err == nil || !strings.Contains(err.Error(), "faster than they can be stopped") || time.Since(began) > 10*inVain {
 		t.Errorf("one process is missing: %v after %v", err, time.Since(began))
 	}
 	if read(dir, "two/cgroup.freeze") != "1" { // of the control

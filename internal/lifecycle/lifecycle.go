@@ -60,6 +60,7 @@ var (
 	ErrPaused    = errors.New("the sandbox is paused")
 	ErrStopped   = errors.New("the sandbox is stopped")
 	ErrBusy      = errors.New("commands run in the sandbox")
+	ErrChanged   = errors.New("its files were replaced meanwhile")
 	ErrNoCommand = errors.New("no such command runs in the sandbox")
 	ErrName      = errors.New("a name is 1 to 63 of a-z, 0-9, '-' and '_', and begins with a letter")
 )
@@ -149,7 +150,7 @@ func (m *Manager) quiet(s Sandbox) error {
 // same returns an error where a sandbox has other files than when it was looked at.
 func same(now, looked Sandbox) error {
 	if now.Workspace != looked.Workspace {
-		return fmt.Errorf("sandbox %s: %w: its files were replaced meanwhile", now.Name, ErrBusy)
+		return fmt.Errorf("sandbox %s: %w; try again", now.Name, ErrChanged)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func TestRemovedOnce(t *testing.T) {
 	if _, err := m.Restore(t.Context(), me, "a", p.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.remove(t.Context(), a, true); !errors.Is(err, ErrBusy) {
+	if err := m.remove(t.Context(), a, true); !errors.Is(err, ErrChanged) {
 		t.Errorf("with other files than were noted: %v", err)
 	}
 	if s, err := m.Get(t.Context(), me, "a"); err != nil || s.ID != a.ID {

@@ -150,8 +150,18 @@ func (b *box) adopt() {
 }
 
 // The places in our own mount namespace.
-const (
-	workPlace = "/mnt" // a folder that every host has; a tmpfs of ours covers it
+var (
+	workPlace = folderOf("/mnt", "/media", "/srv", "/opt") // a tmpfs of ours covers it
 	rootDir   = workPlace + "/root"
 	guestsDir = workPlace + "/guests"
 )
+
+// folderOf returns the first of some folders that this host has, or /tmp, which every host has.
+func folderOf(some ...string) string {
+	for _, dir := range some {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	return "/tmp"
+}

@@ -37,7 +37,11 @@ func (b *box) mounts() (nodes []job.Node, held map[string]*os.File, err error) {
 			return nil, held, fmt.Errorf("mount %s: %s is neither a folder nor a file", m.Target, m.Source)
 		}
 		n := job.Node{Path: m.Target, Kind: job.Bind, From: from}
-		if b.uid != os.Geteuid() {
+		hold, err := common.Holds(from, b.uid)
+		if err != nil {
+			return nil, held, fmt.Errorf("mount %s: %w", m.Target, err)
+		}
+		if hold {
 			f, err := b.hold(m.Target, from, info)
 			if err != nil {
 				return nil, held, fmt.Errorf("mount %s: %w", m.Target, err)

@@ -182,7 +182,7 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 	if !b.host.Memory() {
 		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")
 	}
-	s.forked, s.mapped = from != nil, b.uid != os.Geteuid()
+	s.forked, s.mapped = from != nil, b.uid != os.Geteuid() && common.Administers()
 	return b.launch(machine, from, files, s)
 }
 
@@ -226,7 +226,10 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 func begin(machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid int, l cgroup.Limits) (s *stage.Stage, g *cgroup.Group, joined bool, err error) {
 	if from == nil {
 		if g, err = host.New(cgroup.NewID(), l); err == nil {
-			s, joined, err = stage.SpawnInit(machine, uid, gid, g)
+			if host.CPUs() {
+				l.MilliCPU = 0 // there it is the group that bounds them
+			}
+			s, joined, err = stage.SpawnInit(machine, uid, gid, g, l.MilliCPU)
 		}
 	} else if s, err = fork(from); err == nil { // while it makes PID 1, the group is made
 		g, err = host.NewForked(cgroup.NewID(), l)
@@ -295,7 +298,7 @@ func (b *box) join() error {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
-	if milli := b.driver.options.MilliCPU; milli > 0 && !b.host.CPUs() {
+	if milli := b.driver.options.MilliCPU; b.forked && milli > 0 && !b.host.CPUs() { // others are from their beginning
 		_, err := common.Pin(b.stage.Init.Pid, milli)
 		return err
 	}

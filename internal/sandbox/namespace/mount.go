@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 )
 
 // shown is a mount of the profile on its way into a box.
@@ -40,7 +41,11 @@ func (b *box) take(mounts []sandbox.Mount) ([]shown, error) {
 		}
 		s := shown{Mount: m, folder: info.IsDir()}
 		s.Source = source
-		if b.uid != os.Geteuid() {
+		held, err := common.Holds(source, b.uid)
+		if err != nil {
+			return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
+		}
+		if held {
 			owner := info.Sys().(*syscall.Stat_t)
 			if err := b.hold(&s, owner.Uid, owner.Gid); err != nil {
 				return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)

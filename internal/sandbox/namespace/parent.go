@@ -105,10 +105,10 @@ func newNursery() *zygote.Nursery {
 }
 
 // kindOf returns which zygote boxes of the profile are forked from, and whether there can be one:
-// an interpreter of the host's own root, by its path.
+// an interpreter of the host's own root, by its path, where boxes of one zygote can have users of their own.
 func kindOf(p sandbox.Profile) (zygote.Kind, bool) {
 	a := p.Ahead
-	if a == nil || a.Zygote == "" || p.Template.Dir != "" || len(a.Argv) == 0 || !strings.HasPrefix(a.Argv[0], "/") {
+	if a == nil || a.Zygote == "" || os.Geteuid() == 0 && !common.Administers() || p.Template.Dir != "" || len(a.Argv) == 0 || !strings.HasPrefix(a.Argv[0], "/") {
 		return zygote.Kind{}, false
 	}
 	return zygote.Kind{Argv: strings.Join(a.Argv, "\x00"), Head: a.Zygote, Domain: a.Domain}, true

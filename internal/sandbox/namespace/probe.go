@@ -83,7 +83,7 @@ func makeNamespace(machine *os.File, flag int) error {
 	l.Hint(stage.UserNSHint)
 	l.Call("report", unix.SYS_WRITE, stage.CtlFD, l.Record(stage.RecReady), stage.RecordSize)
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
-	s, err := stage.Spawn(machine, uid, gid, -1)
+	s, err := stage.Spawn(machine, uid, gid)
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func (d *Driver) holder() (h holder, err error) {
 	l.Call("report", unix.SYS_WRITE, stage.CtlFD, l.Record(stage.RecReady), stage.RecordSize)
 	l.Call("wait", unix.SYS_RECVFROM, stage.CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
-	if h.Stage, err = stage.Spawn(machine, os.Geteuid(), os.Getegid(), -1); err != nil {
+	if h.Stage, err = stage.Spawn(machine, os.Geteuid(), os.Getegid()); err != nil {
 		return h, err
 	}
 	if err = h.Send(l.LinkAt(stage.ProgramBase)); err == nil {

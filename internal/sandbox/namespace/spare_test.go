@@ -178,7 +178,7 @@ func TestJoin(t *testing.T) {
 	if b.group, err = host.New(cgroup.NewID(), cgroup.Limits{Memory: roomy, Pids: 8}); err != nil {
 		t.Fatal(err)
 	}
-	if b.stage, err = stage.Spawn(machine, os.Geteuid(), os.Getegid(), -1); err != nil {
+	if b.stage, err = stage.Spawn(machine, os.Geteuid(), os.Getegid()); err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()

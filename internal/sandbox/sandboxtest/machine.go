@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -22,18 +23,20 @@ var Machines = map[string]struct {
 	any     unix.Errno // to any new namespace
 	caps    bool       // only those of Docker's are left
 	masked  bool       // /proc has covers and read-only places
+	groups  bool       // cgroups can be looked at and not be written to
 }{
 	"docker": {"docker run with nothing else said: its default filter, its capabilities, its covers over /proc",
 		all(unix.EPERM, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
 			unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSCONFIG, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
 			unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 			unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SETHOSTNAME,
-			unix.SYS_SETDOMAINNAME, unix.SYS_SWAPON, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE), unix.EPERM, unix.EPERM, true, true},
-	"masked":             {"a container without a filter, whose /proc has covers, so that no fresh one can be mounted", nil, 0, 0, false, true},
-	"no-user-namespaces": {"a kernel or container that keeps user namespaces to root", nil, unix.EPERM, 0, false, false},
-	"none-allowed":       {"user.max_user_namespaces is 0", nil, unix.ENOSPC, 0, false, false},
+			unix.SYS_SETDOMAINNAME, unix.SYS_SWAPON, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE), unix.EPERM, unix.EPERM, true, true, true},
+	"unconfined":         {"docker run with seccomp, apparmor and systempaths unconfined: its capabilities are left, and its cgroups", nil, 0, 0, true, false, true},
+	"masked":             {"a container without a filter, whose /proc has covers, so that no fresh one can be mounted", nil, 0, 0, false, true, false},
+	"no-user-namespaces": {"a kernel or container that keeps user namespaces to root", nil, unix.EPERM, 0, false, false, false},
+	"none-allowed":       {"user.max_user_namespaces is 0", nil, unix.ENOSPC, 0, false, false, false},
 	"ubuntu": {"AppArmor's restriction: a user namespace is made, and there is no power in it",
-		all(unix.EACCES, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_MOUNT_SETATTR), 0, 0, false, false},
+		all(unix.EACCES, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_MOUNT_SETATTR), 0, 0, false, false, false},
 }
 
 func all(errno unix.Errno, calls ...uintptr) map[uintptr]unix.Errno {
@@ -55,6 +58,11 @@ func Behind(name string) error {
 	if m.masked && (os.Geteuid() == 0 || !m.caps) {
 		if err := mask(); err != nil {
 			return fmt.Errorf("covers over /proc: %w", err)
+		}
+	}
+	if m.groups && os.Geteuid() == 0 {
+		if err := lookAtGroups(); err != nil {
+			return fmt.Errorf("cgroups: %w", err)
 		}
 	}
 	if m.caps {
@@ -98,12 +106,31 @@ func jump(call uint32, errno unix.Errno) []unix.SockFilter {
 	return []unix.SockFilter{{Code: 0x15, Jf: 1, K: call}, answer(errno)}
 }
 
+// alone gives this process a mount namespace of its own.
+func alone() error {
+	return errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+}
+
+// lookAtGroups shows the cgroups as they are shown to containers: nobody can write to them.
+func lookAtGroups() error {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err = errors.Join(err, alone()); err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if f := strings.Fields(line); len(f) > 2 && strings.HasPrefix(f[2], "cgroup") {
+			err = errors.Join(err, unix.Mount("", f[1], "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+		}
+	}
+	return err
+}
+
 // mask covers what container engines cover of /proc, in a mount namespace of this process's own.
 func mask() error {
 	if os.Geteuid() != 0 {
 		return errors.New("only root can cover it")
 	}
-	if err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {
+	if err := alone(); err != nil {
 		return err
 	}
 	for _, p := range []string{"/proc/keys", "/proc/timer_list", "/proc/kcore"} {

@@ -31,7 +31,7 @@ func TestNothingLeft(t *testing.T) {
 			return nil
 		},
 	} {
-		s, _, err := SpawnInit(machine, os.Geteuid(), os.Getegid(), &cgroup.Group{CloneFD: -1})
+		s, _, err := SpawnInit(machine, os.Geteuid(), os.Getegid(), &cgroup.Group{CloneFD: -1}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,14 +84,15 @@ func New(boot *List) (*Stage, *os.File, error) {
 	return &Stage{boot: boot, FD: pair[0], Ctl: os.NewFile(uintptr(pair[0]), "box")}, os.NewFile(uintptr(pair[1]), "machine"), nil
 }
 
-// SpawnInit starts a machine that makes PID 1 of a box, in the version 2 cgroup where that can be.
-func SpawnInit(machine *os.File, uid, gid int, g *cgroup.Group) (s *Stage, joined bool, err error) {
+// SpawnInit starts a machine that makes PID 1 of a box, in the version 2 cgroup where that can be, and on as many
+// processors as milli thousandths fill (0: on all).
+func SpawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64) (s *Stage, joined bool, err error) {
 	if g.CloneFD >= 0 {
-		s, err = Spawn(machine, uid, gid, g.CloneFD)
+		s, err = spawn(machine, uid, gid, g.CloneFD, milli)
 		joined = err == nil
 	}
 	if !joined { // this kernel cannot, or something forbids clone3: then any other reason comes again
-		s, err = Spawn(machine, uid, gid, -1)
+		s, err = spawn(machine, uid, gid, -1, milli)
 	}
 	if err == nil {
 		s.Made = true
@@ -102,9 +103,11 @@ func SpawnInit(machine *os.File, uid, gid int, g *cgroup.Group) (s *Stage, joine
 	return s, joined, err
 }
 
-// Spawn starts a machine that waits for a program, in a version 2 cgroup or where waldo is (-1). Its
-// process stands in for PID 1.
-func Spawn(machine *os.File, uid, gid, group int) (*Stage, error) {
+// Spawn starts a machine that waits for a program. Its process stands in for PID 1.
+func Spawn(machine *os.File, uid, gid int) (*Stage, error) { return spawn(machine, uid, gid, -1, 0) }
+
+// spawn is Spawn, in a version 2 cgroup or where waldo is (-1), and on so many processors.
+func spawn(machine *os.File, uid, gid, group int, milli int64) (*Stage, error) {
 	s, theirs, err := New(boot())
 	if err != nil {
 		return nil, err
@@ -127,7 +130,11 @@ func Spawn(machine *os.File, uid, gid, group int) (*Stage, error) {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
 	}
 	common.OnLauncher(func() {
-		s.Init, err = os.StartProcess(path, []string{"waldo-box"}, attr)
+		var undo func()
+		if undo, err = common.Pin(0, milli); err == nil {
+			defer undo()
+			s.Init, err = os.StartProcess(path, []string{"waldo-box"}, attr)
+		}
 	})
 	if err != nil {
 		s.Init = nil

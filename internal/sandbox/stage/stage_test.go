@@ -130,7 +130,7 @@ func TestEndsUnheard(t *testing.T) {
 	l.Call("ignore", unix.SYS_RT_SIGACTION, int(unix.SIGPIPE), ignored, 0, 8)
 	l.Call("wait for the end", unix.SYS_RECVFROM, CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	l.Call("fail", unix.SYS_CHDIR, "/nowhere/at/all")
-	s, err := Spawn(file, os.Geteuid(), os.Getegid(), -1)
+	s, err := Spawn(file, os.Geteuid(), os.Getegid())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ SHELL := /bin/bash -o pipefail
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w"
 export CGO_ENABLED := 0
 
-.PHONY: build demo test lint bench mutants probes conformance hosts fuzz setup clean
+.PHONY: build demo test lint bench mutants probes conformance hosts machines fuzz setup clean
 
 build: ## bin/waldo
 	@mkdir -p bin
@@ -41,6 +41,9 @@ conformance: ## the official suite of MCP through the gateway, in both eras on e
 
 hosts: build ## real agent hosts and heavy servers through waldo; see CONTRIBUTING.md
 	@scripts/hosts.sh
+
+machines: build ## waldo on a Debian of its own: cgroups of version 2 alone, real Docker, other kernels; needs root
+	@scripts/machines.sh
 
 fuzz: ## every fuzz target for FUZZTIME (default 10s each)
 	@scripts/fuzz.sh

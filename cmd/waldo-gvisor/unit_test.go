@@ -188,3 +188,17 @@ func TestClone(t *testing.T) {
 		t.Errorf("noted: %+v", d)
 	}
 }
+
+// TestFolderOf: a container's root may lack the folders that a machine has.
+func TestFolderOf(t *testing.T) {
+	there, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(there, link); err != nil {
+		t.Fatal(err)
+	}
+	if got := folderOf("/nowhere", link, there); got != there {
+		t.Errorf("%s, and not the first folder that is there", got)
+	}
+	if got := folderOf("/nowhere", link); got != "/tmp" {
+		t.Errorf("%s, where none of them is there", got)
+	}
+}

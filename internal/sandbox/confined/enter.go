@@ -170,6 +170,7 @@ func enter() error {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	mine, _ := json.Marshal(report{Maxrss: u.Maxrss << 10}) // now: there may be no memory for it within the limits
+	paths := programs(o)
 	heedSignals()
 	if err := limit(o); err != nil {
 		return err
@@ -192,7 +193,7 @@ func enter() error {
 		return fmt.Errorf("seccomp: %w", e)
 	}
 	_, _ = unix.Write(5, mine)
-	return execute(o)
+	return execute(paths, o)
 }
 
 const ignored = 1 // SIG_IGN, where a handler would stand
@@ -258,15 +259,19 @@ func tasksOf(uid int) (n int64) {
 	return n
 }
 
-// execute returns only where nothing could be executed.
-func execute(o order) error {
-	paths := o.Argv[:1]
-	if !strings.Contains(o.Argv[0], "/") {
-		paths = nil
-		for _, dir := range searched(o.Env) {
-			paths = append(paths, filepath.Join(dir, o.Argv[0]))
-		}
+// programs lists where the command's program may be.
+func programs(o order) (paths []string) {
+	if strings.Contains(o.Argv[0], "/") {
+		return o.Argv[:1]
 	}
+	for _, dir := range searched(o.Env) {
+		paths = append(paths, filepath.Join(dir, o.Argv[0]))
+	}
+	return paths
+}
+
+// execute returns only where nothing could be executed.
+func execute(paths []string, o order) error {
 	var worst error = &os.PathError{Op: "execute", Path: o.Argv[0], Err: unix.ENOENT}
 	for _, p := range paths {
 		err := syscall.Exec(p, o.Argv, o.Env)

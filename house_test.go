@@ -87,7 +87,7 @@ var plan = map[string][]string{
 	"internal/sandbox/zygote":    {"internal/sandbox/common"}, // interpreters that boxes are forked from
 
 	"internal/sandbox/pool":       {"internal/sandbox"},
-	"internal/sandbox/common":     {"internal/sandbox", "internal/facts"},
+	"internal/sandbox/common":     {"internal/sandbox", "internal/facts", "internal/sandbox/landlock"},
 	"internal/sandbox/confined":   {"internal/facts", "internal/sandbox", "internal/sandbox/common", "internal/sandbox/landlock", "internal/sandbox/seccomp"},
 	"internal/sandbox/gvisor":     {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/gvisor/job"},
 	"internal/sandbox/gvisor/job": nil,

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/landlock"
 )
 
 // Advised is an error with what a person can do about it.
@@ -39,10 +41,14 @@ const (
 // NamespaceHint says what to do where the kernel refused a user namespace, or something in one, with
 // this error. It names one cause as far as the machine tells which it is.
 func NamespaceHint(err unix.Errno) string {
-	return namespaceHint(err, func(name string) string {
+	hint := namespaceHint(err, func(name string) string {
 		b, _ := os.ReadFile(name)
 		return strings.TrimSpace(string(b))
 	})
+	if landlock.ABI() < landlock.Scopes { // there the weaker level is none
+		return hint
+	}
+	return hint + hintLess
 }
 
 func namespaceHint(err unix.Errno, read func(name string) string) string {
@@ -53,13 +59,13 @@ func namespaceHint(err unix.Errno, read func(name string) string) string {
 	}
 	switch {
 	case err == unix.ENOSPC, read("/proc/sys/user/max_user_namespaces") == "0":
-		return hintMax + hintLess
+		return hintMax
 	case read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
-		return hintClone + hintLess
+		return hintClone
 	case err == unix.EACCES, read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
-		return hintUbuntu + hintLess
+		return hintUbuntu
 	case filtered:
-		return hintFilter + hintLess
+		return hintFilter
 	}
-	return hintAny + hintLess
+	return hintAny
 }

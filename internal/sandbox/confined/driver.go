@@ -31,7 +31,7 @@ func New(o Options) *Driver { return &Driver{options: o} }
 func (d *Driver) Name() string { return "confined" }
 
 // needABI is the first Landlock that holds signals back.
-const needABI = 6
+const needABI = landlock.Scopes
 
 // readable is what a box may read and execute, as far as it is there.
 var readable = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",

@@ -49,6 +49,9 @@ const (
 	scopeAll    = 1<<0 | 1<<1 // abstract Unix sockets, signals
 )
 
+// Scopes is the first ABI that keeps signals and abstract sockets in: Linux 6.12.
+const Scopes = 6
+
 // ABI returns the version of the kernel's Landlock, 0 where it is absent or switched off.
 func ABI() int {
 	const version = 1

@@ -85,7 +85,7 @@ func stand(guards []guard) error {
 	return errors.Join(errs...)
 }
 
-// tryAll tries every guard, two at a time: the one compiles while the tests of the other run.
+// tryAll tries every guard, three at a time: one compiles while the tests of another run, and those of a third may hang.
 func tryAll(guards []guard) (survived int, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -115,7 +115,7 @@ func tryAll(guards []guard) (survived int, err error) {
 			mu.Unlock()
 		}
 	}
-	for range 2 {
+	for range 3 {
 		wg.Go(work)
 	}
 	wg.Wait()

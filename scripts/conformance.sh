@@ -59,8 +59,14 @@ EOF
 
 failed=0
 
-# cell NAME CONFIG REVISION: the scored scenarios of a revision, in that revision's own form.
+# cell NAME CONFIG REVISION: the scored scenarios of a revision, in that revision's own form. What is not as expected is
+# tried once more: one tool of the reference server asks two things at once, of which the client can answer one,
+# and in the legacy era whichever comes first decides how its call ends.
 cell() {
+	once "$@" "" || { echo "conformance: $1: once more" && once "$@" last; }
+}
+
+once() {
 	local at pid code=0 baseline=()
 	at=$(port)
 	"$cache/waldo" --state "$work/state-$1" --config "$work/$2.yaml" serve --listen "127.0.0.1:$at" 2>"$work/$1.log" &
@@ -68,8 +74,10 @@ cell() {
 	running+=("$pid")
 	started "$pid" "$at"
 	[ ! -f "scripts/conformance/$1.yaml" ] || baseline=(--expected-failures "scripts/conformance/$1.yaml")
+	rm -rf "$work/out-$1"
 	timeout 300 "$node" "$suite" server --url "http://127.0.0.1:$at/mcp" --requirements "$3" "${baseline[@]}" -o "$work/out-$1" >"$work/$1.txt" 2>&1 || code=$?
 	kill "$pid" && wait "$pid" 2>/dev/null || true
+	[ "$code" = 0 ] || [ -n "$4" ] || return 1
 	say "$1" "$code" server "$3"
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a box may take to be made, to start a command, and to be gone once killed.
-const patience = 20 * time.Second
+var patience = time.Minute
 
 // overhead is what gVisor itself may take beside its guest: memory in bytes, and threads, of
 // which each guest thread costs a few.

@@ -27,6 +27,7 @@ type run struct {
 	state    common.State
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
+	late     atomic.Bool   // its kernel was not up in time
 	started  chan struct{} // closed at the first instruction of the command
 	warm     bool          // the command was waiting for this job
 	gone     bool          // the box ended without a word
@@ -95,6 +96,12 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	if r.killed.Load() || end.Over != "" {
 		r.box.end() // what was ended by force is not used again
 	}
+	if r.late.Load() {
+		if !r.begun() {
+			return facts.Facts{}, fmt.Errorf("its kernel was not up within %s; the command did not begin", patience)
+		}
+		r.ended.CompareAndSwap(nil, new(facts.LimitWall)) // it began while it was being ended
+	}
 	if err != nil && !r.killed.Load() && r.group().OOMKills == r.before.OOMKills {
 		return facts.Facts{}, err
 	}
@@ -149,12 +156,20 @@ func (b *box) hear() (job.Answer, error) {
 
 // start starts the clock of the command, once.
 func (r *run) start() {
-	select {
-	case <-r.started:
-	default:
+	if !r.begun() {
 		r.began = time.Now()
 		r.before.CPU = r.box.group.CPU()
 		close(r.started)
+	}
+}
+
+// begun reports whether the command has begun.
+func (r *run) begun() bool {
+	select {
+	case <-r.started:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -184,7 +199,11 @@ func (r *run) watch(ctx context.Context) func() {
 				r.kill()
 				return
 			case <-wall.C:
-				r.end(facts.LimitWall)
+				if r.late.Store(started != nil); started != nil {
+					r.kill()
+				} else {
+					r.end(facts.LimitWall)
+				}
 				return
 			}
 		}

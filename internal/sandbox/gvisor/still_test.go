@@ -73,3 +73,26 @@ func TestStill(t *testing.T) {
 		}
 	}
 }
+
+// TestNotUp: a command that has not begun has met no limit of its own.
+func TestNotUp(t *testing.T) {
+	d := driver(t)
+	if g, err := d.cgroups(); err != nil || !g.Kills() {
+		t.Skip("this user has no group to stop a box in")
+	}
+	b, err := d.Start(context.Background(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.(*box).group.Freeze(true); err != nil {
+		t.Fatal(err)
+	}
+	long := patience
+	patience = 300 * time.Millisecond
+	defer func() { patience = long }()
+	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"true"}, Env: env})
+	if err == nil || !strings.Contains(err.Error(), "its kernel was not up within 300ms; the command did not begin") {
+		t.Errorf("%v %s limit %v", err, f.Status, f.Limit)
+	}
+}

@@ -170,7 +170,11 @@ func enter() error {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	mine, _ := json.Marshal(report{Maxrss: u.Maxrss << 10}) // now: there may be no memory for it within the limits
-	paths := programs(o)
+	command, err := prepare(o)
+	if err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(filter.Len()), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))}
 	heedSignals()
 	if err := limit(o); err != nil {
 		return err
@@ -188,12 +192,11 @@ func enter() error {
 	if _, _, e := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules.FD), 0, 0); e != 0 {
 		return fmt.Errorf("landlock: %w", e)
 	}
-	prog := unix.SockFprog{Len: uint16(filter.Len()), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))}
 	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); e != 0 {
 		return fmt.Errorf("seccomp: %w", e)
 	}
 	_, _ = unix.Write(5, mine)
-	return execute(paths, o)
+	return command.execute()
 }
 
 const ignored = 1 // SIG_IGN, where a handler would stand
@@ -270,16 +273,33 @@ func programs(o order) (paths []string) {
 	return paths
 }
 
+// image is a command as the kernel takes it, made before the limits hold: within them there may be no memory
+// for what Go would make of it.
+type image struct {
+	names     []string // where its program may be
+	paths     []*byte  // the same
+	argv, env []*byte
+	failed    *os.PathError
+}
+
+func prepare(o order) (*image, error) {
+	m := &image{names: programs(o), failed: &os.PathError{Op: "execute", Path: o.Argv[0], Err: unix.ENOENT}}
+	var errs [3]error
+	m.paths, errs[0] = syscall.SlicePtrFromStrings(m.names)
+	m.argv, errs[1] = syscall.SlicePtrFromStrings(o.Argv)
+	m.env, errs[2] = syscall.SlicePtrFromStrings(o.Env)
+	return m, errors.Join(errs[:]...)
+}
+
 // execute returns only where nothing could be executed.
-func execute(paths []string, o order) error {
-	var worst error = &os.PathError{Op: "execute", Path: o.Argv[0], Err: unix.ENOENT}
-	for _, p := range paths {
-		err := syscall.Exec(p, o.Argv, o.Env)
-		if !errors.Is(err, unix.ENOENT) {
-			worst = &os.PathError{Op: "execute", Path: p, Err: err}
+func (m *image) execute() error {
+	for i, name := range m.names {
+		_, _, e := unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(m.paths[i])), uintptr(unsafe.Pointer(&m.argv[0])), uintptr(unsafe.Pointer(&m.env[0])))
+		if e != unix.ENOENT {
+			m.failed.Path, m.failed.Err = name, e
 		}
 	}
-	return worst
+	return m.failed
 }
 
 // searched returns the absolute folders of PATH.

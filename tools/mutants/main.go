@@ -85,7 +85,7 @@ func stand(guards []guard) error {
 	return errors.Join(errs...)
 }
 
-// tryAll tries every guard, three at a time: one compiles while the tests of another run, and those of a third may hang.
+// tryAll tries every guard, two at a time: the one compiles while the tests of the other run.
 func tryAll(guards []guard) (survived int, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -101,7 +101,7 @@ func tryAll(guards []guard) (survived int, err error) {
 				return
 			}
 			start := time.Now()
-			found, terr := twice(guards[i])
+			found, terr := again(guards[i])
 			mu.Lock()
 			done++
 			word := "noticed "
@@ -115,23 +115,27 @@ func tryAll(guards []guard) (survived int, err error) {
 			mu.Unlock()
 		}
 	}
-	for range 3 {
+	for range 2 {
 		wg.Go(work)
 	}
 	wg.Wait()
 	return survived, errors.Join(errs...)
 }
 
-// twice tries a guard again where no test noticed: a race may hide a mutant once.
-func twice(g guard) (bool, error) {
+// tries is how often a guard is tried that no test notices: a race may hide a mutant, the more so on a busy machine.
+const tries = 4
+
+// again tries a guard until a test notices.
+func again(g guard) (found bool, err error) {
 	dir, err := os.MkdirTemp("", "waldo-mutant-")
 	if err != nil {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	found, err := try(dir, g)
-	if err == nil && !found {
-		found, err = try(dir, g)
+	for range tries {
+		if found, err = try(dir, g); err != nil || found {
+			break
+		}
 	}
 	return found, err
 }

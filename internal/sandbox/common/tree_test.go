@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,5 +55,27 @@ func TestOpenBeneath(t *testing.T) {
 			t.Errorf("%s: still waiting", r.why)
 		}
 		d.Close()
+	}
+}
+
+// TestCopyIsBounded: no more bytes are copied than may be, and what fits still is.
+func TestCopyIsBounded(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	for name, size := range map[string]int{"a": 6, "b": 5, "c": 4} {
+		if err := os.WriteFile(filepath.Join(from, name), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(dir string) *os.File {
+		f, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	copied, err := CopyTree(open(from), open(to), 10, nil)
+	if err == nil || !strings.Contains(err.Error(), "b: 5 bytes, and only 4 more may be copied") || !slices.Equal(copied, []string{"a", "c"}) {
+		t.Errorf("copied %q: %v", copied, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/sandbox/stage"
 )
 
 // waits starts a box with a Python that runs the script that it reads after its head.
@@ -167,12 +168,17 @@ func TestEndedWhileWaiting(t *testing.T) {
 	}
 	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
 	w := warmed(t, p)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if err := w.Adopt(p); err != nil {
-			return
+	asked := func() bool { // or, where nobody can hear that, has ended
+		return w.notice != nil && w.notice.FD() >= 0 && stage.Silent(w.notice.FD()) != nil || stage.Silent(w.stage.FD) != nil
+	}
+	for end := time.Now().Add(time.Minute); !asked(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("control: it does not end")
 		}
 	}
-	t.Error("a command that has ended was given a job")
+	if w.Adopt(p) == nil {
+		t.Error("a command that has ended was given a job")
+	}
 }
 
 // TestAdoptOnce: a box in which something ran is given to no other job, with a command ahead or without.

@@ -7,9 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -55,32 +53,6 @@ var Administers = sync.OnceValue(func() bool {
 	var has [2]unix.CapUserData
 	return unix.Capget(&head, &has[0]) == nil && has[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 })
-
-// Holds reports whether a mount is shown to a box of another user than waldo by a copy of which waldo takes hold,
-// because that user cannot go where only waldo can. Where none can be copied, only what everybody
-// may look at can be shown.
-func Holds(source string, uid int) (bool, error) {
-	if uid == os.Geteuid() || Administers() {
-		return uid != os.Geteuid(), nil
-	}
-	want := fs.FileMode(0o004)
-	for at := source; ; at = filepath.Dir(at) {
-		info, err := os.Stat(at)
-		if err != nil {
-			return false, err
-		}
-		if info.IsDir() {
-			want |= 0o001
-		}
-		if info.Mode()&want != want {
-			return false, Advise(&fs.PathError{Op: "show", Path: at, Err: errors.New("a box's user may not look at it, and root of this container has no CAP_SYS_ADMIN to show it all the same")}, hintShow)
-		}
-		if at == "/" {
-			return false, nil
-		}
-		want = 0o001
-	}
-}
 
 // What waldo's own user namespace maps is written once, before there can be a waldo.
 const usersFile, groupsFile = "/proc/self/uid_map", "/proc/self/gid_map"

@@ -3,10 +3,8 @@
 package gvisor
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -16,8 +14,7 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// mounts returns the nodes of the profile's mounts. As root it takes hold of
-// each by a detached copy, because the box's user cannot go where only root can.
+// mounts returns the nodes of the profile's mounts, and the copies of those that are held.
 func (b *box) mounts() (nodes []job.Node, held map[string]*os.File, err error) {
 	held = map[string]*os.File{}
 	folders, _, err := common.Top(b.profile.Template)
@@ -25,52 +22,25 @@ func (b *box) mounts() (nodes []job.Node, held map[string]*os.File, err error) {
 		return nil, held, err
 	}
 	for _, m := range slices.Concat(folders, b.profile.Mounts) {
-		from, err := filepath.EvalSymlinks(m.Source)
+		source, err := common.SourceOf(m, b.uid)
 		if err != nil {
-			return nil, held, fmt.Errorf("mount %s: %w", m.Target, err)
+			return nil, held, err
 		}
-		info, err := os.Stat(from)
-		if err != nil {
-			return nil, held, fmt.Errorf("mount %s: %w", m.Target, err)
-		}
-		if !info.IsDir() && !info.Mode().IsRegular() {
-			return nil, held, fmt.Errorf("mount %s: %s is neither a folder nor a file", m.Target, m.Source)
-		}
-		n := job.Node{Path: m.Target, Kind: job.Bind, From: from}
-		hold, err := common.Holds(from, b.uid)
-		if err != nil {
-			return nil, held, fmt.Errorf("mount %s: %w", m.Target, err)
-		}
-		if hold {
-			f, err := b.hold(m.Target, from, info)
+		n := job.Node{Path: m.Target, Kind: job.Bind, From: source.Path, Held: source.Held}
+		if source.Held {
+			tree, warning, err := source.Copy(m.Target, func(owner, group uint32) (*os.File, error) {
+				return userNamespace(owner, group, b.uid, b.gid)
+			})
 			if err != nil {
-				return nil, held, fmt.Errorf("mount %s: %w", m.Target, err)
+				return nil, held, err
 			}
-			n.Held, held[m.Target] = true, f
+			if held[m.Target] = tree; warning != "" {
+				b.warnings = append(b.warnings, warning)
+			}
 		}
 		nodes = append(nodes, n)
 	}
 	return nodes, held, nil
-}
-
-// hold copies a mount, and lets the box's user stand for the owner of the source in the copy.
-func (b *box) hold(target, source string, info os.FileInfo) (*os.File, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), source)
-	owner := info.Sys().(*syscall.Stat_t)
-	ns, err := userNamespace(owner.Uid, owner.Gid, b.uid, b.gid)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	defer ns.Close()
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		b.warnings = append(b.warnings, fmt.Sprintf("files in %s that only their owner may read cannot be read: no id-mapped mount of %s: %v", target, source, err))
-	}
-	return f, nil
 }
 
 // userNamespace returns a user namespace in which owner and group are the user outside.

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -23,56 +21,31 @@ type shown struct {
 	tree   *os.File // a detached copy of the mount; nil: PID 1 can reach the source by its path
 }
 
-// take looks at the sources of the mounts. As root it also takes hold of them, because the box's
-// user cannot go where only root can.
+// take looks at the sources of the mounts, and takes hold of those that the box's user cannot reach.
 func (b *box) take(mounts []sandbox.Mount) ([]shown, error) {
 	var out []shown
 	for _, m := range mounts {
-		source, err := filepath.EvalSymlinks(m.Source)
+		source, err := common.SourceOf(m, b.uid)
 		if err != nil {
-			return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
+			return out, fmt.Errorf("namespace: %w", err)
 		}
-		info, err := os.Stat(source)
-		if err != nil {
-			return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
-		}
-		if !info.IsDir() && !info.Mode().IsRegular() {
-			return out, fmt.Errorf("namespace: mount %s: %s is neither a folder nor a file", m.Target, m.Source)
-		}
-		s := shown{Mount: m, folder: info.IsDir()}
-		s.Source = source
-		held, err := common.Holds(source, b.uid)
-		if err != nil {
-			return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
-		}
-		if held {
-			owner := info.Sys().(*syscall.Stat_t)
-			if err := b.hold(&s, owner.Uid, owner.Gid); err != nil {
-				return out, fmt.Errorf("namespace: mount %s: %w", m.Target, err)
+		s := shown{Mount: m, folder: source.Info.IsDir()}
+		s.Source = source.Path
+		if source.Held {
+			var warning string
+			s.tree, warning, err = source.Copy(m.Target, func(owner, group uint32) (*os.File, error) {
+				return b.driver.userNamespace(owner, group, b.uid, b.gid)
+			})
+			if err != nil {
+				return out, fmt.Errorf("namespace: %w", err)
+			}
+			if warning != "" {
+				b.warnings = append(b.warnings, warning)
 			}
 		}
 		out = append(out, s)
 	}
 	return out, nil
-}
-
-// hold copies the mount, and lets the box's user stand for the owner of the source in the copy.
-func (b *box) hold(s *shown, owner, group uint32) error {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, s.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return err
-	}
-	s.tree = os.NewFile(uintptr(fd), s.Source)
-	ns, err := b.driver.userNamespace(owner, group, b.uid, b.gid)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		b.warnings = append(b.warnings, fmt.Sprintf("files in %s that only their owner may read cannot be read: no id-mapped mount of %s: %v", s.Target, s.Source, err))
-	}
-	return nil
 }
 
 // userNamespace returns a user namespace in which owner and group are the user outside.

@@ -25,18 +25,18 @@ var Machines = map[string]struct {
 	masked  bool       // /proc has covers and read-only places
 	groups  bool       // cgroups can be looked at and not be written to
 }{
-	"docker": {"docker run with nothing else said: its default filter, its capabilities, its covers over /proc",
-		all(unix.EPERM, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
+	"docker": {Why: "docker run with nothing else said: its default filter, its capabilities, its covers over /proc",
+		calls: all(unix.EPERM, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
 			unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSCONFIG, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
 			unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 			unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SETHOSTNAME,
-			unix.SYS_SETDOMAINNAME, unix.SYS_SWAPON, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE), unix.EPERM, unix.EPERM, true, true, true},
-	"unconfined":         {"docker run with seccomp, apparmor and systempaths unconfined: its capabilities are left, and its cgroups", nil, 0, 0, true, false, true},
-	"masked":             {"a container without a filter, whose /proc has covers, so that no fresh one can be mounted", nil, 0, 0, false, true, false},
-	"no-user-namespaces": {"a kernel or container that keeps user namespaces to root", nil, unix.EPERM, 0, false, false, false},
-	"none-allowed":       {"user.max_user_namespaces is 0", nil, unix.ENOSPC, 0, false, false, false},
-	"ubuntu": {"AppArmor's restriction: a user namespace is made, and there is no power in it",
-		all(unix.EACCES, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_MOUNT_SETATTR), 0, 0, false, false, false},
+			unix.SYS_SETDOMAINNAME, unix.SYS_SWAPON, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE), newUser: unix.EPERM, any: unix.EPERM, caps: true, masked: true, groups: true},
+	"unconfined":         {Why: "docker run with seccomp, apparmor and systempaths unconfined: its capabilities are left, and its cgroups", caps: true, groups: true},
+	"masked":             {Why: "a container without a filter, whose /proc has covers, so that no fresh one can be mounted", masked: true},
+	"no-user-namespaces": {Why: "a kernel or container that keeps user namespaces to root", newUser: unix.EPERM},
+	"none-allowed":       {Why: "user.max_user_namespaces is 0", newUser: unix.ENOSPC},
+	"ubuntu": {Why: "AppArmor's restriction: a user namespace is made, and there is no power in it",
+		calls: all(unix.EACCES, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_MOUNT_SETATTR)},
 }
 
 func all(errno unix.Errno, calls ...uintptr) map[uintptr]unix.Errno {

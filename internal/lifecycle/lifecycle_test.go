@@ -459,6 +459,14 @@ func TestSnapshotsOfOthersAndDamagedOnes(t *testing.T) {
 	if left, _ := os.ReadDir(m.store.Path("workspaces")); len(left) != 2 {
 		t.Errorf("left: %v", left)
 	}
+	put(t, m, me, "a", "f", "mine")
+	if _, err := m.Snapshot(ctx, me, "a"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, m, me, "a", "f", "later")
+	if _, err := m.Restore(ctx, me, "a", p.ID); err != nil || read(t, m, me, "a", "f") != "mine" {
+		t.Errorf("a snapshot of the same content does not mend what was damaged: %v", err)
+	}
 }
 
 func TestRestoreHoldsToTheLimit(t *testing.T) {

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -74,7 +75,7 @@ func (m *Manager) put(b []byte) (string, int64, error) {
 	sum := sha256.Sum256(b)
 	digest := hex.EncodeToString(sum[:])
 	at := m.blob(digest)
-	if st, err := os.Lstat(at); err == nil && st.Mode().IsRegular() && st.Size() == int64(len(b)) {
+	if old, err := os.ReadFile(at); err == nil && bytes.Equal(old, b) { // what was damaged is written anew
 		return digest, 0, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
@@ -152,6 +153,9 @@ func (m *Manager) Snapshot(ctx context.Context, owner, name string) (Snapshot, e
 		return p, err
 	}
 	if p.Digest, _, err = m.put(text); err != nil {
+		return p, err
+	}
+	if err := durable(m.store.Path("blobs")); err != nil { // or its record might outlast it
 		return p, err
 	}
 	record, err := json.Marshal(p)

@@ -55,18 +55,22 @@ func run(only []string) error {
 	if err := control(guards); err != nil {
 		return err
 	}
-	survived, err := tryAll(guards)
-	killed := len(guards) - survived
-	if survived > 0 {
-		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off without a test noticing", survived, len(guards)))
+	if len(guards) == 0 {
+		return errors.New("no guard was tried")
+	}
+	survivors, err := tryAll(guards)
+	survivors, lerr := alone(survivors)
+	if err = errors.Join(err, lerr); len(survivors) > 0 {
+		names := make([]string, len(survivors))
+		for i, g := range survivors {
+			names[i] = fmt.Sprintf("\n\t%s:%d: %s (%s)", list, g.line, g.name, g.file)
+		}
+		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off without a test noticing:%s", len(survivors), len(guards), strings.Join(names, "")))
 	}
 	if err != nil {
 		return err
 	}
-	if killed == 0 {
-		return errors.New("no guard was tried")
-	}
-	fmt.Printf("mutants: %d guards switched off in turn, every one noticed\n", killed)
+	fmt.Printf("mutants: %d guards switched off in turn, every one noticed\n", len(guards))
 	return nil
 }
 
@@ -86,7 +90,7 @@ func stand(guards []guard) error {
 }
 
 // tryAll tries every guard, two at a time: the one compiles while the tests of the other run.
-func tryAll(guards []guard) (survived int, err error) {
+func tryAll(guards []guard) (survivors []guard, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error // of guards that could not be tried: the others are, so that one run tells all
@@ -101,17 +105,15 @@ func tryAll(guards []guard) (survived int, err error) {
 				return
 			}
 			start := time.Now()
-			found, terr := again(guards[i])
+			at, terr := again(guards[i])
 			mu.Lock()
 			done++
-			word := "noticed "
 			if terr != nil {
-				word = "NOT TRIED"
 				errs = append(errs, fmt.Errorf("%s:%d: %s: %w", list, guards[i].line, guards[i].name, terr))
-			} else if !found {
-				word, survived = "SURVIVED", survived+1
+			} else if at == 0 {
+				survivors = append(survivors, guards[i])
 			}
-			fmt.Printf("%3d/%d %s %s (%s, %.1f s)\n", done, len(guards), word, guards[i].name, guards[i].file, time.Since(start).Seconds())
+			tell(fmt.Sprintf("%3d/%d", done, len(guards)), guards[i], at, terr, start)
 			mu.Unlock()
 		}
 	}
@@ -119,25 +121,54 @@ func tryAll(guards []guard) (survived int, err error) {
 		wg.Go(work)
 	}
 	wg.Wait()
-	return survived, errors.Join(errs...)
+	return survivors, errors.Join(errs...)
+}
+
+// alone tries the survivors once more with nothing beside them, and returns those that survive that, too.
+func alone(survivors []guard) (still []guard, err error) {
+	for i, g := range survivors {
+		start := time.Now()
+		at, terr := again(g)
+		if terr != nil {
+			err = errors.Join(err, fmt.Errorf("%s:%d: %s: %w", list, g.line, g.name, terr))
+		} else if at == 0 {
+			still = append(still, g)
+		}
+		tell(fmt.Sprintf("alone %d/%d", i+1, len(survivors)), g, at, terr, start)
+	}
+	return still, err
+}
+
+// tell prints how a guard fared: of one that was not noticed at once, at which try, for its test hangs on a race.
+func tell(which string, g guard, at int, err error, start time.Time) {
+	word := "noticed "
+	switch {
+	case err != nil:
+		word = "NOT TRIED"
+	case at == 0:
+		word = "SURVIVED"
+	case at > 1:
+		word = fmt.Sprintf("noticed at try %d", at)
+	}
+	fmt.Printf("%s %s %s (%s, %.1f s)\n", which, word, g.name, g.file, time.Since(start).Seconds())
 }
 
 // tries is how often a guard is tried that no test notices: a race may hide a mutant, the more so on a busy machine.
 const tries = 4
 
-// again tries a guard until a test notices.
-func again(g guard) (found bool, err error) {
+// again tries a guard until a test notices, and says at which try; 0 is never.
+func again(g guard) (at int, err error) {
 	dir, err := os.MkdirTemp("", "waldo-mutant-")
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	for range tries {
-		if found, err = try(dir, g); err != nil || found {
-			break
+	for at = range tries {
+		if found, err := try(dir, g); err != nil || found {
+			return at + 1, err
 		}
 	}
-	return found, err
+	return 0, nil
 }
 
 // control runs the tests of all guards on the tree as it is: where they fail, or hang, their

@@ -19,6 +19,7 @@ import (
 
 	"waldo/internal/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
@@ -166,6 +167,22 @@ func TestCounted(t *testing.T) {
 		f, err := b.Run(t.Context(), python("import time; time.sleep(0.3)"))
 		if err != nil || f.Status != facts.OK || f.Usage.PidsPeak != 1 || f.Usage.MemoryPeak <= 0 || f.Usage.MemoryPeak > 20<<20 {
 			t.Errorf("%v %s, %d processes, %d bytes, limit %v: %s", err, f.Status, f.Usage.PidsPeak, f.Usage.MemoryPeak, f.Limit, f.Stderr)
+		}
+	}
+}
+
+// TestFilledUnseen: a command that has filled its box and ended between two looks is told of it.
+func TestFilledUnseen(t *testing.T) {
+	p := probeProfile()
+	b := start(t, p).(*box)
+	for _, want := range []bool{false, true} {
+		r := &run{box: b, out: &common.Stream{}, err: &common.Stream{}}
+		f := r.facts(t.Context(), sandbox.Command{}, report{}, common.Look(b.places), time.Millisecond)
+		if got := f.Limit != nil && *f.Limit == facts.LimitDisk && f.Status == facts.Failed; got != want || !want && f.Status != facts.OK {
+			t.Errorf("its folders full %t: limit %v, status %s", want, f.Limit, f.Status)
+		}
+		if err := os.WriteFile(b.here("/tmp")+"/f", make([]byte, p.Limits.Disk+1), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

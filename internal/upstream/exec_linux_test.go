@@ -92,10 +92,13 @@ func TestServerThatStopsItsKeeper(t *testing.T) {
 		}
 	}
 	p.Kill()
-	over := make(chan struct{})
-	go func() { _ = p.Wait(); close(over) }()
+	over := make(chan error, 1)
+	go func() { over <- p.Wait() }()
 	select {
-	case <-over:
+	case err := <-over:
+		if err != nil {
+			t.Errorf("its keeper did not end by itself: %v", err) // but was killed when all patience was over
+		}
 	case <-time.After(30 * time.Second):
 		t.Error("waited for in vain")
 		keeper, _ := strconv.Atoi(pids[0])

@@ -109,6 +109,9 @@ func (s Start) Zygote() string {
 	return pythonFork
 }
 
+// names are those of scripts that were given none.
+var names = map[Lang]string{Python: "script.py", JavaScript: "script.js", TypeScript: "script.ts"}
+
 // pythonFirst is how much of its job Python reads at once, in bytes; a shorter one is filled up with NULs.
 const pythonFirst = 1024
 
@@ -119,7 +122,7 @@ func (s Script) Job() (io.Reader, error) {
 		return nil, fmt.Errorf("the script has %d bytes: at most %d run", len(s.Code), MaxScript)
 	}
 	if s.Name == "" {
-		s.Name = map[Lang]string{Python: "script.py", JavaScript: "script.js", TypeScript: "script.ts"}[s.Lang]
+		s.Name = names[s.Lang]
 	}
 	words := append([]string{s.Name, strings.Join(identifiers(s.Servers), ",")}, s.Args...)
 	for _, w := range words {
@@ -129,23 +132,12 @@ func (s Script) Job() (io.Reader, error) {
 	}
 	all := strings.Join(words, "\x00")
 	// In one piece, so that the interpreter that waits for it is woken once. Python reads so much first.
-	job := fmt.Sprintf("%11d %11d\n%s%s", len(all), len(s.Code), all, s.Code)
-	if short := pythonFirst - len(job); s.Lang == Python && short > 0 {
-		job += strings.Repeat("\x00", short)
+	job := make([]byte, 0, max(pythonFirst, 2*12+len(all)+len(s.Code)))
+	job = append(append(fmt.Appendf(job, "%11d %11d\n", len(all), len(s.Code)), all...), s.Code...)
+	if s.Lang == Python && len(job) < pythonFirst {
+		job = job[:pythonFirst] // what make has made is NULs
 	}
-	return strings.NewReader(job), nil
-}
-
-// Stdin returns what an interpreter reads: what it begins with, the job, and the script's own input; nil:
-// there is none, and then all of it is there at once, which a driver can see by its length.
-func Stdin(first string, job, own io.Reader) io.Reader {
-	if own != nil {
-		return io.MultiReader(strings.NewReader(first), job, own)
-	}
-	var all strings.Builder
-	all.WriteString(first)
-	_, _ = io.Copy(&all, job) // both are in memory
-	return strings.NewReader(all.String())
+	return strings.NewReader(string(job)), nil
 }
 
 // Command returns the arguments of the interpreter for s, without the interpreter itself, and what

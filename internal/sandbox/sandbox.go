@@ -151,6 +151,12 @@ type Command struct {
 	Serve  bool     // a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
 }
 
+// Begun is an input that knows what it begins with, so that nobody need read that to see it.
+type Begun interface {
+	// Skip goes past the head, if that is what the input begins with and nothing has been read. It reports whether it has.
+	Skip(head string) bool
+}
+
 // Ability is one thing a driver does to contain a run, and whether it works on this machine.
 type Ability struct {
 	Name string `json:"name"` // user namespace

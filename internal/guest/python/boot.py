@@ -183,7 +183,12 @@ def _rehearse(runtime):
     global _exit
     real, _exit, main, argv = _exit, lambda code: None, sys.modules["__main__"], sys.argv
     imports = "import " + ", ".join(name for name in _USUAL if name in sys.modules)
-    _job(b"script.py\0", imports.encode() + b"\nprint(end='')\nx = [str(i) for i in (1, 2)]\ndef f(a): return {a: 'b'}\nf(1)\n", runtime)
+    nobody, out = os.open("/dev/null", os.O_WRONLY), os.dup(1)
+    os.dup2(nobody, 1)
+    _job(b"script.py\0", imports.encode() + b"\nprint()\nx = [str(i) for i in (1, 2)]\ndef f(a): return {a: 'b'}\nf(1)\n", runtime)
+    os.dup2(out, 1)
+    os.close(nobody)
+    os.close(out)
     sys.modules["__main__"], sys.argv, _exit = main, argv, real
 
 

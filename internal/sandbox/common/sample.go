@@ -5,6 +5,7 @@ package common
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -130,19 +131,20 @@ func Gone(thread *os.File) bool {
 	return err != nil
 }
 
+// Stat opens what tells how a process, by its first thread, stands; nil: it has ended.
+func Stat(pid int) *os.File {
+	f, _ := os.Open(fmt.Sprintf("/proc/%d/stat", pid))
+	return f
+}
+
 // Still waits until a thread that is about to wait does, but not for long: what it has used since it was
-// last put on a processor is counted only then.
-func Still(tid int) {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/stat", tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
+// last put on a processor is counted only then. Stat has opened it.
+func Still(thread *os.File) {
 	for end := time.Now().Add(5 * time.Millisecond); time.Now().Before(end); {
 		var b [512]byte
-		n, err := unix.Pread(fd, b[:], 0)
+		n, err := thread.ReadAt(b[:], 0)
 		i := bytes.LastIndexByte(b[:max(n, 0)], ')') + 2
-		if err != nil || i >= n || b[i] != 'R' {
+		if err != nil && err != io.EOF || i >= n || b[i] != 'R' {
 			return
 		}
 	}

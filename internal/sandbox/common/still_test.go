@@ -18,12 +18,19 @@ func TestStill(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond) // it has begun
+		stands := Stat(c.Process.Pid)
+		defer stands.Close()
 		began := time.Now()
-		Still(c.Process.Pid)
+		Still(stands)
 		d := time.Since(began)
 		_ = c.Process.Kill()
 		_ = c.Wait()
-		Still(c.Process.Pid)
+		began = time.Now()
+		Still(stands)
+		Still(Stat(c.Process.Pid))
+		if d := time.Since(began); d > 4*time.Millisecond {
+			t.Errorf("one that is gone was waited for %v", d)
+		}
 		return d
 	}
 	most, least := time.Duration(0), time.Hour

@@ -62,13 +62,11 @@ func walkInto(parent int, name, prefix string, depth int, visit func(Entry) bool
 	if err != nil {
 		return &os.PathError{Op: "open", Path: prefix, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
+	defer unix.Close(fd)
+	names, err := namesIn(fd)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "list", Path: prefix, Err: err}
 	}
-	slices.Sort(names)
 	var errs []error
 	for _, n := range names {
 		e := Entry{Path: path.Join(prefix, n), dir: fd}
@@ -88,6 +86,26 @@ func walkInto(parent int, name, prefix string, depth int, visit func(Entry) bool
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// namesIn lists what is in a folder, in order.
+func namesIn(dir int) (names []string, err error) {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := unix.ReadDirent(dir, buf)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			slices.Sort(names)
+			return names, nil
+		}
+		for rest := buf[:n]; len(rest) > 0; {
+			var used int
+			used, _, names = unix.ParseDirent(rest, -1, names)
+			rest = rest[used:]
+		}
+	}
 }
 
 // openBeneath opens one name of a folder, never a link, never another filesystem.

@@ -68,7 +68,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
-	b.threads, w.State = common.Threads(w.leader), common.Look(b.places)
+	b.threads, b.stands, w.State = common.Threads(w.leader), common.Stat(w.leader), common.Look(b.places)
 	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there
 	return b.rest()
 }
@@ -97,7 +97,11 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if err := refuse(p); err != nil {
 		return err
 	}
-	if err := errors.Join(stage.Silent(b.stage.FD), b.quiet()); err != nil {
+	listener := -1
+	if b.notice != nil { // of a command that waits and asks for something: only one that ends does
+		listener = b.notice.FD()
+	}
+	if err := stage.Silent(b.stage.FD, listener); err != nil {
 		return err
 	}
 	seeded, err := common.Adopt(&b.profile, p, b.places, b.uid, b.gid)
@@ -111,14 +115,6 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		b.spent = common.TreeOf(b.init.Pid).CPU // what it took to get this far is nobody's
 	}
 	return nil
-}
-
-// quiet returns an error where the command that waits has asked for something, as only one that ends does.
-func (b *box) quiet() error {
-	if b.notice == nil || b.notice.FD() < 0 {
-		return nil
-	}
-	return stage.Silent(b.notice.FD())
 }
 
 // Bridge returns waldo's end of the waiting command's bridge, once.

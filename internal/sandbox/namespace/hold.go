@@ -62,7 +62,10 @@ func (r *run) ends(pid, status int) bool {
 	if pid != r.leader || r.box.leader == nil || !r.alone() {
 		return false
 	}
-	common.Still(pid)
+	if r.box.stands == nil {
+		r.box.stands = common.Stat(pid)
+	}
+	common.Still(r.box.stands)
 	r.held.Store(&ending{reported: true, status: syscall.WaitStatus(status << 8)})
 	if !r.inline {
 		_ = r.box.stage.Ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report

@@ -80,8 +80,9 @@ func zygoteMachine() []byte {
 var rotation = zygote.Rotation{Most: 5000, Age: 10 * time.Minute}
 
 // zygoteEnv is the environment of a zygote; that of a command comes with its box. PID 1 lets go of
-// the memory that rseq(2) would have the kernel write to.
-var zygoteEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.pthread.rseq=0"}
+// the memory that rseq(2) would have the kernel write to. Functions of libraries are looked for once, and not
+// by each box that calls them.
+var zygoteEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.pthread.rseq=0", "LD_BIND_NOW=1"}
 
 // headOf is what a command that is forked reads in place of its head: how much it hurries, and its
 // environment.

@@ -43,6 +43,7 @@ type box struct {
 	ran      bool             // a command was run, or is
 	leader   *os.Process      // of the command that was started ahead; nil: there was none
 	threads  []*os.File       // its threads, before there was a job
+	stands   *os.File         // tells how its first thread stands; nil: not opened yet
 	forked   bool             // PID 1 is a copy of the interpreter that its first command is to be
 
 	running sync.Mutex
@@ -333,10 +334,10 @@ func (b *box) Close() error {
 	if b.leader != nil {
 		_ = b.leader.Release()
 	}
-	for _, t := range b.threads {
-		t.Close()
+	for _, t := range append(b.threads, b.stands) {
+		t.Close() // nil: an error and no more
 	}
-	b.threads = nil
+	b.threads, b.stands = nil, nil
 	if b.group != nil {
 		err = errors.Join(err, b.group.Close())
 	}

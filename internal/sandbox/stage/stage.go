@@ -294,9 +294,12 @@ func (s *Stage) Close() error {
 }
 
 // Silent returns an error where a socket has something to read: PID 1's, which says that its command
-// has ended, or the listener's.
-func Silent(fd int) error {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+// has ended, or the listener's. A negative number is no socket.
+func Silent(fds ...int) error {
+	p := make([]unix.PollFd, 0, 2)
+	for _, fd := range fds {
+		p = append(p, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
 	if n, err := unix.Poll(p, 0); n != 0 || err != nil {
 		return ErrGone
 	}

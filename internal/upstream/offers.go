@@ -38,17 +38,16 @@ func (s *server) offer(ctx context.Context, wanted bool) (resources []wire.Value
 	defer over()
 	var asked, templs []wire.Value
 	if ses.can.prompts {
-		if asked, err = ses.pages(ctx, "prompts/list", "prompts"); err != nil {
+		if asked, err = ses.known(ctx, "prompts/list", "prompts"); err != nil {
 			return nil, err
 		}
 	}
 	if ses.can.resources {
-		templs, err = ses.pages(ctx, "resources/templates/list", "resourceTemplates")
-		if none := (*jsonrpc.Error)(nil); err != nil && !(errors.As(err, &none) && none.Code == jsonrpc.CodeNoMethod) {
+		if templs, err = ses.known(ctx, "resources/templates/list", "resourceTemplates"); err != nil {
 			return nil, err
 		}
 		if wanted {
-			if resources, err = ses.pages(ctx, "resources/list", "resources"); err != nil {
+			if resources, err = ses.known(ctx, "resources/list", "resources"); err != nil {
 				return nil, err
 			}
 		}
@@ -60,6 +59,15 @@ func (s *server) offer(ctx context.Context, wanted bool) (resources []wire.Value
 		return nil, nil
 	}
 	return resources, nil
+}
+
+// known is pages of a list that servers promise and some do not know: then it is empty.
+func (ses *session) known(ctx context.Context, method, key string) ([]wire.Value, error) {
+	list, err := ses.pages(ctx, method, key)
+	if none := (*jsonrpc.Error)(nil); errors.As(err, &none) && none.Code == jsonrpc.CodeNoMethod {
+		return nil, nil
+	}
+	return list, err
 }
 
 // withheld says why what a call that is no tool's is about is kept from agents; nil: it is not. A prompt

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"waldo/internal/contract"
+	"waldo/internal/jsonrpc"
 	"waldo/internal/wire"
 )
 
@@ -39,6 +40,54 @@ func TestChangedOffersAreQuarantined(t *testing.T) {
 					t.Errorf("got %q\nwant %q", got, r.want)
 				}
 			})
+		}
+	}
+}
+
+// TestListNobodyKnows: a list that a server promises and does not know is empty, and one that fails is not.
+func TestListNobodyKnows(t *testing.T) {
+	for _, missing := range []string{"", "prompts/list", "resources/list", "resources/templates/list"} {
+		for _, code := range []int{jsonrpc.CodeNoMethod, -32603} {
+			serve := func(in *bufio.Scanner, out io.Writer) {
+				for in.Scan() {
+					var r request
+					if json.Unmarshal(in.Bytes(), &r) != nil || r.ID == nil {
+						continue
+					}
+					if r.Method == missing {
+						fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"}}`+"\n", r.ID, code)
+						continue
+					}
+					result := map[string]string{
+						"initialize":               `{"protocolVersion":"2025-11-25","serverInfo":{"name":"fake"},"capabilities":{"tools":{},"prompts":{},"resources":{}}}`,
+						"tools/list":               `{"tools":[` + weather + `]}`,
+						"prompts/list":             `{"prompts":[{"name":"greet"}]}`,
+						"resources/templates/list": `{"resourceTemplates":[{"uriTemplate":"note://{day}"}]}`,
+						"resources/list":           `{"resources":[{"uri":"note://today","name":"today"}]}`,
+					}[r.Method]
+					if result == "" {
+						result = "{}"
+					}
+					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, result)
+				}
+			}
+			m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": serve}), Options{})
+			p, r, tm, err := m.Offer(t.Context(), "s")
+			_, lerr := m.Seen(t.Context(), "s")
+			switch {
+			case missing != "" && code != jsonrpc.CodeNoMethod:
+				if err == nil || missing != "resources/list" && lerr == nil {
+					t.Errorf("%s that fails: %v, %v", missing, err, lerr)
+				}
+			case err != nil || lerr != nil:
+				t.Errorf("%q not known: %v, %v", missing, err, lerr)
+			default:
+				got := fmt.Sprint(len(p), len(r), len(tm))
+				want := map[string]string{"": "1 1 1", "prompts/list": "0 1 1", "resources/list": "1 0 1", "resources/templates/list": "1 1 0"}[missing]
+				if got != want {
+					t.Errorf("%q not known: prompts, resources, templates %s, want %s", missing, got, want)
+				}
+			}
 		}
 	}
 }

@@ -93,6 +93,9 @@ func namesIn(dir int) (names []string, err error) {
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := unix.ReadDirent(dir, buf)
+		if err == unix.EINTR {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -57,20 +57,23 @@ func bare(exe string, args ...string) func() error {
 
 const imports = "import json, re, decimal, urllib.request, csv, dataclasses, datetime, hashlib, tempfile; print(1)"
 
+// scripts are what runs in an interpreter that is ready, and in a bare one.
+var scripts = []struct {
+	name string
+	lang guest.Lang
+	exe  string
+	flag string
+	code string
+}{
+	{"python", guest.Python, "/usr/bin/python3", "-c", "print(1)"},
+	{"python with nine imports", guest.Python, "/usr/bin/python3", "-c", imports},
+	{"node", guest.JavaScript, "/usr/bin/node", "-e", "console.log(1)"},
+}
+
 // BenchmarkWarm compares a run in a box that is ready, output and facts in hand, with the bare
 // interpreter in the same minute. Absolute times mean little on a busy machine; the ratio holds.
 func BenchmarkWarm(b *testing.B) {
-	for _, r := range []struct {
-		name string
-		lang guest.Lang
-		exe  string
-		flag string
-		code string
-	}{
-		{"python", guest.Python, "/usr/bin/python3", "-c", "print(1)"},
-		{"python with nine imports", guest.Python, "/usr/bin/python3", "-c", imports},
-		{"node", guest.JavaScript, "/usr/bin/node", "-e", "console.log(1)"},
-	} {
+	for _, r := range scripts {
 		b.Run(r.name, func(b *testing.B) {
 			if _, err := os.Stat(r.exe); err != nil {
 				b.Skipf("%s is not here", r.exe)
@@ -114,17 +117,11 @@ func BenchmarkUnboxed(b *testing.B) {
 		in  io.WriteCloser
 		out io.ReadCloser
 	}
-	for _, r := range []struct {
-		name string
-		lang guest.Lang
-		exe  string
-		flag string
-		code string
-	}{
-		{"python", guest.Python, "/usr/bin/python3", "-c", "print(1)"},
-		{"node", guest.JavaScript, "/usr/bin/node", "-e", "console.log(1)"},
-	} {
+	for _, r := range scripts {
 		b.Run(r.name, func(b *testing.B) {
+			if _, err := os.Stat(r.exe); err != nil {
+				b.Skipf("%s is not here", r.exe)
+			}
 			a := ahead(b, r.lang, r.exe)
 			var ready []waiting
 			more := func() {

@@ -114,8 +114,7 @@ func BenchmarkUnboxed(b *testing.B) {
 	const together = 8
 	type waiting struct {
 		*exec.Cmd
-		in  io.WriteCloser
-		out io.ReadCloser
+		in, out *os.File
 	}
 	for _, r := range scripts {
 		b.Run(r.name, func(b *testing.B) {
@@ -128,10 +127,10 @@ func BenchmarkUnboxed(b *testing.B) {
 				for range together {
 					w := waiting{Cmd: exec.Command(a.Argv[0], a.Argv[1:]...)}
 					w.Env = env
-					var ierr, oerr error
-					w.in, ierr = w.StdinPipe()
-					w.out, oerr = w.StdoutPipe()
-					if err := errors.Join(ierr, oerr, w.Start()); err != nil {
+					stdin, in, ierr := os.Pipe()
+					out, stdout, oerr := os.Pipe()
+					w.in, w.out, w.Stdin, w.Stdout = in, out, stdin, stdout
+					if err := errors.Join(ierr, oerr, w.Start(), stdin.Close(), stdout.Close()); err != nil {
 						b.Fatal(err)
 					}
 					if _, err := io.WriteString(w.in, a.Head); err != nil {
@@ -152,8 +151,9 @@ func BenchmarkUnboxed(b *testing.B) {
 			answer := make([]byte, 2)
 			plain := measure(b, "bare", func() {}, bare(r.exe, r.flag, r.code))
 			var last *waiting
+			var in, out int
 			end := func() {
-				if last != nil && errors.Join(last.in.Close(), last.Wait()) != nil {
+				if last != nil && errors.Join(last.in.Close(), last.Wait(), last.out.Close()) != nil {
 					b.Fatal("it has not ended well")
 				}
 			}
@@ -163,13 +163,16 @@ func BenchmarkUnboxed(b *testing.B) {
 					more()
 				}
 				last, ready = &ready[0], ready[1:]
+				in, out = int(last.in.Fd()), int(last.out.Fd()) // which wait from now on
 				time.Sleep(10 * time.Millisecond)
 			}, func() error {
-				if _, err := last.in.Write(stdin); err != nil {
+				if _, err := unix.Write(in, stdin); err != nil { // in this thread, for waking another takes time
 					return err
 				}
-				_, err := io.ReadFull(last.out, answer)
-				return err
+				if n, err := unix.Read(out, answer); err != nil || n != len(answer) {
+					return fmt.Errorf("an answer of %d bytes: %w", n, err)
+				}
+				return nil
 			})
 			end()
 			for _, w := range ready {

@@ -120,12 +120,12 @@ func TestThreadAfterTheEnd(t *testing.T) {
 	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\nthreading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
 	b := warmed(t, p)
 	const code = `
-import ctypes
-out = open("/workspace/output/more", "wb", 0)
+import ctypes, os
+out = os.open("/workspace/output/more", os.O_CREAT | os.O_WRONLY)
 def job():
-  while True: out.write(b"x")
+  while True: os.pwrite(out, b"x", 0) # for ever: it fills nothing
 go.set()
-while not out.tell(): pass
+while not os.fstat(out).st_size: pass
 ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 `
 	c := sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(fmt.Sprintf(code, unix.SYS_EXIT_GROUP)))}
@@ -136,23 +136,23 @@ ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 	if !b.held && b.host.Pids() && b.host.Memory() && b.host.Times() {
 		t.Error("control: the command is not held")
 	}
-	size := func() int64 {
+	written := func() int64 {
 		for _, place := range b.places {
 			var st unix.Stat_t
 			if place.Target == "/workspace/output" && unix.Fstatat(int(place.Dir.Fd()), "more", &st, 0) == nil {
-				return st.Size
+				return st.Mtim.Nano()
 			}
 		}
 		return 0
 	}
-	before, later := size(), int64(-1)
+	before, later := written(), int64(-1)
 	for end := time.Now().Add(10 * time.Second); before != later && time.Now().Before(end); { // a thread on another processor hears of it there
-		before = size()
-		time.Sleep(100 * time.Millisecond)
-		later = size()
+		before = written()
+		time.Sleep(300 * time.Millisecond)
+		later = written()
 	}
 	if before == 0 || before != later {
-		t.Errorf("it has written %d bytes, and later %d", before, later)
+		t.Errorf("it has last written at %d, and later at %d", before, later)
 	}
 	if out := after(t, b); out != "" {
 		t.Errorf("the box is not as it was: %q", out)

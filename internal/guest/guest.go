@@ -117,7 +117,7 @@ const pythonFirst = 1024
 
 // Job returns what follows the head on the interpreter's stdin; the input of the script follows it.
 // It refuses a script of more than MaxScript bytes, and words that no program can be given.
-func (s Script) Job() (io.Reader, error) {
+func (s Script) Job() (*strings.Reader, error) {
 	if len(s.Code) > MaxScript {
 		return nil, fmt.Errorf("the script has %d bytes: at most %d run", len(s.Code), MaxScript)
 	}
@@ -132,12 +132,11 @@ func (s Script) Job() (io.Reader, error) {
 	}
 	all := strings.Join(words, "\x00")
 	// In one piece, so that the interpreter that waits for it is woken once. Python reads so much first.
-	job := make([]byte, 0, max(pythonFirst, 2*12+len(all)+len(s.Code)))
-	job = append(append(fmt.Appendf(job, "%11d %11d\n", len(all), len(s.Code)), all...), s.Code...)
-	if s.Lang == Python && len(job) < pythonFirst {
-		job = job[:pythonFirst] // what make has made is NULs
+	job := fmt.Sprintf("%11d %11d\n%s%s", len(all), len(s.Code), all, s.Code)
+	if short := pythonFirst - len(job); s.Lang == Python && short > 0 {
+		job += strings.Repeat("\x00", short)
 	}
-	return strings.NewReader(string(job)), nil
+	return strings.NewReader(job), nil
 }
 
 // Command returns the arguments of the interpreter for s, without the interpreter itself, and what

@@ -7,14 +7,8 @@ import (
 
 // Stdin returns what an interpreter reads: what it begins with, the job, and the script's own input; nil:
 // there is none, and then all of it is there at once, which a driver can see by its length.
-func Stdin(first string, job, own io.Reader) io.Reader {
-	in := &input{begins: first, first: strings.NewReader(first)}
-	if text, ok := job.(*strings.Reader); ok {
-		in.job = text
-	} else {
-		all, _ := io.ReadAll(job) // it is in memory
-		in.job = strings.NewReader(string(all))
-	}
+func Stdin(first string, job *strings.Reader, own io.Reader) io.Reader {
+	in := &input{begins: first, first: strings.NewReader(first), job: job}
 	if own != nil {
 		return followed{in, own}
 	}

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -28,10 +27,10 @@ const MaxFiles = 64
 // job is what a box is to run.
 type job struct {
 	argv  []string
-	first string    // what stdin begins with, the same for every script of the language; empty: nothing
-	fork  string    // the same where boxes are to be forked from the interpreter; empty: none can be
-	head  io.Reader // what follows it; nil: nothing
-	tools bool      // the code has a runtime that speaks over the bridge, and somebody answers
+	first string          // what stdin begins with, the same for every script of the language; empty: nothing
+	fork  string          // the same where boxes are to be forked from the interpreter; empty: none can be
+	head  *strings.Reader // what follows it; nil: nothing
+	tools bool            // the code has a runtime that speaks over the bridge, and somebody answers
 	files []file
 	env   []string // K=V of the secrets that the contract reveals; nothing that waits or is kept has it
 }

@@ -48,29 +48,15 @@ func TestChangedOffersAreQuarantined(t *testing.T) {
 func TestListNobodyKnows(t *testing.T) {
 	for _, missing := range []string{"", "prompts/list", "resources/list", "resources/templates/list"} {
 		for _, code := range []int{jsonrpc.CodeNoMethod, -32603} {
-			serve := func(in *bufio.Scanner, out io.Writer) {
-				for in.Scan() {
-					var r request
-					if json.Unmarshal(in.Bytes(), &r) != nil || r.ID == nil {
-						continue
-					}
-					if r.Method == missing {
-						fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"}}`+"\n", r.ID, code)
-						continue
-					}
-					result := map[string]string{
-						"initialize":               `{"protocolVersion":"2025-11-25","serverInfo":{"name":"fake"},"capabilities":{"tools":{},"prompts":{},"resources":{}}}`,
-						"tools/list":               `{"tools":[` + weather + `]}`,
-						"prompts/list":             `{"prompts":[{"name":"greet"}]}`,
-						"resources/templates/list": `{"resourceTemplates":[{"uriTemplate":"note://{day}"}]}`,
-						"resources/list":           `{"resources":[{"uri":"note://today","name":"today"}]}`,
-					}[r.Method]
-					if result == "" {
-						result = "{}"
-					}
-					fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, result)
+			serve := offering(func(method string) string {
+				if method == missing {
+					return fmt.Sprintf(`"error":{"code":%d,"message":"no"}`, code)
 				}
-			}
+				return map[string]string{
+					"prompts/list":             `"result":{"prompts":[{"name":"greet"}]}`,
+					"resources/templates/list": `"result":{"resourceTemplates":[{"uriTemplate":"note://{day}"}]}`,
+				}[method]
+			})
 			m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": serve}), Options{})
 			p, r, tm, err := m.Offer(t.Context(), "s")
 			_, lerr := m.Seen(t.Context(), "s")
@@ -92,36 +78,48 @@ func TestListNobodyKnows(t *testing.T) {
 	}
 }
 
-// shownOffers lists a server's prompts and templates twice, as accepted and as changed, and returns what is shown.
-func shownOffers(t *testing.T, before, after [2]string, lock bool) string {
-	t.Helper()
-	ctx := context.Background()
-	var changed atomic.Bool
-	serve := func(in *bufio.Scanner, out io.Writer) {
+// offering is a server that answers a method with that, the member of a result or an error. What it is told nothing
+// for it answers as a server with one tool and one resource, and all else with an empty result.
+func offering(answer func(method string) string) func(*bufio.Scanner, io.Writer) {
+	return func(in *bufio.Scanner, out io.Writer) {
 		for in.Scan() {
 			var r request
 			if json.Unmarshal(in.Bytes(), &r) != nil || r.ID == nil {
 				continue
 			}
-			now := before
-			if changed.Load() {
-				now = after
+			said := answer(r.Method)
+			if said == "" {
+				said = map[string]string{
+					"initialize":     `"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"fake"},"capabilities":{"tools":{},"prompts":{},"resources":{}}}`,
+					"tools/list":     `"result":{"tools":[` + weather + `]}`,
+					"resources/list": `"result":{"resources":[{"uri":"note://today","name":"today"}]}`,
+				}[r.Method]
 			}
-			result := map[string]string{
-				"initialize":               `{"protocolVersion":"2025-11-25","serverInfo":{"name":"fake"},"capabilities":{"tools":{},"prompts":{},"resources":{}}}`,
-				"tools/list":               `{"tools":[` + weather + `]}`,
-				"prompts/list":             `{"prompts":[` + now[0] + `]}`,
-				"resources/templates/list": `{"resourceTemplates":[` + now[1] + `]}`,
-				"resources/list":           `{"resources":[{"uri":"note://today","name":"today"}]}`,
-				"prompts/get":              `{"messages":[{"role":"user","content":{"type":"text","text":"hello"}}]}`,
-				"resources/read":           `{"contents":[{"uri":"note://today","text":"milk"}]}`,
-			}[r.Method]
-			if result == "" {
-				result = "{}"
+			if said == "" {
+				said = `"result":{}`
 			}
-			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", r.ID, result)
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,%s}`+"\n", r.ID, said)
 		}
 	}
+}
+
+// shownOffers lists a server's prompts and templates twice, as accepted and as changed, and returns what is shown.
+func shownOffers(t *testing.T, before, after [2]string, lock bool) string {
+	t.Helper()
+	ctx := context.Background()
+	var changed atomic.Bool
+	serve := offering(func(method string) string {
+		now := before
+		if changed.Load() {
+			now = after
+		}
+		return map[string]string{
+			"prompts/list":             `"result":{"prompts":[` + now[0] + `]}`,
+			"resources/templates/list": `"result":{"resourceTemplates":[` + now[1] + `]}`,
+			"prompts/get":              `"result":{"messages":[{"role":"user","content":{"type":"text","text":"hello"}}]}`,
+			"resources/read":           `"result":{"contents":[{"uri":"note://today","text":"milk"}]}`,
+		}[method]
+	})
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": serve})
 	m := manager(t, f, Options{})
 	seen, err := m.Seen(ctx, "s")

@@ -29,6 +29,8 @@ type guard struct {
 	pkg, run string // go test pkg -run run
 }
 
+func (g guard) String() string { return fmt.Sprintf("%s:%d: %s", list, g.line, g.name) }
+
 const (
 	list     = "tools/mutants/guards.txt"
 	patience = 60 * time.Second // for one mutant's tests: one that makes them hang is noticed
@@ -58,14 +60,18 @@ func run(only []string) error {
 	if len(guards) == 0 {
 		return errors.New("no guard was tried")
 	}
-	survivors, err := tryAll(guards)
-	survivors, lerr := alone(survivors)
-	if err = errors.Join(err, lerr); len(survivors) > 0 {
-		names := make([]string, len(survivors))
-		for i, g := range survivors {
-			names[i] = fmt.Sprintf("\n\t%s:%d: %s (%s)", list, g.line, g.name, g.file)
+	survivors, err := tryAll(guards, 2) // the one compiles while the tests of the other run
+	if len(survivors) > 0 {
+		fmt.Println("mutants: once more, with nothing beside them")
+		var aerr error
+		survivors, aerr = tryAll(survivors, 1)
+		err = errors.Join(err, aerr)
+	}
+	if len(survivors) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off without a test noticing:", len(survivors), len(guards)))
+		for _, g := range survivors {
+			err = errors.Join(err, fmt.Errorf("\t%v (%s)", g, g.file))
 		}
-		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off without a test noticing:%s", len(survivors), len(guards), strings.Join(names, "")))
 	}
 	if err != nil {
 		return err
@@ -83,14 +89,14 @@ func stand(guards []guard) error {
 			err = fmt.Errorf("%q stands %d times in %s, wanted once: mend the list", g.from, n, g.file)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: %s: %w", list, g.line, g.name, err))
+			errs = append(errs, fmt.Errorf("%v: %w", g, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// tryAll tries every guard, two at a time: the one compiles while the tests of the other run.
-func tryAll(guards []guard) (survivors []guard, err error) {
+// tryAll tries every guard, so many at a time, and returns those that no test notices.
+func tryAll(guards []guard, together int) (survivors []guard, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error // of guards that could not be tried: the others are, so that one run tells all
@@ -109,7 +115,7 @@ func tryAll(guards []guard) (survivors []guard, err error) {
 			mu.Lock()
 			done++
 			if terr != nil {
-				errs = append(errs, fmt.Errorf("%s:%d: %s: %w", list, guards[i].line, guards[i].name, terr))
+				errs = append(errs, fmt.Errorf("%v: %w", guards[i], terr))
 			} else if at == 0 {
 				survivors = append(survivors, guards[i])
 			}
@@ -117,26 +123,11 @@ func tryAll(guards []guard) (survivors []guard, err error) {
 			mu.Unlock()
 		}
 	}
-	for range 2 {
+	for range together {
 		wg.Go(work)
 	}
 	wg.Wait()
 	return survivors, errors.Join(errs...)
-}
-
-// alone tries the survivors once more with nothing beside them, and returns those that survive that, too.
-func alone(survivors []guard) (still []guard, err error) {
-	for i, g := range survivors {
-		start := time.Now()
-		at, terr := again(g)
-		if terr != nil {
-			err = errors.Join(err, fmt.Errorf("%s:%d: %s: %w", list, g.line, g.name, terr))
-		} else if at == 0 {
-			still = append(still, g)
-		}
-		tell(fmt.Sprintf("alone %d/%d", i+1, len(survivors)), g, at, terr, start)
-	}
-	return still, err
 }
 
 // tell prints how a guard fared: of one that was not noticed at once, at which try, for its test hangs on a race.

@@ -62,11 +62,13 @@ func walkInto(parent int, name, prefix string, depth int, visit func(Entry) bool
 	if err != nil {
 		return &os.PathError{Op: "open", Path: prefix, Err: err}
 	}
-	defer unix.Close(fd)
-	names, err := namesIn(fd)
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
 	if err != nil {
-		return &os.PathError{Op: "list", Path: prefix, Err: err}
+		return err
 	}
+	slices.Sort(names)
 	var errs []error
 	for _, n := range names {
 		e := Entry{Path: path.Join(prefix, n), dir: fd}
@@ -86,29 +88,6 @@ func walkInto(parent int, name, prefix string, depth int, visit func(Entry) bool
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// namesIn lists what is in a folder, in order.
-func namesIn(dir int) (names []string, err error) {
-	buf := make([]byte, 4<<10)
-	for {
-		n, err := unix.ReadDirent(dir, buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			slices.Sort(names)
-			return names, nil
-		}
-		for rest := buf[:n]; len(rest) > 0; {
-			var used int
-			used, _, names = unix.ParseDirent(rest, -1, names)
-			rest = rest[used:]
-		}
-	}
 }
 
 // openBeneath opens one name of a folder, never a link, never another filesystem.

@@ -1,7 +1,9 @@
 # Every target does its own set-up and says in its last line what it found.
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := build
-GOFLAGS_BUILD := -trimpath -ldflags "-s -w"
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+COMMITTED := $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.commit=$(COMMIT) -X main.committed=$(COMMITTED)"
 export CGO_ENABLED := 0
 
 .PHONY: build demo test lint bench mutants probes conformance hosts machines fuzz setup clean
@@ -30,8 +32,8 @@ lint: ## gofmt, vet, staticcheck, and govulncheck where its database is reachabl
 bench: build ## ratios against a peer or a floor, in one run
 	@scripts/bench.sh
 
-mutants: setup ## switches each guard off in turn; the suite must notice
-	@go run ./tools/mutants
+mutants: setup ## switches each guard off in turn; the suite must notice. MUTANTS="-since REV -for 20m": what changed
+	@go run ./tools/mutants $(MUTANTS)
 
 probes: setup build ## programs that try to get out of the box; writes the table in SECURITY.md
 	@scripts/probes.sh

@@ -18,7 +18,7 @@ import (
 const module = "waldo/"
 
 // values are the ground floor: data that every room may speak in.
-var values = []string{"internal/id", "internal/wire", "internal/call", "internal/facts", "internal/contract", "internal/secret"}
+var values = []string{"internal/id", "internal/wire", "internal/call", "internal/facts", "internal/contract", "internal/secret", "internal/display"}
 
 // plan says, room by room, which rooms it may import. A room that is not listed fails the test.
 var plan = map[string][]string{
@@ -26,17 +26,22 @@ var plan = map[string][]string{
 	"internal/id":       nil,
 	"internal/wire":     nil,
 	"internal/facts":    nil,
+	"internal/display":  nil, // text as a person may see it
 	"internal/secret":   nil,
-	"internal/contract": {"internal/secret"},
+	"internal/contract": {"internal/display", "internal/hostrule", "internal/secret"},
 	"internal/call":     {"internal/facts", "internal/wire"},
 
 	// the study decides; it touches no box and no server
-	"internal/policy":   values,
-	"internal/approval": with(values, "internal/policy", "internal/store"),
-	"internal/grant":    with(values, "internal/policy", "internal/approval"),
-	"internal/audit":    with(values, "internal/policy", "internal/approval", "internal/store"),
-	"internal/redact":   with(values, "internal/policy"),
-	"internal/session":  with(values, "internal/policy"),
+	"internal/policy":            values,
+	"internal/approval":          with(values, "internal/policy", "internal/store"),
+	"internal/grant":             with(values, "internal/policy", "internal/approval"),
+	"internal/audit/headfile":    {"internal/store"},
+	"internal/audit":             with(values, "internal/policy", "internal/approval", "internal/store"),
+	"internal/redact":            with(values, "internal/policy", "internal/scrub", "internal/redact/checkdigit", "internal/redact/makes", "internal/redact/words"),
+	"internal/redact/checkdigit": nil,
+	"internal/redact/makes":      nil,
+	"internal/redact/words":      nil,
+	"internal/session":           with(values, "internal/policy"),
 
 	// the corridor
 	"internal/broker": with(values, "internal/policy", "internal/approval", "internal/grant"),
@@ -49,40 +54,49 @@ var plan = map[string][]string{
 	"internal/bridge":           with(values, "internal/jsonrpc"),
 
 	// the workers redeem a grant and act
-	"internal/upstream": with(values, "internal/grant", "internal/policy", "internal/install", "internal/jsonrpc", "internal/remote", "internal/upstream/diff", "internal/upstream/outside"),
-	"internal/runner":   with(values, "internal/egress", "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
+	"internal/upstream":         with(values, "internal/grant", "internal/policy", "internal/install", "internal/jsonrpc", "internal/remote", "internal/upstream/bounds", "internal/upstream/diff", "internal/upstream/outside"),
+	"internal/upstream/suspect": {"internal/wire"},     // texts of definitions that try to instruct a model
+	"internal/upstream/files":   {"internal/contract"}, // which files of this machine a server's sandbox is shown
+	"internal/runner":           with(values, "internal/egress", "internal/grant", "internal/policy", "internal/sandbox", "internal/template", "internal/workspace", "internal/guest"),
 
 	// machinery knows no contract, no policy and no MCP
-	"internal/jsonrpc":          {"internal/wire"},                                        // newline-delimited JSON-RPC, for whoever speaks it
-	"internal/oauth":            {"internal/wire"},                                        // tokens for servers, from those who issue them
-	"internal/remote":           {"internal/egress", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
-	"internal/upstream/diff":    {"internal/wire"},                                        // how one definition differs from another
-	"internal/upstream/outside": nil,                                                      // programs outside any box, and their end
-	"internal/schema":           {"internal/wire"},                                        // JSON Schema within a budget
-	"internal/secret/source":    {"internal/secret"},                                      // fetches secrets from where the operator keeps them
-	"internal/secret/safe":      {"internal/secret", "internal/secret/source"},            // waldo's own store of secrets, sealed
+	"internal/jsonrpc":          {"internal/wire"},                                                             // newline-delimited JSON-RPC, for whoever speaks it
+	"internal/oauth":            {"internal/wire"},                                                             // tokens for servers, from those who issue them
+	"internal/remote":           {"internal/egress", "internal/hostrule", "internal/jsonrpc", "internal/wire"}, // JSON-RPC over HTTP, the client's side
+	"internal/upstream/bounds":  nil,                                                                           // what a server sends, held within bounds
+	"internal/upstream/diff":    {"internal/wire"},                                                             // how one definition differs from another
+	"internal/upstream/outside": nil,                                                                           // programs outside any box, and their end
+	"internal/schema":           {"internal/wire"},                                                             // JSON Schema within a budget
+	"internal/secret/source":    {"internal/secret"},                                                           // fetches secrets from where the operator keeps them
+	"internal/secret/safe":      {"internal/secret", "internal/secret/source"},                                 // waldo's own store of secrets, sealed
 	"internal/store":            nil,
 	"internal/template":         nil,                                                                         // root filesystems, unpacked once and kept by digest
 	"internal/lifecycle":        {"internal/id", "internal/sandbox", "internal/store", "internal/workspace"}, // named sandboxes and their snapshots
 	"internal/workspace":        {"internal/id"},
 	// the way out of a box, by rules
-	"internal/egress":            {"internal/facts", "internal/sandbox", "internal/secret", "internal/egress/authority", "internal/egress/packages", "internal/egress/postgres", "internal/egress/shelf", "internal/egress/sigv4"},
+	"internal/egress":            {"internal/facts", "internal/sandbox", "internal/secret", "internal/egress/authority", "internal/egress/packages", "internal/egress/postgres", "internal/egress/shelf", "internal/egress/sigv4", "internal/hostrule", "internal/scrub"},
 	"internal/egress/authority":  nil,                 // who vouches, in one box, for the hosts that are looked into
 	"internal/egress/packages":   nil,                 // what a request to a registry is for, and what a lock pins
 	"internal/egress/postgres":   {"internal/secret"}, // the start-up of PostgreSQL with a password the box never has
 	"internal/egress/shelf":      nil,                 // files of packages, kept between runs
 	"internal/egress/sigv4":      nil,                 // requests signed as Amazon wants them
+	"internal/hostrule":          nil,                 // the lines that say what a sandbox may reach
+	"internal/scrub":             nil,                 // hides texts in streams, and tells by no size or time how near one is
 	"internal/guest":             nil,
-	"internal/install":           {"internal/wire"},                                          // packages of servers, installed apart from being run
-	"internal/hosts":             nil,                                                        // the configuration files of agent hosts
-	"internal/adopt":             {"internal/contract", "internal/hosts", "internal/secret"}, // their servers, as lines of waldo.yaml
+	"internal/install":           {"internal/wire"},                                                                // packages of servers, installed apart from being run
+	"internal/hosts":             nil,                                                                              // the configuration files of agent hosts
+	"internal/hosts/real":        nil,                                                                              // tests with real hosts and servers
+	"internal/wellknown":         nil,                                                                              // a catalogue of well-known servers
+	"internal/adopt":             {"internal/contract", "internal/hosts", "internal/secret", "internal/wellknown"}, // their servers, as lines of waldo.yaml
 	"internal/sandbox":           {"internal/facts"},
 	"internal/sandbox/seccomp":   nil,
 	"internal/sandbox/landlock":  nil,
+	"internal/sandbox/admission": nil, // how many sandboxes are live at a time
 	"internal/sandbox/cgroup":    {"internal/sandbox"},
 	"internal/sandbox/notice":    {"internal/facts", "internal/sandbox/seccomp"},
 	"internal/sandbox/stage":     {"internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/machine"},
-	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/stage", "internal/sandbox/landlock", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/machine", "internal/sandbox/notice", "internal/sandbox/zygote"},
+	"internal/sandbox/reach":     {"internal/sandbox/common", "internal/sandbox/machine", "internal/sandbox/stage"},
+	"internal/sandbox/namespace": {"internal/facts", "internal/id", "internal/sandbox", "internal/sandbox/seccomp", "internal/sandbox/stage", "internal/sandbox/reach", "internal/sandbox/landlock", "internal/sandbox/cgroup", "internal/sandbox/common", "internal/sandbox/machine", "internal/sandbox/notice", "internal/sandbox/zygote"},
 	"internal/sandbox/machine":   nil,                         // walks lists of system calls
 	"internal/sandbox/zygote":    {"internal/sandbox/common"}, // interpreters that boxes are forked from
 
@@ -120,7 +134,9 @@ var only = map[string][]string{
 	"github.com/go-jose/go-jose":             {"internal/gateway/identity"},
 	"modernc.org/sqlite":                     {"internal/store"},
 	"github.com/jackc/pgx/v5":                {"internal/egress/postgres"},
+	"github.com/schollz/progressbar":         {"cmd/waldo"},
 	"github.com/spf13/cobra":                 {"cmd/waldo"},
+	"github.com/spf13/pflag":                 {"cmd/waldo"},
 	"github.com/google/go-containerregistry": {"internal/template"},
 	"github.com/klauspost/compress":          {"internal/template"},
 	"github.com/google/cel-go":               {"internal/contract", "internal/policy"},

@@ -16,6 +16,6 @@ alone=(unshare --net)
 [ "$(id -u)" = 0 ] || alone=(unshare --net --map-root-user)
 ready=$SECONDS
 cd .cache
-"${alone[@]}" ./hosts.test -test.v -test.timeout 10m -test.run "${RUN:-.}" | tee hosts.log | grep -E '^ +real_test.go|^ *--- FAIL|^FAIL|^ +[a-z]' || true
+"${alone[@]}" ./hosts.test -test.v -test.timeout 10m -test.run "${RUN:-.}" | tee hosts.log | grep -E '^ +[a-z]+_test.go|^ *--- FAIL|^FAIL|^ +[a-z]' || true
 ! grep -q -- '--- FAIL' hosts.log && grep -qx PASS hosts.log || { echo "hosts: something failed; the whole is in .cache/hosts.log"; exit 1; }
 echo "hosts: $(grep -c -- '--- PASS: .*/' hosts.log) of $(grep -c '=== RUN .*/' hosts.log) real hosts and servers answered through waldo, in $((SECONDS - ready)) s and $((ready - begun)) s of set-up"

@@ -26,16 +26,19 @@ type watcher struct {
 	before time.Duration // of processor time, when the command started
 	memory *os.File      // gVisor's memory: all that the guest holds
 	places []string
+	began  int64 // bytes that gVisor's own processes held when the watching began
 
 	done chan struct{}
 
-	mu   sync.Mutex // guards before, end and over
-	end  job.End
-	over bool // nobody watches any more
+	mu    sync.Mutex // guards before, guest, end and over
+	guest int64      // the most that the guest held, in bytes
+	end   job.End
+	over  bool // nobody watches any more
 }
 
 func watch(g *guest, l job.Limits) *watcher {
 	w := &watcher{limits: l, places: g.places, kill: g.kill, memory: guestMemory(g.c.SandboxPid()), done: make(chan struct{})}
+	w.began = w.own()
 	w.forget()
 	go func() {
 		tick := time.NewTicker(interval)
@@ -73,7 +76,9 @@ func (w *watcher) look() bool {
 	}
 	w.count()
 	switch {
-	case w.end.Memory > w.limits.Memory+job.Slack(w.limits.Memory):
+	case w.end.Memory > w.limits.Memory+job.Slack(w.limits.Memory)+w.limits.Own:
+		w.end.Over = "memory"
+	case w.guest > w.limits.Memory+job.Slack(w.limits.Memory):
 		w.end.Over = "memory"
 	case w.limits.CPU > 0 && w.end.CPU > w.limits.CPU:
 		w.end.Over = "cpu"
@@ -86,7 +91,9 @@ func (w *watcher) look() bool {
 
 // count looks at what is used now.
 func (w *watcher) count() {
-	w.end.Memory = max(w.end.Memory, w.held())
+	held := w.held()
+	w.guest = max(w.guest, held)
+	w.end.Memory = max(w.end.Memory, held+max(0, w.own()-w.began))
 	if w.limits.CPU > 0 {
 		w.end.CPU = max(w.end.CPU, processorTime()-w.before)
 	}
@@ -115,6 +122,18 @@ func (w *watcher) held() int64 {
 		if err := unix.Statfs(p, &st); err == nil {
 			total += int64(st.Blocks-st.Bfree) * st.Bsize
 		}
+	}
+	return total
+}
+
+// own returns the bytes that gVisor's own processes hold: its kernel keeps what the guest's files, sockets and
+// processes are there, and not in the guest's memory. 0 where a cgroup counts it.
+func (w *watcher) own() (total int64) {
+	if w.limits.Own <= 0 {
+		return 0
+	}
+	for _, pid := range common.Children(os.Getpid()) {
+		total += common.Own(pid)
 	}
 	return total
 }

@@ -2,20 +2,23 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"waldo/internal/approval"
 	"waldo/internal/audit"
 	"waldo/internal/contract"
-	"waldo/internal/secret"
+	"waldo/internal/display"
+	"waldo/internal/policy"
 	"waldo/internal/store"
 )
 
@@ -29,8 +32,24 @@ func desk(g *global) (*approval.Desk, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &approval.Desk{Store: s, Rules: func() contract.Approvals { return cfg.Approval }}, s.Close, nil
+	k := &approval.Desk{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(rootVariable), Gone: goneAsker(state),
+		Witness: &audit.Witness{Dir: audit.Dir(state)}}
+	return k, s.Close, nil
 }
+
+// asksUnder reports whether the configuration that is read here is the one that a question was asked under,
+// as far as that can be told.
+func asksUnder(g *global, q approval.Question) bool {
+	_, cfg, err := configured(g)
+	if err != nil {
+		return true
+	}
+	p, err := policy.New(cfg, policy.Machine{})
+	return err != nil || p.Digest() == q.Policy
+}
+
+// rootVariable names the variable that holds the fingerprint of the first approver, besides approval.root.
+const rootVariable = "WALDO_APPROVER_ROOT"
 
 // onRecord opens the same for a change of who may answer, which goes to the log.
 func onRecord(ctx context.Context, g *global) (*approval.Desk, func() error, error) {
@@ -38,11 +57,14 @@ func onRecord(ctx context.Context, g *global) (*approval.Desk, func() error, err
 	if err != nil {
 		return nil, nil, err
 	}
-	log, err := openLog(ctx, k.Store)
+	log, err := openLog(ctx, k.Store, 0)
 	if err != nil {
 		return nil, nil, errors.Join(err, done())
 	}
 	k.Record = enrolments(log)
+	k.TakeBack = func(ctx context.Context, _ approval.Question, a approval.Answer) error {
+		return (&audit.Recorder{Log: log}).TakenBack(ctx, a)
+	}
 	return k, func() error { return errors.Join(log.Close(), done()) }, nil
 }
 
@@ -53,10 +75,12 @@ func enrolments(log *audit.Log) func(ctx context.Context, e approval.Enrolment) 
 }
 
 func newApprovals(g *global) *cobra.Command {
-	return &cobra.Command{
-		Use: "approvals", Short: "List the questions that wait for a human", Args: cobra.NoArgs,
-		Example: "  waldo approvals\n  waldo approvals --json",
-		RunE: func(c *cobra.Command, _ []string) error {
+	var whole bool
+	c := &cobra.Command{
+		Use: "approvals [ID]", Short: "List the pending approvals", Args: cobra.MaximumNArgs(1),
+		Long:    "Lists what waits for a human. With an id, or with -v, shows the whole question with its arguments.",
+		Example: "  waldo approvals\n  waldo approvals -v\n  waldo approvals a_…\n  waldo approvals --json",
+		RunE: func(c *cobra.Command, args []string) error {
 			k, done, err := desk(g)
 			if err != nil {
 				return err
@@ -66,6 +90,12 @@ func newApprovals(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(args) == 1 {
+				open = slices.DeleteFunc(open, func(q approval.Question) bool { return q.ID != args[0] })
+				if len(open) == 0 {
+					return usage("waldo approvals lists what waits", "no pending approval %q", args[0])
+				}
+			}
 			if g.json {
 				if open == nil {
 					open = []approval.Question{}
@@ -73,19 +103,39 @@ func newApprovals(g *global) *cobra.Command {
 				return printJSON(c.OutOrStdout(), open)
 			}
 			if len(open) == 0 {
-				fmt.Fprintln(c.OutOrStdout(), "nothing waits for an answer")
+				display.Fprintf(c.OutOrStdout(), "nothing waits for an answer\n")
 			}
-			for _, q := range open {
-				fmt.Fprintln(c.OutOrStdout(), q.Show())
+			if whole || len(args) == 1 {
+				for _, q := range open {
+					display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(q.Show()))
+				}
+				return nil
 			}
+			tellApprovals(c.OutOrStdout(), open)
 			return nil
 		},
+	}
+	c.Flags().BoolVarP(&whole, "verbose", "v", false, "show each question whole")
+	return c
+}
+
+// tellApprovals lists questions, oldest first.
+func tellApprovals(w io.Writer, open []approval.Question) {
+	var rows [][]string
+	for _, q := range open {
+		rows = append(rows, []string{q.ID, string(q.Capability), fmt.Sprint(q.Danger), string(q.Principal),
+			ago(w, q.Created.UTC().Format(time.RFC3339), time.Now()), cmp.Or(q.Role, "any"), brief(string(q.Args), 60)})
+	}
+	table(w, []string{"ID", "CAPABILITY", "DANGER", "PRINCIPAL", "ASKED", "ROLE", "ARGUMENTS"}, rows)
+	if len(rows) > 0 {
+		display.Fprintf(w, "\nwaldo approvals ID shows the whole question.\n")
 	}
 }
 
 func newApprove(g *global) *cobra.Command {
 	var as, enroll, revoke string
 	var roles []string
+	var list bool
 	c := &cobra.Command{
 		Use: "approve ID | --enroll NAME", Short: "Answer a question with yes, or enrol an approver",
 		Long: "Answers with an approver's key, which is sealed with a passphrase. Being the same user as the agent proves\n" +
@@ -95,6 +145,8 @@ func newApprove(g *global) *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
+			case list && len(args) == 0 && enroll == "" && revoke == "":
+				return listApprovers(c, g)
 			case enroll != "" && len(args) == 0:
 				return enrol(c, g, enroll, roles)
 			case revoke != "" && len(args) == 0:
@@ -108,6 +160,7 @@ func newApprove(g *global) *cobra.Command {
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
 	c.Flags().StringVar(&enroll, "enroll", "", "make a key for a new approver `NAME`")
 	c.Flags().StringVar(&revoke, "revoke", "", "end the right of `NAME` to answer")
+	c.Flags().BoolVar(&list, "list", false, "print who can answer, with the fingerprint of each key")
 	c.Flags().StringSliceVar(&roles, "role", nil, "`ROLE` of the new approver, as contracts name it")
 	return c
 }
@@ -125,7 +178,11 @@ func newDeny(g *global) *cobra.Command {
 }
 
 func answer(c *cobra.Command, g *global, question, as string, yes bool, reason string) error {
-	k, done, err := desk(g)
+	open := func() (*approval.Desk, func() error, error) { return desk(g) }
+	if !yes { // a no can take back a yes, which is recorded
+		open = func() (*approval.Desk, func() error, error) { return onRecord(c.Context(), g) }
+	}
+	k, done, err := open()
 	if err != nil {
 		return err
 	}
@@ -134,15 +191,25 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	if err != nil {
 		return refusedAnswer(err)
 	}
-	if state != approval.Pending {
+	if state == approval.Gone {
+		return &exit{code: exitWaiting, text: question + ": the session that asked has ended, so no call can use an answer", hint: "the next call asks anew"}
+	}
+	if state != approval.Pending && (state != approval.Yes || yes) {
 		return &exit{code: exitWaiting, text: fmt.Sprintf("%s is not waiting: %s", question, state)}
 	}
-	fmt.Fprintln(c.ErrOrStderr(), q.Show())
+	if state == approval.Yes {
+		display.Fprintf(c.ErrOrStderr(), "%s was answered yes and is not used yet; a no takes that back\n", question)
+	}
+	display.Fprintf(c.ErrOrStderr(), "%s\n", display.Text(q.Show()))
+	if !asksUnder(g, q) {
+		display.Fprintf(c.ErrOrStderr(), "note: this question was asked under another configuration than the one that is read here. If that one changed,\n"+
+			"no call can use the answer: the next call asks anew.\n")
+	}
 	by, err := signer(c.Context(), c, k, as)
 	if err != nil {
 		return err
 	}
-	if err := k.Answer(c.Context(), by, question, yes, reason); err != nil {
+	if err := k.Answer(c.Context(), by, q, yes, reason); err != nil {
 		return refusedAnswer(err)
 	}
 	word := "no"
@@ -152,7 +219,7 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	if g.json {
 		return printJSON(c.OutOrStdout(), map[string]any{"approval_id": question, "yes": yes, "by": by.Name()})
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: %s, by %s\n", question, word, by.Name())
+	display.Fprintf(c.OutOrStdout(), "%s: %s, by %s\n", question, word, by.Name())
 	return nil
 }
 
@@ -228,7 +295,34 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	if err != nil {
 		return refusedAnswer(err)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "enrolled %s, key %s\n", a.Name, a.Fingerprint())
+	display.Fprintf(c.OutOrStdout(), "enrolled %s, key %s\n", a.Name, a.Fingerprint())
+	if by == nil {
+		display.Fprintf(c.ErrOrStderr(), "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
+			"  approval: {root: \"%s\"}\n", a.Fingerprint())
+	}
+	return nil
+}
+
+// listApprovers prints who can answer, the first approver first.
+func listApprovers(c *cobra.Command, g *global) error {
+	k, done, err := desk(g)
+	if err != nil {
+		return err
+	}
+	defer done()
+	all, err := k.Approvers(c.Context())
+	if err != nil {
+		return refusedAnswer(err)
+	}
+	if g.json {
+		return printJSON(c.OutOrStdout(), all)
+	}
+	for _, a := range all {
+		display.Fprintf(c.OutOrStdout(), "%s  key %s  roles %s  enrolled by %s at %s\n", a.Name, a.Fingerprint(), approval.Escape(strings.Join(a.Roles, ", ")), a.By, a.At)
+	}
+	if len(all) == 0 {
+		display.Fprintf(c.OutOrStdout(), "no approver is enrolled\n")
+	}
 	return nil
 }
 
@@ -249,33 +343,8 @@ func revokeApprover(c *cobra.Command, g *global, name string) error {
 	if err := k.Revoke(c.Context(), name, by); err != nil {
 		return refusedAnswer(err)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "revoked %s\n", name)
+	display.Fprintf(c.OutOrStdout(), "revoked %s\n", name)
 	return nil
-}
-
-// passphrase asks at the terminal, without echo. A pipe is refused: an agent can write to a pipe,
-// and the first enrolment would be its own.
-func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
-	f, ok := c.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return secret.Value{}, &exit{code: exitUsage, text: "a passphrase is typed at a terminal, and standard input is none", hint: "run this yourself, in a terminal"}
-	}
-	fmt.Fprint(c.ErrOrStderr(), prompt)
-	b, err := readPassword(f)
-	fmt.Fprintln(c.ErrOrStderr())
-	if err != nil {
-		return secret.Value{}, err
-	}
-	return secret.NewValue(string(b)), nil
-}
-
-// readPassword reads one line without echo. A terminal that cannot be silenced is not read.
-func readPassword(f *os.File) ([]byte, error) {
-	b, err := term.ReadPassword(int(f.Fd()))
-	if errors.Is(err, io.EOF) {
-		return nil, errors.New("the terminal was closed")
-	}
-	return b, err
 }
 
 // teller tells a person at the terminal that a call waits, and how to answer.
@@ -285,6 +354,6 @@ func (t teller) Name() string { return "terminal" }
 
 func (t teller) Notify(_ context.Context, q approval.Question) {
 	b := bufio.NewWriter(t.w)
-	fmt.Fprintf(b, "\n%s\n%s\n", strings.TrimRight(q.Show(), "\n"), "answer in another terminal: waldo approve "+q.ID+"   or   waldo deny "+q.ID)
+	display.Fprintf(b, "\n%s\n%s\n", display.Text(strings.TrimRight(q.Show(), "\n")), "answer in another terminal: waldo approve "+q.ID+"   or   waldo deny "+q.ID)
 	b.Flush()
 }

@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/display"
 	"waldo/internal/id"
 	"waldo/internal/lifecycle"
 )
@@ -41,7 +43,7 @@ func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) err
 		return printJSON(c.OutOrStdout(), map[string]string{"call_id": call})
 	}
 	if err == nil {
-		fmt.Fprintln(c.OutOrStdout(), call)
+		display.Fprintf(c.OutOrStdout(), "%s\n", call)
 		return nil
 	}
 	_ = errors.Join(os.Remove(stdout), os.Remove(stderr))
@@ -50,7 +52,7 @@ func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) err
 		code = e.ExitCode()
 	}
 	if len(text) > 0 {
-		_, _ = c.ErrOrStderr().Write(text) // it has said what was wrong, and what to do
+		display.Fprintf(c.ErrOrStderr(), "%s\n", display.Lines(string(text))) // it has said what was wrong, and what to do
 		return &exit{code: code}
 	}
 	return &exit{code: code, err: fmt.Errorf("the command did not start: %w", err)}
@@ -64,6 +66,12 @@ func (e *execFlags) again(g *global, call string) []string {
 	}
 	if g.config != "" {
 		args = append(args, "--config", g.config)
+	}
+	if e.cpu > 0 {
+		args = append(args, "--cpu-seconds", strconv.FormatFloat(e.cpu, 'f', -1, 64))
+	}
+	if e.dir != "" {
+		args = append(args, "--workdir", e.dir)
 	}
 	for _, kv := range e.env {
 		args = append(args, "--env", kv)
@@ -118,6 +126,8 @@ func up() {
 	_ = f.Close()
 }
 
+const psRow = "%-28s %-8s %-17s %-21s %-7s %s\n"
+
 func newSandboxPs(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1), Example: "  waldo sandbox ps work",
@@ -126,12 +136,15 @@ func newSandboxPs(g *global) *cobra.Command {
 			if err != nil || g.json {
 				return orJSON(c, err, all)
 			}
+			out, now := c.OutOrStdout(), time.Now()
+			display.Fprintf(out, psRow, "CALL", "STATE", "WHERE", "STARTED", "CPU", "COMMAND")
 			for _, one := range all {
 				where := "in front"
 				if one.Background {
 					where = "in the background"
 				}
-				fmt.Fprintf(c.OutOrStdout(), "%s  %-8s %s\n", one.Call, one.State, where)
+				display.Fprintf(out, psRow, one.Call, one.State, where, ago(out, one.Started.Format(time.RFC3339), now),
+					one.CPU.Round(10*time.Millisecond).String(), one.Line)
 			}
 			return nil
 		}),
@@ -165,15 +178,16 @@ func newSandboxLogs(g *global) *cobra.Command {
 				}
 				defer files[i].Close()
 			}
+			out, errw := screen(c.OutOrStdout()), screen(c.ErrOrStderr())
 			for lives := follow; ; time.Sleep(100 * time.Millisecond) {
 				if lives {
 					all, err := m.Commands(c.Context(), owner(), args[0])
 					lives = err == nil && slices.ContainsFunc(all, func(one lifecycle.Command) bool { return one.Call == args[1] })
 				}
-				_, oerr := io.Copy(c.OutOrStdout(), files[0])
-				_, eerr := io.Copy(c.ErrOrStderr(), files[1])
+				_, oerr := io.Copy(out, files[0])
+				_, eerr := io.Copy(errw, files[1])
 				if err := errors.Join(oerr, eerr, c.Context().Err()); err != nil || !lives {
-					return err
+					return errors.Join(err, out.Close(), errw.Close())
 				}
 			}
 		}),

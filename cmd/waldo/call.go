@@ -15,6 +15,7 @@ import (
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/policy"
@@ -25,7 +26,7 @@ func newCall(g *global) *cobra.Command {
 	var wait time.Duration
 	var quote string
 	c := &cobra.Command{
-		Use: "call CAPABILITY [k=v.. | -]", Short: "Make one call through the corridor",
+		Use: "call CAPABILITY [k=v.. | -]", Short: "Call a tool",
 		Long: "Arguments are k=v, where v is JSON or else a string, or one JSON object on standard input with -.\n" +
 			"Calls of one user share a session, so that an approved call can be made again.",
 		Example: "  waldo call run_python code='print(1)'\n  waldo call helpdesk.get_customer id=17 --json\n  echo '{\"id\":17}' | waldo call helpdesk.get_customer -",
@@ -36,7 +37,7 @@ func newCall(g *global) *cobra.Command {
 				return err
 			}
 			s := settings{patience: wait}
-			if wait > 0 && terminal(c.ErrOrStderr()) {
+			if wait > 0 && onScreen(c.ErrOrStderr()) {
 				s.carriers = []approval.Carrier{teller{c.ErrOrStderr()}}
 			}
 			h, err := openHouse(c.Context(), g, s)
@@ -173,16 +174,19 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 	} else {
 		for _, k := range r.Content {
 			if text, ok := readable(k); ok {
-				fmt.Fprintln(c.OutOrStdout(), strings.TrimRight(text, "\n"))
+				display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(redact.Clean(strings.TrimRight(text, "\n")))) // whole lines: all of it is the tool's
 			} else {
-				fmt.Fprintf(c.OutOrStdout(), "[%s, %d bytes: see --json]\n", k.Type, len(k.Raw.Raw()))
+				display.Fprintf(c.OutOrStdout(), "[%s, %d bytes: see --json]\n", k.Type, len(k.Raw.Raw()))
 			}
 		}
 		if len(r.Content) == 0 && !r.Structured.IsZero() {
-			fmt.Fprintln(c.OutOrStdout(), string(r.Structured.Raw()))
+			display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(display.JSON(r.Structured.Raw())))
+		}
+		if n := r.Facts.Masked; n > 0 {
+			display.Fprintf(c.ErrOrStderr(), "waldo: values masked: %d\n", n)
 		}
 		for _, w := range r.Facts.Warnings {
-			fmt.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\n", redact.Clean(w))
+			display.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\n", w)
 		}
 	}
 	if r.Status == facts.Failed && r.Facts.ExitCode == nil && r.Facts.Signal == nil && r.IsError && len(r.Content) > 0 {
@@ -224,14 +228,14 @@ func newTools(g *global) *cobra.Command {
 					return err
 				}
 			} else {
-				tellTools(c.OutOrStdout(), entries, d)
+				tellTools(c.OutOrStdout(), h, entries, d)
 			}
 			if len(told) == 0 && len(args) > 0 {
-				fmt.Fprintln(c.ErrOrStderr(), "waldo: no tool fits these words")
+				display.Fprintf(c.ErrOrStderr(), "waldo: no tool fits these words\n")
 			}
 			offers.Wait()
 			for _, p := range h.catalogue.Problems() {
-				fmt.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", leftOut(p), redact.Clean(strings.TrimPrefix(p.Text, "server "+p.Server+": ")), p.Code)
+				display.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", leftOut(p), strings.TrimPrefix(p.Text, "server "+p.Server+": "), p.Code)
 			}
 			return nil
 		},
@@ -254,19 +258,19 @@ func leftOut(p catalogue.Problem) string {
 	return name
 }
 
-func tellTools(w io.Writer, entries []*catalogue.Entry, d catalogue.Detail) {
-	p := painter(w)
+// tellTools lists tools with what the policy says of a call without arguments: a condition on arguments that are
+// missing applies.
+func tellTools(w io.Writer, h *house, entries []*catalogue.Entry, d catalogue.Detail) {
+	var rows [][]string
 	for _, e := range entries {
 		if d == catalogue.Name {
-			fmt.Fprintln(w, e.Capability)
+			display.Fprintf(w, "%s\n", e.Capability)
 			continue
 		}
-		line, _, _ := strings.Cut(e.Description, "\n")
-		if r := []rune(line); len(r) > 100 {
-			line = string(r[:99]) + "…"
-		}
-		fmt.Fprintf(w, "%-34s %s\n", p.head(string(e.Capability)), line)
+		effect := string(dryRun(h, e.Capability, call.Args{}).Effect.String())
+		rows = append(rows, []string{string(e.Capability), effect, brief(e.Description, 100)})
 	}
+	table(w, []string{"CAPABILITY", "POLICY", "DESCRIPTION"}, rows)
 }
 
 // dryRun decides a call without making it.

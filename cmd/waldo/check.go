@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/policy"
 )
 
@@ -18,7 +20,7 @@ func newCheck(g *global) *cobra.Command {
 		Long:    "Reads a configuration, compiles it and decides its examples. Exit status 0: sound, warnings included;\n1: problems found; 2: there is nothing to check.",
 		Example: "  waldo check\n  waldo check waldo.yaml --json", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			path, _ := configFile(g.config)
+			path, _ := configFile(g)
 			if len(args) == 1 {
 				path = args[0]
 			}
@@ -29,18 +31,42 @@ func newCheck(g *global) *cobra.Command {
 			if err != nil {
 				return &exit{code: exitUsage, err: err, hint: "give the file to check"}
 			}
-			cfg, problems := contract.Parse(path, text)
+			cfg, problems := contract.ParseIn(path, text, g.environment())
 			if len(problems) == 0 {
-				if _, err := policy.New(cfg, checked(cfg)); err != nil && !errors.As(err, &problems) {
+				if problems, err = compiled(cfg); err != nil {
 					return err
 				}
 			}
+			var shown []serverFiles
 			if cfg != nil {
-				cfg.Warnings = append(withoutStored(g, cfg), unsealed(cfg)...)
+				var refused, missing contract.Problems
+				shown, refused, missing = shownFiles(g, cfg)
+				cfg.Warnings = slices.Concat(withoutStored(g, cfg), unsealed(cfg), missing)
+				problems = append(problems, refused...)
 			}
-			return tellCheck(c, g, path, string(text), cfg, problems)
+			return tellCheck(c, g, path, string(text), cfg, problems, shown)
 		},
 	}
+}
+
+// compiled compiles a configuration and holds its examples against the decisions that calls would get: by
+// what servers say of their tools, too, as waldo.lock has it.
+func compiled(cfg *contract.Config) (contract.Problems, error) {
+	h := &house{cfg: cfg}
+	if err := h.readLock(); err != nil {
+		return nil, err
+	}
+	m := checked(cfg)
+	m.Annotations = h.lock.Annotations
+	p, err := policy.New(cfg, m)
+	var problems contract.Problems
+	switch {
+	case errors.As(err, &problems):
+		return problems, nil
+	case err != nil:
+		return nil, err
+	}
+	return p.CheckExamples(), nil
 }
 
 // checked is a machine that has everything, so that check judges the text and not the machine.
@@ -53,7 +79,7 @@ func checked(*contract.Config) policy.Machine {
 	return m
 }
 
-func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems) error {
+func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems, shown []serverFiles) error {
 	warnings := []contract.Problem{}
 	contracts := 0
 	if cfg != nil {
@@ -68,23 +94,25 @@ func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Con
 		if problems == nil {
 			problems = contract.Problems{}
 		}
-		if err := printJSON(c.OutOrStdout(), map[string]any{"file": path, "ok": len(problems) == 0, "contracts": contracts, "problems": problems, "warnings": warnings}); err != nil {
+		if err := printJSON(c.OutOrStdout(), map[string]any{"file": path, "ok": len(problems) == 0, "contracts": contracts, "problems": problems, "warnings": warnings, "shown": shown}); err != nil {
 			return err
 		}
 	} else {
 		p := painter(c.OutOrStdout())
 		for _, w := range warnings {
-			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", p.warn("warning:"), w.Render(text))
+			display.Fprintf(c.OutOrStdout(), "%s %s\n", p.warn("warning:"), display.Text(w.Render(text)))
 		}
 		for _, e := range problems {
-			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", p.bad("error:"), e.Render(text))
+			display.Fprintf(c.OutOrStdout(), "%s %s\n", p.bad("error:"), display.Text(e.Render(text)))
 		}
 	}
 	if len(problems) > 0 {
 		return &exit{code: exitProblems, text: fmt.Sprintf("%s: %s", path, count(len(problems), "problem"))}
 	}
 	if !g.json {
-		fmt.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, count(contracts, "contract"), count(len(warnings), "warning"))
+		tellShown(c.OutOrStdout(), shown)
+		tellPackages(c.OutOrStdout(), cfg)
+		display.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, count(contracts, "contract"), count(len(warnings), "warning"))
 	}
 	return nil
 }
@@ -112,7 +140,7 @@ func newInit(g *global) *cobra.Command {
 				if err := create(filepath.Join(dir, f.name), f.text); err != nil {
 					return err
 				}
-				fmt.Fprintf(c.OutOrStdout(), "wrote %s\n", f.name)
+				display.Fprintf(c.OutOrStdout(), "wrote %s\n", f.name)
 			}
 			return nil
 		},

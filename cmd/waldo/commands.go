@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -15,21 +14,7 @@ func commands(g *global) []*cobra.Command {
 	return []*cobra.Command{
 		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g), newInit(g), newTrust(g), newLock(g),
 		newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g), newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(),
-		newImport(g), newInstall(g),
-	}
-}
-
-func newVersion(g *global) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Example: "  waldo version --json",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if g.json {
-				return printJSON(c.OutOrStdout(), map[string]string{"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
-			}
-			fmt.Fprintf(c.OutOrStdout(), "waldo %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
-		},
+		newImport(g), newInstall(g), newDu(g), newPrune(g), newReload(g), newStop(g),
 	}
 }
 
@@ -43,7 +28,7 @@ func newHelpdesk() *cobra.Command {
 
 func newDoctor(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "doctor", Short: "Prove by doing it what isolation this machine gives, and say what to do about the rest",
+		Use: "doctor", Short: "Test which isolation levels work on this machine, and how to fix the others",
 		Example: "  waldo doctor\n  waldo doctor --json", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, err := openState(g)

@@ -1,19 +1,12 @@
 package main
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
-
-	"github.com/spf13/cobra"
 
 	"waldo/internal/contract"
+	"waldo/internal/display"
 )
 
 // stateDir returns where waldo keeps its state: --state, $WALDO_STATE, $XDG_STATE_HOME/waldo,
@@ -36,18 +29,27 @@ func stateDir(flag string) (string, error) {
 	return "", usage("give --state DIR or set WALDO_STATE", "no place for waldo's state: there is no home directory")
 }
 
+// userConfig is the user's own configuration, which holds in every folder that has none.
+func userConfig() (string, error) {
+	dir, err := os.UserConfigDir()
+	return filepath.Join(dir, "waldo", "waldo.yaml"), err
+}
+
 // configFile returns the configuration to load and whether it was named by the operator or only
 // found. An empty path means that there is none, which is a working default.
-func configFile(flag string) (path string, named bool) {
-	if flag != "" {
-		return flag, true
+func configFile(g *global) (path string, named bool) {
+	if g.config != "" {
+		return g.config, true
+	}
+	if g.trusted != "" {
+		return g.trusted, false
 	}
 	if env := os.Getenv("WALDO_CONFIG"); env != "" {
 		return env, true
 	}
 	candidates := []string{"waldo.yaml"}
-	if dir, err := os.UserConfigDir(); err == nil {
-		candidates = append(candidates, filepath.Join(dir, "waldo", "waldo.yaml"))
+	if own, err := userConfig(); err == nil {
+		candidates = append(candidates, own)
 	}
 	for i, p := range candidates {
 		if _, err := os.Stat(p); err == nil {
@@ -55,6 +57,15 @@ func configFile(flag string) (path string, named bool) {
 		}
 	}
 	return "", false
+}
+
+// environment returns the environment that the operator selects: --environment or $WALDO_ENVIRONMENT; empty:
+// the one of the configuration.
+func (g *global) environment() string {
+	if g.env != "" {
+		return g.env
+	}
+	return os.Getenv("WALDO_ENVIRONMENT")
 }
 
 // configured opens the state directory and loads the configuration in force, for a command that
@@ -68,101 +79,40 @@ func configured(g *global) (state string, cfg *contract.Config, err error) {
 }
 
 // loadConfig loads the configuration in force. A waldo.yaml that was only found in the current
-// folder loads after `waldo trust` has recorded its digest: whoever wrote the folder is not the
-// operator.
+// folder loads after `waldo trust` has recorded it: whoever wrote the folder is not the operator.
 func loadConfig(g *global, state string) (*contract.Config, error) {
-	path, named := configFile(g.config)
+	path, named := configFile(g)
 	if path == "" {
 		return contract.Default(), nil
 	}
-	cfg, err := contract.Load(path)
+	cfg, err := contract.LoadIn(path, g.environment())
 	if err != nil {
 		return nil, &exit{code: exitUsage, err: err, hint: "waldo check " + path + " shows where and how"}
 	}
 	if named {
 		return cfg, nil
 	}
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
+	err = held(state, cfg)
+	if own, none := userConfig(); err != nil && g.hosted && g.trusted == "" && none == nil && neverTrusted(state, cfg) {
+		// The operator said nothing of this folder: what holds elsewhere holds here too.
+		if _, none := os.Stat(own); none == nil {
+			display.Fprintf(os.Stderr, "waldo: %v; %s holds instead\n", err, own)
+			return contract.Load(own)
+		}
 	}
-	trusted, err := readTrust(state)
-	if err != nil {
-		return nil, err
-	}
-	if trusted[abs].Digest != cfg.Digest {
-		return nil, &exit{code: exitUsage, text: fmt.Sprintf("%s was found here but is not trusted in its present form", path),
-			hint: "read it, then run: waldo trust " + path + "   (or name it: --config " + path + ")"}
-	}
-	return cfg, nil
+	return cfg, err
 }
 
-// trust is one found configuration that the operator has read.
-type trust struct {
-	Digest string    `json:"digest"`
-	At     time.Time `json:"at"`
+// neverTrusted reports whether no waldo trust ever recorded a configuration.
+func neverTrusted(state string, cfg *contract.Config) bool {
+	all, key, err := recordOf(state, cfg)
+	return err == nil && all[key].Digest == ""
 }
 
-func trustFile(state string) string { return filepath.Join(state, "trust.json") }
-
-func readTrust(state string) (map[string]trust, error) {
-	m := map[string]trust{}
-	b, err := os.ReadFile(trustFile(state))
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(b, &m); err != nil {
-		return nil, &exit{code: exitFailed, text: trustFile(state) + " is damaged", err: err, hint: "remove it and run waldo trust again"}
-	}
-	return m, nil
-}
-
-func newTrust(g *global) *cobra.Command {
-	return &cobra.Command{
-		Use:     "trust [FILE]",
-		Short:   "Record the digest of a waldo.yaml that was only found, so that it loads",
-		Example: "  waldo trust\n  waldo trust ./waldo.yaml",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			path := "waldo.yaml"
-			if len(args) == 1 {
-				path = args[0]
-			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return usage("give the file to trust", "%v", err)
-			}
-			if _, err := contract.Load(path); err != nil {
-				return &exit{code: exitUsage, err: err, hint: "mend it first: waldo check " + path}
-			}
-			abs, err := filepath.Abs(path)
-			if err != nil {
-				return err
-			}
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			m, err := readTrust(state)
-			if err != nil {
-				return err
-			}
-			sum := sha256.Sum256(text)
-			m[abs] = trust{Digest: "sha256:" + hex.EncodeToString(sum[:]), At: time.Now().UTC()}
-			b, err := json.MarshalIndent(m, "", "  ")
-			if err != nil {
-				return err
-			}
-			if err := writeAtomic(trustFile(state), b); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "trusted %s (%s)\n", abs, m[abs].Digest)
-			return nil
-		},
-	}
+// found reports whether a configuration was only found, so that it holds as far as it was trusted.
+func found(g *global, cfg *contract.Config) bool {
+	path, named := configFile(g)
+	return !named && path != "" && path == cfg.File
 }
 
 // writeAtomic replaces a file of waldo's own state, whole or not at all.

@@ -8,7 +8,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"waldo/internal/audit"
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/facts"
 	"waldo/internal/runner"
 )
@@ -77,7 +77,7 @@ type demo struct {
 func (d *demo) say(format string, a ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	fmt.Fprintf(d.out, format+"\n", a...)
+	display.Fprintf(d.out, format+"\n", a...)
 }
 
 func (d *demo) run(ctx context.Context) error {
@@ -98,7 +98,7 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	d.say("%s", d.p.head("An agent's script, in a sealed box. It has tools, and nothing else:"))
-	d.say("%s\n", d.p.dim(indent(strings.TrimSpace(demoScript), "    ")))
+	d.say("%s\n", display.Text(indent(strings.TrimSpace(demoScript), "    ")))
 	d.say("%s", d.p.head("It runs."))
 	lines := &prefixed{d: d, prefix: "    " + d.p.dim("script│") + " "}
 	d.result, err = h.once(ctx, "run_python", map[string]any{"code": demoScript}, &runner.Options{Name: "agent.py", Stdout: lines, Stderr: lines})
@@ -125,6 +125,7 @@ func (d *demo) enrol(ctx context.Context, h *house) error {
 	if err != nil {
 		return err
 	}
+	h.approvals.Root = "" // the operator's first approver has no part in the demo
 	d.desk, d.signer = h.approvals, approval.NewSigner("demo", private)
 	_, err = h.approvals.EnrollKey(ctx, "demo", []string{"manager"}, public, d.signer)
 	return err
@@ -149,7 +150,7 @@ func (d *demo) Notify(ctx context.Context, q approval.Question) {
 	d.mu.Lock()
 	d.asked = append(d.asked, q)
 	d.mu.Unlock()
-	if err := d.desk.Answer(ctx, d.signer, q.ID, yes, reason); err != nil {
+	if err := d.desk.Answer(ctx, d.signer, q, yes, reason); err != nil {
 		d.say("    the answer was not taken: %v", err)
 	}
 }
@@ -158,7 +159,7 @@ func (d *demo) Notify(ctx context.Context, q approval.Question) {
 func (d *demo) account() {
 	f := d.result.Facts
 	d.say("\n%s", d.p.head("What is known of the run, measured from outside:"))
-	d.say("%s", indent(strings.TrimSpace(runner.Report(f)), "    "))
+	d.say("%s", display.Text(indent(strings.TrimSpace(runner.Report(f)), "    ")))
 	d.say("    Sandbox: %s %s, network %s, side effect %s", f.Sandbox.Driver, d.p.dim(f.Sandbox.ID), f.Network.Policy, f.SideEffect)
 	if len(f.Files.Artifacts) > 0 {
 		d.say("    Kept in the workspace: %s", strings.Join(f.Files.Artifacts, ", "))
@@ -179,7 +180,7 @@ func (d *demo) explain(ctx context.Context, h *house) error {
 		if err := tellStory(&b, d.p, records); err != nil {
 			return err
 		}
-		d.say("\n%s\n%s", d.p.head("waldo explain "+q.DecisionID), indent(strings.TrimSpace(b.String()), "    "))
+		d.say("\n%s\n%s", d.p.head("waldo explain "+q.DecisionID), display.Text(indent(strings.TrimSpace(b.String()), "    ")))
 		return nil
 	}
 	return errors.New("the demo's script asked for no ticket")
@@ -192,7 +193,7 @@ func (d *demo) verify(ctx context.Context) error {
 	}
 	var b bytes.Buffer
 	tellVerified(&b, r)
-	d.say("\n%s\n%s", d.p.head("waldo log verify"), indent(strings.TrimSpace(b.String()), "    "))
+	d.say("\n%s\n%s", d.p.head("waldo log verify"), display.Text(indent(strings.TrimSpace(b.String()), "    ")))
 	if !r.OK {
 		return &exit{code: exitProblems, text: "the demo's log is not sound"}
 	}
@@ -202,7 +203,7 @@ func (d *demo) verify(ctx context.Context) error {
 // prefixed writes whole lines, each behind a prefix.
 type prefixed struct {
 	d      *demo
-	prefix string
+	prefix display.Text
 	rest   []byte
 }
 
@@ -215,7 +216,7 @@ func (w *prefixed) Write(b []byte) (int, error) {
 		if !ok {
 			return len(b), nil
 		}
-		fmt.Fprintf(w.d.out, "%s%s\n", w.prefix, line)
+		display.Fprintf(w.d.out, "%s%s\n", w.prefix, display.Line(string(line)))
 		w.rest = rest
 	}
 }

@@ -10,8 +10,8 @@ var groups = []struct {
 	{"To begin with:", []string{"demo", "doctor", "init", "import", "install"}},
 	{"Run code in a box:", []string{"run", "exec", "sandbox", "template"}},
 	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "login", "token"}},
-	{"Say what is allowed, and answer:", []string{"check", "trust", "secret", "approvals", "approve", "deny"}},
-	{"Look back:", []string{"explain", "log"}},
+	{"Say what is allowed, and answer:", []string{"check", "trust", "reload", "stop", "secret", "approvals", "approve", "deny"}},
+	{"Look back:", []string{"explain", "log", "du", "prune"}},
 	{"The rest:", []string{"version"}}, // and completion and help, which cobra adds
 }
 

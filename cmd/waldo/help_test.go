@@ -63,7 +63,9 @@ func TestCompletionScripts(t *testing.T) {
 			t.Errorf("%s: %v\n%s", shell, err, said)
 		}
 	}
-	for line, want := range map[string]string{"install ": "claude-desktop", "import --from ": "goose", "": "install", "completion ": "fish"} {
+	for line, want := range map[string]string{"install ": "claude-desktop", "import --from ": "goose", "": "install", "completion ": "fish",
+		"run --isolation ": "gvisor", "run --lang ": "typescript", "tools --detail ": "basic", "log export --format ": "csv",
+		"run --color ": "never", "log --effect ": "deny", "call ": "run_python", "help sandbox ": "create"} {
 		var out, errw bytes.Buffer
 		run(append([]string{"__complete"}, strings.Split(line, " ")...), strings.NewReader(""), &out, &errw)
 		if !strings.Contains("\n"+out.String(), "\n"+want) {

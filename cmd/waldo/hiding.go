@@ -2,12 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"runtime/debug"
 
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
+	"waldo/internal/display"
 	"waldo/internal/redact"
 	"waldo/internal/wire"
 )
@@ -26,9 +26,19 @@ func (h hiding) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// logged writes one line of a log for each Write, which is whole.
+type logged struct{ w io.Writer }
+
+func (l logged) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(l.w, string(display.Lines(string(b)))+"\n"); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
 // crashed is what is said of a fault of waldo's own. It has the exit code of one.
 func crashed(w io.Writer, fault any) int {
-	fmt.Fprintf(w, "waldo: a fault of waldo's own: %v\n%s", fault, debug.Stack())
+	display.Fprintf(w, "waldo: a fault of waldo's own: %v\n%s\n", fault, display.Lines(string(debug.Stack())))
 	return exitFailed
 }
 

@@ -17,14 +17,14 @@ func TestHiding(t *testing.T) {
 	const canary = "canary-in-an-error"
 	known, out := &redact.Registry{}, &bytes.Buffer{}
 	w := hiding{out, known}
-	if report(w, errors.New("it said "+canary)); !strings.Contains(out.String(), canary) {
+	if report(w, false, errors.New("it said "+canary)); !strings.Contains(out.String(), canary) {
 		t.Fatalf("control: %q", out)
 	}
 	out.Reset()
 	if err := known.Add("env:K", secret.NewValue(canary)); err != nil {
 		t.Fatal(err)
 	}
-	report(w, &exit{code: exitFailed, err: errors.New("it said " + canary), hint: "try " + canary})
+	report(w, false, &exit{code: exitFailed, err: errors.New("it said " + canary), hint: "try " + canary})
 	if code := crashed(w, errors.New("broken by "+canary)); code != exitFailed {
 		t.Errorf("a crash has exit code %d", code)
 	}
@@ -36,7 +36,7 @@ func TestHiding(t *testing.T) {
 // TestFullDisk: what fails because a disk is full comes with what to do.
 func TestFullDisk(t *testing.T) {
 	var out bytes.Buffer
-	report(&out, &exit{code: exitFailed, err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})
+	report(&out, false, &exit{code: exitFailed, err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})
 	if got := out.String(); !strings.Contains(got, "\nhint: make room") {
 		t.Errorf("%q", got)
 	}

@@ -11,24 +11,26 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"waldo/internal/approval"
 	"waldo/internal/audit"
+	"waldo/internal/audit/headfile"
 	"waldo/internal/bridge"
 	"waldo/internal/broker"
 	"waldo/internal/call"
 	"waldo/internal/catalogue"
 	"waldo/internal/contract"
 	"waldo/internal/facts"
-	"waldo/internal/gateway"
+	"waldo/internal/gateway/identity"
 	"waldo/internal/id"
 	"waldo/internal/install"
 	"waldo/internal/policy"
 	"waldo/internal/redact"
 	"waldo/internal/runner"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/admission"
 	"waldo/internal/sandbox/confined"
 	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/sandbox/namespace"
@@ -37,6 +39,7 @@ import (
 	"waldo/internal/session"
 	"waldo/internal/store"
 	"waldo/internal/upstream"
+	"waldo/internal/upstream/files"
 	"waldo/internal/wire"
 	"waldo/internal/workspace"
 )
@@ -53,15 +56,26 @@ type house struct {
 	secrets   *source.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	approvals *approval.Desk
+	lock      *upstream.Lock // as it was when the house was opened
+	witness   *audit.Witness // what the log says of approvals
+	asker     *asker         // says that this process is at work; nil: no file can
+	lasting   call.Session   // of waldo call, which the next process resumes
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
 	upstreams *upstream.Manager
 	pins      map[string]*install.Pin // packages that were accepted, by server; only `waldo lock --accept` writes it
+	freshLock bool                    // the registries are asked, whatever they said a while ago
+	pinsMu    sync.Mutex              // servers are looked at several at a time
+	programs  map[string]string       // digests of the programs of a trusted configuration; nil: it was named
 	catalogue *catalogue.Catalogue
 	broker    *broker.Broker
-	door      atomic.Pointer[gateway.Door] // the one that serves; nil: none does
-	picture   string                       // the snapshot whose files a run starts with; empty: none
+	attendant *attendant               // carries out the operator's orders
+	entry     func() *identity.Options // who is let in over HTTP
+	lives     *lives                   // the house in force, and those before it
+	picture   string                   // the snapshot whose files a run starts with; empty: none
+	set       settings
 	close     []func() error
+	ground    []func() error // closes what later houses stand on; empty in those
 }
 
 // settings are what a command changes about the house it opens.
@@ -70,10 +84,14 @@ type settings struct {
 	limits   sandbox.Limits   // the most a run may ask for; zero: mostLimits
 	patience time.Duration    // how long a call waits at least for a human before it says "waiting"
 	carriers []approval.Carrier
-	keep     string // a folder to use as the workspace; empty: one of the session's own
-	warm     int    // boxes that are kept ready, for a waldo that lives long; 0: none
-	sessions int    // Pythons that may stay between calls, for a waldo that lives long; 0: none
-	tells    bool   // the command itself says what is wrong with a server
+	keep     string           // a folder to use as the workspace; empty: one of the session's own
+	warm     int              // boxes that are kept ready, for a waldo that lives long; 0: none
+	sessions int              // Pythons that may stay between calls, for a waldo that lives long; 0: none
+	tells    bool             // the command itself says what is wrong with a server
+	redact   bool             // the person at the terminal is shown no more than the model is
+	relocks  bool             // the command may pin anew where waldo.lock is gone
+	hup      <-chan os.Signal // asks for a reload; nil: nothing does
+	after    *house           // the one whose ground it shares: store, log, sessions, approvals, sandboxes that wait; nil: none
 }
 
 // The levels of isolation, by the name that contracts use.
@@ -136,8 +154,10 @@ func openState(g *global) (string, error) {
 
 // openHouse builds the house: values and configuration, then the study, the workers, the corridor.
 func openHouse(ctx context.Context, g *global, s settings) (h *house, err error) {
-	h = &house{known: g.known}
-	if h.known == nil {
+	h = &house{known: g.known, set: s}
+	if s.after != nil {
+		h.known = s.after.known
+	} else if h.known == nil {
 		h.known = &redact.Registry{}
 	}
 	defer func() {
@@ -152,9 +172,22 @@ func openHouse(ctx context.Context, g *global, s settings) (h *house, err error)
 		if h.cfg, err = loadConfig(g, h.state); err != nil {
 			return h, err
 		}
+		if faults := files.Here(h.state).Outside(h.cfg); len(faults) > 0 {
+			return h, &exit{code: exitUsage, err: faults[0], hint: faults[0].Hint}
+		}
+		if found(g, h.cfg) {
+			if h.programs, err = trustedPrograms(h.state, h.cfg); err != nil {
+				return h, err
+			}
+		}
 	}
-	h.drivers = drivers(h.state)
-	h.keepWarm(s.warm)
+	s.redact = g.redact
+	if s.after != nil {
+		h.stand(s.after)
+	} else {
+		h.drivers = drivers(h.state)
+		h.keepWarm(s.warm)
+	}
 	if err = h.openStudy(ctx, s); err != nil {
 		return h, err
 	}
@@ -171,6 +204,9 @@ func (h *house) machine() policy.Machine {
 		Transports: map[contract.Transport]bool{contract.SandboxedExec: true, contract.MCP: true},
 		Secrets:    namedSecrets(h.state, h.cfg),
 	}
+	if h.lock != nil {
+		m.Annotations = h.lock.Annotations
+	}
 	for level := range h.drivers {
 		m.Isolations[level] = true // each start proves it again, and refuses with the step that failed
 	}
@@ -183,14 +219,17 @@ func (h *house) machine() policy.Machine {
 func logOptions(s *store.Store) audit.Options {
 	o := audit.Options{Heads: s}
 	if path := os.Getenv("WALDO_LOG_HEAD"); path != "" {
-		o.Second = &audit.HeadFile{Path: path}
+		o.Second = &headfile.File{Path: path}
 	}
 	return o
 }
 
-// openLog opens the log of a state directory.
-func openLog(ctx context.Context, s *store.Store) (*audit.Log, error) {
-	log, err := audit.Open(ctx, s.Path("log"), logOptions(s))
+// openLog opens the log of a state directory. Where records are kept for a time, segments are begun often
+// enough for the older ones to be removed.
+func openLog(ctx context.Context, s *store.Store, keep time.Duration) (*audit.Log, error) {
+	o := logOptions(s)
+	o.SegmentAge = keep / 10
+	log, err := audit.Open(ctx, s.Path("log"), o)
 	if errors.Is(err, audit.ErrTampered) {
 		err = &exit{code: exitFailed, err: err, hint: "look with waldo log verify; to go on with a new log: waldo log set-aside"}
 	}
@@ -198,34 +237,67 @@ func openLog(ctx context.Context, s *store.Store) (*audit.Log, error) {
 }
 
 func (h *house) openStudy(ctx context.Context, s settings) (err error) {
+	if err = pinsGone(h.state, h.cfg); err != nil && !s.relocks {
+		return err
+	}
+	if err = h.readLock(); err != nil {
+		return err
+	}
 	if h.policy, err = policy.New(h.cfg, h.machine()); err != nil {
 		return &exit{code: exitUsage, err: err}
 	}
+	if s.after == nil {
+		if err = h.openGround(ctx, s); err != nil {
+			return err
+		}
+	}
+	h.entry = sync.OnceValue(func() *identity.Options { return entrance(h.cfg.Gateway) })
+	h.redact = redact.New(h.cfg.Redaction, h.known, h.sessions)
+	h.redact.Spill, h.redact.Terminal = h.spill, s.redact
+	h.secrets = newKeeper(h.state, h.cfg, h.known)
+	return nil
+}
+
+// openGround opens what stays when the configuration is replaced.
+func (h *house) openGround(ctx context.Context, s settings) (err error) {
+	h.lives = newLives(h)
+	defer func() { h.ground, h.close = h.close, nil }()
 	if h.store, err = store.Open(h.state); err != nil {
 		return err
 	}
 	h.close = append(h.close, h.store.Close)
-	if h.log, err = openLog(ctx, h.store); err != nil {
+	if h.log, err = openLog(ctx, h.store, h.cfg.Log.Keep); err != nil {
 		return err
 	}
 	h.close = append(h.close, h.log.Close)
 	h.sessions = session.NewManager(session.Defaults(), time.Now)
-	h.redact = redact.New(h.cfg.Redaction, h.known, h.sessions)
-	h.redact.Spill = h.spill
-	h.secrets = newKeeper(h.state, h.cfg, h.known)
+	h.witness = &audit.Witness{Dir: audit.Dir(h.state)}
+	if h.asker, err = newAsker(h.state); err != nil {
+		return err
+	}
+	if h.asker != nil {
+		h.close = append(h.close, h.asker.Close)
+	}
+	rules := func() contract.Approvals { return h.lives.inForce().cfg.Approval }
 	h.approvals = &approval.Desk{
-		Store: h.store, Rules: func() contract.Approvals { return h.cfg.Approval }, Carriers: s.carriers, Record: enrolments(h.log),
-		Spent: func(ctx context.Context, approvalID string) (bool, error) {
-			return audit.Spent(ctx, audit.Dir(h.state), approvalID)
-		},
+		Store: h.store, Rules: rules, Carriers: append([]approval.Carrier{newNotifier(rules)}, s.carriers...), Record: enrolments(h.log),
+		Asker: h.askerOf, Gone: goneAsker(h.state),
+		Witness: h.witness, Root: os.Getenv(rootVariable),
+		Notes: func(d policy.Decision) []string { return h.lives.inForce().redact.Meanings(d) },
 		Patience: func(door string) time.Duration {
-			if door == "mcp" && slices.Contains(h.cfg.Approval.Carriers, contract.Elicitation) {
+			if door == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.patience // the host is asked at once
 			}
 			return max(s.patience, patience[door])
 		},
 	}
-	return nil
+	return h.attend(ctx, s.hup)
+}
+
+// stand puts the house on the ground of another.
+func (h *house) stand(on *house) {
+	h.lives, h.drivers, h.store, h.log, h.sessions = on.lives, on.drivers, on.store, on.log, on.sessions
+	h.witness, h.asker, h.approvals = on.witness, on.asker, on.approvals
 }
 
 func (h *house) openWorkers(s settings) error {
@@ -241,13 +313,11 @@ func (h *house) openWorkers(s settings) error {
 	h.runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.cfg.Servers)), func(s contract.Server) bool { return s.Placement == placedInWorkspace })
 	h.runner.Egress = h.egress
 	h.runner.Secret = h.secrets.Get
+	h.runner.Admit = admitter(admission.New(roomOf(h.cfg.Sandboxes)))
+	h.runner.Template = h.templateOf
 	h.close = append(h.close, h.runner.Close)
-	lock, err := upstream.ReadLock(h.lockFile())
-	if err != nil {
-		return &exit{code: exitUsage, err: err, hint: "mend or remove it, then look with waldo lock"}
-	}
 	h.pins = map[string]*install.Pin{}
-	for name, l := range lock.Servers {
+	for name, l := range h.lock.Servers {
 		h.pins[name] = l.Package
 	}
 	said := slog.Default()
@@ -255,11 +325,11 @@ func (h *house) openWorkers(s settings) error {
 		said = nil
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
-		Launcher: h, Remote: h.reach, Log: said, Lock: lock, Scrub: h.clean, Version: version,
+		Launcher: h, Remote: h.reach, Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {
-			if door := h.door.Load(); door != nil {
+			if door := h.lives.door.Load(); door != nil {
 				door.Updated(server, uri)
 			}
 		},
@@ -295,12 +365,21 @@ func (h *house) openCorridor(s settings) error {
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{
 		Policy:    tightened{h},
-		Record:    &audit.Recorder{Log: h.log, Args: h.redact.Args},
+		Record:    &audit.Recorder{Log: h.log, Args: h.redact.Args, Witness: h.witness},
 		Approvals: h.approvals, Budget: h.sessions, Redact: h.redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.runner, contract.MCP: h.upstreams},
 	}
 	bell, err := bridge.New(version, bridge.Corridor{
-		Call: h.shared, Refuse: h.broker.Refuse, Tools: h.tools, Find: h.find, Search: h.search, Check: h.check,
+		Call: h.shared,
+		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+			return h.lives.inForce().broker.Refuse(ctx, c, why)
+		},
+		Tools: func(run call.Call) []call.Tool { return h.lives.inForce().tools(run) },
+		Find:  func(run call.Call, name string) (call.Tool, bool) { return h.lives.inForce().find(run, name) },
+		Search: func(run call.Call, words string, most int) []call.Tool {
+			return h.lives.inForce().search(run, words, most)
+		},
+		Check: func(c call.Call, t call.Tool) *call.Reason { return h.lives.inForce().check(c, t) },
 	})
 	if err != nil {
 		return err
@@ -331,6 +410,12 @@ func (t tightened) Decide(c call.Call) policy.Decision {
 	return policy.Tighten(d, e.Annotations)
 }
 
+// mode is the class of a tool for hosts: its contract's, or what its server says where that is more.
+func (h *house) mode(cap call.Capability, annotations wire.Value) contract.Mode {
+	k, _ := h.policy.Lookup(cap)
+	return policy.Tighten(policy.Decision{Contract: k}, annotations).Mode()
+}
+
 // aside hides in what a server says beside its answer what its contract hides; in a question to a
 // person, what must not leave in any case.
 func (h *house) aside(c call.Call, v wire.Value, question bool) wire.Value {
@@ -345,8 +430,28 @@ func (h *house) aside(c call.Call, v wire.Value, question bool) wire.Value {
 // server that was given one may tell it in a description.
 func (h *house) clean(text string) string { return h.known.Text(redact.Clean(text)) }
 
-// Close closes the rooms in the reverse order of their opening.
+// Close closes the rooms in the reverse order of their opening, and the ground beneath them last.
 func (h *house) Close() error {
+	var errs []error
+	if len(h.ground) > 0 {
+		if h.approvals != nil {
+			h.approvals.Told(notifyWait)
+		}
+		if h.attendant != nil {
+			h.attendant.Close()
+		}
+		errs = append(errs, h.lives.end())
+	}
+	errs = append(errs, h.retire())
+	for _, c := range slices.Backward(h.ground) {
+		errs = append(errs, c())
+	}
+	h.ground = nil
+	return errors.Join(errs...)
+}
+
+// retire closes what is the house's own.
+func (h *house) retire() error {
 	var errs []error
 	for _, c := range slices.Backward(h.close) {
 		errs = append(errs, c())
@@ -363,21 +468,25 @@ func (h *house) open() (session.Info, error) {
 	return h.sessions.Open(principal(), id.New(id.Workspace))
 }
 
+// cliBucket holds that session of each user.
+const cliBucket = "cli"
+
 // openCLI opens the one session that all `waldo call`s of this user share, so that a call that
 // waited for a human can be made again by the next process.
 func (h *house) openCLI(ctx context.Context) (session.Info, error) {
-	const bucket = "cli"
 	name := string(principal())
-	if text, ok, err := h.store.Get(ctx, bucket, name); err != nil {
+	if text, ok, err := h.store.Get(ctx, cliBucket, name); err != nil {
 		return session.Info{}, err
 	} else if n, w, found := strings.Cut(text, " "); ok && found && id.Is(id.Session, n) && id.Is(id.Workspace, w) {
+		h.lasting = call.Session(n)
 		return h.sessions.Resume(call.Session(n), principal(), w)
 	}
 	info, err := h.open()
 	if err != nil {
 		return info, err
 	}
-	return info, h.store.Put(ctx, bucket, name, string(info.ID)+" "+info.Workspace)
+	h.lasting = info.ID
+	return info, h.store.Put(ctx, cliBucket, name, string(info.ID)+" "+info.Workspace)
 }
 
 // workspace opens the files of a session, or those of a folder that the operator named.

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -14,6 +14,7 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/gateway"
 	"waldo/internal/gateway/identity"
 	"waldo/internal/gateway/web"
@@ -67,17 +68,24 @@ func (g *guests) enter(who call.Principal) (call.Session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.info[who]
-	if _, open := g.h.sessions.Get(n.ID); !open {
+	if g.over(n) {
 		g.sweep()
 		var err error
 		if n, err = g.h.sessions.Open(who, id.New(id.Workspace)); err != nil {
 			return "", err
 		}
 		g.info[who] = n
-		g.h.expect(n)
+		g.h.lives.inForce().expect(n)
 	}
 	g.in[n.ID]++
 	return n.ID, nil
+}
+
+// over reports whether a principal needs another session in place of this one. One that the operator has
+// stopped stays while its principal is stopped, and refuses its calls.
+func (g *guests) over(n session.Info) bool {
+	now, open := g.h.sessions.Get(n.ID)
+	return !open || now.Stopped && !g.h.sessions.Kept(now.Principal)
 }
 
 // sweep forgets the sessions that were closed because nobody used them. The lock is held.
@@ -100,7 +108,7 @@ func (g *guests) leave(n call.Session) {
 	}
 	g.mu.Unlock()
 	if last {
-		g.h.upstreams.Forget(n)
+		g.h.forget(n)
 	}
 }
 
@@ -127,27 +135,48 @@ func (h *house) serveHTTP(ctx context.Context, listen string, o gateway.Options,
 	defer g.close()
 	o.Ended = g.leave
 	door := gateway.New(o)
-	h.door.Store(door)
-	who, hosts := entrance(h.cfg.Gateway)
+	h.lives.door.Store(door)
 	s := web.New(web.Options{
-		Door: door, Identify: who.Identify, Open: g.enter, Hosts: hosts, Origins: h.cfg.Gateway.Origins, Beside: who.Beside(),
-		Peer: identity.Peer, Log: o.Log, Ready: func() error { _, _, err := h.store.Get(ctx, "ready", ""); return err },
+		Door: door, Open: g.enter, Over: func(n call.Session) bool { return g.over(session.Info{ID: n}) },
+		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().entry().Identify(r) },
+		Hosts:    hostsOf(h.cfg.Gateway), Origins: h.cfg.Gateway.Origins, Beside: h.entry().Beside(),
+		Limits: doorLimits(h.cfg.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log, Ready: func() error { _, _, err := h.store.Get(ctx, "ready", ""); return err },
 	})
-	fmt.Fprintf(tell, "waldo: listening on http://%s/mcp\n", l.Addr())
+	display.Fprintf(tell, "waldo: listening on http://%s/mcp\n", l.Addr())
 	return s.Serve(ctx, l)
 }
 
-// entrance says who is let in, and which names the server goes by.
-func entrance(g contract.Gateway) (*identity.Options, []string) {
-	o := &identity.Options{Tokens: g.Tokens, UID: os.Getuid(), URL: g.URL}
+// doorLimits are what clients can take: as written, and no more connections than half of the files that may be open.
+func doorLimits(l contract.GatewayLimits, files int) web.Limits {
+	out := web.DefaultLimits()
+	for to, n := range map[*int]int{&out.Conns: l.Connections, &out.Strangers: l.Strangers, &out.Sessions: l.Sessions, &out.Each: l.SessionsEach, &out.Calls: l.CallsEach} {
+		if n > 0 {
+			*to = n
+		}
+	}
+	if files > 0 {
+		out.Conns = min(out.Conns, max(files/2, 16))
+		out.Strangers = min(out.Strangers, max(files/8, 16))
+	}
+	return out
+}
+
+// hostsOf are the names that the server goes by.
+func hostsOf(g contract.Gateway) []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	if u, err := url.Parse(g.URL); err == nil && u.Host != "" {
 		hosts = append(hosts, u.Hostname())
 	}
+	return hosts
+}
+
+// entrance says who is let in.
+func entrance(g contract.Gateway) *identity.Options {
+	o := &identity.Options{Tokens: g.Tokens, UID: os.Getuid(), URL: g.URL}
 	if g.OIDC != nil {
 		o.OIDC = &identity.OIDC{Issuer: g.OIDC.Issuer, JWKS: g.OIDC.JWKS, Audience: g.URL, Scopes: g.OIDC.Scopes}
 	}
-	return o, hosts
+	return o
 }
 
 func newToken(g *global) *cobra.Command {
@@ -165,8 +194,8 @@ func newToken(g *global) *cobra.Command {
 			if g.json {
 				return printJSON(c.OutOrStdout(), map[string]string{"name": name, "token": token, "hash": hash})
 			}
-			fmt.Fprintln(c.OutOrStdout(), token)
-			fmt.Fprintf(c.ErrOrStderr(), "Give it to the client, which sends it as Authorization: Bearer. For waldo.yaml:\ngateway: {auth: {tokens: {%s: %q}}}\n", name, hash)
+			display.Fprintf(c.OutOrStdout(), "%s\n", token)
+			display.Fprintf(c.ErrOrStderr(), "Give it to the client, which sends it as Authorization: Bearer. For waldo.yaml:\ngateway: {auth: {tokens: {%s: %q}}}\n", name, hash)
 			return nil
 		},
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"waldo/internal/gateway"
 	"waldo/internal/gateway/identity"
 )
 
@@ -55,18 +54,24 @@ func served(t *testing.T, config string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return listening(t, h)
+}
+
+// listening runs a house's gateway over HTTP and returns its address.
+func listening(t *testing.T, h *house) (url string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	said, tell := io.Pipe()
 	ended := make(chan error, 1)
-	go func() {
-		ended <- h.serveHTTP(ctx, "127.0.0.1:0", gateway.Options{Catalogue: h.catalogue, Call: h.broker.Call, Aside: h.aside}, tell)
-	}()
+	go func() { ended <- h.serveHTTP(ctx, "127.0.0.1:0", h.options(), tell) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"waldo/internal/adopt"
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/hosts"
 	"waldo/internal/policy"
 )
@@ -25,8 +27,9 @@ func newImport(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "import FILE | --from HOST", Short: "Read an agent host's MCP servers and write them, tight, into waldo.yaml", Args: cobra.MaximumNArgs(1),
 		Long: "Shows the exact command of each server, moves secrets that stand in the host's file into waldo's own store, and adds the servers\n" +
-			"to waldo.yaml with no network, no files and no tools until you name them. The host's file is not changed. Exit status 0: read,\n" +
-			"what is held back included; 1: read, but for entries that are no servers; 2: the file is not one that waldo can read.\n\nHosts: " + hostNames() + ".",
+			"to waldo.yaml: a host's user-wide ones to ~/.config/waldo/waldo.yaml, which holds in every folder, others to ./waldo.yaml.\n" +
+			"Hosts, folders and contracts of well-known servers are proposed, each line marked so. Of a server that is not known a person\n" +
+			"is asked for every tool. The host's file is not changed. Exit status 0: read, what is held back included; 1: read, but for entries that are no servers; 2: the file is not one that waldo can read.\n\nHosts: " + hostNames() + ".",
 		Example: "  waldo import --from claude --dry-run\n  waldo import .mcp.json\n  waldo import ~/.codex/config.toml --only github",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && m.from == "" {
@@ -36,7 +39,7 @@ func newImport(g *global) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&m.from, "from", "", "the `HOST` whose files to read, or, with FILE, whose form it has")
-	c.Flags().StringVar(&m.to, "out", "", "the `FILE` to add to (default: that of --config or $WALDO_CONFIG, else ./waldo.yaml)")
+	c.Flags().StringVar(&m.to, "out", "", "the `FILE` to add to (default: that of --config or $WALDO_CONFIG, else as above)")
 	c.Flags().StringSliceVar(&m.only, "only", nil, "import the server of this `NAME` alone; may be repeated")
 	c.Flags().BoolVarP(&m.dry, "dry-run", "n", false, "show what would be done and do nothing")
 	_ = c.RegisterFlagCompletionFunc("from", completeHosts)
@@ -73,14 +76,24 @@ type importing struct {
 }
 
 type imported struct {
-	Files   []string       `json:"files"`
-	Target  string         `json:"target"`
-	Servers []adopt.Server `json:"servers"`
-	Left    []leftServer   `json:"left"` // what is no server that waldo can read
-	Diff    []string       `json:"diff"`
-	Backup  string         `json:"backup,omitempty"`
-	Written bool           `json:"written"`
-	host    *hosts.Host    // of the first file
+	Files   []string        `json:"files"`
+	Servers []adopt.Server  `json:"servers"`
+	Left    []leftServer    `json:"left"` // what is no server that waldo can read
+	Targets []*importTarget `json:"targets"`
+	Written bool            `json:"written"`
+	Shown   []serverFiles   `json:"shown"`
+	host    *hosts.Host     // of the first file
+}
+
+// importTarget is one waldo.yaml that servers are added to.
+type importTarget struct {
+	Path    string   `json:"path"`
+	Diff    []string `json:"diff"`
+	Backup  string   `json:"backup,omitempty"`
+	User    bool     `json:"user"` // the user's own, which needs no waldo trust
+	project string   // whose links are not followed; empty: the path is the operator's own
+	file    *hosts.File
+	text    []byte
 }
 
 // leftServer is an entry of a host's file that cannot be read, and why.
@@ -113,10 +126,11 @@ func (r *imported) left() error {
 	return unreadable(exitProblems, problems)
 }
 
-// source is one file to read; host may be nil: told by the file.
+// importSource is one file to read.
 type importSource struct {
-	host          *hosts.Host
+	host          *hosts.Host // nil: told by the file
 	path, project string
+	user          bool // it is the user's own file of that host
 }
 
 func (m *importing) run(c *cobra.Command, args []string) error {
@@ -124,17 +138,9 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	project := ""
-	if m.to == "" {
-		if m.to = cmp.Or(m.g.config, os.Getenv("WALDO_CONFIG")); m.to == "" {
-			if project, err = os.Getwd(); err != nil {
-				return err
-			}
-			m.to = filepath.Join(project, "waldo.yaml")
-		}
-	}
-	r := imported{Servers: []adopt.Server{}, Left: []leftServer{}, Diff: []string{}}
-	taken := map[string]bool{}
+	m.to = cmp.Or(m.to, m.g.config, os.Getenv("WALDO_CONFIG"))
+	r := imported{Servers: []adopt.Server{}, Left: []leftServer{}, Targets: []*importTarget{}}
+	taken := map[string]map[string]bool{}
 	for _, s := range sources {
 		if err := m.read(s, &r, taken); err != nil {
 			return err
@@ -146,22 +152,26 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 	if len(r.Servers) == 0 && len(r.Left) > 0 {
 		return r.left()
 	}
-	target, err := hosts.Open(m.to, project)
-	if err != nil {
-		return &exit{code: exitUsage, err: err, hint: hintOf(err, "name another file: --out FILE")}
-	}
-	r.Target = target.Path
-	text, err := draft(target, &r)
-	if err != nil {
+	if err := m.showImported(&r); err != nil {
 		return err
 	}
-	r.Diff = append(r.Diff, hosts.Diff(target.Text, text)...)
+	for _, t := range r.Targets {
+		if t.file, err = hosts.Open(t.Path, t.project); err != nil {
+			return &exit{code: exitUsage, err: err, hint: hintOf(err, "name another file: --out FILE")}
+		}
+		if t.text, err = draft(t, &r); err != nil {
+			return err
+		}
+		t.Diff = append([]string{}, hosts.Diff(t.file.Text, t.text)...)
+	}
 	if !m.g.json {
 		tellImport(c.OutOrStdout(), &r)
 	}
-	if len(r.Diff) > 0 && !m.dry {
-		if err := m.write(c.Context(), target, text, &r); err != nil {
-			return err
+	for _, t := range r.Targets {
+		if len(t.Diff) > 0 && !m.dry {
+			if err := m.write(c.Context(), t, &r); err != nil {
+				return err
+			}
 		}
 	}
 	if m.g.json {
@@ -169,6 +179,31 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 	}
 	tellWritten(c.OutOrStdout(), &r, m.dry)
 	return r.left()
+}
+
+// target is the waldo.yaml that a server of a source goes to: the user's own for a user-wide one.
+func (m *importing) target(r *imported, userWide bool) (*importTarget, error) {
+	t := &importTarget{Path: m.to}
+	if m.to == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		t.project, t.Path = dir, filepath.Join(dir, "waldo.yaml")
+		if userWide {
+			if t.Path, err = userConfig(); err != nil {
+				return nil, err
+			}
+			t.project, t.User = "", true
+		}
+	}
+	for _, there := range r.Targets {
+		if there.Path == t.Path {
+			return there, nil
+		}
+	}
+	r.Targets = append(r.Targets, t)
+	return t, nil
 }
 
 // sources are the files to read: the one that was named, or those of the host that are there.
@@ -181,31 +216,29 @@ func (m *importing) sources(args []string) ([]importSource, error) {
 		}
 		host = h
 	}
-	if len(args) == 1 {
-		return []importSource{{host: host, path: args[0]}}, nil
-	}
 	env, err := hosts.Here()
 	if err != nil {
 		return nil, err
+	}
+	if len(args) == 1 {
+		abs, err := filepath.Abs(args[0])
+		own := slices.ContainsFunc(hosts.All(), func(h *hosts.Host) bool { return h.User(env) == abs })
+		return []importSource{{host: host, path: args[0], user: own}}, err
 	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	var out []importSource
-	tried := []string{host.User(env)}
-	if p := host.Project(dir); p != "" {
-		tried = append([]string{p}, tried...)
+	out := []importSource{{host: host, path: host.User(env), user: true}}
+	if p := host.Project(dir); p != "" && p != out[0].path {
+		out = append([]importSource{{host: host, path: p, project: dir}}, out...)
 	}
-	for i, p := range tried {
-		project := ""
-		if len(tried) == 2 && i == 0 {
-			project = dir
-		}
-		if _, err := os.Lstat(p); err == nil {
-			out = append(out, importSource{host, p, project})
-		}
-	}
+	tried := []string{}
+	out = slices.DeleteFunc(out, func(s importSource) bool {
+		tried = append(tried, s.path)
+		_, err := os.Lstat(s.path)
+		return err != nil
+	})
 	if len(out) == 0 {
 		return nil, usage("name the file: waldo import FILE --from "+host.Name, "%s has no file here: looked for %s", host.Title, strings.Join(tried, " and "))
 	}
@@ -213,7 +246,7 @@ func (m *importing) sources(args []string) ([]importSource, error) {
 }
 
 // read adds the servers of one file.
-func (m *importing) read(s importSource, r *imported, taken map[string]bool) error {
+func (m *importing) read(s importSource, r *imported, taken map[string]map[string]bool) error {
 	f, err := hosts.Open(s.path, s.project)
 	if err == nil && !f.Exists {
 		err = fmt.Errorf("%s: there is no such file", hosts.Show(s.path))
@@ -258,8 +291,50 @@ func (m *importing) read(s importSource, r *imported, taken map[string]bool) err
 		r.host = host
 	}
 	r.Files = append(r.Files, f.Path)
-	r.Servers = append(r.Servers, adopt.Plan(host, s.path, servers, adopt.Options{Workspace: base, Home: home}, taken)...)
+	for _, userWide := range []bool{true, false} {
+		some := slices.DeleteFunc(slices.Clone(servers), func(x hosts.Server) bool { return (s.user && x.From == "") != userWide })
+		if len(some) == 0 {
+			continue
+		}
+		t, err := m.target(r, userWide)
+		if err != nil {
+			return err
+		}
+		if taken[t.Path] == nil {
+			taken[t.Path] = map[string]bool{}
+		}
+		o := adopt.Options{Workspace: base, Home: home}
+		if !t.User {
+			o.Data = dataOfFolder(filepath.Dir(t.Path))
+		}
+		for _, one := range adopt.Plan(host, s.path, some, o, taken[t.Path]) {
+			if one.Target = t.Path; t.User && one.Held == "" {
+				one.Held = relativePath(one.Command)
+			}
+			r.Servers = append(r.Servers, one)
+		}
+	}
 	return nil
+}
+
+// relativePath says which word of a user-wide server's command is a path that only the host's folder makes
+// whole: beside the user's configuration it would name another file. "" is for none.
+func relativePath(command []string) string {
+	for _, w := range command {
+		script := slices.Contains([]string{".py", ".js", ".mjs", ".cjs", ".ts", ".sh"}, filepath.Ext(w))
+		if strings.HasPrefix(w, "./") || strings.HasPrefix(w, "../") || script && !filepath.IsAbs(w) && !strings.HasPrefix(w, "-") {
+			return fmt.Sprintf("%s is relative to the folder where the host starts: write the whole path", hosts.Show(w))
+		}
+	}
+	return ""
+}
+
+// dataOfFolder ends the names of the data folders that a project's servers are proposed.
+func dataOfFolder(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	return fmt.Sprintf("-%x", sha256.Sum256([]byte(dir)))[:9]
 }
 
 func hintOf(err error, otherwise string) string {
@@ -286,15 +361,20 @@ func (m *importing) choose(r *imported) error {
 
 // draft returns the new text of waldo.yaml and says of each server that is not in it, why. What it
 // returns has been read again: a text that check would refuse, or that means anything else, is none.
-func draft(target *hosts.File, r *imported) ([]byte, error) {
+func draft(t *importTarget, r *imported) ([]byte, error) {
+	target := t.file
 	old, problems := contract.Parse(target.Path, target.Text)
 	if len(problems) > 0 {
-		return nil, &exit{code: exitUsage, err: problems, hint: "mend it first: waldo check " + target.Path}
+		return nil, &exit{code: exitUsage, err: problems, hint: "fix it first: waldo check " + target.Path}
 	}
 	var add []adopt.Server
 	for i := range r.Servers {
 		s := &r.Servers[i]
+		if s.Target != t.Path {
+			continue
+		}
 		there, ok := old.Servers[s.Name]
+		s.Listed = adopt.Covers(old, s.Name)
 		switch {
 		case s.Skipped != "":
 		case ok && s.Held == "" && s.Same(there):
@@ -332,26 +412,30 @@ func draft(target *hosts.File, r *imported) ([]byte, error) {
 }
 
 // write puts the secrets away first, so that no line refers to one that is not there.
-func (m *importing) write(ctx context.Context, target *hosts.File, text []byte, r *imported) error {
+func (m *importing) write(ctx context.Context, t *importTarget, r *imported) error {
 	for i := range r.Servers {
 		s := &r.Servers[i]
-		if s.Skipped != "" || s.Held != "" {
+		if s.Target != t.Path || s.Skipped != "" || s.Held != "" {
 			continue
 		}
 		if err := s.Each(func(x *adopt.Secret) error { return m.move(ctx, x) }); err != nil {
 			return err
 		}
 	}
-	if target.Exists {
+	if t.file.Exists {
 		state, err := openState(m.g)
 		if err != nil {
 			return err
 		}
-		if r.Backup, err = keepCopy(state, target); err != nil {
+		if t.Backup, err = keepCopy(state, t.file); err != nil {
+			return err
+		}
+	} else if t.User {
+		if err := os.MkdirAll(filepath.Dir(t.Path), 0o700); err != nil {
 			return err
 		}
 	}
-	if err := target.Replace(text); err != nil {
+	if err := t.file.Replace(t.text); err != nil {
 		return err
 	}
 	r.Written = true
@@ -387,34 +471,41 @@ func tellImport(w io.Writer, r *imported) {
 		if s.Was != "" {
 			name += ", there " + hosts.Show(s.Was)
 		}
-		fmt.Fprintf(w, "%s  %s\n", p.head(name), p.dim(hosts.Line(s.From)))
-		fmt.Fprintf(w, "  runs    %s\n", s.Shown)
+		display.Fprintf(w, "%s  %s\n", p.head(name), p.dim(hosts.Line(s.From)))
+		display.Fprintf(w, "  runs    %s\n", s.Shown)
+		for _, f := range r.Shown {
+			if f.Server == s.Name && s.Held == "" {
+				display.Fprintf(w, "  shown   %s\n", listed(f.Files))
+			}
+		}
 		for _, e := range s.Env {
-			fmt.Fprintf(w, "  env     %s=%s\n", e.Name, hosts.Show(e.Value))
+			display.Fprintf(w, "  env     %s=%s\n", e.Name, hosts.Show(e.Value))
 		}
 		for _, x := range s.Secrets {
-			fmt.Fprintf(w, "  secret  %s from %s%s\n", x.Variable, x.Ref, moves(x))
+			display.Fprintf(w, "  secret  %s from %s%s\n", x.Variable, x.Ref, moves(x))
 		}
 		if s.Bearer != nil {
-			fmt.Fprintf(w, "  token   from %s%s\n", s.Bearer.Ref, moves(*s.Bearer))
+			display.Fprintf(w, "  token   from %s%s\n", s.Bearer.Ref, moves(*s.Bearer))
 		}
 		for _, h := range s.Headers {
-			fmt.Fprintf(w, "  header  %s from %s%s\n", hosts.Show(h.Variable), h.Ref, moves(h))
+			display.Fprintf(w, "  header  %s from %s%s\n", hosts.Show(h.Variable), h.Ref, moves(h))
 		}
 		for _, n := range s.Notes {
-			fmt.Fprintf(w, "  %s    line %d: %s\n", p.warn("note"), n.At.Line, n.Text)
+			display.Fprintf(w, "  %s    line %d: %s\n", p.warn("note"), n.At.Line, n.Text)
 		}
 		switch {
 		case s.Skipped != "":
-			fmt.Fprintf(w, "  %s %s\n", p.warn("skipped"), s.Skipped)
+			display.Fprintf(w, "  %s %s\n", p.warn("skipped"), s.Skipped)
 		case s.Held != "":
-			fmt.Fprintf(w, "  %s    %s\n", p.bad("held"), s.Held)
+			display.Fprintf(w, "  %s    %s\n", p.bad("held"), s.Held)
 		}
 	}
-	if len(r.Diff) > 0 {
-		fmt.Fprintf(w, "\n%s\n", p.head(r.Target))
+	for _, t := range r.Targets {
+		if len(t.Diff) > 0 {
+			display.Fprintf(w, "\n%s\n", p.head(t.Path))
+		}
+		tellDiff(w, t.Diff)
 	}
-	tellDiff(w, r.Diff)
 }
 
 func moves(x adopt.Secret) string {
@@ -427,39 +518,51 @@ func moves(x adopt.Secret) string {
 func tellDiff(w io.Writer, diff []string) {
 	p := painter(w)
 	for _, line := range diff {
+		line = strings.ReplaceAll(line, "\t", "    ")
 		if line[0] == '-' {
-			fmt.Fprintln(w, p.bad(line))
+			display.Fprintf(w, "%s\n", p.bad(line))
 		} else {
-			fmt.Fprintln(w, p.good(line))
+			display.Fprintf(w, "%s\n", p.good(line))
 		}
 	}
 }
 
 func tellWritten(w io.Writer, r *imported, dry bool) {
-	in, literal := 0, false
+	in, literal := map[string]int{}, false
+	all := 0
 	for _, s := range r.Servers {
 		if s.Held == "" && s.Skipped == "" {
-			in++
+			in[s.Target]++
+			all++
 		}
 		_ = s.Each(func(x *adopt.Secret) error { literal = literal || x.Moved; return nil })
 	}
 	if dry {
-		fmt.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", count(in, "server"), len(r.Servers)+len(r.Left))
+		display.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", count(all, "server"), len(r.Servers)+len(r.Left))
 		return
 	}
 	if !r.Written {
-		fmt.Fprintf(w, "\nnothing to write\n")
+		display.Fprintf(w, "\nnothing to write\n")
 		return
 	}
-	fmt.Fprintf(w, "\nwrote %s: %s of %d\n", r.Target, count(in, "server"), len(r.Servers)+len(r.Left))
-	if r.Backup != "" {
-		fmt.Fprintf(w, "as it was: %s\n", r.Backup)
+	for _, t := range r.Targets {
+		if len(t.Diff) == 0 {
+			continue
+		}
+		display.Fprintf(w, "\nwrote %s: %s of %d\n", t.Path, count(in[t.Path], "server"), len(r.Servers)+len(r.Left))
+		if t.Backup != "" {
+			display.Fprintf(w, "as it was: %s\n", t.Backup)
+		}
+		next := "waldo check " + t.Path
+		if !t.User {
+			next += " && waldo trust " + t.Path
+		}
+		display.Fprintf(w, "next: read it, above all the lines that waldo proposed, then: %s\n", next)
 	}
-	fmt.Fprintf(w, "next: read it, name tools under capabilities, then: waldo check %s && waldo trust %s\n", r.Target, r.Target)
 	if _, known := hosts.Find(r.host.Name); known {
-		fmt.Fprintf(w, "then: waldo install %s --remove-others, so that %s has waldo alone\n", r.host.Name, r.host.Title)
+		display.Fprintf(w, "then: waldo install %s --remove-others, so that %s has waldo alone\n", r.host.Name, r.host.Title)
 	}
 	if literal {
-		fmt.Fprintf(w, "the secrets that were moved still stand in %s, too\n", strings.Join(r.Files, ", "))
+		display.Fprintf(w, "the secrets that were moved still stand in %s, too\n", strings.Join(r.Files, ", "))
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/adopt"
+	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/hosts"
 	"waldo/internal/secret"
 )
@@ -70,6 +72,7 @@ type installed struct {
 	Removed []string `json:"removed"`
 	Backup  string   `json:"backup,omitempty"`
 	Written bool     `json:"written"`
+	Note    string   `json:"note,omitempty"`
 	Exact   bool     `json:"exact,omitempty"` // an undo that gave every byte back
 	secrets []string // what is not to be shown of the file
 }
@@ -100,6 +103,9 @@ func (n *installing) run(c *cobra.Command) error {
 	}
 	ledger := hosts.Ledger{Dir: filepath.Join(state, "hosts")}
 	r := &installed{Host: n.host.Name, File: f.Path, Diff: []string{}, Others: []string{}, Removed: []string{}, secrets: secretsIn(n.host, f)}
+	if _, here := os.Stat("waldo.yaml"); here == nil && !n.project && n.gateway.URL == "" && n.loaded() == "" {
+		r.Note = "the entry loads ./waldo.yaml in this folder alone; for every folder, move it to ~/.config/waldo, or name it: --config ./waldo.yaml"
+	}
 	if n.undo {
 		err = n.takeBack(ledger, f, r)
 	} else {
@@ -137,6 +143,9 @@ func (n *installing) command() error {
 	n.gateway.Command = []string{self}
 	for _, flag := range []struct{ name, value, variable string }{{"--config", n.g.config, "WALDO_CONFIG"}, {"--state", n.g.state, "WALDO_STATE"}} {
 		value := cmp.Or(flag.value, os.Getenv(flag.variable)) // the host's environment is another
+		if flag.name == "--config" && value == "" {
+			value, flag.name = n.own()
+		}
 		if value == "" {
 			continue
 		}
@@ -148,6 +157,73 @@ func (n *installing) command() error {
 	}
 	n.gateway.Command = append(n.gateway.Command, "serve", "--stdio")
 	return nil
+}
+
+// own is the configuration of the project whose file is changed, which holds only as it was trusted; "" for
+// the user's own file: its waldo finds the configuration of each folder, or the user's.
+func (n *installing) own() (file, flag string) {
+	if _, err := os.Stat("waldo.yaml"); n.project && err == nil {
+		return "waldo.yaml", "--trusted-config"
+	}
+	return "", "--config"
+}
+
+// loaded is the configuration that the written entry loads wherever the host starts it; "" is none.
+func (n *installing) loaded() string {
+	if file := cmp.Or(n.g.config, os.Getenv("WALDO_CONFIG")); file != "" {
+		return file
+	}
+	if file, _ := n.own(); file != "" {
+		return file
+	}
+	if file, err := userConfig(); err == nil {
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return ""
+}
+
+// lost says of each of a host's servers that the written entry's configuration does not have, why.
+func (n *installing) lost(f *hosts.File) (map[string]string, error) {
+	cfg, file := contract.Default(), n.loaded()
+	where := "there is no configuration that the entry loads in every folder"
+	if file != "" {
+		var err error
+		if cfg, err = contract.Load(file); err != nil {
+			return nil, &exit{code: exitUsage, err: err, hint: "fix it first: waldo check " + file}
+		}
+		where = "it is not in " + file
+	}
+	v, err := hosts.Parse(n.host.Format, f.Path, f.Text)
+	if err != nil {
+		return nil, &exit{code: exitUsage, err: err}
+	}
+	base, err := filepath.Abs(hosts.Base(f.Path))
+	if err != nil {
+		return nil, err
+	}
+	home, _ := os.UserHomeDir()
+	servers, _ := n.host.Read(f.Path, v, "")
+	whole, left := hosts.Whole(servers)
+	out := map[string]string{}
+	for _, s := range left {
+		out[s.Name] = "waldo cannot read it"
+	}
+	planned := adopt.Plan(n.host, f.Path, whole, adopt.Options{Workspace: base, Home: home}, map[string]bool{})
+	for i, p := range planned {
+		there, ok := cfg.Servers[p.Name]
+		switch {
+		case p.Waldo || ok && p.Like(there):
+		case ok:
+			out[whole[i].Name] = fmt.Sprintf("%s has another server of that name, on line %d", file, there.At.Line)
+		case p.Held != "":
+			out[whole[i].Name] = "it is held back: " + p.Held
+		default:
+			out[whole[i].Name] = where
+		}
+	}
+	return out, nil
 }
 
 // place is the file to change, and the project that it must not leave.
@@ -215,9 +291,18 @@ func (n *installing) putIn(ledger hosts.Ledger, f *hosts.File, project string, e
 	if err != nil {
 		return &exit{code: exitUsage, err: err}
 	}
+	var lost map[string]string
+	if n.alone && len(there) > 0 {
+		if lost, err = n.lost(f); err != nil {
+			return err
+		}
+	}
+	var refused []string
 	for _, m := range there {
 		switch {
 		case m.Name == n.name || n.host.Own(m):
+		case lost[m.Name] != "":
+			refused = append(refused, fmt.Sprintf("server %s would be lost: %s", hosts.Show(m.Name), lost[m.Name]))
 		case n.alone:
 			r.Removed = append(r.Removed, m.Name)
 			if text, err = n.host.Take(f.Path, text, m.Name); err != nil {
@@ -226,6 +311,10 @@ func (n *installing) putIn(ledger hosts.Ledger, f *hosts.File, project string, e
 		default:
 			r.Others = append(r.Others, m.Name)
 		}
+	}
+	if len(refused) > 0 {
+		return &exit{code: exitUsage, text: strings.Join(refused, "\nwaldo: "), hint: "waldo import --from " + n.host.Name +
+			" adds those that can be; write the others under servers yourself, or take them out of " + f.Path}
 	}
 	r.diff(f.Text, text)
 	if len(r.Diff) == 0 || n.dry {
@@ -277,27 +366,30 @@ func (n *installing) takeBack(ledger hosts.Ledger, f *hosts.File, r *installed) 
 
 func (n *installing) tell(w io.Writer, r *installed) {
 	p := painter(w)
-	fmt.Fprintf(w, "%s  %s\n", p.head(n.host.Title), r.File)
+	display.Fprintf(w, "%s  %s\n", p.head(n.host.Title), r.File)
 	tellDiff(w, r.Diff)
 	switch {
 	case n.dry:
-		fmt.Fprintln(w, "nothing was written")
+		display.Fprintf(w, "nothing was written\n")
 	case n.undo && r.Exact:
-		fmt.Fprintln(w, "taken back: every byte is as it was")
+		display.Fprintf(w, "taken back: every byte is as it was\n")
 	case n.undo:
-		fmt.Fprintln(w, "taken back; what else has changed since was left alone")
+		display.Fprintf(w, "taken back; what else has changed since was left alone\n")
 	case r.Written:
-		fmt.Fprintf(w, "written; to take it back: waldo install %s%s --undo\n", n.host.Name, map[bool]string{true: " --project"}[n.project])
-		fmt.Fprintf(w, "next: %s\n", n.host.Restart)
+		display.Fprintf(w, "written; to take it back: waldo install %s%s --undo\n", n.host.Name, map[bool]string{true: " --project"}[n.project])
+		display.Fprintf(w, "next: %s\n", n.host.Restart)
 	default:
-		fmt.Fprintln(w, "it is there already; nothing was written")
+		display.Fprintf(w, "it is there already; nothing was written\n")
+	}
+	if r.Note != "" && !n.undo {
+		display.Fprintf(w, "%s %s\n", p.warn("note:"), r.Note)
 	}
 	if len(r.Others) > 0 {
 		shown := slices.Clone(r.Others)
 		for i := range shown {
 			shown[i] = hosts.Show(shown[i])
 		}
-		fmt.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.warn("note:"), strings.Join(shown, ", "))
-		fmt.Fprintf(w, "hint: waldo import --from %s, then waldo install %s --remove-others\n", n.host.Name, n.host.Name)
+		display.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.warn("note:"), strings.Join(shown, ", "))
+		display.Fprintf(w, "hint: waldo import --from %s, then waldo install %s --remove-others\n", n.host.Name, n.host.Name)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,63 +17,23 @@ import (
 	"waldo/internal/id"
 	"waldo/internal/sandbox"
 	"waldo/internal/upstream"
+	"waldo/internal/upstream/files"
 	"waldo/internal/workspace"
 )
 
-// shown returns the mounts that a command implies: each argument that is the absolute path of
-// something that exists is shown read-only at the same path, and a file of an npm package
-// together with the outermost node_modules folder around it, since it cannot run without.
-func shown(argv []string) []sandbox.Mount {
-	var mounts []sandbox.Mount
-	for _, a := range argv {
-		if !filepath.IsAbs(a) || strings.HasPrefix(a, "/usr/") || strings.HasPrefix(a, "/bin/") { // every box has them
-			continue
-		}
-		a = filepath.Clean(a)
-		if _, err := os.Stat(a); err != nil {
-			continue
-		}
-		if before, _, ok := strings.Cut(a, "/node_modules/"); ok {
-			a = before + "/node_modules"
-		}
-		m := sandbox.Mount{Source: a, Target: a}
-		if !slices.Contains(mounts, m) {
-			mounts = append(mounts, m)
-		}
-	}
-	return mounts
-}
-
-// showing are the mounts of folders, and those that a command implies besides.
-func showing(folders, argv []string) []sandbox.Mount {
+// showing are the mounts of folders, and of programs that lie in none of them and not in /usr.
+func showing(folders []string, programs ...string) []sandbox.Mount {
 	var mounts []sandbox.Mount
 	for _, f := range folders {
 		mounts = append(mounts, sandbox.Mount{Source: f, Target: f})
 	}
-	for _, m := range shown(argv) {
-		if !slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(m.Source, f+"/") }) {
-			mounts = append(mounts, m)
+	for _, p := range programs {
+		within := func(dir string) bool { return contract.Within(p, dir) }
+		if filepath.IsAbs(p) && !slices.ContainsFunc(append([]string{"/usr", "/bin"}, folders...), within) {
+			mounts = append(mounts, sandbox.Mount{Source: p, Target: p})
 		}
 	}
 	return mounts
-}
-
-// program resolves the first word of a server's command the way a shell would, so that the box
-// runs what the operator meant; a relative path is taken from the folder of the configuration.
-func program(argv []string, dir string) ([]string, error) {
-	if len(argv) == 0 || argv[0] == "" {
-		return nil, errors.New("the command is empty")
-	}
-	argv = slices.Clone(argv)
-	if strings.Contains(argv[0], "/") && !filepath.IsAbs(argv[0]) {
-		argv[0] = filepath.Join(dir, argv[0])
-	}
-	if filepath.IsAbs(argv[0]) {
-		if _, err := os.Stat(argv[0]); err != nil {
-			return nil, fmt.Errorf("no such program: %s", argv[0])
-		}
-	}
-	return argv, nil
 }
 
 // serverLimits hold an upstream that runs in a box of its own. It speaks for as long as it is
@@ -111,21 +70,34 @@ func (h *house) started(ctx context.Context, s contract.Server) ([]string, []san
 	if err := fetches(s); err != nil {
 		return nil, nil, err
 	}
-	dir, err := s.At.Beside(".")
-	if err != nil {
-		return nil, nil, err
+	argv, shown, err := h.shown(s, false)
+	return argv, boxed(shown), err
+}
+
+// shown returns the command of a server and what its sandbox is shown of this machine's files.
+func (h *house) shown(s contract.Server, packaged bool) ([]string, []files.Mount, error) {
+	argv, shown, faults := files.Here(h.state).For(h.cfg).Shown(s, packaged)
+	if len(faults) > 0 {
+		return nil, nil, fmt.Errorf("server %s: %w", s.Name, faults[0])
 	}
-	argv, err := program(s.Command, dir)
-	if err != nil {
-		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
+	return argv, shown, nil
+}
+
+// boxed are the mounts as a sandbox takes them.
+func boxed(shown []files.Mount) (out []sandbox.Mount) {
+	for _, m := range shown {
+		out = append(out, sandbox.Mount{Source: m.Source, Target: m.Target, Writable: m.Writable, Sealed: m.Sealed})
 	}
-	return argv, shown(argv), nil
+	return out
 }
 
 // Launch starts an upstream where its placement says: in a box of its own, in the workspace of the
 // session that it is for, or outside where the operator has written so.
 func (h *house) Launch(ctx context.Context, s contract.Server, n call.Session) (upstream.Process, error) {
 	argv, mounts, err := h.started(ctx, s)
+	if err == nil {
+		err = h.unchanged(s)
+	}
 	if err != nil {
 		return upstream.Process{}, err
 	}
@@ -149,6 +121,14 @@ func (h *house) Launch(ctx context.Context, s contract.Server, n call.Session) (
 // that is missing is told by its name.
 func (h *house) serverEnv(s contract.Server) ([]string, error) {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
+	if s.Data != "" {
+		env[1] = "HOME=" + contract.DataAt
+		for k, v := range dataOf(s) {
+			if s.Env[k] == "" {
+				env = append(env, k+"="+v)
+			}
+		}
+	}
 	for _, k := range slices.Sorted(maps.Keys(s.Env)) {
 		env = append(env, k+"="+s.Env[k])
 	}
@@ -178,12 +158,12 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 			{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes},
 		},
 	}
-	if s.Input != "" {
-		input, err := s.At.Beside(s.Input)
+	if s.Data != "" {
+		data, err := h.dataFolder(s.Data)
 		if err != nil {
-			return upstream.Process{}, fmt.Errorf("server %s: mounts.input: %w", s.Name, err)
+			return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
 		}
-		p.Mounts = append(p.Mounts, sandbox.Mount{Source: input, Target: "/workspace/input"})
+		p.Mounts = append(p.Mounts, data)
 	}
 	way, err := h.wayOut(s.Network, s.Secrets)
 	if err != nil {
@@ -200,6 +180,10 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 		if _, err := share(); err != nil {
 			return upstream.Process{}, errors.Join(fmt.Errorf("server %s: %w", s.Name, err), box.Close(), way.End())
 		}
+	}
+	ledger, err := writes(p.Mounts)
+	if err != nil {
+		return upstream.Process{}, errors.Join(fmt.Errorf("server %s: %w", s.Name, err), box.Close(), way.End())
 	}
 	in, out := toServer{newStraight()}, fromServer{newStraight()}
 	errR, errW := io.Pipe()
@@ -229,11 +213,14 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 		}
 		kill()
 		err = errors.Join(err, box.Close())
+		if ledger != nil {
+			err = errors.Join(err, ledger.Close())
+		}
 		h.reached(s, p.ID, way)
 		ended <- errors.Join(err, way.End())
 	}()
 	return upstream.Process{
 		Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
-		Box: facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"}, Share: during(run, share),
+		Box: facts.Sandbox{ID: p.ID, Driver: driver.Name(), Template: "host"}, Share: during(run, together(share, ledger)),
 	}, nil
 }

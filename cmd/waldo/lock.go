@@ -1,42 +1,58 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/redact"
+	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/upstream"
 )
 
 func newLock(g *global) *cobra.Command {
-	var accept []string
+	var accept, show []string
+	fresh := false
 	c := &cobra.Command{
-		Use: "lock [--accept NAME..]", Short: "Pin the definitions of upstream tools, prompts and templates; show what changed",
+		Use: "lock [--show NAME..] [--accept NAME..]", Short: "Pin the definitions of upstream tools, prompts and templates; show what changed",
 		Long: "Of a server that cannot be looked at, what was accepted stays as it is; the others are held against waldo.lock all the same.\n" +
 			"What was accepted of a server that is no longer configured stays until that is accepted, too.\n" +
-			"Exit code: 0 when every server shows what was accepted, 1 otherwise.",
-		Example: "  waldo lock\n  waldo lock --accept helpdesk drive",
+			"With --accept the servers named are looked at, and no others.\n" +
+			"Exit code: 0 when every server that was looked at shows what was accepted, 1 otherwise.",
+		Example: "  waldo lock\n  waldo lock --show helpdesk\n  waldo lock --accept helpdesk drive",
 		Args: func(_ *cobra.Command, args []string) error { // they follow --accept
-			if len(args) > 0 && len(accept) == 0 {
-				return fmt.Errorf("%q: names of servers stand after --accept", args[0])
+			if len(args) > 0 && len(accept)+len(show) == 0 {
+				return fmt.Errorf("%q: names of servers stand after --show or --accept", args[0])
+			}
+			if len(accept) > 0 && len(show) > 0 {
+				return errors.New("--show or --accept, not both: --accept shows what is new, too")
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			accept = append(accept, args...)
-			h, err := openHouse(c.Context(), g, settings{tells: true})
+			if len(show) > 0 {
+				show = append(show, args...)
+			} else {
+				accept = append(accept, args...)
+			}
+			h, err := openHouse(c.Context(), g, settings{tells: true, relocks: true})
 			if err != nil {
 				return err
 			}
 			defer h.Close()
+			h.freshLock = fresh
+			if len(show) > 0 {
+				return h.printLock(c, g, show)
+			}
 			changes, err := h.compareLock(c.Context(), c.ErrOrStderr(), accept)
 			if err != nil {
 				return err
@@ -48,16 +64,12 @@ func newLock(g *global) *cobra.Command {
 			} else {
 				for _, ch := range changes {
 					if ch.Code == unseen {
-						fmt.Fprintf(c.ErrOrStderr(), "waldo: server %s: %s\n", ch.Server, ch.Text)
+						display.Fprintf(c.ErrOrStderr(), "waldo: server %s: %s\n", ch.Server, ch.Text)
 						continue
 					}
-					name := ch.String()
-					if name != redact.Clean(name) {
-						name = strconv.QuoteToASCII(name)
-					}
-					fmt.Fprintf(c.OutOrStdout(), "%s: %s (%s)\n", name, ch.Text, ch.Code)
+					display.Fprintf(c.OutOrStdout(), "%s: %s (%s)\n", ch, ch.Text, ch.Code)
 					for _, line := range ch.Diff {
-						fmt.Fprintf(c.OutOrStdout(), "    %s\n", line)
+						display.Fprintf(c.OutOrStdout(), "    %s\n", line)
 					}
 				}
 			}
@@ -65,12 +77,21 @@ func newLock(g *global) *cobra.Command {
 				return err
 			}
 			if !g.json {
-				fmt.Fprintf(c.OutOrStdout(), "%s, every definition as accepted\n", count(len(h.upstreams.Names()), "server"))
+				n, verb := len(h.upstreams.Names()), "match"
+				if len(accept) > 0 {
+					n = len(accept)
+				}
+				if n == 1 {
+					verb = "matches"
+				}
+				display.Fprintf(c.OutOrStdout(), "%s %s waldo.lock\n", count(n, "server"), verb)
 			}
 			return nil
 		},
 	}
 	c.Flags().StringSliceVar(&accept, "accept", nil, "accept server `NAME` as it is now")
+	c.Flags().StringSliceVar(&show, "show", nil, "show what accepting server `NAME` would accept, and accept nothing")
+	c.Flags().BoolVar(&fresh, "fresh", false, "ask the registries, also where they were asked within the hour")
 	return c
 }
 
@@ -115,22 +136,64 @@ func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []stri
 		}
 	}
 	changes := []upstream.Change{}
-	for _, name := range h.upstreams.Names() {
-		more, err := h.lockServer(ctx, stderr, lock, name, slices.Contains(accept, name))
-		changes = append(changes, more...)
-		if err == nil {
+	for _, one := range h.lockServers(ctx, lock, accept) {
+		_, _ = one.said.WriteTo(stderr)
+		changes = append(changes, one.changes...)
+		if one.err == nil {
 			continue
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		changes = append(changes, upstream.Change{Server: name, Code: unseen, Text: h.clean(strings.TrimPrefix(err.Error(), "server "+name+": "))})
+		changes = append(changes, upstream.Change{Server: one.name, Code: unseen, Text: h.clean(strings.TrimPrefix(one.err.Error(), "server "+one.name+": "))})
 	}
 	changes = append(changes, h.lockGone(stderr, lock, accept)...)
 	if len(accept) == 0 {
 		return changes, nil
 	}
-	return changes, lock.Write(file)
+	before, err := digestOf(file)
+	if err == nil {
+		err = lock.Write(file)
+	}
+	if err != nil {
+		return changes, err
+	}
+	return changes, trustLock(h.state, h.cfg, before)
+}
+
+// looked is what came of looking at one server.
+type looked struct {
+	name    string
+	said    bytes.Buffer
+	changes []upstream.Change
+	err     error
+}
+
+// lookTogether is how many servers are looked at at a time.
+const lookTogether = 4
+
+// lockServers looks at the servers, several at a time, in the order of their names. With accept it looks at
+// those alone, and touches no other.
+func (h *house) lockServers(ctx context.Context, lock *upstream.Lock, accept []string) []*looked {
+	names := h.upstreams.Names()
+	if len(accept) > 0 {
+		names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(accept, n) })
+	}
+	all := make([]*looked, len(names))
+	var mu sync.Mutex // of the lock
+	var wg sync.WaitGroup
+	room := make(chan struct{}, lookTogether)
+	for i, name := range names {
+		one := &looked{name: name}
+		all[i] = one
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			one.changes, one.err = h.lockServer(ctx, &one.said, lock, &mu, name, len(accept) > 0)
+		})
+	}
+	wg.Wait()
+	return all
 }
 
 // lockGone names the servers of the lock that are no longer configured, or forgets them where that is accepted.
@@ -140,8 +203,8 @@ func (h *house) lockGone(stderr io.Writer, lock *upstream.Lock, accept []string)
 		case is:
 		case slices.Contains(accept, name):
 			delete(lock.Servers, name)
-			fmt.Fprintf(stderr, "accepted %s: it is gone, and what was accepted of it is forgotten\n", redact.Clean(name))
-		default:
+			display.Fprintf(stderr, "accepted %s: it is gone, and what was accepted of it is forgotten\n", name)
+		case len(accept) == 0:
 			changes = append(changes, upstream.Change{Server: name, Code: "lock.gone", Text: "it was accepted and is no longer a server of the configuration"})
 		}
 	}
@@ -149,7 +212,7 @@ func (h *house) lockGone(stderr io.Writer, lock *upstream.Lock, accept []string)
 }
 
 // lockServer holds one server against the lock, or accepts it.
-func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream.Lock, name string, accept bool) ([]upstream.Change, error) {
+func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream.Lock, mu *sync.Mutex, name string, accept bool) ([]upstream.Change, error) {
 	changes, absent, err := h.lockPackage(ctx, h.cfg.Servers[name], accept)
 	if err != nil || absent {
 		return changes, err
@@ -160,14 +223,17 @@ func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream
 	}
 	for _, p := range h.held(name) {
 		if !strings.HasPrefix(p.Code, "lock.") { // which accepting does not change
-			fmt.Fprintf(stderr, "waldo: %s is kept from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
+			display.Fprintf(stderr, "waldo: %s is kept from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
 		}
 	}
-	now.Package = h.pins[name]
+	now.Package = h.pinOf(name)
+	mu.Lock()
+	defer mu.Unlock()
 	_, known := lock.Servers[name]
 	if accept {
+		shownOf(name, lock, now).print(stderr, true)
 		lock.Accept(name, now)
-		fmt.Fprintf(stderr, "accepted %s: %s\n", name, inventory(now))
+		display.Fprintf(stderr, "accepted %s: %s\n", name, inventory(now))
 	} else if !known {
 		changes = append(changes, upstream.Change{Server: name, Code: "lock.absent", Text: "nothing was accepted of this server yet: " + inventory(now)})
 	}
@@ -186,10 +252,20 @@ func inventory(l upstream.Locked) string {
 	return strings.Join(say, ", ")
 }
 
-// lockFile is waldo.lock beside the configuration.
-func (h *house) lockFile() string {
-	if h.cfg.File == "" {
-		return filepath.Join(h.state, "waldo.lock")
+// readLock reads waldo.lock, which the policy and the servers need.
+func (h *house) readLock() (err error) {
+	if h.lock, err = upstream.ReadLock(h.lockFile()); err != nil {
+		return &exit{code: exitUsage, err: err, hint: "fix or remove it, then look with waldo lock"}
 	}
-	return filepath.Join(filepath.Dir(h.cfg.File), "waldo.lock")
+	return nil
+}
+
+// lockFile is waldo.lock beside the configuration.
+func (h *house) lockFile() string { return lockFile(h.state, h.cfg) }
+
+func lockFile(state string, cfg *contract.Config) string {
+	if cfg.File == "" {
+		return filepath.Join(state, "waldo.lock")
+	}
+	return filepath.Join(filepath.Dir(cfg.File), "waldo.lock")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 
 	"strings"
@@ -17,53 +18,17 @@ import (
 	"waldo/internal/audit"
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/id"
 	"waldo/internal/policy"
 	"waldo/internal/store"
 )
 
-func newLog(g *global) *cobra.Command {
-	var follow bool
-	var of string
-	c := &cobra.Command{
-		Use: "log [-f] [--call ID]", Short: "What was decided and done; verify it, export it", Args: cobra.NoArgs,
-		Example: "  waldo log\n  waldo log -f\n  waldo log --call c_…\n  waldo log verify",
-		RunE: func(c *cobra.Command, _ []string) error {
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			dir := audit.Dir(state)
-			var records []audit.Record
-			if of != "" {
-				records, err = find(c.Context(), g, of)
-			} else {
-				records, err = audit.Tail(c.Context(), dir, 20)
-			}
-			if err != nil {
-				return err
-			}
-			last := uint64(0)
-			for _, r := range records {
-				tellRecord(c.OutOrStdout(), g.json, r)
-				last = r.Seq
-			}
-			if !follow {
-				return nil
-			}
-			return audit.Follow(c.Context(), dir, last, func(r audit.Record) error { tellRecord(c.OutOrStdout(), g.json, r); return nil })
-		},
-	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as records are written")
-	c.Flags().StringVar(&of, "call", "", "only the records about this `ID`: of a call, a decision or an approval")
-	c.AddCommand(newVerify(g), newExport(g), newShow(g), newSetAside(g))
-	return c
-}
-
 // line is what the fields of every kind of record have to say in one line.
 type line struct {
 	CallID     string        `json:"call_id"`
 	DecisionID string        `json:"decision_id"`
+	Parent     string        `json:"parent"`
 	ApprovalID string        `json:"approval_id"`
 	Capability string        `json:"capability"`
 	Effect     string        `json:"effect"`
@@ -86,21 +51,21 @@ type line struct {
 	} `json:"facts"`
 }
 
-func tellRecord(w io.Writer, asJSON bool, r audit.Record) {
+func tellRecord(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 	if asJSON {
 		b, err := json.Marshal(r)
 		if err == nil {
-			fmt.Fprintf(w, "%s\n", b)
+			display.Fprintf(w, "%s\n", display.Text(display.JSON(b)))
 		}
 		return
 	}
 	var l line
 	_ = json.Unmarshal(r.Body, &l) // a record of another kind has none of these
 	p := painter(w)
-	what := ""
+	what := display.Text("")
 	switch r.Kind {
 	case audit.KindDecision:
-		what = fmt.Sprintf("%s %s by %s at the %s door", effect(p, l.Effect), l.Capability, l.Principal, l.Door)
+		what = display.Sprintf("%s %s by %s at the %s door", effect(p, l.Effect), l.Capability, l.Principal, l.Door)
 		if len(l.Reasons) > 0 {
 			what += p.dim("  " + place(l.Reasons[0]))
 		}
@@ -109,32 +74,38 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record) {
 		if l.Yes != nil && *l.Yes {
 			word = p.good("yes")
 		}
-		what = fmt.Sprintf("%s to %s by %s", word, l.Capability, l.By)
+		what = display.Sprintf("%s to %s by %s", word, l.Capability, l.By)
 	case audit.KindOutcome:
-		what = fmt.Sprintf("%s %s, side effect %s, %.1f ms", l.Status, l.Capability, l.Facts.SideEffect, l.Facts.Usage.WallMS)
+		what = display.Sprintf("%s %s, side effect %s, %.1f ms", l.Status, l.Capability, l.Facts.SideEffect, l.Facts.Usage.WallMS)
 		if l.Facts.Sandbox.Driver != "" {
-			what += ", in " + l.Facts.Sandbox.Driver + " " + l.Facts.Sandbox.ID
+			what += display.Sprintf(", in %s %s", l.Facts.Sandbox.Driver, l.Facts.Sandbox.ID)
 		}
 	case audit.KindApprover:
 		var e audit.Enrolled
 		_ = json.Unmarshal(r.Body, &e)
 		what = enrolled(p, e)
+	case audit.KindPruned:
+		var e audit.Pruned
+		_ = json.Unmarshal(r.Body, &e)
+		what = display.Sprintf("records up to %d, by %s, who keeps them for %s", e.Through, e.By, e.Keep)
+	case kindReload, kindStop:
+		what = ordered(p, r)
 	case kindEgress:
 		var e egressBody
 		_ = json.Unmarshal(r.Body, &e)
-		what = "server " + e.Server + ":"
+		what = display.Sprintf("server %s:", e.Server)
 		for _, a := range e.Attempts {
 			word := p.good("allowed")
 			if !a.Allowed {
 				word = p.bad("refused " + a.Why)
 			}
-			what += fmt.Sprintf(" %s:%d %s", a.Host, a.Port, word)
+			what += display.Sprintf(" %s:%d %s", a.Host, a.Port, word)
 		}
 	}
-	fmt.Fprintf(w, "%6d %s %-8s %s %s\n", r.Seq, p.dim(r.At), r.Kind, what, p.dim(l.CallID))
+	display.Fprintf(w, logRow, r.Seq, p.dim(fmt.Sprintf("%-24s", ago(w, r.At, now))), r.Kind, what, p.dim(l.CallID))
 }
 
-func effect(p paint, e string) string {
+func effect(p paint, e string) display.Text {
 	switch e {
 	case "allow":
 		return p.good(e)
@@ -194,7 +165,11 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 	if err != nil {
 		return audit.Report{}, err
 	}
-	return audit.Verify(ctx, audit.Dir(state), anchors, time.Now())
+	pins := []string{os.Getenv(rootVariable)}
+	if cfg, err := loadConfig(g, state); err == nil { // a log can be verified where the configuration is gone
+		pins = append(pins, cfg.Approval.Root)
+	}
+	return audit.Verify(ctx, audit.Dir(state), anchors, time.Now(), pins...)
 }
 
 func tellVerified(w io.Writer, r audit.Report) {
@@ -208,13 +183,13 @@ func tellVerified(w io.Writer, r audit.Report) {
 		if f.Segment != "" {
 			where = fmt.Sprintf(" %s:%d", f.Segment, f.Line)
 		}
-		fmt.Fprintf(w, "%s%s %s (%s)\n", mark, where, f.Text, f.Code)
+		display.Fprintf(w, "%s%s %s (%s)\n", mark, where, f.Text, f.Code)
 	}
 	word := p.good("sound")
 	if !r.OK {
 		word = p.bad("NOT sound")
 	}
-	fmt.Fprintf(w, "%s: %s in %s\n%s\n", word, count(int(r.Records), "record"), count(r.Segments, "segment"), p.dim(r.Claim))
+	display.Fprintf(w, "%s: %s in %s\n%s\n", word, count(int(r.Records), "record"), count(r.Segments, "segment"), p.dim(r.Claim))
 }
 
 func newExport(g *global) *cobra.Command {
@@ -258,7 +233,7 @@ func newSetAside(g *global) *cobra.Command {
 		Example: "  waldo log set-aside --reason 'disk failed on Friday'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if reason == "" {
-				return usage("--reason '…' stands in the new log for ever", "say why")
+				return usage("it is recorded permanently in the new log", "--reason is required")
 			}
 			state, err := openState(g)
 			if err != nil {
@@ -273,7 +248,7 @@ func newSetAside(g *global) *cobra.Command {
 			if err != nil {
 				return &exit{code: exitProblems, err: err}
 			}
-			fmt.Fprintf(c.OutOrStdout(), "the old log is in %s; a new one was begun\n", folder)
+			display.Fprintf(c.OutOrStdout(), "the old log is in %s; a new one was begun\n", folder)
 			return nil
 		},
 	}
@@ -326,7 +301,13 @@ func newExplain(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h := &house{cfg: cfg, drivers: drivers(state)}
+			if err := notAnID(cfg, args[0]); err != nil {
+				return err
+			}
+			h := &house{state: state, cfg: cfg, drivers: drivers(state)}
+			if err := h.readLock(); err != nil {
+				return err
+			}
 			if h.policy, err = policy.New(cfg, h.machine()); err != nil {
 				return &exit{code: exitUsage, err: err}
 			}
@@ -337,6 +318,16 @@ func newExplain(g *global) *cobra.Command {
 			return tellDecision(c, g, dryRun(h, cap, a))
 		},
 	}
+}
+
+// notAnID refuses what looks like an id and is none, unless it is the name of a contract.
+func notAnID(cfg *contract.Config, name string) error {
+	kinds := []id.Kind{id.Call, id.Decision, id.Approval, id.Record, id.Session, id.Sandbox}
+	looks := slices.ContainsFunc(kinds, func(k id.Kind) bool { return strings.HasPrefix(name, string(k)) })
+	if !looks || slices.ContainsFunc(cfg.Contracts, func(c contract.Contract) bool { return c.Pattern == name }) {
+		return nil
+	}
+	return usage("waldo log lists the ids", "there is no id %q", name)
 }
 
 // told is a decision as --json prints it.
@@ -362,10 +353,10 @@ func tellDecision(c *cobra.Command, g *global, d policy.Decision) error {
 		}
 	} else {
 		p := painter(w)
-		fmt.Fprintf(w, "%s %s\n", effect(p, d.Effect.String()), d.Call.Capability)
+		display.Fprintf(w, "%s %s\n", effect(p, d.Effect.String()), d.Call.Capability)
 		tellReasons(w, p, d.Reasons)
 		if k := d.Contract; k.Pattern != "" {
-			fmt.Fprintf(w, "  contract %q: %s, mode %s, danger %d, isolation %s, network %s, timeout %s\n", k.Pattern, k.Transport, k.Mode, d.Danger,
+			display.Fprintf(w, "  contract %q: %s, mode %s, danger %d, isolation %s, network %s, timeout %s\n", k.Pattern, k.Transport, k.Mode, d.Danger,
 				orWord(k.Isolation, "by class"), networkWord(k.Network), k.Timeout)
 		}
 	}
@@ -381,9 +372,6 @@ func tellDecision(c *cobra.Command, g *global, d policy.Decision) error {
 func denyHint(d policy.Decision) string {
 	for _, r := range d.Reasons {
 		if r.Code == "contract.absent" {
-			if len(d.Call.Capability) > 2 && d.Call.Capability[1] == '_' {
-				return "if that is an id, it is not a whole one: waldo log lists them"
-			}
 			return "write a contract for " + string(d.Call.Capability) + " in waldo.yaml"
 		}
 	}
@@ -412,15 +400,20 @@ func networkWord(n contract.Network) string {
 	return strings.Join(words, ",")
 }
 
+// tellReasons says why: the reason that decided is the first.
 func tellReasons(w io.Writer, p paint, all []call.Reason) {
-	for _, r := range all {
-		fmt.Fprintf(w, "  because %s %s", r.Code, r.Text)
-		if r.File != "" && r.Line > 0 {
-			fmt.Fprint(w, p.dim(fmt.Sprintf("  %s:%d:%d", r.File, r.Line, r.Column)))
-		} else if r.File != "" {
-			fmt.Fprint(w, p.dim("  "+r.File))
+	for i, r := range all {
+		word := "because"
+		if i > 0 {
+			word = "also   "
 		}
-		fmt.Fprintln(w)
+		display.Fprintf(w, "  %s %s %s", word, r.Code, r.Text)
+		if r.File != "" && r.Line > 0 {
+			display.Fprintf(w, "%s", p.dim(fmt.Sprintf("  %s:%d:%d", r.File, r.Line, r.Column)))
+		} else if r.File != "" {
+			display.Fprintf(w, "%s", p.dim("  "+r.File))
+		}
+		display.Fprintf(w, "\n")
 	}
 }
 
@@ -446,15 +439,15 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 			if err := json.Unmarshal(r.Body, &d); err != nil {
 				return err
 			}
-			fmt.Fprintf(w, "%s %s  %s\n", effect(p, d.Effect.String()), d.Capability, p.dim(d.DecisionID+" at "+r.At))
+			display.Fprintf(w, "%s %s  %s\n", effect(p, d.Effect.String()), d.Capability, p.dim(d.DecisionID+" at "+r.At))
 			said = d.Reasons
 			tellReasons(w, p, said)
 			if d.Contract != nil {
-				fmt.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
+				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
 			}
-			fmt.Fprintf(w, "  asked by %s at the %s door; arguments %s\n", d.Principal, d.Door, compact(d.Args))
+			display.Fprintf(w, "  asked by %s at the %s door; arguments %s\n", d.Principal, d.Door, compact(d.Args))
 			if len(d.Secrets) > 0 {
-				fmt.Fprintf(w, "  secrets by name: %s\n", strings.Join(d.Secrets, ", "))
+				display.Fprintf(w, "  secrets by name: %s\n", strings.Join(d.Secrets, ", "))
 			}
 		case audit.KindAnswer:
 			var a audit.Answered
@@ -465,17 +458,17 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 			if a.Yes {
 				word = "yes"
 			}
-			fmt.Fprintf(w, "  answered %s by %s %s %s\n", word, orWord(a.By, "waldo"), a.Refusal+a.Reason, p.dim(a.ApprovalID))
+			display.Fprintf(w, "  answered %s by %s %s %s\n", word, orWord(a.By, "waldo"), a.Refusal+a.Reason, p.dim(a.ApprovalID))
 		case audit.KindOutcome:
 			var l line
 			if err := json.Unmarshal(r.Body, &l); err != nil {
 				return err
 			}
-			fmt.Fprintf(w, "  ended %s, side effect %s, %.1f ms", l.Status, l.Facts.SideEffect, l.Facts.Usage.WallMS)
+			display.Fprintf(w, "  ended %s, side effect %s, %.1f ms", l.Status, l.Facts.SideEffect, l.Facts.Usage.WallMS)
 			if l.Facts.Sandbox.Driver != "" {
-				fmt.Fprintf(w, ", in a %s box %s", l.Facts.Sandbox.Driver, p.dim(l.Facts.Sandbox.ID))
+				display.Fprintf(w, ", in a %s box %s", l.Facts.Sandbox.Driver, p.dim(l.Facts.Sandbox.ID))
 			}
-			fmt.Fprintln(w)
+			display.Fprintf(w, "\n")
 			tellReasons(w, p, slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(said, r) }))
 		}
 	}
@@ -483,17 +476,17 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 }
 
 // enrolled says in a line what became of who may answer.
-func enrolled(p paint, e audit.Enrolled) string {
-	say := map[string]string{"enrol": "enrolled", "revoke": "revoked"}[e.Action] + " " + e.Approver
+func enrolled(p paint, e audit.Enrolled) display.Text {
+	say := display.Sprintf("%s %s", map[string]string{"enrol": "enrolled", "revoke": "revoked"}[e.Action], e.Approver)
 	if len(e.Roles) > 0 {
-		say += " as " + strings.Join(e.Roles, ", ")
+		say += display.Sprintf(" as %s", strings.Join(e.Roles, ", "))
 	}
 	if e.Key != "" {
-		say += ", key " + e.Key
+		say += display.Sprintf(", key %s", e.Key)
 	}
-	say += fmt.Sprintf(", signed by %s, typed by %s", e.By, e.User)
+	say += display.Sprintf(", signed by %s, typed by %s", e.By, e.User)
 	if e.Failed != "" {
-		say += ": " + p.bad("not done") + ": " + e.Failed
+		say += display.Sprintf(": %s: %s", p.bad("not done"), e.Failed)
 	}
 	return say
 }

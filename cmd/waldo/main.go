@@ -4,34 +4,35 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"waldo/internal/display"
 	"waldo/internal/redact"
 	"waldo/internal/sandbox/confined"
 	"waldo/internal/upstream/outside"
 )
 
-// version is set by the linker for a release.
-var version = "0.1.0-dev"
-
 // The exit codes of waldo itself. Where a command ran, its own code is passed on instead.
 const (
-	exitProblems = 1   // a check found problems
-	exitUsage    = 2   // usage or configuration
-	exitDenied   = 3   // refused by contract
-	exitWaiting  = 4   // waiting for a human, or refused by one
-	exitTimeout  = 124 // wall-clock or CPU limit
-	exitFailed   = 125 // waldo's own failure
-	exitOOM      = 137 // killed for memory
+	exitProblems  = 1   // a check found problems
+	exitUsage     = 2   // usage or configuration
+	exitDenied    = 3   // refused by contract
+	exitWaiting   = 4   // waiting for a human, or refused by one
+	exitTimeout   = 124 // wall-clock or CPU limit
+	exitFailed    = 125 // waldo's own failure
+	exitCancelled = 130 // by Ctrl-C or SIGTERM
+	exitOOM       = 137 // killed for memory
 )
 
 // exit is an error that carries an exit code, what was wrong, and what to do about it.
@@ -74,7 +75,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	context.AfterFunc(ctx, stop) // whoever asks twice to end does not wait
 	g := &global{known: &redact.Registry{}}
 	errs := hiding{errw, g.known}
-	log.SetOutput(errs)
+	log.SetOutput(logged{errs})
 	defer func() {
 		if fault := recover(); fault != nil {
 			code = crashed(errs, fault)
@@ -85,20 +86,42 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errw)
-	return report(errs, root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if usageExit := (*exit)(nil); errors.As(err, &usageExit) && usageExit.code == exitUsage {
+		g.json = g.json || asksJSON(args) // a mistake before the flag kept it from being read
+	}
+	return report(errs, g.json, stopped(ctx, err))
+}
+
+// asksJSON reports whether --json is among waldo's own arguments.
+func asksJSON(args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return slices.Contains(args, "--json")
+}
+
+// stopped gives the error of a command that Ctrl-C or SIGTERM ended one word and exit code. What a command in a
+// sandbox ended with is passed on.
+func stopped(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	var e *exit
+	if errors.As(err, &e) && e.code != exitFailed && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &exit{code: exitCancelled, text: "cancelled"}
 }
 
 // report writes an error the one way waldo does and returns the exit code for it.
-func report(w io.Writer, err error) int {
+func report(w io.Writer, asJSON bool, err error) int {
 	if err == nil {
 		return 0
 	}
 	var e *exit
 	if !errors.As(err, &e) {
 		e = &exit{code: exitFailed, err: err}
-	}
-	if text := redact.Clean(e.Error()); text != "" { // it may name what somebody else has named
-		fmt.Fprintf(w, "waldo: %s\n", text)
 	}
 	hint := e.hint
 	if h := hinted(nil); hint == "" && errors.As(err, &h) {
@@ -107,48 +130,74 @@ func report(w io.Writer, err error) int {
 	if hint == "" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
 		hint = "make room on the disk"
 	}
+	said := withoutCalls(e.Error())
+	if asJSON && said != "" {
+		b, _ := json.Marshal(failure{said, hint, e.code}) // of two texts and a number
+		_, _ = w.Write(append(display.JSON(b), '\n'))
+		return e.code
+	}
+	if text := display.Lines(said); text != "" { // it may name what somebody else has named
+		display.Fprintf(w, "waldo: %s\n", text)
+	}
 	if hint != "" {
-		fmt.Fprintf(w, "hint: %s\n", hint)
+		display.Fprintf(w, "hint: %s\n", display.Lines(hint))
 	}
 	return e.code
+}
+
+// failure is an error as --json writes it, one line on standard error.
+type failure struct {
+	Error string `json:"error"`
+	Hint  string `json:"hint,omitempty"`
+	Code  int    `json:"code"`
 }
 
 // global holds the flags that every command takes.
 type global struct {
 	config string
 	state  string
-	json   bool
-	known  *redact.Registry // every secret that was fetched; nil: the house has its own
+	// trusted is --trusted-config; hosted: an agent host started this process, in a folder that nobody chose.
+	trusted string
+	hosted  bool
+	json    bool
+	env     string           // --environment
+	redact  bool             // the person at the terminal is shown no more than the model is
+	known   *redact.Registry // every secret that was fetched; nil: the house has its own
 }
 
 func newRoot(g *global) *cobra.Command {
 	root := &cobra.Command{
-		Use:                        "waldo",
-		Short:                      "The sealed box between an AI agent and the outside world",
-		Long:                       "waldo runs agent-written code in a sealed box, decides every tool call by contract,\nasks a human where the contract says so, and writes a log that a stranger can verify.",
-		Example:                    "  waldo demo                       the whole thing in ten seconds\n  waldo run -c 'print(6*7)'        Python in a fresh sandbox\n  waldo serve --stdio              the gateway for an agent host",
-		SuggestionsMinimumDistance: 2,
-		SilenceErrors:              true,
-		SilenceUsage:               true,
+		Use:                   "waldo",
+		Short:                 "The sealed box between an AI agent and the outside world",
+		Long:                  "waldo runs agent-written code in a sealed box, decides every tool call by contract,\nasks a human where the contract says so, and writes a log that a stranger can verify.",
+		Example:               "  waldo demo                       the whole thing in ten seconds\n  waldo run -c 'print(6*7)'        Python in a fresh sandbox\n  waldo serve --stdio              the gateway for an agent host",
+		DisableFlagsInUseLine: true,
+		SilenceErrors:         true,
+		SilenceUsage:          true,
 	}
+	root.PersistentFlags().StringVar(&g.trusted, "trusted-config", "", "configuration `FILE`, loaded only as waldo trust recorded it")
 	root.PersistentFlags().StringVar(&g.config, "config", "", "configuration `FILE` (default: $WALDO_CONFIG, ./waldo.yaml once trusted, ~/.config/waldo/waldo.yaml)")
 	root.PersistentFlags().StringVar(&g.state, "state", "", "state `DIR` (default: $WALDO_STATE, $XDG_STATE_HOME/waldo)")
+	root.PersistentFlags().StringVar(&g.env, "environment", "", "`NAME` of the environment, as in production (default: $WALDO_ENVIRONMENT, environment: in the configuration)")
 	root.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON")
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usage("see "+c.CommandPath()+" --help", "%v", err)
-	})
+	root.PersistentFlags().BoolVar(&g.redact, "redact", false, "hide here what is hidden from the model; otherwise a terminal hides known secrets alone")
+	colours = "auto"
+	root.PersistentFlags().Var(&colours, "color", "colours: `WHEN` is auto, always or never")
+	root.SetFlagErrorFunc(plainFlag)
 	root.AddCommand(commands(g)...)
+	root.SetHelpCommand(newHelp())
+	completions(root, g)
 	group(root)
+	showVersion := root.Flags().BoolP("version", "v", false, "print the version")
 	root.Args = cobra.ArbitraryArgs
 	root.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return c.Help()
+		switch {
+		case len(args) > 0:
+			return unknownCommand(c, args[0])
+		case *showVersion:
+			return tellVersion(c.OutOrStdout(), g.json)
 		}
-		hint := "see waldo --help"
-		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = "did you mean waldo " + near[0] + "?"
-		}
-		return usage(hint, "there is no command %q", args[0])
+		return c.Help()
 	}
 	for _, c := range root.Commands() {
 		wrapArgs(c)
@@ -161,7 +210,7 @@ func wrapArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if err := check(c, args); err != nil {
-				return usage("see "+c.CommandPath()+" --help", "%v", err)
+				return plainArgs(c, args, err)
 			}
 			return nil
 		}
@@ -171,8 +220,37 @@ func wrapArgs(c *cobra.Command) {
 	}
 }
 
-// terminal reports whether w is a terminal, so that colour and progress are for people alone.
-func terminal(w any) bool {
+// colourChoice is the value of --color.
+type colourChoice string
+
+// colours is what --color said. It is set once, before anything is printed.
+var colours colourChoice = "auto"
+
+func (v *colourChoice) String() string { return string(*v) }
+
+func (v *colourChoice) Type() string { return "when" }
+
+func (v *colourChoice) Set(s string) error {
+	if s != "auto" && s != "always" && s != "never" {
+		return errors.New("auto, always or never")
+	}
+	*v = colourChoice(s)
+	return nil
+}
+
+// coloured reports whether what is written to w has colours: at a terminal that shows them, or where asked for.
+func coloured(w any) bool {
+	switch colours {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && onScreen(w)
+}
+
+// onScreen reports whether what is written to w is seen by a person as it is written.
+func onScreen(w any) bool {
 	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -19,6 +19,7 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/upstream"
 	"waldo/internal/upstream/diff"
+	"waldo/internal/upstream/files"
 )
 
 // packageAt is where the box of a server has its installed package, read-only.
@@ -48,12 +49,6 @@ func fetches(s contract.Server) error {
 	return nil
 }
 
-// fetchers are the programs that fetch what they run, and what they must be told first to do so; "": nothing.
-var fetchers = map[string]string{"npx": "", "bunx": "", "pnpx": "", "uvx": "", "uv": "run", "pipx": "run", "pnpm": "dlx", "yarn": "dlx", "bun": "x"}
-
-// wrappers are programs that start another.
-var wrappers = []string{"sh", "bash", "dash", "ash", "zsh", "env", "nice", "timeout"}
-
 // unsealed warns of commands in a box whose package waldo does not install and pin: those that it does not
 // understand, and those that fetch what they run at each start, or have another program do it.
 func unsealed(cfg *contract.Config) []contract.Problem {
@@ -72,19 +67,11 @@ func unsealed(cfg *contract.Config) []contract.Problem {
 		} else if ok {
 			continue
 		}
-		words := strings.Fields(strings.Join(s.Command, " ")) // also those of sh -c
-		for i, w := range words {
-			program := filepath.Base(strings.Trim(w, `"'`))
-			first, known := fetchers[program]
-			switch {
-			case !known || first != "" && (i+1 >= len(words) || words[i+1] != first):
-				continue
-			case i == 0:
-				warn(program+" fetches what it runs at each start, and nothing pins it", "use npx, uvx or pipx run, which waldo installs once and pins, or name a program that is installed")
-			case slices.Contains(wrappers, filepath.Base(words[0])):
-				warn(fmt.Sprintf("%s stands behind %s: what it fetches at each start is not pinned", program, filepath.Base(s.Command[0])), "let the command begin with "+program+", and write its variables under env")
-			}
-			break
+		switch program, behind := files.Fetcher(s.Command); {
+		case program != "" && !behind:
+			warn(program+" fetches what it runs at each start, and nothing pins it", "use npx, uvx or pipx run, which waldo installs once and pins, or name a program that is installed")
+		case program != "":
+			warn(fmt.Sprintf("%s stands behind %s: what it fetches at each start is not pinned", program, filepath.Base(s.Command[0])), "let the command begin with npx, uvx or pipx run, which waldo installs once and pins, and write its variables under env")
 		}
 	}
 	contract.Problems(out).Sort()
@@ -141,7 +128,7 @@ var installLimits = sandbox.Limits{
 func (h *house) installBox(ctx context.Context, s contract.Server, j install.Job) error {
 	l := installLimits
 	p := sandbox.Profile{
-		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: showing(j.Show, j.Argv), Limits: l,
+		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: showing(j.Show, j.Argv[0]), Limits: l,
 		Tmpfs: []sandbox.Tmpfs{
 			{Target: install.Place, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Seed: j.Seed},
 			{Target: "/workspace/tmp", Bytes: l.Disk, Inodes: l.Inodes},
@@ -192,7 +179,7 @@ func refusedOf(err error, tried []facts.Attempt) error {
 
 // packaged returns how a server is started whose package is pinned, and what its box is shown of it.
 func (h *house) packaged(ctx context.Context, s contract.Server, w install.Wanted) ([]string, []sandbox.Mount, error) {
-	pin := h.pins[s.Name]
+	pin := h.pinOf(s.Name)
 	if pin == nil {
 		return nil, nil, fmt.Errorf("server %s: the package %s was never accepted, so it is not installed: waldo lock --accept %s", s.Name, w.Spec, s.Name)
 	}
@@ -207,8 +194,49 @@ func (h *house) packaged(ctx context.Context, s contract.Server, w install.Wante
 	if err != nil {
 		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
 	}
-	return argv, append(showing(in.Shows(), argv), sandbox.Mount{Source: dir, Target: packageAt}), nil
+	_, shown, err := h.shown(s, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	mounts := append(showing(in.Shows(), argv[0]), boxed(shown)...)
+	return argv, append(mounts, sandbox.Mount{Source: dir, Target: packageAt}), nil
 }
+
+// pinOf is the accepted package of a server; nil: none.
+func (h *house) pinOf(server string) *install.Pin {
+	h.pinsMu.Lock()
+	defer h.pinsMu.Unlock()
+	return h.pins[server]
+}
+
+func (h *house) setPin(server string, p *install.Pin) {
+	h.pinsMu.Lock()
+	defer h.pinsMu.Unlock()
+	h.pins[server] = p
+}
+
+// sameAsPinned reports whether the registry has what is accepted of a server's package already.
+func (h *house) sameAsPinned(ctx context.Context, s contract.Server, w install.Wanted) bool {
+	pin := h.pinOf(s.Name)
+	if pin == nil || !pin.Is(w) {
+		return false
+	}
+	in, err := h.installer(ctx, s, w)
+	if err != nil {
+		return false
+	}
+	if _, _, err := in.Open(ctx, pin, w, packageAt); err != nil {
+		return false // its files are other than were pinned
+	}
+	now, err := in.Resolve(ctx, w)
+	return err == nil && now.Lock.Digest() == pin.Lock.Digest()
+}
+
+// askedAgain is how long the registry's answer on a package is taken for today's.
+const askedAgain = time.Hour
+
+// resolved is the bucket of when the registry last had what is pinned, by the digest of the pin.
+const resolved = "registry"
 
 // acceptPackage installs the package of a server as its registry has it now.
 func (h *house) acceptPackage(ctx context.Context, s contract.Server, w install.Wanted) error {
@@ -220,24 +248,32 @@ func (h *house) acceptPackage(ctx context.Context, s contract.Server, w install.
 	if err != nil {
 		return fmt.Errorf("%s: %w", w.Spec, err)
 	}
-	h.pins[s.Name] = pin
+	h.setPin(s.Name, pin)
 	return nil
 }
 
 // comparePackage says how what a registry would give today differs from what was accepted.
 func (h *house) comparePackage(ctx context.Context, s contract.Server, w install.Wanted) ([]upstream.Change, error) {
-	pin := h.pins[s.Name]
+	pin := h.pinOf(s.Name)
 	change := upstream.Change{Server: s.Name, Code: "lock.package"}
 	if !pin.Is(w) {
 		change.Text = fmt.Sprintf("the command names %s and %s was accepted; it is not started", w.Spec, pin.Spec)
 		return []upstream.Change{change}, nil
+	}
+	if at, ok, err := h.store.Get(ctx, resolved, pin.Lock.Digest()); err == nil && ok && !h.freshLock {
+		if t, err := time.Parse(time.RFC3339, at); err == nil && time.Since(t) < askedAgain && time.Since(t) >= 0 {
+			return nil, nil
+		}
 	}
 	in, err := h.installer(ctx, s, w)
 	if err != nil {
 		return nil, err
 	}
 	now, err := in.Resolve(ctx, w)
-	if err != nil || now.Lock.Digest() == pin.Lock.Digest() {
+	if err == nil && now.Lock.Digest() == pin.Lock.Digest() {
+		return nil, h.store.Put(ctx, resolved, pin.Lock.Digest(), time.Now().UTC().Format(time.RFC3339))
+	}
+	if err != nil {
 		return nil, err
 	}
 	change.Text = fmt.Sprintf("the registry has %s %s with other packages than were accepted (%s); the accepted ones run on", w.Name, now.Version, pin.Version)
@@ -252,12 +288,14 @@ func (h *house) lockPackage(ctx context.Context, s contract.Server, accept bool)
 	switch {
 	case err != nil || !ok:
 		return nil, false, err
+	case accept && h.sameAsPinned(ctx, s, w):
+		return nil, false, nil // installed as it is accepted: another line of its entry has changed
 	case accept:
 		return nil, false, h.acceptPackage(ctx, s, w)
-	case h.pins[s.Name] == nil:
-		text := fmt.Sprintf("nothing was accepted of this server yet; its package %s is installed when it is", w.Spec)
+	case h.pinOf(s.Name) == nil:
+		text := fmt.Sprintf("not locked. To look at its package %s before you install and pin it: waldo lock --show %s", w.Spec, s.Name)
 		return []upstream.Change{{Server: s.Name, Code: "lock.absent", Text: text}}, true, nil
 	}
 	changes, err = h.comparePackage(ctx, s, w)
-	return changes, !h.pins[s.Name].Is(w), err
+	return changes, !h.pinOf(s.Name).Is(w), err
 }

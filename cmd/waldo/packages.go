@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/egress"
 	"waldo/internal/egress/packages"
 )
@@ -24,15 +25,9 @@ const keptPackages = 2 << 30
 func (h *house) registries(n contract.Network) (rules []egress.Rule, env []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(n.Packages)) {
 		r, m := n.Packages[name], packages.Manager(name)
-		address := r.URL
-		if address == "" {
-			address = machineRegistry(m)
-		}
+		address, files, _ := registryOf(m, r)
 		line := contract.RegistryLine(address)
-		switch {
-		case address == "":
-			return nil, nil, fmt.Errorf("packages: this machine is set to no registry for %s; write one in waldo.yaml, as in %s: {registry: https://registry.example.com/}", name, name)
-		case line == "": // it is not said: it may hold a password
+		if line == "" { // it is not said: it may hold a password
 			return nil, nil, fmt.Errorf("packages: the registry that this machine is set to for %s is no plain https address; write another in waldo.yaml under %s: {registry: …}", name, name)
 		}
 		s := packages.Source{Manager: m}
@@ -41,7 +36,7 @@ func (h *house) registries(n contract.Network) (rules []egress.Rule, env []strin
 				return nil, nil, fmt.Errorf("packages: the lock %s of %s: %w", r.Lock, name, err)
 			}
 		}
-		for i, l := range append([]string{line}, r.Files...) {
+		for i, l := range append([]string{line}, files...) {
 			s.Files = i > 0
 			rule, err := h.registry(l, s)
 			if err != nil {
@@ -57,6 +52,22 @@ func (h *house) registries(n contract.Network) (rules []egress.Rule, env []strin
 		}
 	}
 	return rules, env, nil
+}
+
+// registryOf returns the address of a registry, where its files are besides, and who set it.
+func registryOf(m packages.Manager, r contract.Registry) (address string, files []string, set string) {
+	if r.URL != "" {
+		return r.URL, r.Files, "the contract"
+	}
+	own := packages.Defaults[m]
+	address, set = machineRegistry(m), "this machine's setting"
+	if address == "" {
+		address, set = own.Registry, "the manager's default"
+	}
+	if strings.TrimSuffix(address, "/") == strings.TrimSuffix(own.Registry, "/") {
+		return address, slices.Concat(own.Files, r.Files), set
+	}
+	return address, r.Files, set
 }
 
 // registry is the rule for one line: TLS, GET and HEAD alone, below its path.
@@ -100,6 +111,12 @@ func (h *house) locked(m packages.Manager, lock string) (packages.Pins, error) {
 	return packages.ReadLock(m, b)
 }
 
+// machineSettings are the files that set a manager for every user of a machine.
+var machineSettings = map[packages.Manager][]string{
+	packages.NPM:  {"/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc"},
+	packages.PyPI: {"/etc/pip.conf"},
+}
+
 // machineRegistry is the registry that this machine is set to, as npm and pip read it, but for what
 // the current folder says, which an agent may have written; "" where nothing says.
 func machineRegistry(m packages.Manager) string {
@@ -111,12 +128,14 @@ func machineRegistry(m packages.Manager) string {
 				return v
 			}
 		}
-		return setting("registry", []string{""}, os.Getenv("NPM_CONFIG_USERCONFIG"), filepath.Join(home, ".npmrc"), os.Getenv("NPM_CONFIG_GLOBALCONFIG"), "/usr/local/etc/npmrc", "/usr/etc/npmrc", "/etc/npmrc")
+		own := []string{os.Getenv("NPM_CONFIG_USERCONFIG"), filepath.Join(home, ".npmrc"), os.Getenv("NPM_CONFIG_GLOBALCONFIG")}
+		return setting("registry", []string{""}, append(own, machineSettings[m]...)...)
 	case packages.PyPI:
 		if v := os.Getenv("PIP_INDEX_URL"); v != "" {
 			return v
 		}
-		return setting("index-url", []string{"install", "global"}, os.Getenv("PIP_CONFIG_FILE"), filepath.Join(home, ".config", "pip", "pip.conf"), filepath.Join(home, ".pip", "pip.conf"), "/etc/pip.conf")
+		own := []string{os.Getenv("PIP_CONFIG_FILE"), filepath.Join(home, ".config", "pip", "pip.conf"), filepath.Join(home, ".pip", "pip.conf")}
+		return setting("index-url", []string{"install", "global"}, append(own, machineSettings[m]...)...)
 	}
 	return ""
 }
@@ -148,4 +167,25 @@ func setting(key string, sections []string, files ...string) string {
 		}
 	}
 	return ""
+}
+
+// tellPackages says which registries the contracts mean.
+func tellPackages(w io.Writer, cfg *contract.Config) {
+	for _, c := range cfg.Contracts {
+		for _, name := range slices.Sorted(maps.Keys(c.Network.Packages)) {
+			r := c.Network.Packages[name]
+			address, files, set := registryOf(packages.Manager(name), r)
+			if contract.RegistryLine(address) == "" {
+				address = "an address that is not plain https, so its runs are denied" // it can hold a password
+			}
+			if len(files) > 0 {
+				address += ", files from " + strings.Join(files, ", ")
+			}
+			pins := "every package"
+			if r.Lock != "" {
+				pins = "the versions of " + r.Lock
+			}
+			display.Fprintf(w, "%s reads %s packages of %s (%s): %s\n", c.Pattern, name, address, set, pins)
+		}
+	}
 }

@@ -35,7 +35,7 @@ func TestRegistries(t *testing.T) {
 		{"GET", "https://r.example.com/a/", "egress.request"},
 		{"GET", "http://r.example.com/simple/a/", "egress.port"},
 	} {
-		_, why := p.ClassifyURL(row.method, row.url)
+		why := p.Judge(row.method, row.url)
 		if got := ""; why != nil && why.Code != row.want || why == nil && row.want != got {
 			t.Errorf("%s %s: %v", row.method, row.url, why)
 		}
@@ -51,7 +51,7 @@ func TestRegistries(t *testing.T) {
 			}
 			continue
 		}
-		if _, why := (&egress.Policy{Rules: rules}).ClassifyURL("GET", "https://r.example.com/simple/a/"); err != nil || why == nil {
+		if why := (&egress.Policy{Rules: rules}).Judge("GET", "https://r.example.com/simple/a/"); err != nil || why == nil {
 			t.Errorf("an empty lock: %v %v", err, why)
 		}
 	}
@@ -93,5 +93,51 @@ func TestTheMachinesRegistry(t *testing.T) {
 	h := &house{cfg: &contract.Config{}}
 	if _, _, err := h.registries(contract.Network{Packages: map[string]contract.Registry{"npm": {}}}); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Error(err)
+	}
+}
+
+// TestDefaultRegistries: allow works on a machine that sets nothing, for the manager's own hosts alone.
+func TestDefaultRegistries(t *testing.T) {
+	for _, v := range []string{"NPM_CONFIG_REGISTRY", "npm_config_registry", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "PIP_INDEX_URL", "PIP_CONFIG_FILE"} {
+		t.Setenv(v, "")
+	}
+	t.Setenv("HOME", t.TempDir())
+	was := machineSettings
+	machineSettings = nil // a stock machine
+	defer func() { machineSettings = was }()
+	h := &house{cfg: &contract.Config{}}
+	own := packages.Defaults
+	file := "https://" + strings.TrimSuffix(own[packages.PyPI].Files[0], "*") + "a/a-1.0-py3-none-any.whl"
+	rows := []struct{ manager, url, want string }{
+		{"npm", own[packages.NPM].Registry + "left-pad", ""},
+		{"npm", own[packages.PyPI].Registry + "/a/", "egress.host"},
+		{"pypi", own[packages.PyPI].Registry + "/a/", ""},
+		{"pypi", file, ""},
+		{"pypi", strings.Replace(file, "/packages/", "/other/", 1), "egress.request"},
+	}
+	judge := func(manager, url string) string {
+		rules, env, err := h.registries(contract.Network{Packages: map[string]contract.Registry{manager: {}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(env) == 0 {
+			t.Error("the manager is told of no registry")
+		}
+		if why := (&egress.Policy{Rules: rules}).Judge("GET", url); why != nil {
+			return why.Code
+		}
+		return ""
+	}
+	for _, row := range rows {
+		if got := judge(row.manager, row.url); got != row.want {
+			t.Errorf("%s: %s: %q, not %q", row.manager, row.url, got, row.want)
+		}
+	}
+	// A machine that is set to another registry has that one alone: not the default, and not its files.
+	t.Setenv("PIP_INDEX_URL", "https://p.example.com/simple")
+	for url, want := range map[string]string{"https://p.example.com/simple/a/": "", file: "egress.host", own[packages.PyPI].Registry + "/a/": "egress.host"} {
+		if got := judge("pypi", url); got != want {
+			t.Errorf("set elsewhere: %s: %q, not %q", url, got, want)
+		}
 	}
 }

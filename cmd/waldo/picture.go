@@ -14,7 +14,7 @@ func (h *house) pictured(w *workspace.Workspace, err error) (*workspace.Workspac
 	if err != nil || h.picture == "" {
 		return w, err
 	}
-	for _, f := range []workspace.Folder{workspace.Input, workspace.Output} {
+	for _, f := range []workspace.Folder{workspace.Files, workspace.Input, workspace.Output} {
 		if has, err := w.List(f, 1); err != nil {
 			return nil, errors.Join(err, w.Close())
 		} else if len(has) > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/egress"
 	"waldo/internal/oauth"
 	"waldo/internal/redact"
@@ -176,7 +177,7 @@ func newLogin(g *global) *cobra.Command {
 			if g.json {
 				return json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"server": s.Name, "logged_in": true})
 			}
-			fmt.Fprintf(c.OutOrStdout(), "logged in to %s\n", s.Name)
+			display.Fprintf(c.OutOrStdout(), "logged in to %s\n", s.Name)
 			return nil
 		},
 	}
@@ -187,7 +188,7 @@ func newLogin(g *global) *cobra.Command {
 
 // show prints the page, and hands it to a program of the person's where one is named.
 func show(ctx context.Context, c *cobra.Command, page, browser string) error {
-	fmt.Fprintf(c.ErrOrStderr(), "Open this page in a browser:\n  %s\n", page)
+	display.Fprintf(c.ErrOrStderr(), "Open this page in a browser:\n  %s\n", page)
 	argv := strings.Fields(browser)
 	if len(argv) == 0 {
 		return nil

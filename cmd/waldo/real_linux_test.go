@@ -27,7 +27,8 @@ func TestRealServersInBoxes(t *testing.T) {
 		t.Skip("the servers are not installed: run scripts/setup-npm.sh to test against them")
 	}
 	server := func(name string, args ...string) string {
-		return "[" + strings.Join(append([]string{"node", packages + "/server-" + name + "/dist/index.js"}, args...), ", ") + "]"
+		script := "/app/node_modules/@modelcontextprotocol/server-" + name + "/dist/index.js"
+		return "[" + strings.Join(append([]string{"node", script}, args...), ", ") + "], mounts: {/app/node_modules: " + filepath.Dir(packages) + "}"
 	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "waldo.yaml")
@@ -50,6 +51,57 @@ func TestRealServersInBoxes(t *testing.T) {
 		if !strings.Contains(got, c[2]) || !strings.Contains(got, `"driver":"namespace"`) {
 			t.Errorf("%s: wanted %s, from a box, in %.3000s", c[0], c[2], got)
 		}
+	}
+}
+
+// TestRealServersKeepTheirData: what server-memory and server-filesystem write to lasting folders is there for the
+// next waldo, the facts name it, and the configuration beside the project stays as it is.
+func TestRealServersKeepTheirData(t *testing.T) {
+	packages, err := filepath.Abs("../../.cache/npm/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(packages, "@modelcontextprotocol", "server-memory")); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("the servers are not installed: run scripts/setup-npm.sh")
+		}
+		t.Skip("the servers are not installed: run scripts/setup-npm.sh to test against them")
+	}
+	dir := t.TempDir()
+	config := filepath.Join(dir, "waldo.yaml")
+	script := func(name string) string {
+		return "/app/node_modules/@modelcontextprotocol/server-" + name + "/dist/index.js"
+	}
+	text := "version: 1\nservers:\n" +
+		"  memory: {command: [node, " + script("memory") + "], mounts: {/app/node_modules: " + packages + "}, data: graph, env: {MEMORY_FILE_PATH: /data/m.json}}\n" +
+		"  files: {command: [node, " + script("filesystem") + ", /project], mounts: {/app/node_modules: " + packages + ", /project: {from: ., writable: true}}}\n" +
+		"capabilities:\n  \"*.*\": {transport: mcp, mode: high_risk, approval: none}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	state := t.TempDir()
+	for _, turn := range [][][3]string{{
+		{"memory__create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`, `"/data/m.json"`},
+		{"files__write_file", `{"path":"/project/src.txt","content":"kept"}`, `"/project/src.txt"`},
+		{"files__write_file", `{"path":"/project/waldo.yaml","content":"capabilities: {}"}`, `"isError":true`},
+	}, {
+		{"memory__read_graph", `{}`, "is sealed"},
+		{"files__read_text_file", `{"path":"/project/src.txt"}`, "kept"},
+	}} {
+		t.Run("", func(t *testing.T) {
+			call := converse(t, "--state", state, "--config", config, "serve", "--stdio")
+			for _, c := range turn {
+				if got := call(fmt.Sprintf(`{"name":%q,"arguments":%s}`, c[0], c[1])); !strings.Contains(got, c[2]) || !strings.Contains(got, `"driver":"namespace"`) {
+					t.Errorf("%s: wanted %s in %.3000s", c[0], c[2], got)
+				}
+			}
+		})
+	}
+	if got, err := os.ReadFile(config); err != nil || string(got) != text {
+		t.Errorf("the configuration is other than before: %v", err)
+	}
+	if st, err := os.Stat(filepath.Join(state, "data", "graph")); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the lasting folder: %v %v", st, err)
 	}
 }
 

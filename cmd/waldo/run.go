@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -18,6 +22,7 @@ import (
 	"waldo/internal/approval"
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/egress"
 	"waldo/internal/facts"
 	"waldo/internal/id"
@@ -37,6 +42,7 @@ var isolations = []string{"auto", "gvisor", "namespace", "confined", "engine", "
 
 // boxFlags are the flags of run and exec that say what the box may use.
 type boxFlags struct {
+	tty                       bool // exec alone
 	lang, isolation           string
 	cpu                       float64
 	memory, pids, files, disk int64
@@ -50,11 +56,13 @@ type boxFlags struct {
 	seccomp, firejail         bool
 	allowNetwork, denyNetwork bool
 	quiet                     bool
+	flags                     interface{ Changed(flag string) bool }
 }
 
 func (b *boxFlags) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&b.isolation, "isolation", "auto", "`LEVEL`: auto, gvisor, namespace, confined, engine, pod or microvm; what cannot be had is refused")
+	b.flags = f
+	f.StringVar(&b.isolation, "isolation", "auto", "isolation `LEVEL`: auto, gvisor, namespace or confined; one that this machine cannot give is denied (waldo doctor)")
 	f.Float64Var(&b.cpu, "cpu-seconds", 10, "CPU `SECONDS` of the whole process tree")
 	f.Int64Var(&b.memory, "memory-mb", 512, "memory of the whole tree in `MB`")
 	f.Int64Var(&b.pids, "pids", 64, "`N` processes and threads at a time")
@@ -65,15 +73,18 @@ func (b *boxFlags) add(c *cobra.Command) {
 	f.StringVar(&b.workspace, "workspace", "", "keep /workspace in `DIR` instead of waldo's state")
 	f.StringVar(&b.input, "input", "", "show `DIR` read-only as /workspace/input")
 	f.StringSliceVar(&b.hosts, "allow-host", nil, "`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; with a configuration: only what its contract allows too")
-	f.StringVar(&b.servers, "servers-dir", "", "`DIR` of generated tools, as waldo gen writes them; shown read-only")
+	f.StringVar(&b.servers, "servers-dir", "", "not supported by this build: code finds the tools of configured servers without it")
 	f.StringArrayVar(&b.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
-	f.StringSliceVar(&b.secrets, "secret", nil, "`NAME` or VARIABLE=NAME of a secret that the box gets as a variable, and so can read; with a configuration: only those of its contract that are named are given")
+	f.StringSliceVar(&b.secrets, "secret", nil, "expose secret `NAME` as an environment variable ([VARIABLE=]NAME); must be allowed by the contract")
 	f.StringVar(&b.template, "template", "host", "root filesystem `T`: host (this machine's /usr, read-only), a folder, a tar or OCI archive by ./path or /path, or an image such as python:3.12-slim")
 	f.BoolVar(&b.pull, "pull", false, "ask the registry again for a --template that is here already")
 	f.BoolVar(&b.seccomp, "seccomp", true, "filter system calls; always on, and cannot be switched off")
-	f.BoolVar(&b.firejail, "firejail", false, "accepted for old scripts; waldo's own box is stronger and always used")
+	f.BoolVar(&b.firejail, "firejail", false, "no effect, accepted for old scripts: waldo's own sandbox is always used")
 	f.BoolVar(&b.allowNetwork, "allow-network", false, "refused: name the hosts with --allow-host instead")
 	f.BoolVar(&b.denyNetwork, "disable-network", true, "no network; the default")
+	for _, flag := range []string{"servers-dir", "firejail", "seccomp", "allow-network", "disable-network"} {
+		_ = f.MarkHidden(flag) // accepted for scripts of others; none of them gives a choice
+	}
 	f.BoolVarP(&b.quiet, "quiet", "q", false, "do not print the usage report")
 }
 
@@ -84,35 +95,63 @@ func (b *boxFlags) limits() (sandbox.Limits, error) {
 		Files: b.files, Disk: b.disk << 20, Inodes: defaultLimits.Inodes, Output: b.output << 10,
 	}
 	for _, n := range []struct {
-		flag string
-		ok   bool
+		flag, want string
+		ok         bool
 	}{
-		{"--timeout", l.Wall > 0}, {"--cpu-seconds", l.CPU > 0}, {"--memory-mb", b.memory > 0 && b.memory < 1<<20}, {"--pids", b.pids > 0},
-		{"--files", b.files > 3}, {"--disk-mb", b.disk > 0 && b.disk < 1<<20}, {"--output-kb", b.output > 0 && b.output < 1<<20},
+		{"--timeout", "more than 0", l.Wall > 0}, {"--cpu-seconds", "more than 0", l.CPU > 0},
+		{"--memory-mb", "between 1 and 1048575", b.memory > 0 && b.memory < 1<<20}, {"--pids", "1 or more", b.pids > 0},
+		{"--files", "4 or more", b.files > 3}, {"--disk-mb", "between 1 and 1048575", b.disk > 0 && b.disk < 1<<20},
+		{"--output-kb", "between 1 and 1048575", b.output > 0 && b.output < 1<<20},
 	} {
 		if !n.ok {
-			return l, usage("a limit of zero would allow nothing, and there is no limit that allows everything", "%s is out of range", n.flag)
+			return l, usage("leave it out for the default", "%s must be %s", n.flag, n.want)
 		}
 	}
+	if b.changed("timeout") && !b.changed("cpu-seconds") {
+		l.CPU = max(l.CPU, l.Wall) // processor time fits the time that was asked for
+	}
 	return l, nil
+}
+
+// changed reports whether a flag was given.
+func (b *boxFlags) changed(flag string) bool { return b.flags != nil && b.flags.Changed(flag) }
+
+// asked returns the limits whose flags were given; the others are zero, so that a contract decides.
+func (b *boxFlags) asked(l sandbox.Limits) sandbox.Limits {
+	for flag, forget := range map[string]func(){
+		"timeout": func() { l.Wall = 0 }, "memory-mb": func() { l.Memory = 0 }, "pids": func() { l.Pids = 0 },
+		"files": func() { l.Files = 0 }, "disk-mb": func() { l.Disk = 0 }, "output-kb": func() { l.Output = 0 },
+	} {
+		if !b.changed(flag) {
+			forget()
+		}
+	}
+	if !b.changed("cpu-seconds") && !b.changed("timeout") {
+		l.CPU = 0
+	}
+	l.Inodes = 0
+	return l
 }
 
 // refused returns an error for the flags that this build cannot keep to. None is ignored.
 func (b *boxFlags) refused() error {
 	switch {
 	case b.allowNetwork:
-		return usage("name the hosts with --allow-host", "--allow-network would open every host; waldo has no such box")
+		return usage("name the hosts with --allow-host", "--allow-network would open every host; a sandbox opens named hosts only")
 	case !b.seccomp:
 		return usage("leave --seccomp out", "system calls are always filtered")
 	case !b.denyNetwork:
-		return usage("name the hosts with --allow-host", "--disable-network=false would open every host; waldo has no such box")
+		return usage("name the hosts with --allow-host", "--disable-network=false would open every host; a sandbox opens named hosts only")
 	case !slices.Contains(isolations, b.isolation):
-		return usage("one of "+strings.Join(isolations, ", "), "--isolation %s is no level", b.isolation)
+		return usage("one of "+strings.Join(isolations, ", "), "unknown isolation level %q", b.isolation)
 	case b.servers != "":
 		return usage("tools of configured servers are there as servers.NAME.TOOL without it", "--servers-dir is not supported by this build")
 	}
-	if _, err := egress.ParseRules(b.hosts); err != nil {
+	if rules, err := egress.ParseRules(b.hosts); err != nil {
 		return usage("name a host, as in --allow-host api.example.com", "--allow-host: %v", err)
+	} else if i := slices.IndexFunc(rules, loopback); i >= 0 {
+		return usage("let the server listen on an address of this machine's network, and name that one, as in --allow-host 192.168.1.5:8765",
+			"--allow-host %s: localhost is the sandbox itself there, and it cannot reach this machine's", b.hosts[i])
 	}
 	for _, s := range b.secrets {
 		if v, ref := secretFlag(s); !secret.Variable(v) || !usableRef(ref) {
@@ -125,6 +164,11 @@ func (b *boxFlags) refused() error {
 		}
 	}
 	return nil
+}
+
+// loopback reports whether a rule names this machine's own loopback, which a sandbox has one of its own of.
+func loopback(r egress.Rule) bool {
+	return r.Host.Name == "localhost" || r.Host.Prefix.IsValid() && r.Host.Prefix.Addr().IsLoopback()
 }
 
 // widen applies the flags to the built-in contracts. With a configuration there is none to widen:
@@ -189,10 +233,14 @@ func newExec(g *global) *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			b.quiet = true
+			if b.tty && g.json {
+				return usage("leave one out", "-t and --json do not go together")
+			}
 			return b.inBox(c, g, "exec", map[string]any{"argv": args}, runner.Options{Stdin: c.InOrStdin(), NoTools: true})
 		},
 	}
 	b.add(c)
+	c.Flags().BoolVarP(&b.tty, "tty", "t", false, "give the command a terminal of its own, connected with yours")
 	c.Flags().SetInterspersed(false)
 	return c
 }
@@ -255,7 +303,7 @@ func language(lang, name string) (call.Capability, string, error) {
 	case "shell", "sh", "bash":
 		return "run_shell", "command", nil
 	}
-	return "", "", usage("python, javascript, typescript or shell", "--lang %s is no language that waldo runs", lang)
+	return "", "", usage("python, javascript, typescript or shell", "unknown language %q", lang)
 }
 
 // inBox opens the house, makes the one call and shows what came of it.
@@ -276,12 +324,14 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		}
 	}
 	s := settings{limits: mostLimits, keep: b.workspace, patience: time.Minute}
-	if terminal(c.ErrOrStderr()) {
+	if onScreen(c.ErrOrStderr()) {
 		s.carriers = []approval.Carrier{teller{c.ErrOrStderr()}}
 	}
-	if path, _ := configFile(g.config); path == "" {
+	if path, _ := configFile(g); path == "" {
 		s.cfg = contract.Default()
 		b.widen(s.cfg, limits)
+	} else {
+		limits = b.asked(limits)
 	}
 	h, err := openHouse(c.Context(), g, s)
 	if err != nil {
@@ -298,26 +348,96 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	if err != nil {
 		return err
 	}
-	o.Template, o.Image = root(t), t.Config
-	var flush func()
-	if !g.json {
-		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr())
+	o.Template, o.Image, o.Whole = root(t), t.Config, h.picture != ""
+	flush := func() error { return nil }
+	ctx, cancel := context.WithCancel(c.Context())
+	defer cancel()
+	if b.tty {
+		if flush, err = h.onTerminal(c, &o, b.isolation, cancel); err != nil {
+			return err
+		}
+		defer func() { _ = flush() }() // also where this panics
+	} else if !g.json {
+		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr(), cancel)
+		o.Pass = capability == "exec" && !c.Flags().Changed("output-kb")
 	}
-	r, err := h.once(c.Context(), capability, args, &o)
-	if flush != nil {
-		flush()
+	r, err := h.once(ctx, capability, args, &o)
+	masked := flush()
+	if unread := (unread{}); errors.As(masked, &unread) {
+		return masked
 	}
 	if err != nil {
 		return err
 	}
-	return b.show(c, g, r)
+	if o.Pass {
+		r.Facts.Truncated = facts.Truncated{} // of the facts, which nobody sees here
+	}
+	return cmp.Or(b.show(c, g, r), masked)
 }
 
-// through returns writers that hide secrets in what a run prints, and a function to flush them.
-func (h *house) through(out, errw io.Writer) (io.Writer, io.Writer, func()) {
-	so, se := h.redact.Stream(out), h.redact.Stream(errw)
-	return so, se, func() { so.Close(); se.Close() }
+// through returns writers that hide secrets in what a run prints, and a function to flush them. It says what was
+// hidden; where that was in what is no text, its error is for the exit code, since what came out is not what was
+// written. Where the reader of the output has gone it calls end, and the error says so.
+func (h *house) through(out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
+	reader := &watched{Writer: out, end: end}
+	to, te := screen(reader), screen(errw)
+	if onScreen(out) {
+		to = screen(out)
+	}
+	so, se := h.redact.TerminalStream(to), h.redact.TerminalStream(te)
+	return so, se, func() error {
+		for _, w := range []io.Closer{so, se, to, te} {
+			_ = w.Close() // of a reader that has gone, the command was told
+		}
+		if reader.gone.Load() {
+			return &exit{code: signalled("SIGPIPE"), err: unread{}}
+		}
+		n, damaged := so.Masked()
+		m, _ := se.Masked()
+		if n+m > 0 {
+			display.Fprintf(errw, "waldo: values masked in the output: %d\n", n+m)
+		}
+		if damaged {
+			return &exit{code: exitFailed, text: "a secret was masked in output that is no text: its bytes are not as written"}
+		}
+		return nil
+	}
 }
+
+// watched is the standard output of a run. Where nobody reads it any more, the run is ended, as the signal of a
+// broken pipe ends a command.
+type watched struct {
+	io.Writer
+	end  func()
+	gone atomic.Bool
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		w.gone.Store(true)
+		w.end()
+	}
+	return n, err
+}
+
+// unread says that the reader of the output has gone, to nobody: that reader knows.
+type unread struct{}
+
+func (unread) Error() string { return "" }
+
+// screen is w for what code in a sandbox prints: a terminal gets it escaped, a file or a pipe byte for byte.
+func screen(w io.Writer) io.WriteCloser {
+	if onScreen(w) {
+		return display.Writer(w)
+	}
+	return whole{w}
+}
+
+// whole is a writer that holds nothing back.
+type whole struct{ io.Writer }
+
+func (whole) Close() error { return nil }
 
 // once makes one call in a session of its own.
 func (h *house) once(ctx context.Context, capability call.Capability, args any, o *runner.Options) (call.Result, error) {
@@ -335,7 +455,21 @@ func (h *house) once(ctx context.Context, capability call.Capability, args any, 
 		defer h.runner.Prepare(c.ID, *o)()
 	}
 	defer h.tidy(n)
-	return h.broker.Call(ctx, c)
+	r, err := h.broker.Call(ctx, c)
+	if err == nil && len(r.Facts.Files.Artifacts) > 0 {
+		r.Facts.Files.KeptIn, err = h.keptIn(n.ID)
+	}
+	return r, err
+}
+
+// keptIn is the folder of this machine that has what a session's runs kept.
+func (h *house) keptIn(n call.Session) (string, error) {
+	w, err := h.runner.Workspace(n)
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	return filepath.Abs(filepath.Dir(w.Path(workspace.Output)))
 }
 
 // tidy removes the workspace of a session that has kept nothing in it.
@@ -364,14 +498,14 @@ func (b *boxFlags) show(c *cobra.Command, g *global, r call.Result) error {
 		}
 	} else if r.Facts.Sandbox.ID != "" && !b.quiet {
 		w := c.ErrOrStderr()
-		fmt.Fprintf(w, "\n%s%s", runner.Report(r.Facts), artifacts(r.Facts))
-		fmt.Fprintf(w, "Decision: %s\n", r.DecisionID)
+		display.Fprintf(w, "\n%s%s", display.Text(runner.Report(r.Facts)), display.Text(artifacts(r.Facts)))
+		display.Fprintf(w, "Decision: %s\n", r.DecisionID)
 	} else {
 		for _, warning := range r.Facts.Warnings {
-			fmt.Fprintf(c.ErrOrStderr(), "waldo: %s\n", warning)
+			display.Fprintf(c.ErrOrStderr(), "waldo: %s\n", warning)
 		}
 		if r.Facts.Truncated.Stdout || r.Facts.Truncated.Stderr {
-			fmt.Fprintf(c.ErrOrStderr(), "waldo: the output was cut after %d KB\nhint: --output-kb\n", b.output)
+			display.Fprintf(c.ErrOrStderr(), "waldo: the output was cut after %d KB\nhint: --output-kb\n", b.output)
 		}
 	}
 	return outcome(r)
@@ -385,7 +519,11 @@ func artifacts(f facts.Facts) string {
 	for i, n := range f.Files.Artifacts {
 		names[i] = facts.Name(n)
 	}
-	return "Kept: " + strings.Join(names, ", ") + "\n"
+	where := ""
+	if f.Files.KeptIn != "" {
+		where = " in " + f.Files.KeptIn
+	}
+	return "Kept" + where + ": " + strings.Join(names, ", ") + "\n"
 }
 
 // outcome turns a result into an error that carries the exit code of INTERFACE: that of the
@@ -396,7 +534,7 @@ func outcome(r call.Result) error {
 	case facts.OK:
 		return nil
 	case facts.Denied:
-		return &exit{code: deniedCode(r.Why), text: "refused: " + reasons(r.Why), hint: "waldo explain " + r.DecisionID}
+		return &exit{code: deniedCode(r.Why), text: "denied: " + reasons(first(r.Why)), hint: deniedHint(r)}
 	case facts.Waiting:
 		return &exit{code: exitWaiting, text: "waiting for a human: " + r.ApprovalID, hint: "waldo approve " + r.ApprovalID + ", then ask again"}
 	case facts.Timeout:
@@ -404,6 +542,9 @@ func outcome(r call.Result) error {
 	case facts.OOM:
 		return &exit{code: exitOOM, text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
 	case facts.Cancelled:
+		if len(r.Why) > 0 {
+			return &exit{code: 130, text: "cancelled: " + reasons(r.Why)}
+		}
 		return &exit{code: 130, text: "cancelled"}
 	}
 	if f.Limit != nil && (f.Signal != nil || f.ExitCode != nil && *f.ExitCode == 0) {
@@ -420,6 +561,20 @@ func outcome(r call.Result) error {
 		return &exit{code: signalled(*f.Signal), text: "killed by " + *f.Signal}
 	}
 	return &exit{code: exitFailed, text: "the run failed: " + strings.Join(append(f.Warnings, reasons(r.Why)), "; ")}
+}
+
+// first returns the reason that decided. The others are for waldo explain.
+func first(why []call.Reason) []call.Reason { return why[:min(1, len(why))] }
+
+// deniedHint says what to do about a denial.
+func deniedHint(r call.Result) string {
+	if len(r.Why) > 0 && r.Why[0].Code == session.Ended {
+		return "the operator lets everybody in again with: waldo stop --release --all (or NAME in place of --all)"
+	}
+	if len(r.Why) > 0 && r.Why[0].Code == "contract.absent" && r.Why[0].File != "" {
+		return "add a contract for it to " + r.Why[0].File
+	}
+	return "waldo explain " + r.DecisionID
 }
 
 // deniedCode tells a human's no from a contract's, by the reason that decided it: the first.
@@ -451,6 +606,6 @@ func printJSON(w io.Writer, v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(b, '\n'))
+	_, err = w.Write(append(display.JSON(b), '\n'))
 	return err
 }

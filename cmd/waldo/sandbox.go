@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +15,8 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/display"
+	"waldo/internal/facts"
 	"waldo/internal/id"
 	"waldo/internal/lifecycle"
 	"waldo/internal/runner"
@@ -30,7 +35,7 @@ func newSandbox(g *global) *cobra.Command {
 			"  waldo sandbox snapshot work\n  waldo sandbox rm work",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newSandboxCreate(g), newSandboxList(g), newSandboxExec(g), newSandboxPs(g), newSandboxLogs(g), newSandboxKill(g), newSandboxCopy(g), newSandboxPause(g), newSandboxResume(g),
+	c.AddCommand(newSandboxCreate(g), newSandboxList(g), newSandboxExec(g), newSandboxPs(g), newSandboxLogs(g), newSandboxKill(g), newSandboxCopy(g), newSandboxPort(g), newSandboxPause(g), newSandboxResume(g),
 		newSandboxSnapshot(g), newSandboxRestore(g), newSandboxReset(g), newSandboxRemove(g))
 	return c
 }
@@ -69,6 +74,7 @@ func inWords(err error) error {
 		{lifecycle.ErrNoPicture, exitUsage, "waldo sandbox snapshot --list"},
 		{workspace.ErrName, exitUsage, "as in work:input/data.csv"},
 		{lifecycle.ErrKind, exitUsage, "give a file or folder"},
+		{workspace.ErrApart, exitUsage, "copy it by itself, as in work:output/report"},
 		{workspace.ErrTooMuch, exitUsage, "waldo sandbox create --disk-mb says how much a sandbox holds"},
 		{workspace.ErrArchive, exitUsage, "as in: tar c DIR | waldo sandbox cp - work:input"},
 		{lifecycle.ErrNoCommand, exitUsage, "waldo sandbox ps NAME"},
@@ -110,7 +116,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 			if b.isolation != "auto" && h.drivers[b.isolation] == nil {
 				return &exit{code: exitDenied, text: "isolation " + b.isolation + " is not in this build", hint: "waldo doctor says what there is"}
 			}
-			s := lifecycle.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle}
+			s := lifecycle.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle, CPUFixed: c.Flags().Changed("cpu-seconds")}
 			if len(args) == 1 {
 				s.Name = args[0]
 			}
@@ -126,7 +132,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 			if err != nil || g.json {
 				return orJSON(c, err, s)
 			}
-			fmt.Fprintln(c.OutOrStdout(), s.Name)
+			display.Fprintf(c.OutOrStdout(), "%s\n", s.Name)
 			return nil
 		}),
 	}
@@ -173,6 +179,8 @@ func (h *house) pinned(ctx context.Context, name string, fresh bool) (string, st
 	return t.Name, t.Digest, aboutTemplate(err)
 }
 
+const listRow = "%-20s %-8s %-11s %-5s %-21s %-10s %s\n"
+
 func newSandboxList(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs, Example: "  waldo sandbox list --json",
@@ -181,8 +189,11 @@ func newSandboxList(g *global) *cobra.Command {
 			if err != nil || g.json {
 				return orJSON(c, err, all)
 			}
+			out, now := c.OutOrStdout(), time.Now()
+			display.Fprintf(out, listRow, "NAME", "STATE", "RUNNING", "RUN", "USED", "TEMPLATE", "ID")
 			for _, s := range all {
-				fmt.Fprintf(c.OutOrStdout(), "%-20s %-8s %2d running  %3d run  %s  %s  %s\n", s.Name, s.State, s.Running, s.Runs, s.Used.Format(time.RFC3339), s.Template, s.ID)
+				display.Fprintf(out, listRow, s.Name, s.State, count(s.Running, "command"), strconv.Itoa(s.Runs),
+					ago(out, s.Used.Format(time.RFC3339), now), s.Template, s.ID)
 			}
 			return nil
 		}),
@@ -191,10 +202,11 @@ func newSandboxList(g *global) *cobra.Command {
 
 // execFlags are the flags of a command in a named sandbox.
 type execFlags struct {
-	code, lang, as string
-	env            []string
-	background     bool
-	timeout        time.Duration
+	code, lang, as, dir string
+	env                 []string
+	background, tty     bool
+	timeout             time.Duration
+	cpu                 float64 // seconds; 0: not given
 }
 
 func newSandboxExec(g *global) *cobra.Command {
@@ -230,6 +242,15 @@ func newSandboxExec(g *global) *cobra.Command {
 			if e.timeout < 0 || e.timeout > mostLimits.Wall {
 				return usage("as in --timeout 2h", "--timeout is out of range")
 			}
+			if e.cpu < 0 || e.cpu > mostLimits.CPU.Seconds() {
+				return usage("as in --cpu-seconds 60", "--cpu-seconds is out of range")
+			}
+			if e.dir != "" && !path.IsAbs(e.dir) {
+				e.dir = path.Join("/workspace", e.dir)
+			}
+			if e.tty && (e.background || e.code != "" || g.json) {
+				return usage("as in: waldo sandbox exec -t work -- bash -i", "-t is for a command in front, without --background, --code or --json")
+			}
 			if e.background && e.as == "" {
 				return e.inBackground(c, g, args)
 			}
@@ -244,7 +265,10 @@ func newSandboxExec(g *global) *cobra.Command {
 	c.Flags().StringVar(&e.lang, "lang", "python", "`LANGUAGE` of the code: python, javascript, typescript or shell")
 	c.Flags().StringArrayVar(&e.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
 	c.Flags().BoolVarP(&e.background, "background", "b", false, "go on in the background, and print the command's number")
+	c.Flags().BoolVarP(&e.tty, "tty", "t", false, "give the command a terminal of its own, connected with yours")
 	c.Flags().DurationVar(&e.timeout, "timeout", 0, "wall-clock `TIME` of this command, as in 2h (default: the sandbox's, in the background a day)")
+	c.Flags().Float64Var(&e.cpu, "cpu-seconds", 0, "CPU `SECONDS` of this command (default: the sandbox's, and without one what its time allows)")
+	c.Flags().StringVarP(&e.dir, "workdir", "w", "", "`DIR` that it starts in, from /workspace (default: /workspace)")
 	c.Flags().StringVar(&e.as, "as", "", "the command's number, given by the waldo that waits for it")
 	_ = c.Flags().MarkHidden("as")
 	return c
@@ -259,6 +283,18 @@ func (e *execFlags) wall(sandboxs time.Duration) time.Duration {
 		return mostLimits.Wall
 	}
 	return sandboxs
+}
+
+// processor is the limit of the command's processor time: what was given for it or for its sandbox, or else as
+// much as its wall clock allows one processor.
+func (e *execFlags) processor(s lifecycle.Sandbox) time.Duration {
+	switch {
+	case e.cpu > 0:
+		return time.Duration(e.cpu * float64(time.Second))
+	case s.CPUFixed:
+		return s.Limits.CPU
+	}
+	return max(s.Limits.CPU, e.wall(s.Limits.Wall))
 }
 
 // execIn makes one call in a named sandbox, in the sandbox's own session.
@@ -277,7 +313,8 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 		return err
 	}
 	o.Limits, o.Isolation, o.Template, o.Image = s.Limits, s.Isolation, root(t), t.Config
-	o.Limits.Wall = e.wall(s.Limits.Wall)
+	o.Limits.Wall, o.Limits.CPU = e.wall(s.Limits.Wall), e.processor(s)
+	o.Whole, o.Dir = true, e.dir
 	h.runner.Default = s.Limits // also of what is kept beside the command's own files
 	o.Started = func(b sandbox.Box) func() {
 		if e.as != "" {
@@ -285,19 +322,29 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 		}
 		return run.Watch(b, cancel)
 	}
-	var flush func()
-	if !g.json {
-		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr())
+	flush := func() error { return nil }
+	if e.tty {
+		if flush, err = h.onTerminal(c, &o, s.Isolation, cancel); err != nil {
+			return err
+		}
+		defer func() { _ = flush() }() // also where this panics
+	} else if !g.json {
+		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr(), cancel)
+		o.Pass = true
 	}
 	defer h.runner.Prepare(k.ID, o)()
 	r, err := h.broker.Call(ctx, k)
-	if flush != nil {
-		flush()
+	masked := flush()
+	if unread := (unread{}); errors.As(masked, &unread) {
+		return masked
 	}
 	if err != nil {
 		return err
 	}
-	return (&boxFlags{quiet: true}).show(c, g, r)
+	if o.Pass {
+		r.Facts.Truncated = facts.Truncated{}
+	}
+	return cmp.Or((&boxFlags{quiet: true}).show(c, g, r), masked)
 }
 
 // openIn opens the house as a sandbox's limits need it, the sandbox's session, and its next command.
@@ -307,7 +354,7 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 		return nil, nil, k, usage("", "%v", err)
 	}
 	set := settings{limits: mostLimits, patience: time.Minute}
-	path, _ := configFile(g.config)
+	path, _ := configFile(g)
 	if path == "" {
 		level, err := levelOf(ctx, g, name)
 		if err != nil {
@@ -342,7 +389,18 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 		return nil, nil, k, errors.Join(err, run.End(ctx))
 	}
 	k.Session = info.ID
+	run.Tell(e.line(args))
 	return h, run, k, nil
+}
+
+// line is the words of a command, as ps shows them.
+func (e *execFlags) line(args any) string {
+	asked, _ := args.(map[string]any)
+	words, ok := asked["argv"].([]string)
+	if !ok {
+		return e.lang + " -c " + e.code
+	}
+	return strings.Join(words, " ")
 }
 
 // levelOf returns the isolation that a sandbox was made with.
@@ -388,7 +446,7 @@ func newSandboxPause(g *global) *cobra.Command {
 				return &exit{code: exitFailed, text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts", count(going, "command")),
 					hint: "stopping needs a cgroup of version 2: waldo doctor"}
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "paused; %s stopped in place\n", count(still, "command"))
+			display.Fprintf(c.ErrOrStderr(), "paused; %s stopped in place\n", count(still, "command"))
 			return nil
 		}),
 	}

@@ -21,14 +21,9 @@ func TestMain(m *testing.M) {
 	confined.Main()
 	outside.Main()
 	testscript.Main(m, map[string]func(){
-		// approve answers the question whose id is in the file id, as alice.
-		"approve": func() {
-			b, err := os.ReadFile("id")
-			if err != nil {
-				os.Exit(99)
-			}
-			os.Exit(run([]string{"--config", "desk.yaml", "approve", strings.TrimSpace(string(b))}, os.Stdin, os.Stdout, os.Stderr))
-		},
+		// approve and deny answer the question whose id is in the file id.
+		"approve": func() { answerQuestion("approve") },
+		"deny":    func() { answerQuestion("deny") },
 		// behind MACHINE COMMAND.. executes the command on a machine that refuses what that one does.
 		"behind": func() {
 			fmt.Fprintln(os.Stderr, sandboxtest.BehindMain(os.Args[1:], exec.LookPath))
@@ -39,16 +34,27 @@ func TestMain(m *testing.M) {
 	})
 }
 
+func answerQuestion(word string) {
+	b, err := os.ReadFile("id")
+	if err != nil {
+		os.Exit(99)
+	}
+	os.Exit(run([]string{"--config", "desk.yaml", word, strings.TrimSpace(string(b))}, os.Stdin, os.Stdout, os.Stderr))
+}
+
 // TestScripts tests the command line as it is typed: one story a file, its files beneath it.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/script",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "npmregistry": serveNpm, "pypi": servePyPI, "tamper": tamper, "registry": serveImage, "remote": serveRemote},
 		Condition: func(cond string) (bool, error) {
-			if cond != "root" {
-				return false, fmt.Errorf("no condition %q", cond)
+			switch cond {
+			case "root":
+				return os.Geteuid() == 0, nil
+			case "pandas": // as sandboxes have it: of this machine's /usr
+				return exec.Command("/usr/bin/python3", "-I", "-c", "import pandas, matplotlib").Run() == nil, nil
 			}
-			return os.Geteuid() == 0, nil
+			return false, fmt.Errorf("no condition %q", cond)
 		},
 		Setup: func(e *testscript.Env) error {
 			state := filepath.Join(e.WorkDir, ".state")
@@ -56,6 +62,11 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("XDG_CONFIG_HOME", filepath.Join(e.WorkDir, ".config"))
 			e.Setenv("NO_COLOR", "1")
+			readme, err := filepath.Abs("../../README.md")
+			if err != nil {
+				return err
+			}
+			e.Setenv("README", readme)
 			return nil
 		},
 	})

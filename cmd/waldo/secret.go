@@ -9,16 +9,19 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/redact"
 	"waldo/internal/secret"
 	"waldo/internal/secret/safe"
@@ -74,9 +77,10 @@ func askOnce() func(string) (secret.Value, error) {
 		if v, ok := said[what]; ok {
 			return v, nil
 		}
-		fmt.Fprintf(os.Stderr, "passphrase of %s: ", what)
-		b, err := readPassword(os.Stdin)
-		fmt.Fprintln(os.Stderr)
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		b, err := readPassword(ctx, os.Stdin, func() { display.Fprintf(os.Stderr, "passphrase of %s: ", what) })
+		display.Fprintf(os.Stderr, "\n")
 		if err != nil {
 			return secret.Value{}, err
 		}
@@ -255,7 +259,7 @@ func newSecretSet(g *global) *cobra.Command {
 			if g.json {
 				return printJSON(c.OutOrStdout(), map[string]any{"name": args[0], "kept": true})
 			}
-			fmt.Fprintf(c.OutOrStdout(), "kept %s\n", args[0])
+			display.Fprintf(c.OutOrStdout(), "kept %s\n", args[0])
 			return nil
 		},
 	}
@@ -288,9 +292,11 @@ func newSecretList(g *global) *cobra.Command {
 			if err != nil || g.json {
 				return orJSON(c, err, all)
 			}
+			var rows [][]string
 			for _, e := range all {
-				fmt.Fprintf(c.OutOrStdout(), "%-32s %s\n", e.Name, e.Changed.Format(time.RFC3339))
+				rows = append(rows, []string{e.Name, ago(c.OutOrStdout(), e.Changed.Format(time.RFC3339), time.Now())})
 			}
+			table(c.OutOrStdout(), []string{"NAME", "CHANGED"}, rows)
 			return nil
 		},
 	}
@@ -315,7 +321,7 @@ func newSecretRemove(g *global) *cobra.Command {
 			if g.json {
 				return printJSON(c.OutOrStdout(), map[string]any{"removed": args})
 			}
-			fmt.Fprintf(c.OutOrStdout(), "removed %s\n", strings.Join(args, ", "))
+			display.Fprintf(c.OutOrStdout(), "removed %s\n", strings.Join(args, ", "))
 			return nil
 		},
 	}
@@ -357,13 +363,13 @@ func tellSecrets(w io.Writer, found []secretFinding) {
 	p := painter(w)
 	for _, f := range found {
 		if f.OK {
-			fmt.Fprintf(w, "%s %s: %s, for %s\n", p.good("ok     "), f.At, f.Secret, f.By)
+			display.Fprintf(w, "%s %s: %s, for %s\n", p.good("ok     "), f.At, f.Secret, f.By)
 			continue
 		}
-		fmt.Fprintf(w, "%s %s: %s; wanted by %s\n", p.bad("missing"), f.At, f.Why, f.By)
+		display.Fprintf(w, "%s %s: %s; wanted by %s\n", p.bad("missing"), f.At, f.Why, f.By)
 	}
 	if len(found) == 0 {
-		fmt.Fprintln(w, "the configuration names no secrets")
+		display.Fprintf(w, "the configuration names no secrets\n")
 	}
 }
 

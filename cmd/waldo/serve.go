@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +16,7 @@ import (
 	"waldo/internal/contract"
 	"waldo/internal/facts"
 	"waldo/internal/gateway"
+	"waldo/internal/wire"
 )
 
 // instructions tell the model how to use the gateway.
@@ -37,10 +40,14 @@ func newServe(g *global) *cobra.Command {
 			"or is signed in by an issuer. The console, the API and webhooks are not part of this build.",
 		Example: "  waldo serve --stdio\n  claude mcp add waldo -- waldo serve --stdio\n  waldo serve --listen 127.0.0.1:7676\n  claude mcp add --transport http waldo http://127.0.0.1:7676/mcp",
 		RunE: func(c *cobra.Command, _ []string) error {
+			g.hosted = listen == "" && (stdio || piped(c.InOrStdin()))
 			if stdio && listen != "" {
 				return usage("one waldo serve for each", "--stdio and --listen exclude each other")
 			}
-			h, err := openHouse(c.Context(), g, settings{warm: warmBoxes, sessions: maxSessions})
+			hup := make(chan os.Signal, 1) // a terminal that is closed ends no gateway: its host closes the pipe
+			signal.Notify(hup, syscall.SIGHUP)
+			defer signal.Stop(hup)
+			h, err := openHouse(c.Context(), g, settings{warm: warmBoxes, sessions: maxSessions, hup: hup})
 			if err != nil {
 				return err
 			}
@@ -50,12 +57,15 @@ func newServe(g *global) *cobra.Command {
 			}
 			h.keepClean(c.Context())
 			serving()
-			o := gateway.Options{
-				Version: version, Instructions: instructions, Catalogue: h.catalogue, Call: h.broker.Call, Refuse: h.broker.Refuse,
-				Mode:  func(cap call.Capability) contract.Mode { k, _ := h.policy.Lookup(cap); return k.Mode },
-				Log:   slog.New(slog.NewTextHandler(hiding{os.Stderr, h.known}, &slog.HandlerOptions{Level: slog.LevelWarn})),
-				Aside: h.aside, Ended: h.upstreams.Forget,
-			}
+			o := h.options()
+			http := listen != "" || !stdio && !piped(c.InOrStdin())
+			h.takesReloads(g, func(next *house) error {
+				if !http {
+					return nil
+				}
+				_, err := listenOn(listen, next.cfg.Gateway) // also who may come in from beyond this machine
+				return err
+			})
 			o.Put, o.Said = h.approvals.Put, h.approvals.Said
 			if o.Kept, err = h.keptKey(c.Context()); err != nil {
 				return err
@@ -64,7 +74,7 @@ func newServe(g *global) *cobra.Command {
 				return audit.Fate(ctx, audit.Dir(h.state), callID)
 			}
 			o.Lean = lean || h.cfg.Gateway.Lean
-			if listen != "" || !stdio && !piped(c.InOrStdin()) {
+			if http {
 				return h.serveHTTP(c.Context(), listen, o, c.ErrOrStderr())
 			}
 			n, err := h.open()
@@ -73,9 +83,9 @@ func newServe(g *global) *cobra.Command {
 			}
 			defer h.sessions.Close(n.ID)
 			defer h.tidy(n)
-			h.expect(n)
+			h.lives.inForce().expect(n)
 			door := gateway.New(o)
-			h.door.Store(door)
+			h.lives.door.Store(door)
 			err = door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Who{Session: n.ID, Principal: n.Principal})
 			if c.Context().Err() != nil {
 				return nil // told to end, and it has
@@ -87,6 +97,36 @@ func newServe(g *global) *cobra.Command {
 	c.Flags().BoolVar(&lean, "lean", false, "show three tools in place of all: search_tools, call_tool and run_code (gateway.lean)")
 	c.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on over HTTP, as in "+defaultListen)
 	return c
+}
+
+// options make a door to the houses of this waldo: each call goes to the one in force when it comes.
+func (h *house) options() gateway.Options {
+	return gateway.Options{
+		Version: version, Instructions: instructions, Catalogue: h.catalogue,
+		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
+			now, done := h.lives.enter()
+			defer done()
+			return now.broker.Call(ctx, c)
+		},
+		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+			return h.lives.inForce().broker.Refuse(ctx, c, why)
+		},
+		Mode: func(cap call.Capability, said wire.Value) contract.Mode {
+			return h.lives.inForce().mode(cap, said)
+		},
+		Log: slog.New(slog.NewTextHandler(logged{hiding{os.Stderr, h.known}}, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Aside: func(c call.Call, v wire.Value, question bool) wire.Value {
+			return h.lives.inForce().aside(c, v, question)
+		},
+		Ended: h.forget,
+	}
+}
+
+// forget ends what servers have for a session that is over.
+func (h *house) forget(n call.Session) {
+	for _, open := range h.lives.all() {
+		open.upstreams.Forget(n)
+	}
 }
 
 // keptKey returns the key of this state directory that seals what is left to tell of a parked call, made when

@@ -41,11 +41,11 @@ func sharing(box sandbox.Box, ws *workspace.Workspace) func() ([]string, error) 
 	}
 	dir := ws.Path(workspace.Output)
 	return func() ([]string, error) {
-		s, ok := box.(sandbox.Sharer)
-		if !ok {
-			return nil, errors.New("a box of this isolation shares no files")
+		give := box.Abilities().Share
+		if give == nil {
+			return nil, errors.New("a sandbox of this isolation shares no files")
 		}
-		given, err := s.Share("/workspace/output", dir)
+		given, err := give("/workspace/output", dir)
 		for i, g := range given {
 			given[i] = path.Join(string(workspace.Output), g)
 		}
@@ -67,18 +67,21 @@ func during(run context.Context, share func() ([]string, error)) func() ([]strin
 }
 
 // shared is the corridor for the code in a box: a server of its session's workspace has the files that
-// the code has written by now, and the code has the server's afterwards.
+// the code has written by now, and the code has the server's afterwards. The configuration in force decides,
+// which may be newer than the run.
 func (h *house) shared(ctx context.Context, c call.Call) (call.Result, error) {
-	k, _ := h.policy.Lookup(c.Capability)
+	now, done := h.lives.enter()
+	defer done()
+	k, _ := now.policy.Lookup(c.Capability)
 	server := k.Server
 	if server == "" {
 		server, _, _ = strings.Cut(string(c.Capability), ".")
 	}
-	if h.cfg.Servers[server].Placement == placedInWorkspace {
+	if now.cfg.Servers[server].Placement == placedInWorkspace {
 		h.share(c.Parent)
 		defer h.share(c.Parent)
 	}
-	return h.broker.Call(ctx, c)
+	return now.broker.Call(ctx, c)
 }
 
 func (h *house) share(run string) {

@@ -2,13 +2,13 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/display"
 	"waldo/internal/lifecycle"
 	"waldo/internal/workspace"
 )
@@ -32,8 +32,8 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 			if err != nil || g.json {
 				return orJSON(c, err, p)
 			}
-			fmt.Fprintln(c.OutOrStdout(), p.ID)
-			fmt.Fprintf(c.ErrOrStderr(), "%s, %s, of which %s new\n", count(p.Files, "file"), megabytes(p.Bytes), megabytes(p.New))
+			display.Fprintf(c.OutOrStdout(), "%s\n", p.ID)
+			display.Fprintf(c.ErrOrStderr(), "%s, %s, of which %s new\n", count(p.Files, "file"), megabytes(p.Bytes), megabytes(p.New))
 			return nil
 		}),
 	}
@@ -48,7 +48,7 @@ func listSnapshots(c *cobra.Command, g *global, m *lifecycle.Manager) error {
 		return orJSON(c, err, all)
 	}
 	for _, p := range all {
-		fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s  %s  %s\n", p.ID, p.Of.Name, p.Created.Format(time.RFC3339), count(p.Files, "file"), megabytes(p.Bytes))
+		display.Fprintf(c.OutOrStdout(), "%s  %s  %s  %s  %s\n", p.ID, p.Of.Name, p.Created.Format(time.RFC3339), count(p.Files, "file"), megabytes(p.Bytes))
 	}
 	return nil
 }
@@ -67,9 +67,9 @@ func newSandboxRestore(g *global) *cobra.Command {
 func newSandboxCopy(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "cp SRC DST", Short: "Copy files into a sandbox or out of it", Args: cobra.ExactArgs(2),
-		Long: "One of the two is NAME:PATH, where PATH is below input or output, as the code finds it in /workspace. A folder is\n" +
+		Long: "One of the two is NAME:PATH, where PATH is as the code finds it in /workspace, but not below tmp. A folder is\n" +
 			"copied with what is in it: regular files and folders alone, no links. With - for SRC a tar is unpacked from standard input.",
-		Example: "  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n  tar c . | waldo sandbox cp - work:input",
+		Example: "  waldo sandbox cp . work:\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n  tar c . | waldo sandbox cp - work:input",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
 			from, fromIn := inBoxPath(args[0])
 			to, toIn := inBoxPath(args[1])
@@ -119,12 +119,20 @@ func inBoxPath(s string) (inside, bool) {
 	}
 	rest = strings.TrimPrefix(strings.TrimPrefix(rest, "/workspace"), "/")
 	folder, file, _ := strings.Cut(rest, "/")
-	return inside{name, workspace.Folder(folder), strings.TrimSuffix(file, "/")}, true
+	switch f := workspace.Folder(folder); f {
+	case workspace.Input, workspace.Output, workspace.Tmp:
+		return inside{name, f, strings.TrimSuffix(file, "/")}, true
+	}
+	rest = strings.TrimSuffix(rest, "/")
+	if rest == "." {
+		rest = ""
+	}
+	return inside{name, workspace.Files, rest}, true
 }
 
 func (i inside) check() error {
-	if i.folder != workspace.Input && i.folder != workspace.Output {
-		return usage("as in work:input/data.csv", "%s:%s: files are kept below input and output", i.name, i.folder)
+	if i.folder == workspace.Tmp {
+		return usage("as in work:data.csv", "%s:%s: what is in tmp is not kept", i.name, i.folder)
 	}
 	return nil
 }

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"waldo/internal/approval"
+	"waldo/internal/display"
 	"waldo/internal/install"
 	"waldo/internal/lifecycle"
 	"waldo/internal/workspace"
@@ -19,7 +24,7 @@ import (
 const keptFor = 30 * 24 * time.Hour
 
 // sweep closes sessions that are idle and deletes what is kept no longer.
-func (h *house) sweep(ctx context.Context, now time.Time) error {
+func (h *house) sweep(ctx context.Context, now time.Time, sign signing) error {
 	h.sessions.Sweep()
 	named, err := lifecycle.New(h.store, time.Now).Workspaces(ctx)
 	if err != nil {
@@ -31,7 +36,40 @@ func (h *house) sweep(ctx context.Context, now time.Time) error {
 	}
 	_, err = workspace.Sweep(filepath.Join(h.state, "workspaces"), now.Add(-keptFor), func(w string) bool { return named[w] || open[w] })
 	_, unused := install.Sweep(filepath.Join(h.state, "packages"), now, now.Add(-keptFor), h.accepted())
-	return errors.Join(err, unused, h.approvals.Sweep(ctx, now.Add(-keptFor)))
+	_, old := h.log.Prune(ctx, h.cfg.Log.Keep, string(principal()), sign)
+	return errors.Join(err, unused, old, h.approvals.Sweep(ctx, now.Add(-keptFor)))
+}
+
+// signing puts the first approver's signature under what is removed of the log; nil: nobody is there to sign.
+type signing func(*approval.Checkpoint) error
+
+// signRemoval asks the first approver for the passphrase, and shows who can answer afterwards.
+func (h *house) signRemoval(c *cobra.Command) signing {
+	return func(p *approval.Checkpoint) error {
+		pins := []string{h.cfg.Approval.Root, os.Getenv(rootVariable)}
+		if pins[0] == "" && pins[1] == "" {
+			return &exit{code: exitUsage, text: "the log names approvers, and the configuration names no approval.root", hint: "waldo approve --enroll printed the line when the first was enrolled"}
+		}
+		var root approval.Approver
+		var none error
+		if err := h.witness.Look(c.Context(), func(l *approval.Ledger) { root, none = l.Root(pins) }); err != nil || none != nil {
+			return errors.Join(err, none)
+		}
+		w := c.ErrOrStderr()
+		display.Fprintf(w, "The log is removed up to record %d. Every yes that was not used yet is void then. What stays of approvers:\n", p.Through)
+		for _, e := range p.Approvers {
+			display.Fprintf(w, "  %s %s, signed by %s at %s\n", e.Action, e.Approver, e.By, e.At)
+		}
+		pass, err := passphrase(c, "passphrase of "+root.Name+": ")
+		if err != nil {
+			return err
+		}
+		by, err := h.approvals.Unseal(root.Name, pass)
+		if err != nil {
+			return &exit{code: exitWaiting, err: err}
+		}
+		return p.Sign(by, root, time.Now())
+	}
 }
 
 // accepted are the packages that waldo.lock names.
@@ -42,7 +80,7 @@ func (h *house) accepted() []*install.Pin {
 // keepClean sweeps now, and once an hour until ctx is done. What cannot be deleted is told and kept.
 func (h *house) keepClean(ctx context.Context) {
 	sweep := func() {
-		if err := h.sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if err := h.lives.inForce().sweep(ctx, time.Now(), nil); err != nil && ctx.Err() == nil {
 			slog.Warn("cleaning up", "why", err)
 		}
 	}

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/contract"
+	"waldo/internal/display"
 	"waldo/internal/id"
 	"waldo/internal/lifecycle"
 	"waldo/internal/sandbox"
@@ -17,7 +22,11 @@ import (
 
 // openTemplates opens the root filesystems that are kept in a state directory.
 func openTemplates(state string) (*template.Store, error) {
-	return template.Open(filepath.Join(state, "templates"), template.Defaults())
+	s, err := template.Open(filepath.Join(state, "templates"), template.Defaults())
+	if err == nil {
+		s.Progress = func(what string, bytes int64) io.WriteCloser { return progress(os.Stderr, what, bytes) }
+	}
+	return s, err
 }
 
 // template finds the root filesystem that a person named: host needs nothing to be found, and of a
@@ -42,6 +51,24 @@ func (h *house) template(ctx context.Context, name string, fresh bool) (template
 	return t, aboutTemplate(err)
 }
 
+// templateOf finds the root filesystem that a contract names; a path starts at the folder of the configuration.
+func (h *house) templateOf(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
+	name := c.Template
+	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
+		at, err := c.At.Beside(name)
+		if err != nil {
+			return sandbox.Template{}, template.Config{}, err
+		}
+		name = at
+	}
+	s, err := openTemplates(h.state)
+	if err != nil {
+		return sandbox.Template{}, template.Config{}, err
+	}
+	t, err := s.Find(ctx, name, false)
+	return root(t), t.Config, err
+}
+
 // aboutTemplate gives what is wrong with a template that was named the exit code for usage.
 func aboutTemplate(err error) error {
 	if err == nil {
@@ -61,7 +88,7 @@ func root(t template.Template) sandbox.Template {
 
 func newTemplate(g *global) *cobra.Command {
 	c := &cobra.Command{
-		Use: "template list|pull|rm", Short: "Root filesystems that boxes start from, kept by digest", Args: cobra.NoArgs,
+		Use: "template list|pull|rm", Short: "Root filesystems that sandboxes start from, stored by digest", Args: cobra.NoArgs,
 		Example: "  waldo template pull python:3.12-slim\n  waldo template list\n  waldo run --template python:3.12-slim -c 'print(1)'",
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -79,19 +106,21 @@ func newTemplate(g *global) *cobra.Command {
 		}
 	}
 	c.AddCommand(&cobra.Command{
-		Use: "list", Short: "What is kept", Args: cobra.NoArgs, Example: "  waldo template list --json",
+		Use: "list", Short: "List the unpacked templates", Args: cobra.NoArgs, Example: "  waldo template list --json",
 		RunE: with(func(c *cobra.Command, s *template.Store, _ []string) error {
 			all, err := s.List()
 			if err != nil || g.json {
 				return orJSON(c, err, all)
 			}
+			var rows [][]string
 			for _, t := range all {
-				fmt.Fprintf(c.OutOrStdout(), "%s  %s  %s\n", t.Name, megabytes(t.Bytes), t.At.Format(time.RFC3339))
+				rows = append(rows, []string{t.Name, megabytes(t.Bytes), ago(c.OutOrStdout(), t.At.Format(time.RFC3339), time.Now())})
 			}
+			table(c.OutOrStdout(), []string{"NAME", "SIZE", "UNPACKED"}, rows)
 			return nil
 		}),
 	}, &cobra.Command{
-		Use: "pull T", Short: "Fetch and unpack a template, also where its tag is here already", Args: cobra.ExactArgs(1), Example: "  waldo template pull python:3.12-slim",
+		Use: "pull T", Short: "Fetch and unpack a template, even if its tag is stored already", Args: cobra.ExactArgs(1), Example: "  waldo template pull python:3.12-slim",
 		RunE: with(func(c *cobra.Command, s *template.Store, args []string) error {
 			if args[0] == "" {
 				return usage("waldo template pull python:3.12-slim", "give a template")
@@ -100,14 +129,14 @@ func newTemplate(g *global) *cobra.Command {
 			if err != nil || g.json {
 				return orJSON(c, aboutTemplate(err), t)
 			}
-			fmt.Fprintln(c.OutOrStdout(), t.Name)
+			display.Fprintf(c.OutOrStdout(), "%s\n", t.Name)
 			if t.Skipped > 0 {
-				fmt.Fprintf(c.ErrOrStderr(), "waldo: left out: %s\n", count(t.Skipped, "special file"))
+				display.Fprintf(c.ErrOrStderr(), "waldo: left out: %s\n", count(t.Skipped, "special file"))
 			}
 			return nil
 		}),
 	}, &cobra.Command{
-		Use: "rm DIGEST", Short: "Delete a template that is kept", Args: cobra.ExactArgs(1), Example: "  waldo template rm sha256:…",
+		Use: "rm DIGEST", Short: "Delete a stored template", Args: cobra.ExactArgs(1), Example: "  waldo template rm sha256:…",
 		RunE: with(func(_ *cobra.Command, s *template.Store, args []string) error {
 			err := s.Remove(args[0])
 			if errors.As(err, &template.Unfit{}) {

@@ -21,6 +21,7 @@ import (
 type Options struct {
 	Workspace string // what ${workspaceFolder} stands for
 	Home      string
+	Data      string // ends the names of data folders, so that projects do not share them
 }
 
 // Server is one server, ready to be written.
@@ -36,7 +37,11 @@ type Server struct {
 	Bearer  *Secret      `json:"bearer,omitempty"`
 	Headers []Secret     `json:"headers,omitempty"`
 	Notes   []hosts.Flag `json:"notes,omitempty"`
-	Held    string       `json:"held,omitempty"` // why it is written as a comment; empty: it is not
+	Propose Proposal     `json:"proposed"`
+	Target  string       `json:"target,omitempty"` // the waldo.yaml that it goes to
+	Waldo   bool         `json:"-"`                // it is waldo itself
+	Listed  bool         `json:"-"`                // contracts of that file cover its tools already
+	Held    string       `json:"held,omitempty"`   // why it is written as a comment; empty: it is not
 	Skipped string       `json:"skipped,omitempty"`
 }
 
@@ -69,6 +74,7 @@ func Plan(host *hosts.Host, file string, servers []hosts.Server, o Options, take
 		} else {
 			p.local()
 		}
+		p.propose()
 		p.judge()
 		out = append(out, p.out)
 	}
@@ -87,6 +93,10 @@ func (p *plan) judge() {
 	}
 	cfg, problems := contract.Parse("waldo.yaml", text)
 	switch {
+	case len(problems) > 0 && len(p.out.Propose.Folders) > 0:
+		p.out.Propose.Folders = nil
+		p.note("folders", p.in.At, "no folder of its arguments is proposed: %s", problems[0].Text)
+		p.judge()
 	case len(problems) > 0:
 		p.hold("waldo.yaml does not take it: %s", problems[0].Text)
 	case !p.out.Same(cfg.Servers[p.out.Name]):
@@ -180,8 +190,8 @@ func (p *plan) local() {
 		shown = append(shown, s)
 	}
 	p.out.Shown = hosts.ShowAll(shown)
-	if c := p.out.Command; p.out.Skipped == "" && len(c) > 1 && filepath.Base(c[0]) == "waldo" && slices.Contains(c[1:], "serve") {
-		p.out.Skipped = "it is waldo itself" // as waldo install has written it
+	if c := p.out.Command; len(c) > 1 && filepath.Base(c[0]) == "waldo" && slices.Contains(c[1:], "serve") {
+		p.out.Skipped, p.out.Waldo = "it is waldo itself", true // as waldo install has written it
 	}
 	if dir, _ := p.in.Cwd.Literal(p.o.Workspace, p.o.Home); dir != "" {
 		p.note("cwd", p.in.At, "its folder %s is not taken over: a box starts in its workspace; name files in full", hosts.Show(dir))
@@ -204,7 +214,7 @@ func (p *plan) advise() {
 	case slices.Contains([]string{"uv", "pipx", "bunx", "pnpx"}, program):
 		p.note("fetches", p.in.At, "%s fetches its package, and the box has no network: install it, then name the installed file", program)
 	case program == "docker", program == "podman":
-		p.note("engine", p.in.At, "%s cannot be reached from a box: it needs placement: outside, where waldo does not hold it", program)
+		p.hold("%s cannot be reached from a sandbox: to run it outside of any, with all rights of its user, add placement: outside", program)
 	}
 }
 

@@ -8,11 +8,20 @@ import (
 	"waldo/internal/hosts"
 )
 
-// Add returns the text of a waldo.yaml with the servers added: after those that are there, and with
-// suggestions for their contracts as comments at the end. Nothing that stood there is changed.
+// builtIns gives waldo's own capabilities, which a file must name, to a file that is new.
+const builtIns = `capabilities:
+  # Agent-written code and commands, in a sandbox without network and secrets.
+  run_*: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, filesystem: workspace_only, approval: none}
+  exec: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, filesystem: workspace_only, approval: none}
+  read_output: {transport: sandboxed_exec, mode: read, approval: none}
+`
+
+// Add returns the text of a waldo.yaml with the servers added after those that are there, and proposals for
+// their contracts. Where contracts of the file cover a server already, its proposals are comments at the
+// end. No byte that was there is changed.
 func Add(text []byte, servers []Server) ([]byte, error) {
 	if len(strings.TrimSpace(string(text))) == 0 {
-		text = []byte("# What an agent may touch. What is not written here is denied; `waldo check` reads it.\nversion: 1\n")
+		text = []byte("# What an agent may touch. What is not written here is denied; `waldo check` reads it.\nversion: 1\n" + builtIns)
 	}
 	block := func(margin string) string {
 		var b strings.Builder
@@ -33,6 +42,11 @@ func Add(text []byte, servers []Server) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if contracts(servers, "") != "" {
+		if text, err = hosts.InsertYAML(text, "capabilities", func(margin string) string { return contracts(servers, margin) }); err != nil {
+			return nil, err
+		}
 	}
 	return append(text, suggestions(servers)...), nil
 }
@@ -101,7 +115,10 @@ func (s Server) lines(margin string) string {
 	for _, h := range s.Headers {
 		put("      %s: %s", scalar(h.Variable), quote(string(h.Ref)))
 	}
-	if s.URL == "" && s.Held == "" {
+	if s.Held == "" {
+		s.Propose.keys(say)
+	}
+	if s.URL == "" && s.Held == "" && len(s.Propose.Hosts) == 0 {
 		say("  # network: {allow: [HOST]}    # its box reaches nothing until hosts are named")
 	}
 	return b.String()
@@ -132,17 +149,19 @@ func quote(s string) string {
 	return b.String()
 }
 
-// suggestions are contracts as comments: which of them hold is for a person to say.
+// suggestions are proposals as comments, for servers that contracts of the file cover already: a more
+// specific name would take the place of what the operator wrote.
 func suggestions(servers []Server) string {
 	var b strings.Builder
 	for _, s := range servers {
-		if s.Held == "" {
-			fmt.Fprintf(&b, "#   %s.*: {mode: write, approval: always}\n", s.Name)
+		for _, c := range s.Propose.Contracts {
+			if s.Held == "" && s.Listed {
+				fmt.Fprintf(&b, "#   %s: %s%s\n", c.Pattern, c.Text, Proposed)
+			}
 		}
 	}
 	if b.Len() == 0 {
 		return ""
 	}
-	return "\n# Until a line under capabilities names its tools, a server's tools are hidden and refused. To begin with, asking\n" +
-		"# every time; waldo tools lists them, and mode: read with approval: none is for those that only read:\n# capabilities:\n" + b.String()
+	return "\n# The capabilities above have contracts for these tools already. To take a line, move it there:\n" + b.String()
 }

@@ -3,6 +3,7 @@
 package approval
 
 import (
+	"encoding/json"
 	"time"
 
 	"waldo/internal/call"
@@ -19,4 +20,8 @@ type Answer struct {
 	By         call.Principal
 	Reason     string
 	At         time.Time
+
+	Key       string          // fingerprint of the approver's key; empty: no approver answered
+	Signed    json.RawMessage // what was signed, as canonical JSON
+	Signature string          // base64
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,7 +21,6 @@ import (
 
 	"waldo/internal/secret"
 	"waldo/internal/store"
-	"waldo/internal/wire"
 )
 
 // Signer signs answers with a key that no agent holds.
@@ -39,12 +39,9 @@ type Approver struct {
 	At    string   `json:"at"`
 }
 
-// Fingerprint returns the digest of the approver's key, to be compared with one kept elsewhere.
-func (a Approver) Fingerprint() string { return wire.Digest([]byte(a.Key)) }
-
 // What each signature is over, so that one never passes for another.
 const (
-	forAnswer   = "waldo approval answer v1\n"
+	forAnswer   = "waldo approval answer v2\n"
 	forApprover = "waldo approver v1\n"
 	forRevoke   = "waldo approver revoked v1\n"
 	forKey      = "waldo approver key v1\n"
@@ -71,13 +68,22 @@ func NewSigner(name string, k ed25519.PrivateKey) Signer { return key{name, k} }
 // Enrolment is a change of who may answer, as it is recorded: before it is made, and once more where it
 // then failed.
 type Enrolment struct {
-	Action   string   // enrol or revoke
-	Approver string   // whose right it is
-	Key      string   // fingerprint of the approver's key; with enrol
-	Roles    []string // with enrol
-	By       string   // who signs
-	Failed   string   // why it was not made after all; empty: it was
+	Action    string   `json:"action"`               // enrol or revoke
+	Approver  string   `json:"approver"`             // whose right it is
+	Key       string   `json:"key,omitempty"`        // fingerprint of the approver's key; with enrol
+	Public    string   `json:"public_key,omitempty"` // the key itself, as in Approver; with enrol
+	Roles     []string `json:"roles,omitempty"`      // with enrol
+	By        string   `json:"by"`                   // who signs
+	At        string   `json:"signed_at,omitempty"`  // when it was signed
+	Signature string   `json:"signature,omitempty"`  // base64, over the enrolment or the revocation
+	Failed    string   `json:"failed,omitempty"`     // why it was not made after all; empty: it was
 }
+
+// What an approver's roles are at most, so that a record of the log holds them whole.
+const (
+	maxRoles = 50
+	maxRole  = 64 // bytes
+)
 
 // record has change made once e is on record, and records its failure.
 func (k *Desk) record(ctx context.Context, e Enrolment, change func() error) error {
@@ -112,6 +118,15 @@ func (k *Desk) Enroll(ctx context.Context, name string, roles []string, passphra
 	if !approverName.MatchString(name) {
 		return Approver{}, badName(name)
 	}
+	st, err := k.standing(ctx)
+	if err != nil {
+		return Approver{}, err
+	}
+	if !st.names(name) {
+		if err := os.Remove(k.keyFile(name)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of no use any more
+			return Approver{}, fmt.Errorf("approval: %w", err)
+		}
+	}
 	if err := k.seal(name, private, passphrase); err != nil { // first: an approver without a key would lock the others out
 		return Approver{}, err
 	}
@@ -128,15 +143,26 @@ func (k *Desk) EnrollKey(ctx context.Context, name string, roles []string, pub e
 	if !approverName.MatchString(name) {
 		return Approver{}, badName(name)
 	}
+	if len(roles) > maxRoles || slices.ContainsFunc(roles, func(r string) bool { return len(r) > maxRole }) {
+		return Approver{}, fmt.Errorf("approval: an approver has at most %d roles of at most %d bytes", maxRoles, maxRole)
+	}
 	a := Approver{Name: name, Key: hex.EncodeToString(pub), Roles: append([]string{}, roles...), By: by.Name(), At: store.Stamp(k.now())}
 	record := canonical(a)
 	sig, err := by.Sign(append([]byte(forApprover), record...))
 	if err != nil {
 		return Approver{}, fmt.Errorf("approval: signing: %w", err)
 	}
-	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Roles: a.Roles, By: a.By}
+	if err := k.mayBeFirst(ctx, a); err != nil {
+		return Approver{}, err
+	}
+	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key, Roles: a.Roles, By: a.By, At: a.At,
+		Signature: base64.StdEncoding.EncodeToString(sig)}
 	err = k.record(ctx, e, func() error {
-		return k.Store.Update(ctx, func(tx *sql.Tx) error { return k.enter(tx, a, string(record), sig) })
+		st, err := k.standing(ctx)
+		if err != nil {
+			return err
+		}
+		return k.Store.Update(ctx, func(tx *sql.Tx) error { return k.enter(tx, st, a, string(record), sig) })
 	})
 	if err != nil {
 		return Approver{}, fmt.Errorf("approval: enrolling %s: %w", name, err)
@@ -148,8 +174,35 @@ func badName(name string) error {
 	return fmt.Errorf("approval: %q is no name for an approver: use up to 32 of a-z, 0-9, '.', '_', '-'", name)
 }
 
-// enter checks who signs and writes the row.
-func (k *Desk) enter(tx *sql.Tx, a Approver, record string, sig []byte) error {
+// mayBeFirst refuses somebody who enrols without a signature of the first approver where there is one,
+// in the log or in the configuration: whoever removes the rows of the others does not become the first.
+func (k *Desk) mayBeFirst(ctx context.Context, a Approver) error {
+	if a.By != a.Name {
+		return nil
+	}
+	if !pinned(k.pins(), a.Fingerprint()) {
+		return refused("approver.root", "the configuration names another first approver, who must sign the enrolment of %s", a.Name)
+	}
+	st, err := k.standing(ctx)
+	if err != nil || st == nil || st.noRoot != nil {
+		return err
+	}
+	return refused("approver.root", "the log names %s as the first approver, who must sign the enrolment of %s", st.root.Name, a.Name)
+}
+
+// enter checks who signs and writes the row. Rows that the log knows nothing of are replaced.
+func (k *Desk) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []byte) error {
+	if st != nil && a.By == a.Name { // the log has no other first approver, so no row stands on one
+		for _, q := range []string{`DELETE FROM approvers`, `DELETE FROM kv WHERE bucket = 'approval' AND name = 'root'`} {
+			if _, err := tx.Exec(q); err != nil {
+				return err
+			}
+		}
+	} else if old, _, err := approverRow(tx, a.Name); st != nil && err == nil && st.holders[old.Fingerprint()].Name == "" {
+		if _, err := tx.Exec(`DELETE FROM approvers WHERE name = $1`, a.Name); err != nil {
+			return err
+		}
+	}
 	var n int
 	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvers`).Scan(&n); err != nil {
 		return err
@@ -166,27 +219,32 @@ func (k *Desk) enter(tx *sql.Tx, a Approver, record string, sig []byte) error {
 		a.Name, record, base64.StdEncoding.EncodeToString(sig)); err != nil {
 		return fmt.Errorf("there is one of that name: %w", err)
 	}
-	_, err := k.approver(tx, a.Name) // its signature must hold, or the row does not stay
+	_, err := k.approver(tx, st, a.Name) // its signature must hold, or the row does not stay
 	return err
 }
 
 // Revoke ends an approver's right to answer, and the use of answers not yet consumed. It needs the
 // root's signature.
 func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
-	note := forRevoke + name + "\n" + store.Stamp(k.now())
-	sig, err := by.Sign([]byte(note))
+	at := store.Stamp(k.now())
+	note := revocation(name, at)
+	sig, err := by.Sign(note)
 	if err != nil {
 		return fmt.Errorf("approval: signing: %w", err)
 	}
+	st, err := k.standing(ctx)
+	if err != nil {
+		return err
+	}
 	revoke := func(tx *sql.Tx) error {
-		signer, err := k.approver(tx, by.Name())
+		signer, err := k.approver(tx, st, by.Name())
 		if err != nil {
 			return err
 		}
-		if signer.By != signer.Name || !signer.signed([]byte(note), sig) {
+		if signer.By != signer.Name || !signer.signed(note, sig) {
 			return errors.New("approval: only the first approver enrolled may revoke")
 		}
-		res, err := tx.Exec(`UPDATE approvers SET revoked = $1 WHERE name = $2 AND revoked = ''`, note, name)
+		res, err := tx.Exec(`UPDATE approvers SET revoked = $1 WHERE name = $2 AND revoked = ''`, string(note), name)
 		if err != nil {
 			return err
 		}
@@ -195,13 +253,18 @@ func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
 		}
 		return nil
 	}
-	return k.record(ctx, Enrolment{Action: "revoke", Approver: name, By: by.Name()}, func() error { return k.Store.Update(ctx, revoke) })
+	e := Enrolment{Action: "revoke", Approver: name, By: by.Name(), At: at, Signature: base64.StdEncoding.EncodeToString(sig)}
+	return k.record(ctx, e, func() error { return k.Store.Update(ctx, revoke) })
 }
 
 // Approvers returns everybody who may answer. Rows whose signatures do not hold are left out.
 func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
 	var out []Approver
-	err := k.Store.View(ctx, func(tx *sql.Tx) error {
+	st, err := k.standing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.Query(`SELECT name FROM approvers ORDER BY name`)
 		if err != nil {
 			return err
@@ -218,7 +281,7 @@ func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
 			return err
 		}
 		for _, n := range names {
-			if a, err := k.approver(tx, n); err == nil {
+			if a, err := k.approver(tx, st, n); err == nil {
 				out = append(out, a)
 			}
 		}
@@ -228,8 +291,8 @@ func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
 }
 
 // approver returns an enrolled approver after checking the signature under the enrolment, and
-// that it was the root's. Whoever only writes rows enrols nobody.
-func (k *Desk) approver(tx *sql.Tx, name string) (Approver, error) {
+// that it was the root's, and asking what the log says. Whoever only writes rows enrols nobody.
+func (k *Desk) approver(tx *sql.Tx, st *standing, name string) (Approver, error) {
 	a, sig, err := approverRow(tx, name)
 	if err != nil {
 		return Approver{}, err
@@ -240,11 +303,11 @@ func (k *Desk) approver(tx *sql.Tx, name string) (Approver, error) {
 			return Approver{}, err
 		}
 	}
-	var pinned string
-	if err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = 'approval' AND name = 'root'`).Scan(&pinned); err != nil {
+	var first string
+	if err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = 'approval' AND name = 'root'`).Scan(&first); err != nil {
 		return Approver{}, fmt.Errorf("approval: no first approver: %w", err)
 	}
-	if root.Fingerprint() != pinned || (k.Root != "" && root.Fingerprint() != k.Root) {
+	if root.Fingerprint() != first || !pinned(k.pins(), root.Fingerprint()) {
 		return Approver{}, fmt.Errorf("approval: %s was not enrolled by the first approver", name)
 	}
 	if root.By != root.Name || !root.signed(append([]byte(forApprover), canonical(root)...), rootSig) {
@@ -252,6 +315,9 @@ func (k *Desk) approver(tx *sql.Tx, name string) (Approver, error) {
 	}
 	if !root.signed(append([]byte(forApprover), canonical(a)...), sig) {
 		return Approver{}, fmt.Errorf("approval: the enrolment of %s is forged", name)
+	}
+	if err := st.admits(a); err != nil {
+		return Approver{}, err
 	}
 	return a, nil
 }
@@ -275,11 +341,6 @@ func approverRow(tx *sql.Tx, name string) (Approver, []byte, error) {
 	}
 	sig, err := base64.StdEncoding.DecodeString(signature)
 	return a, sig, err
-}
-
-func (a Approver) signed(message, sig []byte) bool {
-	pub, err := hex.DecodeString(a.Key)
-	return err == nil && len(pub) == ed25519.PublicKeySize && ed25519.Verify(pub, message, sig)
 }
 
 // has reports whether an approver has a role. Where the configuration names the role, the

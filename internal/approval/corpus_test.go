@@ -147,8 +147,10 @@ func (s *story) step(t *testing.T, step []any) {
 		one, two := make(chan string), make(chan string)
 		go func() { one <- s.answer(t, s.ann, s.id, true) }()
 		go func() { two <- s.answer(t, s.ann, s.id, false) }()
-		if a, b := <-one, <-two; (a == "") == (b == "") {
-			t.Errorf("both or neither were taken: %q %q", a, b)
+		yes, no := <-one, <-two
+		_, state, err := s.Question(ctx, s.id) // a no that comes after the yes takes it back
+		if err != nil || yes != "" && no != "" || (no == "") != (state == No) {
+			t.Errorf("yes: %q, no: %q, and the question is %s (%v)", yes, no, state, err)
 		}
 	case "as":
 		if step[1] == "guest" {

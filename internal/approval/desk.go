@@ -3,7 +3,6 @@ package approval
 import (
 	"context"
 	"database/sql"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,19 +30,27 @@ type Desk struct {
 	Rules    func() contract.Approvals        // of the configuration in force; nil: none
 	Patience func(door string) time.Duration  // how long Ask waits for an answer; nil: it does not
 	Notes    func(d policy.Decision) []string // what waldo finds out about a call, shown and bound; nil: nothing
-	// Spent asks the log whether an approval was consumed before. The store says so too, but
-	// whoever writes rows can set one back. nil: the store alone is believed.
-	Spent func(ctx context.Context, approvalID string) (bool, error)
+	// Witness asks the log which approvals were used and which keys can answer. nil: the store alone
+	// is believed.
+	Witness Witness
 	// Record puts on record who may answer, before it holds; its error stops it. nil: nobody does.
-	Record   func(ctx context.Context, e Enrolment) error
-	Root     string // fingerprint of the first approver, known from elsewhere; empty: the store's word
+	Record func(ctx context.Context, e Enrolment) error
+	// TakeBack puts on record that a yes was taken back, before it is. nil: nobody does.
+	TakeBack func(ctx context.Context, q Question, a Answer) error
+	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
+	Gone     func(asker string) bool     // whether a process that was named so has ended; nil: none has
+	Root     string                      // fingerprint of the first approver, besides the configuration's; empty: none is known
 	Carriers []Carrier
 	Now      func() time.Time // nil: time.Now
 
 	scryptN int // tests make it cheap; 0: 2^17
 
-	mu   sync.Mutex
-	said map[string]spoken // what hosts of agents have answered, by approval
+	telling sync.WaitGroup // carriers at work
+
+	mu    sync.Mutex
+	put   map[string]string    // digest of what hosts of agents were given to show, by approval
+	said  map[string]spoken    // what they have answered
+	spent map[string]time.Time // approvals that this process has used, until their time is over
 }
 
 // How long a question stands where the configuration does not say, and how many a session may
@@ -66,15 +73,22 @@ const (
 	Used    State = "used"
 	Void    State = "void" // its row was changed from outside
 	Expired State = "expired"
+	Gone    State = "gone" // the process that asked has ended, and its session with it
 )
 
 // Refused is the error of an answer that is not taken. Its Reason.Code is what checks match.
-type Refused struct{ Reason call.Reason }
+type Refused struct {
+	Reason call.Reason
+	cause  error // for the operator alone
+}
 
 func (r *Refused) Error() string { return r.Reason.Text + " (" + r.Reason.Code + ")" }
 
+// Unwrap returns what lies behind it, which no agent is shown.
+func (r *Refused) Unwrap() error { return r.cause }
+
 func refused(code, format string, args ...any) *Refused {
-	return &Refused{call.Reason{Code: code, Text: fmt.Sprintf(format, args...)}}
+	return &Refused{Reason: call.Reason{Code: code, Text: fmt.Sprintf(format, args...)}}
 }
 
 func (k *Desk) now() time.Time {
@@ -98,32 +112,12 @@ func (k *Desk) cost() int {
 	return 1 << 17
 }
 
-// signedAnswer is a human's verdict as it is signed and kept.
-type signedAnswer struct {
-	ApprovalID string `json:"approval_id"`
-	Binding    string `json:"binding"`
-	ArgsDigest string `json:"args_digest"`
-	Yes        bool   `json:"yes"`
-	By         string `json:"by"`
-	Reason     string `json:"reason"`
-	At         string `json:"at"`
-	Expires    string `json:"expires"`
-}
-
-func (a signedAnswer) message() []byte { return append([]byte(forAnswer), canonical(a)...) }
-
 // row is a question as it is kept.
 type row struct {
 	q       Question
 	binding string
 	state   State
 	answer  string // JSON of kept; empty: none
-}
-
-// kept is a signed answer with its signature.
-type kept struct {
-	Answer    signedAnswer `json:"answer"`
-	Signature string       `json:"signature"` // base64
 }
 
 // Ask finds or puts the question that a decision asks. A yes to the same call that is unused and
@@ -220,10 +214,23 @@ func (k *Desk) find(ctx context.Context, d policy.Decision, q Question) (row, er
 	})
 	if err == nil && fresh {
 		for _, c := range k.Carriers {
-			go c.Notify(context.WithoutCancel(ctx), found.q)
+			k.telling.Go(func() { c.Notify(context.WithoutCancel(ctx), found.q) })
 		}
 	}
 	return found, err
+}
+
+// Told waits until the carriers have been told of every question so far, at most for a time.
+func (k *Desk) Told(most time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		k.telling.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(most):
+	}
 }
 
 // create enters a new question.
@@ -241,6 +248,9 @@ func (k *Desk) create(tx *sql.Tx, q Question) (row, error) {
 	if timeout <= 0 {
 		timeout = DefaultTimeout
 	}
+	if k.Asker != nil {
+		q.Asker = k.Asker(q.Session)
+	}
 	q.ID, q.Created, q.Expires = id.New(id.Approval), now, now.Add(timeout)
 	b, err := json.Marshal(q)
 	if err != nil {
@@ -255,6 +265,9 @@ func (k *Desk) create(tx *sql.Tx, q Question) (row, error) {
 // load reads a question. One whose parts do not fit each other is void.
 func load(tx *sql.Tx, approvalID string) (row, error) {
 	var r row
+	if !id.Is(id.Approval, approvalID) { // an id is printed as it is, so it must look like one
+		return row{}, sql.ErrNoRows
+	}
 	var question, expires string
 	err := tx.QueryRow(`SELECT binding, state, expires, question, answer FROM approvals WHERE id = $1`, approvalID).
 		Scan(&r.binding, &r.state, &expires, &question, &r.answer)
@@ -287,16 +300,11 @@ func (k *Desk) settle(ctx context.Context, d policy.Decision, r row) (a *Answer,
 	if err != nil {
 		return nil, false, err
 	}
-	at, err := time.Parse(time.RFC3339, said.At)
-	if err != nil {
-		return nil, false, refused("approval.forged", "the answer to approval %s has no time", r.q.ID)
-	}
-	a = &Answer{ApprovalID: r.q.ID, DecisionID: d.ID, ArgsDigest: r.q.ArgsDigest, Capability: r.q.Capability,
-		Yes: said.Yes, By: call.Principal("approver:" + said.By), Reason: said.Reason, At: at}
-	if !said.Yes {
+	a = said.answer(r.q, d.ID)
+	if !a.Yes {
 		return a, false, nil
 	}
-	won, err := k.consume(ctx, d, r)
+	won, err := k.consume(ctx, d, r, a.At)
 	if err != nil {
 		return nil, false, err
 	}
@@ -307,118 +315,6 @@ func (k *Desk) settle(ctx context.Context, d policy.Decision, r row) (a *Answer,
 		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
 	}
 	return nil, true, nil
-}
-
-// authentic returns the answer in a row after checking that somebody who may answer signed it for
-// this question. A row that somebody merely wrote becomes void.
-func (k *Desk) authentic(ctx context.Context, r row) (signedAnswer, error) {
-	var s kept
-	forged := json.Unmarshal([]byte(r.answer), &s) != nil
-	said := s.Answer
-	sig, err := base64.StdEncoding.DecodeString(s.Signature)
-	forged = forged || err != nil || said.ApprovalID != r.q.ID || said.Binding != r.binding || said.ArgsDigest != r.q.ArgsDigest ||
-		said.Expires != store.Stamp(r.q.Expires) || said.Yes != (r.state == Yes)
-	var by Approver
-	err = k.Store.View(ctx, func(tx *sql.Tx) error {
-		by, err = k.approver(tx, said.By)
-		return nil
-	})
-	if forged || err != nil || !by.signed(said.message(), sig) {
-		k.void(ctx, r.q.ID)
-		return signedAnswer{}, refused("approval.forged", "the answer to approval %s is not signed by an approver", r.q.ID)
-	}
-	if !k.has(by, r.q.Role) {
-		k.void(ctx, r.q.ID)
-		return signedAnswer{}, refused("approval.role", "%s no longer has the role %s", by.Name, Escape(r.q.Role))
-	}
-	return said, nil
-}
-
-func (k *Desk) void(ctx context.Context, approvalID string) {
-	_ = k.Store.Update(ctx, func(tx *sql.Tx) error { // it is refused now in any case
-		_, err := tx.Exec(`UPDATE approvals SET state = 'void' WHERE id = $1`, approvalID)
-		return err
-	})
-}
-
-// consume spends a yes. Of all callers in all processes one wins.
-func (k *Desk) consume(ctx context.Context, d policy.Decision, r row) (won bool, err error) {
-	if k.Spent != nil {
-		spent, err := k.Spent(ctx, r.q.ID)
-		if err != nil {
-			return false, fmt.Errorf("approval: asking the log about %s: %w", r.q.ID, err)
-		}
-		if spent {
-			k.void(ctx, r.q.ID)
-			return false, refused("approval.used", "approval %s was used before, says the log", r.q.ID)
-		}
-	}
-	err = k.Store.Update(ctx, func(tx *sql.Tx) error {
-		res, err := tx.Exec(`UPDATE approvals SET state = 'used', used_by = $1 WHERE id = $2 AND state = $5 AND answer = $3 AND expires > $4`,
-			d.ID, r.q.ID, r.answer, store.Stamp(k.now()), string(r.state))
-		if err != nil {
-			return err
-		}
-		n, err := res.RowsAffected()
-		won = n == 1
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("approval: %w", err)
-	}
-	return won, nil
-}
-
-// Answer gives a human's verdict on a question. It refuses, with a *Refused, an unknown, answered
-// or expired question and an approver without the role. The first answer stands.
-func (k *Desk) Answer(ctx context.Context, by Signer, approvalID string, yes bool, reason string) error {
-	r, err := k.load(ctx, approvalID)
-	if err != nil {
-		return err
-	}
-	if r.state == Void {
-		return refused("approval.forged", "approval %s was changed from outside", approvalID)
-	}
-	if r.state != Pending {
-		return refused("approval.answered", "approval %s was answered before", approvalID)
-	}
-	if !k.now().Before(r.q.Expires) {
-		return refused("approval.expired", "approval %s expired at %s", approvalID, store.Stamp(r.q.Expires))
-	}
-	if len(reason) > 2048 {
-		return refused("approval.reason", "a reason has at most 2048 bytes")
-	}
-	said := signedAnswer{approvalID, r.binding, r.q.ArgsDigest, yes, by.Name(), reason, store.Stamp(k.now()), store.Stamp(r.q.Expires)}
-	sig, err := by.Sign(said.message())
-	if err != nil {
-		return fmt.Errorf("approval: signing: %w", err)
-	}
-	b, err := json.Marshal(kept{said, base64.StdEncoding.EncodeToString(sig)})
-	if err != nil {
-		return fmt.Errorf("approval: %w", err)
-	}
-	state := No
-	if yes {
-		state = Yes
-	}
-	return k.Store.Update(ctx, func(tx *sql.Tx) error {
-		a, err := k.approver(tx, by.Name())
-		if err != nil || !a.signed(said.message(), sig) {
-			return refused("approval.not_enrolled", "%s is not enrolled with this key", Escape(by.Name()))
-		}
-		if !k.has(a, r.q.Role) {
-			return refused("approval.role", "%s does not have the role %s", a.Name, Escape(r.q.Role))
-		}
-		res, err := tx.Exec(`UPDATE approvals SET state = $1, answer = $2 WHERE id = $3 AND state = 'pending' AND expires > $4`,
-			string(state), string(b), approvalID, store.Stamp(k.now()))
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return refused("approval.answered", "approval %s was answered before", approvalID)
-		}
-		return nil
-	})
 }
 
 func (k *Desk) load(ctx context.Context, approvalID string) (r row, err error) {
@@ -445,8 +341,13 @@ func (k *Desk) shown(r row) State {
 	if (r.state == Pending || r.state == Yes || r.state == No) && !k.now().Before(r.q.Expires) {
 		return Expired
 	}
+	if (r.state == Pending || r.state == Yes) && k.gone(r.q) {
+		return Gone
+	}
 	return r.state
 }
+
+func (k *Desk) gone(q Question) bool { return q.Asker != "" && k.Gone != nil && k.Gone(q.Asker) }
 
 // Pending returns the questions that wait for an answer, oldest first.
 func (k *Desk) Pending(ctx context.Context) ([]Question, error) {
@@ -469,10 +370,10 @@ func (k *Desk) Pending(ctx context.Context) ([]Question, error) {
 		}
 		for _, s := range ids {
 			r, err := load(tx, s)
-			if err != nil {
+			if err != nil && !errors.Is(err, sql.ErrNoRows) { // no row of waldo's has such an id
 				return err
 			}
-			if r.state == Pending {
+			if r.state == Pending && !k.gone(r.q) {
 				out = append(out, r.q)
 			}
 		}

@@ -133,6 +133,15 @@ func (h *house) say(t *testing.T, approvalID string, yes bool) {
 	}
 }
 
+// Answer has a human look at a question and answer it.
+func (h *house) Answer(ctx context.Context, by Signer, approvalID string, yes bool, reason string) error {
+	q, _, err := h.Question(ctx, approvalID)
+	if err != nil {
+		return err
+	}
+	return h.Desk.Answer(ctx, by, q, yes, reason)
+}
+
 func code(err error) string {
 	var r *Refused
 	if errors.As(err, &r) {
@@ -178,6 +187,10 @@ func TestBinding(t *testing.T) {
 		{"another principal", func(d *policy.Decision) { d.Call.Principal = "os:1001" }},
 		{"another configuration", func(d *policy.Decision) { d.Policy = "sha256:tighter" }},
 		{"another line of the contract", func(d *policy.Decision) { d.Contract.Network.Allow = []string{"evil.example"} }},
+		{"another channel, as code in a sandbox", func(d *policy.Decision) { d.Call.Door = "bridge" }},
+		{"another class", func(d *policy.Decision) { d.Contract.Mode = contract.Read }},
+		{"another reason", func(d *policy.Decision) { d.Reasons = []call.Reason{{Code: "approval.always", Text: "a dry run"}} }},
+		{"another role", func(d *policy.Decision) { d.Contract.Approval.By = "" }},
 		{"more danger", func(d *policy.Decision) { d.Danger = 2 }},
 	}
 	for _, r := range rows {
@@ -310,7 +323,8 @@ func TestWrittenRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := signedAnswer{approvalID, r.binding, r.q.ArgsDigest, true, by.Name(), "", store.Stamp(h.now()), store.Stamp(r.q.Expires)}
+		said := signedAnswer{ApprovalID: approvalID, Binding: r.binding, ArgsDigest: r.q.ArgsDigest, Shown: r.q.Digest(), Yes: true, By: by.Name(),
+			Key: Approver{Key: hexKey(by.(key).k)}.Fingerprint(), At: store.Stamp(h.now()), Expires: store.Stamp(r.q.Expires)}
 		sig, _ := by.Sign(said.message())
 		change(&said)
 		b, _ := json.Marshal(kept{said, base64.StdEncoding.EncodeToString(sig)})
@@ -390,13 +404,21 @@ func TestWrittenRows(t *testing.T) {
 	}
 	t.Run("a used yes set back, and the log knows", func(t *testing.T) {
 		h := newHouse(t)
-		used := map[string]bool{}
-		h.Spent = func(_ context.Context, approvalID string) (bool, error) { return used[approvalID], nil }
+		log := h.watch(t)
 		d := decide(t, `{}`)
 		h.say(t, h.want(t, d, "waiting"), true)
 		approvalID := h.want(t, d, "yes")
-		used[approvalID] = true
+		h.restart(t) // another process
 		h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
+		h.Witness = log
+		control := *log
+		control.l.used = nil // a log that does not have it
+		h.Witness = &control
+		h.want(t, d, "yes")
+		h.restart(t)
+		h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
+		h.Witness = log
+		log.l.used = map[string]string{approvalID: "d_first"}
 		h.want(t, d, "approval.used")
 	})
 }
@@ -554,7 +576,7 @@ func TestRestartAndSweep(t *testing.T) {
 	}
 }
 
-// TestOneWinner has callers in several processes consume one yes, and a yes and a no meet.
+// TestOneWinner has several people answer at a time, and callers in several processes consume one yes.
 func TestOneWinner(t *testing.T) {
 	if dir := os.Getenv("APPROVAL_CHILD_DIR"); dir != "" {
 		h := &house{dir: dir}
@@ -571,9 +593,9 @@ func TestOneWinner(t *testing.T) {
 	approvalID := h.want(t, decide(t, `{}`), "waiting")
 	var yes, no atomic.Int32
 	var wg sync.WaitGroup
-	for i := range 8 {
+	for range 8 {
 		wg.Go(func() {
-			if err := h.Answer(ctx, h.ann, approvalID, i%2 == 0, ""); err == nil {
+			if err := h.Answer(ctx, h.ann, approvalID, true, ""); err == nil {
 				yes.Add(1)
 			} else if code(err) == "approval.answered" {
 				no.Add(1)
@@ -677,9 +699,10 @@ func TestBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{true, false} {
-		if won, err := h.consume(ctx, d, r); won != want || err != nil {
+		if won, err := h.consume(ctx, d, r, h.now()); won != want || err != nil {
 			t.Fatalf("use %d of one yes: %v %v", i+1, won, err)
 		}
+		h.spent = nil // as in another process
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // this process alone, for the session that it came from, and only where the operator trusts hosts.
 type spoken struct {
 	session call.Session
-	binding string
+	shown   string // digest of the question that the host was given
 	yes     bool
 	at      time.Time
 }
@@ -23,9 +23,10 @@ type spoken struct {
 const maxSpoken = 1000
 
 // hosts reports whether the answer of a host counts for a question: the operator has listed elicitation
-// among the carriers, and nobody with a role is wanted, which a host cannot show to be its person's.
+// among the carriers, and nobody with a role is wanted, which a host cannot show to be its person's. What
+// waldo found out, such as what a token stands for, is kept from the agent, and so from its host.
 func (k *Desk) hosts(q Question) bool {
-	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == ""
+	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == "" && len(q.Notes) == 0
 }
 
 // Put returns the text of an open question for the host of a session to show, or false where the answer
@@ -35,6 +36,12 @@ func (k *Desk) Put(ctx context.Context, n call.Session, approvalID string) (text
 	if err != nil || k.shown(r) != Pending || r.q.Session != n || !k.hosts(r.q) {
 		return "", false
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.put == nil || len(k.put) >= maxSpoken {
+		k.put = map[string]string{}
+	}
+	k.put[r.q.ID] = r.q.Digest()
 	return r.q.Show(), true
 }
 
@@ -54,10 +61,14 @@ func (k *Desk) Said(ctx context.Context, n call.Session, approvalID string, yes 
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.put[r.q.ID] != r.q.Digest() {
+		return refused("approval.changed", "approval %s is not the question that was shown", r.q.ID)
+	}
+	delete(k.put, r.q.ID)
 	if k.said == nil || len(k.said) >= maxSpoken {
 		k.said = map[string]spoken{} // who is forgotten is asked again
 	}
-	k.said[r.q.ID] = spoken{session: n, binding: r.binding, yes: yes, at: k.now()}
+	k.said[r.q.ID] = spoken{session: n, shown: r.q.Digest(), yes: yes, at: k.now()}
 	return nil
 }
 
@@ -67,7 +78,7 @@ func (k *Desk) bySession(ctx context.Context, d policy.Decision, r row) (a *Answ
 	k.mu.Lock()
 	s, ok := k.said[r.q.ID]
 	k.mu.Unlock()
-	if !ok || s.session != d.Call.Session || s.binding != r.binding || !k.hosts(r.q) {
+	if !ok || s.session != d.Call.Session || s.shown != r.q.Digest() || !k.hosts(r.q) {
 		return nil, false, nil
 	}
 	a = &Answer{ApprovalID: r.q.ID, DecisionID: d.ID, ArgsDigest: r.q.ArgsDigest, Capability: r.q.Capability,
@@ -78,7 +89,7 @@ func (k *Desk) bySession(ctx context.Context, d policy.Decision, r row) (a *Answ
 	k.mu.Lock()
 	delete(k.said, r.q.ID)
 	k.mu.Unlock()
-	won, err := k.consume(ctx, d, r)
+	won, err := k.consume(ctx, d, r, s.at)
 	if err != nil {
 		return nil, false, err
 	}

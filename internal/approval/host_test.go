@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"waldo/internal/contract"
+	"waldo/internal/policy"
 )
 
 // The answer of an agent's host counts where the operator has said so, for its own session, once, and
@@ -62,6 +63,7 @@ func TestHostsYesIsSpent(t *testing.T) {
 	say := func() string {
 		t.Helper()
 		first := h.want(t, d, "waiting")
+		h.Put(ctx, "n_one", first)
 		if err := h.Said(ctx, "n_one", first, true); err != nil {
 			t.Fatal(err)
 		}
@@ -89,5 +91,42 @@ func TestHostsYesIsSpent(t *testing.T) {
 	h.pass(2 * time.Hour)
 	if third := h.want(t, d, "waiting"); third == second {
 		t.Error("a yes outlived its question")
+	}
+}
+
+// A host answers the question that it was given to show, and no question of which waldo has found out
+// what the agent is not to know.
+func TestHostsAnswerWhatWasShown(t *testing.T) {
+	h := newHouse(t)
+	h.Rules = func() contract.Approvals {
+		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
+	}
+	ask := func(args string) (string, policy.Decision) {
+		d := decide(t, args)
+		d.Contract.Approval.By = ""
+		return h.want(t, d, "waiting"), d
+	}
+	harmless, _ := ask(`{"path":"/tmp/a"}`)
+	harm, d := ask(`{"path":"/etc"}`)
+	if _, ok := h.Put(ctx, "n_one", harmless); !ok {
+		t.Fatal("control: the host is given the question")
+	}
+	h.exec(t, `DELETE FROM approvals WHERE id = $1`, harmless)
+	h.exec(t, `UPDATE approvals SET id = $1, question = REPLACE(question, $2, $1) WHERE id = $2`, harmless, harm)
+	if err := h.Said(ctx, "n_one", harmless, true); code(err) != "approval.changed" {
+		t.Errorf("an answer to what was not shown: %v", err)
+	}
+	h.want(t, d, "waiting")
+	if _, ok := h.Put(ctx, "n_one", harmless); !ok {
+		t.Fatal("control: the host is given the other question")
+	}
+	if err := h.Said(ctx, "n_one", harmless, true); err != nil {
+		t.Fatal("control: ", err)
+	}
+	h.want(t, d, "yes")
+	h.Notes = func(policy.Decision) []string { return []string{`[EMAIL_2] stands for "ann@example.com"`} }
+	noted, _ := ask(`{"to":"[EMAIL_2]"}`)
+	if text, ok := h.Put(ctx, "n_one", noted); ok {
+		t.Errorf("the host is told what a token stands for: %s", text)
 	}
 }

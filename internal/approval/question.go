@@ -27,8 +27,9 @@ type Question struct {
 	Mode       string          `json:"mode"`
 	Danger     int             `json:"danger"`
 	Reasons    []call.Reason   `json:"reasons"`
-	Role       string          `json:"role"`  // who may answer; empty: any approver
-	Notes      []string        `json:"notes"` // what waldo itself found out: a resolved path, a file's digest
+	Role       string          `json:"role"`            // who may answer; empty: any approver
+	Notes      []string        `json:"notes"`           // what waldo itself found out, such as what a token stands for
+	Asker      string          `json:"asker,omitempty"` // the process whose session this is; empty: the session outlives it
 	Created    time.Time       `json:"created"`
 	Expires    time.Time       `json:"expires"`
 }
@@ -40,17 +41,25 @@ type binding struct {
 	ToolDigest string          `json:"tool_digest"`
 	Principal  call.Principal  `json:"principal"`
 	Session    call.Session    `json:"session"`
+	Door       string          `json:"door"`
 	Policy     string          `json:"policy"`
 	Contract   string          `json:"contract"`
+	Mode       string          `json:"mode"`
 	Danger     int             `json:"danger"`
+	Reasons    []call.Reason   `json:"reasons"`
 	Role       string          `json:"role"`
 	Notes      []string        `json:"notes"`
 }
 
 // Binding returns the digest of what a yes to this question is good for, as "sha256:…".
 func (q Question) Binding() string {
-	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session, q.Policy, q.Contract, q.Danger, q.Role, q.Notes})
+	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session,
+		q.Door, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Notes})
 }
+
+// Digest returns the digest of all that the question holds, and so of all that Show prints, as
+// "sha256:…". An answer is signed over it.
+func (q Question) Digest() string { return digestOf(q) }
 
 // newQuestion makes the question that a decision asks, without id and times.
 func newQuestion(d policy.Decision, notes []string) (Question, error) {
@@ -67,7 +76,7 @@ func newQuestion(d policy.Decision, notes []string) (Question, error) {
 	}
 	return Question{
 		DecisionID: d.ID, Capability: c.Capability, Args: args.Canonical(), ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest,
-		Principal: c.Principal, Session: c.Session, Door: c.Door, Policy: d.Policy, Contract: wire.Digest(line), Mode: d.Contract.Mode.String(),
+		Principal: c.Principal, Session: c.Session, Door: c.Door, Policy: d.Policy, Contract: wire.Digest(line), Mode: d.Mode().String(),
 		Danger: d.Danger, Reasons: d.Reasons, Role: d.Contract.Approval.By, Notes: notes,
 	}, nil
 }
@@ -76,20 +85,28 @@ func newQuestion(d policy.Decision, notes []string) (Question, error) {
 // digest, and all of it fits the binding under which it is kept.
 func (q Question) genuine(bound string) bool {
 	v, err := wire.Parse(q.Args)
-	return err == nil && v.Digest() == q.ArgsDigest && q.Binding() == bound
+	return err == nil && v.Digest() == q.ArgsDigest && bound != "" && q.Binding() == bound && q.Digest() != ""
 }
 
-// digestOf returns the digest of a value of waldo's own as canonical JSON.
-func digestOf(v any) string { return wire.Digest(canonical(v)) }
+// digestOf returns the digest of a value as canonical JSON; empty where it has no such form, as a
+// row that somebody else wrote can bring about.
+func digestOf(v any) string {
+	b := canonical(v)
+	if b == nil {
+		return ""
+	}
+	return wire.Digest(b)
+}
 
+// canonical returns a value as RFC 8785 JSON; nil where it has no such form.
 func canonical(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic("approval: " + err.Error()) // values of waldo's own, made of strings and numbers
+		return nil
 	}
 	w, err := wire.Parse(b)
 	if err != nil {
-		panic("approval: " + err.Error())
+		return nil
 	}
 	return w.Canonical()
 }

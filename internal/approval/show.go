@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"waldo/internal/display"
 )
 
 // Field is one value in the arguments, ready to be shown on one line.
@@ -104,6 +106,9 @@ func field(path string, v jsontext.Value) Field {
 		}
 		f.Value, f.Note = cut(string(b)), note(string(b))
 	}
+	if n := note(path); n != "" { // a letter of another alphabet passes for a Latin one in a name as well
+		f.Note = strings.TrimPrefix(f.Note+"; name "+n, "; ")
+	}
 	return f
 }
 
@@ -116,62 +121,8 @@ func cut(s string) string {
 	return fmt.Sprintf("%s … %d BYTES NOT SHOWN … %s (%d bytes in all, sha256:%x)", Escape(head), len(s)-len(head)-len(tail), Escape(tail), len(s), sha256.Sum256([]byte(s)))
 }
 
-// Escape quotes a string for one line of a terminal or page. Letters, digits and symbols stand as
-// they are; controls, line ends, characters without width or of no visible form, stacked accents
-// and everything that changes the direction of the line are written as \u{hex}.
-func Escape(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	marks := 0
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case unicode.Is(unicode.M, r) && marks < 2 && i > 0 && visible(r):
-			marks++
-			b.WriteRune(r)
-			i += n
-			continue
-		case unicode.Is(unicode.M, r) || !visible(r):
-			fmt.Fprintf(&b, `\u{%x}`, r)
-		default:
-			b.WriteRune(r)
-		}
-		marks = 0
-		if unicode.Is(unicode.M, r) {
-			marks = 2 // an escaped accent does not let others follow
-		}
-		i += n
-	}
-	b.WriteByte('"')
-	return b.String()
-}
-
-// blank are letters, marks and symbols that show nothing.
-var blank = &unicode.RangeTable{
-	R16: []unicode.Range16{{0x034f, 0x034f, 1}, {0x115f, 0x1160, 1}, {0x17b4, 0x17b5, 1}, {0x180b, 0x180f, 1}, {0x2800, 0x2800, 1}, {0x3164, 0x3164, 1}, {0xfe00, 0xfe0f, 1}, {0xffa0, 0xffa0, 1}, {0xfffc, 0xfffd, 1}},
-	R32: []unicode.Range32{{0x1d159, 0x1d159, 1}, {0xe0000, 0xe0fff, 1}},
-}
-
-// rightToLeft are the blocks whose letters turn the direction of a line (UAX #9, classes R and AL).
-var rightToLeft = &unicode.RangeTable{
-	R16: []unicode.Range16{{0x0590, 0x08ff, 1}, {0xfb1d, 0xfdff, 1}, {0xfe70, 0xfeff, 1}},
-	R32: []unicode.Range32{{0x10800, 0x10fff, 1}, {0x1e800, 0x1efff, 1}},
-}
-
-// visible reports whether a character shows as itself. unicode.IsPrint admits letters, marks,
-// numbers, punctuation, symbols and the ASCII space, and so no control, format or line separator.
-func visible(r rune) bool {
-	return unicode.IsPrint(r) && !unicode.In(r, blank, rightToLeft)
-}
+// Escape quotes a string for one line of a terminal or page; see display.Quote.
+func Escape(s string) string { return display.Quote(s) }
 
 // note says how a string with other than ASCII reads in ASCII.
 func note(s string) string {
@@ -232,7 +183,7 @@ func (q Question) Show() string {
 		row("because", name(r.Code)+" "+name(r.Text)+where)
 	}
 	for _, n := range q.Notes {
-		row("waldo found", name(n))
+		row("waldo found", upTo(n, maxNote))
 	}
 	if q.Role != "" {
 		row("role", name(q.Role))
@@ -250,14 +201,19 @@ func (q Question) Show() string {
 }
 
 // name shows a short text of somebody else's: as it is where it is plain ASCII, else quoted.
-func name(s string) string {
+func name(s string) string { return upTo(s, 300) }
+
+// maxNote is how many bytes of what waldo found out are shown: enough for any value of a token.
+const maxNote = 8 << 10
+
+func upTo(s string, most int) string {
 	for _, r := range s {
 		if r < 0x20 || r > 0x7e {
 			return cut(s)
 		}
 	}
-	if len(s) > 300 {
-		return cut(s[:300]) + "…"
+	if len(s) > most {
+		return cut(s[:most]) + "…"
 	}
 	return s
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/call"
+	"waldo/internal/display"
 )
 
 func shown(t testing.TB, args string) Question {
@@ -146,7 +147,7 @@ func FuzzShow(f *testing.F) {
 			t.Fatalf("not UTF-8: %q", out)
 		}
 		for _, r := range out {
-			if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs, rightToLeft, blank)) {
+			if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs) || !display.Visible(r) && !unicode.IsMark(r)) {
 				t.Fatalf("%U in %q", r, out)
 			}
 		}
@@ -174,4 +175,17 @@ func FuzzPunycode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A name of an argument that is not ASCII is spelled out, as values are.
+func TestNamesAreSpelledOut(t *testing.T) {
+	for args, want := range map[string]string{
+		`{"to":1}`:                 "",
+		"{\"t\u043e\":1}":          `(name not ASCII: "[\"t\u043e\"]")`,
+		"{\"t\u043e\":\"\u043e\"}": `(not ASCII: "\u043e"; name not ASCII: "[\"t\u043e\"]")`,
+	} {
+		if said := (Question{Args: []byte(args)}).Show(); !strings.Contains(said, want) || (want == "") == strings.Contains(said, "not ASCII") {
+			t.Errorf("%s: no %s in\n%s", args, want, said)
+		}
+	}
 }

@@ -74,9 +74,6 @@ func (e Ended) append(b []byte) []byte {
 	b = e.Facts.AppendMembers(append(b, `,"facts":{`...))
 	b = e.Facts.Stdout.append(append(b, `,"stdout":`...))
 	b = e.Facts.Stderr.append(append(b, `,"stderr":`...))
-	if len(e.Facts.Cut) > 0 {
-		b = texts(append(b, `,"cut":`...), e.Facts.Cut)
-	}
 	return append(b, "}}"...)
 }
 

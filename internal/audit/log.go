@@ -15,7 +15,7 @@ import (
 	"waldo/internal/store"
 )
 
-// Heads keeps how far a log has come, apart from the log. *store.Store and HeadFile do.
+// Heads keeps how far a log has come, apart from the log. *store.Store and headfile.File do.
 type Heads interface {
 	Head(ctx context.Context, log string) (*store.Head, error) // nil: none was ever set
 	SetHead(ctx context.Context, log string, h store.Head) error
@@ -41,6 +41,7 @@ type Options struct {
 	Second       Heads            // a head kept elsewhere as well; nil: none
 	Now          func() time.Time // time.Now
 	SegmentBytes int64            // 64 MiB: a segment this long is followed by another
+	SegmentAge   time.Duration    // no limit: a segment this old is followed by another, too
 	SyncDelay    time.Duration    // 5 ms: how long a record that nobody waits for may be unsynced
 	HeadDelay    time.Duration    // 500 ms: how long the head may be behind
 	LockWait     time.Duration    // 15 s: how long to wait for other processes
@@ -102,6 +103,8 @@ type Log struct {
 	known   file        // of which about says which it is
 	about   fs.FileInfo // its size is of long ago
 	at      place
+	dated   string // the segment of which began says when it was begun
+	began   time.Time
 	synced  place
 	waiters []waiter // for the next sync
 	lines   []byte   // for the next batch to be written into

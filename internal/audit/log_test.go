@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/audit/headfile"
 	"waldo/internal/store"
 )
 
@@ -451,7 +452,7 @@ func TestBadKind(t *testing.T) {
 }
 
 func TestHeadFile(t *testing.T) {
-	h := &HeadFile{Path: filepath.Join(t.TempDir(), "head.json")}
+	h := &headfile.File{Path: filepath.Join(t.TempDir(), "head.json")}
 	dir, m := t.TempDir(), &memory{}
 	l := openLog(t, dir, Options{Heads: m, Second: h})
 	add(t, l, 10)

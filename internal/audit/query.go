@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"waldo/internal/display"
 	"waldo/internal/facts"
 )
 
@@ -83,18 +84,6 @@ func Find(ctx context.Context, dir, id string) ([]Record, error) {
 	return out, err
 }
 
-// Spent reports whether the log holds a yes to an approval, which is written before it is used.
-func Spent(ctx context.Context, dir, approvalID string) (bool, error) {
-	all, err := Find(ctx, dir, approvalID)
-	for _, r := range all {
-		var a Answered
-		if r.Kind == KindAnswer && json.Unmarshal(r.Body, &a) == nil && a.ApprovalID == approvalID && a.Yes && a.Refusal == "" {
-			return true, err
-		}
-	}
-	return false, err
-}
-
 // Fate returns what the log knows of the effect of a call that has ended; false where it does not say that
 // it has.
 func Fate(ctx context.Context, dir, callID string) (effect facts.SideEffect, ended bool) {
@@ -111,27 +100,6 @@ func Fate(ctx context.Context, dir, callID string) (effect facts.SideEffect, end
 		}
 	}
 	return effect, ended
-}
-
-// Tail returns the last n records, the oldest of them first.
-func Tail(ctx context.Context, dir string, n int) ([]Record, error) {
-	names, err := segments(dir)
-	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
-	}
-	for i := len(names) - 1; i >= 0; i-- {
-		var out []Record
-		err := each(ctx, dir, names[i], nil, func(r Record) error {
-			if out = append(out, r); len(out) > 2*n+64 {
-				out = slices.Clone(out[len(out)-n:])
-			}
-			return nil
-		})
-		if err != nil || len(out) >= n || i == 0 {
-			return out[max(0, len(out)-n):], err
-		}
-	}
-	return []Record{}, nil
 }
 
 // Follow calls fn for every record after the one with number seq, and goes on as they are written
@@ -203,7 +171,7 @@ func Export(ctx context.Context, w io.Writer, dir, format string) (int, error) {
 			d := r.named()
 			cells := []string{strconv.FormatUint(r.Seq, 10), r.At, r.ID, r.Kind, d.CallID, d.DecisionID, d.ApprovalID, d.Capability, d.Principal, d.Session, d.Effect, d.Status, r.Hash}
 			for i, s := range cells {
-				cells[i] = inert(s)
+				cells[i] = inert(string(display.Line(s)))
 			}
 			return c.Write(cells)
 		})

@@ -25,11 +25,9 @@ const (
 
 // What a record holds of one thing at most.
 const (
-	maxArgs     = 64 << 10 // bytes of redacted arguments
-	maxText     = 2 << 10  // bytes of a name or a reason
-	maxReasons  = 32
-	maxNames    = 200  // files, hosts or denials
-	maxPackages = 1000 // that were fetched
+	maxArgs    = 64 << 10 // bytes of redacted arguments
+	maxReasons = 32
+	maxNames   = 200 // roles
 )
 
 // Recorder writes the corridor's records to a log. It satisfies broker.Recorder.
@@ -38,6 +36,9 @@ type Recorder struct {
 	// Args returns the arguments of a decision with secrets and personal data removed, as one JSON
 	// object. Without it, and where it returns the zero Value, a record holds no arguments but their digest.
 	Args func(d policy.Decision) wire.Value
+	// Witness confirms, once a yes is on record, that it is the first use of its approval: of two
+	// processes that use one yes at a time, the order of the log lets one go on. nil: nobody does.
+	Witness *Witness
 }
 
 // Sized stands for bytes that the log does not hold.
@@ -88,7 +89,7 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	body := Decided{
 		DecisionID: d.ID, CallID: c.ID, Effect: d.Effect, Reasons: shortReasons(d.Reasons),
 		Capability: short(string(c.Capability)), Principal: short(string(c.Principal)), Session: short(string(c.Session)),
-		Door: c.Door, Parent: short(c.Parent), Depth: c.Depth, Mode: d.Contract.Mode, Danger: d.Danger, Policy: d.Policy,
+		Door: c.Door, Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
 		ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest, Quoted: short(c.ApprovalID), DryRun: d.DryRun,
 	}
 	if p := d.Contract; p.Pattern != "" {
@@ -99,7 +100,7 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	}
 	sort.Strings(body.Secrets)
 	body.Args, body.ArgsSize = r.args(d)
-	acts := d.Effect != policy.Deny && !d.DryRun && d.Contract.Mode != contract.Read
+	acts := d.Effect != policy.Deny && !d.DryRun && d.Mode() != contract.Read
 	return r.put(ctx, KindDecision, body.append(make([]byte, 0, 1<<10)), acts)
 }
 
@@ -131,36 +132,51 @@ type Answered struct {
 	By         string `json:"by"`
 	Reason     string `json:"reason,omitempty"`
 	At         string `json:"answered_at,omitempty"`
+
+	Key       string          `json:"key,omitempty"`       // fingerprint of the approver's key
+	Signed    json.RawMessage `json:"signed,omitempty"`    // what the approver signed
+	Signature string          `json:"signature,omitempty"` // base64
 }
 
 // Answer records a human's answer before it is used; it is on the disk when this returns.
 func (r *Recorder) Answer(ctx context.Context, d policy.Decision, a approval.Answer) error {
-	body := Answered{d.ID, d.Call.ID, a.ApprovalID, short(string(a.Capability)), a.ArgsDigest, a.Yes, a.Refusal,
-		short(string(a.By)), short(a.Reason), ""}
+	body := answered(a)
+	body.DecisionID, body.CallID = d.ID, d.Call.ID
+	if err := r.append(ctx, KindAnswer, body, true); err != nil || r.Witness == nil || !a.Yes || a.Refusal != "" {
+		return err
+	}
+	return r.Witness.confirm(ctx, d.ID, a.ApprovalID)
+}
+
+func answered(a approval.Answer) Answered {
+	body := Answered{DecisionID: a.DecisionID, ApprovalID: short(a.ApprovalID), Capability: short(string(a.Capability)), ArgsDigest: a.ArgsDigest,
+		Yes: a.Yes, Refusal: a.Refusal, By: short(string(a.By)), Reason: short(a.Reason), Key: a.Key, Signed: a.Signed, Signature: a.Signature}
 	if !a.At.IsZero() {
 		body.At = a.At.UTC().Format(timeLayout)
 	}
-	return r.append(ctx, KindAnswer, body, true)
+	return body
+}
+
+// TakenBack records that an approver took back a yes that no call has used; it is on the disk when
+// this returns.
+func (r *Recorder) TakenBack(ctx context.Context, a approval.Answer) error {
+	return r.append(ctx, KindAnswer, answered(a), true)
 }
 
 // Enrolled is the body of a record of who may answer: it stands before the change is made, and once more,
 // with failed, where it then was not.
 type Enrolled struct {
-	Action   string   `json:"action"` // enrol or revoke
-	Approver string   `json:"approver"`
-	Key      string   `json:"key,omitempty"` // fingerprint
-	Roles    []string `json:"roles,omitempty"`
-	By       string   `json:"by"`        // who signs
-	User     string   `json:"principal"` // who typed it
-	Failed   string   `json:"failed,omitempty"`
+	approval.Enrolment
+	User string `json:"principal"` // who typed it
 }
 
 // Approver records a change of who may answer; it is on the disk when this returns.
 func (r *Recorder) Approver(ctx context.Context, user call.Principal, e approval.Enrolment) error {
-	body := Enrolled{e.Action, short(e.Approver), e.Key, nil, short(e.By), short(string(user)), short(e.Failed)}
-	for _, role := range e.Roles[:min(len(e.Roles), maxNames)] {
-		body.Roles = append(body.Roles, short(role))
+	e.Approver, e.By, e.Failed, e.Roles = short(e.Approver), short(e.By), short(e.Failed), slices.Clone(e.Roles[:min(len(e.Roles), maxNames)])
+	for i, role := range e.Roles {
+		e.Roles[i] = short(role)
 	}
+	body := Enrolled{e, short(string(user))}
 	return r.append(ctx, KindApprover, body, true)
 }
 
@@ -181,9 +197,8 @@ type Ended struct {
 // Facts are the facts of a call with its output as size and digest, never text.
 type Facts struct {
 	facts.Facts
-	Stdout Sized    `json:"stdout"` // as shown to the agent, redacted
-	Stderr Sized    `json:"stderr"`
-	Cut    []string `json:"cut,omitempty"` // the lists that were longer than the log holds
+	Stdout Sized `json:"stdout"` // as shown to the agent, redacted
+	Stderr Sized `json:"stderr"`
 }
 
 // Outcome records how a call ended. For a write or a high-risk act it is on the disk when this
@@ -197,7 +212,7 @@ func (r *Recorder) Outcome(ctx context.Context, d policy.Decision, res call.Resu
 		DecisionID: d.ID, CallID: d.Call.ID, Capability: short(string(d.Call.Capability)), Status: res.Status, IsError: res.IsError,
 		Trust: res.Trust, Why: shortReasons(res.Why), ApprovalID: res.ApprovalID, Result: sized(text), Facts: shortFacts(res.Facts),
 	}
-	acted := res.Facts.SideEffect != facts.None && d.Contract.Mode != contract.Read
+	acted := res.Facts.SideEffect != facts.None && d.Mode() != contract.Read
 	b := body.append(make([]byte, 0, 2<<10))
 	if len(b) > MaxBody/3 { // the log writes é as six bytes
 		f := facts.New()
@@ -229,12 +244,7 @@ func (r *Recorder) put(ctx context.Context, kind string, b []byte, sync bool) (e
 }
 
 // short cuts a text that somebody else chose; what is left out is counted.
-func short(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	return fmt.Sprintf("%s… (%d bytes, sha256 %s)", s[:256], len(s), hashOf([]byte(s)))
-}
+func short(s string) string { return facts.Short(s) }
 
 func shortReasons(in []call.Reason) []call.Reason {
 	out := make([]call.Reason, 0, min(len(in), maxReasons+1))
@@ -249,47 +259,5 @@ func shortReasons(in []call.Reason) []call.Reason {
 }
 
 func shortFacts(f facts.Facts) Facts {
-	out := Facts{Facts: f, Stdout: sized(f.Stdout), Stderr: sized(f.Stderr)}
-	cut := func(name string, list *[]string) {
-		if len(*list) > maxNames {
-			*list, out.Cut = (*list)[:maxNames], append(out.Cut, name)
-		}
-		for i, s := range *list {
-			if len(s) > maxText {
-				*list = append([]string(nil), *list...)
-				(*list)[i] = short(s)
-			}
-		}
-	}
-	cut("files.read", &out.Files.Read)
-	cut("files.written", &out.Files.Written)
-	cut("files.artifacts", &out.Files.Artifacts)
-	cut("network.allowed_hosts", &out.Network.AllowedHosts)
-	cut("network.contacted", &out.Network.Contacted)
-	cut("network.denied", &out.Network.Denied)
-	cut("denials_seen", &out.Seen)
-	cut("warnings", &out.Warnings)
-	if len(out.Denials) > maxNames {
-		out.Denials, out.Cut = out.Denials[:maxNames], append(out.Cut, "denials")
-	}
-	if len(out.Network.Attempts) > maxNames {
-		out.Network.Attempts, out.Cut = out.Network.Attempts[:maxNames], append(out.Cut, "network.attempts")
-	}
-	out.Network.Attempts = slices.Clone(out.Network.Attempts)
-	for i := range out.Network.Attempts {
-		out.Network.Attempts[i].Host = short(out.Network.Attempts[i].Host)
-	}
-	if len(out.Network.Packages) > maxPackages {
-		out.Network.Packages, out.Cut = out.Network.Packages[:maxPackages], append(out.Cut, "network.packages")
-	}
-	out.Network.Packages = slices.Clone(out.Network.Packages)
-	for i, p := range out.Network.Packages {
-		out.Network.Packages[i].Name, out.Network.Packages[i].Version = short(p.Name), short(p.Version)
-	}
-	denials := make([]facts.Denial, len(out.Denials))
-	for i, d := range out.Denials {
-		denials[i] = facts.Denial{Kind: short(d.Kind), What: short(d.What), Errno: short(d.Errno)}
-	}
-	out.Denials = denials
-	return out
+	return Facts{Facts: f.Bounded(), Stdout: sized(f.Stdout), Stderr: sized(f.Stderr)}
 }

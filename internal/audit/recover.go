@@ -233,13 +233,22 @@ func (l *Log) create(ctx context.Context, body map[string]any) error {
 func (l *Log) catchUp() error {
 	for {
 		size, err := l.unchanged()
+		if errors.Is(err, errGone) {
+			var there bool
+			if there, err = l.rejoin(); err == nil && there {
+				continue
+			}
+			if err == nil {
+				err = tampered("segment %s is gone while it was in use", l.at.segment)
+			}
+		}
 		if err != nil {
 			return err
 		}
 		if err := l.follow(size); err != nil {
 			return err
 		}
-		if l.at.end < l.o.SegmentBytes {
+		if l.at.end < l.o.SegmentBytes && !l.aged() && !l.followed() {
 			return nil
 		}
 		if err := l.next(); err != nil {
@@ -248,12 +257,15 @@ func (l *Log) catchUp() error {
 	}
 }
 
+// errGone says that the segment in use has no name any more.
+var errGone = errors.New("the segment in use is gone")
+
 // unchanged checks that the segment is still the file that its name leads to, and no shorter than
 // it was left. It returns its size.
 func (l *Log) unchanged() (int64, error) {
 	named, err := os.Lstat(filepath.Join(l.dir, l.at.segment))
 	if err != nil {
-		return 0, tampered("segment %s is gone while it was in use: %v", l.at.segment, err)
+		return 0, errGone
 	}
 	if l.known != l.file { // which file it is stays as it is while it is open
 		info, err := l.file.Stat()

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"waldo/internal/approval"
 )
 
 // SetAside is an operator's way on from a log that Open refuses: every segment moves, unchanged,
@@ -29,6 +33,10 @@ func SetAside(ctx context.Context, dir string, o Options, by, reason string) (fo
 	if report.OK {
 		return "", errors.New("audit: the log is sound; there is nothing to set aside")
 	}
+	firsts, err := firstApprovers(ctx, dir)
+	if err != nil {
+		return "", err
+	}
 	l := &Log{dir: dir, o: o}
 	if err := l.openLock(); err != nil {
 		return "", err
@@ -41,7 +49,8 @@ func SetAside(ctx context.Context, dir string, o Options, by, reason string) (fo
 		return "", fmt.Errorf("audit: %w", err)
 	}
 	report.Findings = report.Findings[:min(len(report.Findings), 20)]
-	err = l.create(ctx, map[string]any{"set_aside": map[string]any{"folder": filepath.Base(folder), "by": short(by), "reason": short(reason), "report": report, "heads": anchors}})
+	err = l.create(ctx, map[string]any{"set_aside": map[string]any{"folder": filepath.Base(folder), "by": short(by), "reason": short(reason), "report": report, "heads": anchors},
+		"first_approvers": firsts})
 	if l.file != nil {
 		err = errors.Join(err, l.file.Close())
 	}
@@ -54,6 +63,31 @@ func SetAside(ctx context.Context, dir string, o Options, by, reason string) (fo
 		err = errors.Join(err, o.Second.ResetHead(ctx, Name, h))
 	}
 	return folder, err
+}
+
+// How many first approvers a new log names, of which one is usual, and how many revocations.
+const (
+	maxFirsts  = 20
+	maxRevoked = 1000
+)
+
+// firstApprovers returns the enrolments of first approvers in a log that is set aside, and every revocation
+// that can be read. Everybody else must be enrolled again: whether they were revoked may stand in what is
+// damaged.
+func firstApprovers(ctx context.Context, dir string) ([]approval.Enrolment, error) {
+	firsts, revoked := 0, 0
+	all, err := enrolments(ctx, dir, math.MaxUint64)
+	return slices.DeleteFunc(all, func(e approval.Enrolment) bool {
+		if e.Action == "revoke" {
+			revoked++
+			return revoked > maxRevoked
+		}
+		first := e.By == e.Approver
+		if first {
+			firsts++
+		}
+		return !first || firsts > maxFirsts
+	}), err
 }
 
 func moveSegments(dir string, now time.Time) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 )
 
@@ -23,11 +24,11 @@ func (l *Log) syncer() {
 			}
 		case <-headDue:
 			headDue = nil
-			l.moveHead()
+			_ = l.moveHead() // a failure is latched
 		}
 	}
 	l.sync()
-	l.moveHead()
+	_ = l.moveHead() // Close returns the failure
 }
 
 // pause waits SyncDelay, or until somebody waits for the disk.
@@ -77,6 +78,9 @@ func (l *Log) sync() {
 		_ = l.latch(fmt.Errorf("sync: %w", err), len(waiters))
 	}
 	l.mu.Unlock()
+	if err == nil && slices.ContainsFunc(waiters, func(w waiter) bool { return vouched(w.p.kind) }) {
+		err = l.moveHead()
+	}
 	for _, w := range waiters {
 		if err != nil {
 			w.r = result{err: fmt.Errorf("audit: sync: %w", err)}
@@ -85,21 +89,29 @@ func (l *Log) sync() {
 	}
 }
 
+// vouched reports whether the heads pass a record of a kind before anybody acts on it. Without that, whoever
+// kills waldo and cuts the tail hides the use of an approval, or a right that ended, as if by a crash.
+func vouched(kind string) bool {
+	return kind == KindAnswer || kind == KindApprover || kind == KindPruned
+}
+
 // moveHead tells the heads how far the log is on the disk. A head that cannot be moved stops the
 // log: without it, a cut tail would not be seen.
-func (l *Log) moveHead() {
+func (l *Log) moveHead() error {
 	l.mu.Lock()
 	at, failed := l.synced, l.failed
 	l.mu.Unlock()
 	if failed != nil {
-		return
+		return failed
 	}
-	if err := l.setHeads(context.Background(), at); err != nil {
+	err := l.setHeads(context.Background(), at)
+	if err != nil {
 		l.mu.Lock()
 		l.badHead = true
-		_ = l.latch(fmt.Errorf("head: %w", err), 0)
+		err = l.latch(fmt.Errorf("head: %w", err), 0)
 		l.mu.Unlock()
 	}
+	return err
 }
 
 func (l *Log) setHeads(ctx context.Context, at place) error {

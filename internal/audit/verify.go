@@ -2,12 +2,16 @@ package audit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"waldo/internal/approval"
 	"waldo/internal/store"
 )
 
@@ -32,6 +36,7 @@ type Finding struct {
 type Report struct {
 	OK       bool      `json:"ok"`
 	Records  uint64    `json:"records"`
+	Pruned   uint64    `json:"pruned,omitempty"` // records before the first, removed under a retention
 	Segments int       `json:"segments"`
 	Bytes    int64     `json:"bytes"`
 	LastSeq  uint64    `json:"last_seq"`
@@ -57,8 +62,13 @@ type verifier struct {
 	line    int
 	lastAt  time.Time
 	past    []time.Time // for each anchor: when the first record after it was written
-	bad     bool        // a problem was found, listed or not
-	skipped int         // findings that are not listed
+	pins    []string    // fingerprints that the first approver must have
+	ledger  approval.Ledger
+	bad     bool    // a problem was found, listed or not
+	skipped int     // findings that are not listed
+	start   uint64  // the first record that is there
+	before  string  // the hash that it names: of the record before
+	pruned  *Pruned // what the log says was removed
 }
 
 // Anchors reads the heads of a log. A head that was never set is an Anchor without Head.
@@ -78,14 +88,27 @@ func Anchors(ctx context.Context, o Options) ([]Anchor, error) {
 }
 
 // Verify reads a whole log and holds every line against its hash, its place in the chain and the
-// anchors. It changes nothing. The anchors must have been read before; what is appended
+// anchors, and every answer against its signature, the keys that the log names and the pins, which are
+// fingerprints that the first approver must have. It changes nothing. The anchors must have been read before; what is appended
 // meanwhile is left for the next time. An error means that the log could not be read.
-func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time) (Report, error) {
-	v := &verifier{anchors: anchors, now: now, next: 1, prev: genesis, past: make([]time.Time, len(anchors))}
+func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, pins ...string) (Report, error) {
+	v := &verifier{anchors: anchors, now: now, pins: pins, next: 1, prev: genesis, past: make([]time.Time, len(anchors))}
 	v.Findings = []Finding{}
 	names, sizes, err := extent(dir)
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: %w", err)
+	}
+	if len(names) > 0 {
+		if v.start, _ = firstOf(names[0]); v.start > 1 {
+			v.next, v.prev = v.start, "" // conclude asks for the record that stands for those before
+			p, err := checkpoint(ctx, dir)
+			if err != nil {
+				return Report{}, err
+			}
+			if v.pruned = p; p != nil {
+				v.ledger.Restore(p.Checkpoint)
+			}
+		}
 	}
 	for i, name := range names {
 		v.enter(name)
@@ -178,9 +201,71 @@ func (v *verifier) check(ln line) {
 	}
 	v.next, v.prev = r.Seq+1, r.Hash
 	v.Records++
+	v.removal(r)
 	v.LastSeq, v.LastHash = r.Seq, r.Hash
 	v.times(r)
 	v.hold(r)
+	if err == nil {
+		v.approvals(r)
+	}
+}
+
+// approvals holds an answer against its signature and the keys that the log names. Two processes that
+// honestly race for one yes, or a yes that is taken back as it is used, leave a notice.
+func (v *verifier) approvals(r Record) {
+	before := len(v.ledger.Firsts())
+	err := tell(&v.ledger, r)
+	var no *approval.Refused
+	switch {
+	case errors.As(err, &no) && no.Reason.Code == "approval.withdrawn":
+		v.notice(no.Reason.Code, "record %d: %s; it was not carried out", r.Seq, no.Reason.Text)
+	case errors.As(err, &no):
+		v.problem(no.Reason.Code, "record %d: %s", r.Seq, no.Reason.Text)
+	case err != nil:
+		v.problem("record.body", "record %d: %v", r.Seq, err)
+	}
+	root, rerr := v.ledger.Root(v.pins)
+	if before > 0 && len(v.ledger.Firsts()) > before && !slices.Contains(v.pins, root.Fingerprint()) {
+		v.problem("approver.second", "record %d enrols another first approver; approval.root says which one counts", r.Seq)
+	}
+	if r.Kind == KindAnswer && err == nil {
+		var a Answered
+		if json.Unmarshal(r.Body, &a) == nil && a.Key != "" && (rerr != nil || !v.ledger.Rooted(a.Key, v.pins)) {
+			v.problem("answer.root", "record %d: the answer's key was not enrolled by the first approver", r.Seq)
+		}
+	}
+}
+
+// removal looks for the record that stands for those which were removed.
+func (v *verifier) removal(r Record) {
+	if r.Seq == v.start {
+		v.before = r.Prev
+	}
+	p, ok := prunedRecord(r)
+	if ok && len(v.ledger.Firsts()) > 0 && !p.Signed() && (v.pruned == nil || p.Through > v.pruned.Through || !v.pruned.Signed()) {
+		v.problem("prune.unsigned", "record %d says that records were pruned, and no first approver signed that", r.Seq)
+	}
+}
+
+// beginning holds the first record that is there against what the log says was removed.
+func (v *verifier) beginning() {
+	if v.start <= 1 {
+		return
+	}
+	v.segment, v.line, v.next = segmentName(v.start), 1, v.start
+	gone, p := v.start-1, v.pruned
+	switch {
+	case p == nil || p.Through < gone:
+		v.problem("segment.order", "records up to %d are missing, and no record says that they were pruned", gone)
+	case p.Through == gone && p.Hash != v.before:
+		v.problem("prune.mismatch", "record %d does not follow the one that was pruned before it", v.start)
+	default:
+		v.Pruned = gone
+		v.notice("pruned", "records up to %d were pruned at %s by %s, who keeps them for %s", gone, p.said, p.By, p.Keep)
+	}
+	if err := v.ledger.Whole(v.pins); err != nil && (len(v.ledger.Firsts()) > 0 || slices.ContainsFunc(v.pins, func(p string) bool { return p != "" })) {
+		v.problem("prune.unsigned", "%s", strings.TrimSuffix(err.Error(), " (prune.unsigned)"))
+	}
 }
 
 // times notes clocks that jump; an honest log shows them when somebody sets the clock.
@@ -215,7 +300,8 @@ func (v *verifier) hold(r Record) {
 
 // conclude holds the end of the log against the anchors and says what is known now.
 func (v *verifier) conclude() {
-	v.line = 0
+	v.beginning()
+	v.segment, v.line, v.next = "", 0, v.LastSeq+1
 	anchored := ""
 	for i, a := range v.anchors {
 		switch {

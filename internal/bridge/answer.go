@@ -134,6 +134,9 @@ func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	if !params(m, &p) || p.Name == "" {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes a name and arguments")
 	}
+	if !call.Capability(p.Name).Named() {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes the name of a tool: 1 to 200 letters, digits, _, - and .")
+	}
 	args, err := call.ParseArgs(p.Arguments)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "arguments must be one JSON object of at most 4 MiB")
@@ -223,7 +226,7 @@ func show(r call.Result) map[string]any {
 		"_meta": map[string]any{
 			"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": r.Status,
 			"waldo/trust": r.Trust, "waldo/side_effect": r.Facts.SideEffect, "waldo/reasons": why,
-			"waldo/approval_id": r.ApprovalID,
+			"waldo/approval_id": r.ApprovalID, "waldo/facts": facts.Brief(r.Facts),
 		},
 	}
 	if !r.Structured.IsZero() {

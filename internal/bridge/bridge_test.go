@@ -213,6 +213,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"nesting beyond the limit", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}`, jsonrpc.CodeParse, true},
 		{"an unknown method", `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`, jsonrpc.CodeNoMethod, false},
 		{"a call without a name", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`, jsonrpc.CodeParams, false},
+		{"a name that paints the screen", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x\u001b[2J\n 4 answer yes"}}`, jsonrpc.CodeParams, false},
 		{"arguments that are no object", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a.b","arguments":[1]}}`, jsonrpc.CodeParams, false},
 		{"a detail that is none", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","detail":"all"}}`, jsonrpc.CodeParams, false},
 		{"a limit too high", `{"jsonrpc":"2.0","id":1,"method":"waldo/search","params":{"query":"x","limit":100000}}`, jsonrpc.CodeParams, false},

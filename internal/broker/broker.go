@@ -38,6 +38,8 @@ type Asker interface {
 // call, or a function to say that the call is over.
 type Budget interface {
 	Take(d policy.Decision) (done func(), against *call.Reason)
+	// Bind returns a context that is cancelled, with a *call.Stop, when the operator ends the session.
+	Bind(ctx context.Context, n call.Session) (bound context.Context, done func())
 }
 
 // Executor turns a grant into action.
@@ -74,7 +76,13 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	if err := b.Record.Decision(ctx, d); err != nil {
 		return call.Result{}, fmt.Errorf("recording the decision: %w", err) // unrecorded is undone
 	}
+	ctx, unbind := b.Budget.Bind(ctx, c.Session)
+	defer unbind()
 	answer, waiting, err := b.ask(ctx, d)
+	if why := call.Stopped(ctx); why != nil { // while a human was asked
+		d.Reasons = slices.Insert(d.Reasons, 0, *why)
+		return b.refuse(ctx, d, "", nil)
+	}
 	if err != nil || waiting != "" {
 		return b.refuse(ctx, d, waiting, err)
 	}
@@ -91,6 +99,9 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	}
 	out, err := b.execute(ctx, d, g)
 	r := b.Redact.Result(d, out)
+	if why := call.Stopped(ctx); why != nil && r.Status != facts.OK {
+		r.Why = append(r.Why, *why)
+	}
 	if rerr := b.Record.Outcome(context.WithoutCancel(ctx), d, r); rerr != nil { // a cancelled call is recorded all the same
 		return call.Result{}, fmt.Errorf("recording the outcome: side effect unknown: %w", errors.Join(rerr, err))
 	}
@@ -137,6 +148,7 @@ func (b *Broker) execute(ctx context.Context, d policy.Decision, g *grant.Grant)
 		out.Facts = facts.New()
 		out.Facts.Status = facts.Failed
 	}
+	out.Facts = out.Facts.Bounded() // before anything is made of them: code in a sandbox chose their length
 	out.Facts.CallID, out.Facts.DecisionID = d.Call.ID, d.ID
 	return out, err
 }

@@ -26,6 +26,9 @@ type house struct {
 	steps         []string
 	result        call.Result
 	redeemedTwice bool
+	written       []string // the files that an execution says it wrote
+	stop          func()   // ends the session
+	stopAt        string   // ask or execute: the step at which it is ended
 }
 
 func (h *house) Decide(c call.Call) policy.Decision {
@@ -34,6 +37,11 @@ func (h *house) Decide(c call.Call) policy.Decision {
 }
 func (h *house) Take(policy.Decision) (func(), *call.Reason) {
 	return func() { h.steps = append(h.steps, "done") }, h.against
+}
+func (h *house) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	h.stop = func() { cancel(&call.Stop{Why: call.Reason{Code: "session.stopped"}}) }
+	return ctx, func() { cancel(nil) }
 }
 func (h *house) note(what string) error {
 	h.steps = append(h.steps, "record "+what)
@@ -55,6 +63,9 @@ func (h *house) Outcome(ctx context.Context, _ policy.Decision, r call.Result) e
 }
 func (h *house) Ask(_ context.Context, d policy.Decision) (*approval.Answer, string, error) {
 	h.steps = append(h.steps, "ask")
+	if h.stopAt == "ask" {
+		h.stop()
+	}
 	if h.answer == nil {
 		return nil, "a_1", nil
 	}
@@ -72,7 +83,11 @@ func (h *house) Execute(_ context.Context, g *grant.Grant) (call.Outcome, error)
 	_, err := g.Redeem()
 	h.redeemedTwice = err == nil
 	f := facts.New()
-	f.Status = facts.OK
+	f.Status, f.Files.Written = facts.OK, h.written
+	if h.stopAt == "execute" {
+		h.stop()
+		f.Status = facts.Cancelled
+	}
 	return call.Outcome{Facts: f}, h.failExecute
 }
 
@@ -112,6 +127,10 @@ func TestCall(t *testing.T) {
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
 		{"tokens that cannot be restored stop the call", house{effect: policy.Allow, failRestore: errors.New("vault")}, facts.Failed, true,
 			[]string{"decide", "record decision", "record outcome", "done"}},
+		{"a session that is ended while a human is asked: the yes is of no use", house{effect: policy.Ask, answer: &yes, stopAt: "ask"}, facts.Denied, false,
+			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
+		{"a session that is ended while its call is carried out", house{effect: policy.Allow, stopAt: "execute"}, facts.Cancelled, false,
+			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
 		{"a worker that fails is recorded", house{effect: policy.Allow, failExecute: errors.New("worker")}, facts.OK, true,
 			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
 	} {
@@ -125,6 +144,9 @@ func TestCall(t *testing.T) {
 			}
 			if row.h.redeemedTwice {
 				t.Error("the grant was redeemed twice")
+			}
+			if said := slices.Contains(r.Why, call.Reason{Code: "session.stopped"}); said != (row.h.stopAt != "") {
+				t.Errorf("reasons %v", r.Why)
 			}
 		})
 	}
@@ -173,6 +195,17 @@ func TestRefuse(t *testing.T) {
 		}
 		if !row.fails && (r.Why[0].Code != row.code || r.Facts.SideEffect != facts.None || r.DecisionID == "" || !r.IsError) {
 			t.Errorf("%s: %+v", row.why, r)
+		}
+	}
+}
+
+// TestFactsAreBounded: an executor's lists of names are cut before anything is made of them.
+func TestFactsAreBounded(t *testing.T) {
+	for _, n := range []int{1, 100_000} {
+		h := house{effect: policy.Allow, written: make([]string, n)}
+		r, err := h.call(t)
+		if got := len(r.Facts.Files.Written); err != nil || got != min(n, facts.MaxList) || (len(r.Facts.Cut) > 0) != (n > got) {
+			t.Errorf("%d files: %d are told, cut %v: %v", n, got, r.Facts.Cut, err)
 		}
 	}
 }

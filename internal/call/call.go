@@ -2,8 +2,11 @@
 package call
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +22,12 @@ type Capability string
 
 // Wire returns the name as MCP hosts see it: the dots become "__".
 func (c Capability) Wire() string { return strings.ReplaceAll(string(c), ".", "__") }
+
+var named = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}$`)
+
+// Named reports whether c has the form of a capability's name: 1 to 200 letters, digits, "_", "-" and ".", which does
+// not begin with a ".". A tool of that name alone is called.
+func (c Capability) Named() bool { return named.MatchString(string(c)) }
 
 // Principal says on whose behalf a call is made: "os:1000", "token:ci", "oidc:sub".
 type Principal string
@@ -168,6 +177,19 @@ type Reason struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`   // from 1; 0: no line
 	Column int    `json:"column,omitempty"` // from 1, in characters
+}
+
+// Stop is the cause of a context whose call was ended from outside.
+type Stop struct{ Why Reason }
+
+func (s *Stop) Error() string { return s.Why.Text }
+
+// Stopped returns why the call of a context was ended from outside; nil: it was not.
+func Stopped(ctx context.Context) *Reason {
+	if s := (*Stop)(nil); errors.As(context.Cause(ctx), &s) {
+		return &s.Why
+	}
+	return nil
 }
 
 // Reasons are causes in the order in which they count.

@@ -17,7 +17,7 @@ func Builtins() []call.Tool {
 		return `{"type":"object","properties":{` +
 			`"code":{"type":"string","description":"` + what + `"},` +
 			`"args":{"type":"array","items":{"type":"string"},"description":"Command-line arguments of the program."},` +
-			`"files":{"type":"object","additionalProperties":{"type":"string"},"description":"Text files to find in /workspace/input, by name."}` + more + `},` +
+			`"files":{"type":"object","additionalProperties":{"anyOf":[{"type":"string"},{"type":"object","properties":{"base64":{"type":"string"}},"required":["base64"],"additionalProperties":false}]},"description":"Files to find in /workspace/input, by name: text, or {base64}."}` + more + `},` +
 			`"required":["code"],"additionalProperties":false}`
 	}
 	return []call.Tool{
@@ -30,8 +30,15 @@ func Builtins() []call.Tool {
 			code("The program. Top-level await works; console.log what you want to see.", "")),
 		builtin("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inBox,
 			`{"type":"object","properties":{"command":{"type":"string","description":"The command line."}},"required":["command"],"additionalProperties":false}`),
+		builtin(ReadOutput, "Read a file of the workspace", "Read a file that a run has written to /workspace/output, or that it was given. Text comes as text, a picture as an image.",
+			`{"type":"object","properties":{"name":{"type":"string","description":"As in output/report.csv."},`+
+				`"offset":{"type":"integer","minimum":0,"description":"Begin at this byte."},`+
+				`"limit":{"type":"integer","minimum":1,"maximum":4194304,"description":"At most so many bytes."}},"required":["name"],"additionalProperties":false}`),
 	}
 }
+
+// ReadOutput is the name of the tool that reads a file of the session's workspace.
+const ReadOutput = "read_output"
 
 // SearchTool returns the definition of SearchTools.
 func SearchTool() call.Tool {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -310,10 +309,8 @@ const maxWire = 64
 
 // A capability is made of what every host takes in a tool's name (MCP 2025-11-25 server/tools), and
 // at most 200 characters of it.
-var capability = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}$`)
-
 // Named reports whether s has the form of a capability's name.
-func Named(s string) bool { return capability.MatchString(s) }
+func Named(s string) bool { return call.Capability(s).Named() }
 
 type builder struct {
 	o        *Options

@@ -103,12 +103,12 @@ func TestOwnNames(t *testing.T) {
 		defer c.Close()
 		list, p := c.List(t.Context(), Viewer{}), c.Problems()
 		if name == "echo" { // control
-			if len(list) != 6 || len(p) != 0 {
+			if len(list) != 7 || len(p) != 0 {
 				t.Errorf("%s: %s %v", name, names(list), p)
 			}
 			continue
 		}
-		if names(list) != "run_javascript run_python run_shell run_typescript search_tools" || len(p) != 1 || p[0].Code != "tool.own" {
+		if names(list) != "read_output run_javascript run_python run_shell run_typescript search_tools" || len(p) != 1 || p[0].Code != "tool.own" {
 			t.Errorf("%s: %s %v", name, names(list), p)
 		}
 		if e, ok := c.Lookup(t.Context(), string(name)); ok && e.Description == "theirs" {

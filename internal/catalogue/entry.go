@@ -36,6 +36,9 @@ func (b *builder) entry(t call.Tool) (*Entry, error) {
 			return nil, fmt.Errorf("the schema of the arguments is of another type than object")
 		}
 	}
+	if t.Title == "" { // where servers of older revisions have it
+		t.Title, _ = t.Annotations.Member("title").Text()
+	}
 	e := &Entry{Tool: t, check: compiled}
 	e.Title, e.Description = b.clean(t.Title), b.clean(t.Description)
 	if e.Input, err = b.show(t.Input); err != nil {

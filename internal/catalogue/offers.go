@@ -57,7 +57,7 @@ func (c *Catalogue) Offered() (prompts, resources bool) {
 		prompts = prompts || c.Visible(Of(server, GetPrompt))
 		resources = resources || c.Visible(Of(server, ReadResource))
 	}
-	return prompts, resources
+	return prompts, resources || c.Visible(ReadOutput)
 }
 
 // Prompt returns the visible prompt of a name as it is shown. As Lookup does, it finds what a viewer may not use.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"waldo/internal/hostrule"
 	"waldo/internal/secret"
 )
 
@@ -58,7 +59,7 @@ func (p *parser) brokerKey(b *Broker, g field) {
 	switch g.name {
 	case "host":
 		host := p.text(g)
-		if host != "" && (!hostLine(host) || strings.ContainsAny(host, " /*")) {
+		if _, sound := hostLine(host); host != "" && (!sound || strings.ContainsAny(host, " /*")) {
 			p.fail(g.val, "value.host", "as in api.example.com", "a secret belongs to one host, and %q is not the name of one", cut(host, 40))
 		}
 		name, port, _ := strings.Cut(host, ":")
@@ -71,7 +72,7 @@ func (p *parser) brokerKey(b *Broker, g field) {
 			p.fail(g.val, "value.unknown", "as in [GET, POST]", "methods are written in capital letters")
 		}
 	case "paths":
-		if b.Paths = p.texts(g); slices.ContainsFunc(b.Paths, func(s string) bool { return s != "" && (s[0] != '/' || !hostLine("a.example"+s)) }) {
+		if b.Paths = p.texts(g); slices.ContainsFunc(b.Paths, func(s string) bool { return s != "" && hostrule.BadPath(s) != "" }) {
 			p.fail(g.val, "value.path", "as in [/v1/*]", "write each path plainly, with a * at its end alone")
 		}
 	case "as":
@@ -135,12 +136,8 @@ func (p *parser) checkBroker(b Broker, variable string, n Network, at Position) 
 
 // reaches reports whether a line of hosts is for a host and port.
 func reaches(line, host string, port int) bool {
-	m := hostParts.FindStringSubmatch(line)
-	if m == nil || m[3] == "" && port != 443 || m[3] != "" && m[3] != strconv.Itoa(port) {
-		return false
-	}
-	below, wide := strings.CutPrefix(m[2], "*")
-	return m[2] == host || wide && strings.HasSuffix(host, below)
+	l, sound := hostLine(line)
+	return sound && (int(l.Port) == port || l.Port == 0 && port == 443) && l.Host.Match(host)
 }
 
 func (b Broker) normal() map[string]any {

@@ -26,6 +26,9 @@ func (p *parser) check() {
 	for _, s := range p.cfg.Servers {
 		p.checkServerSecrets(s)
 	}
+	if keep := p.cfg.Log.Keep; keep > 0 && keep < p.cfg.Approval.Timeout { // the log says which approvals are used up
+		p.against(p.keepAt, "log.keep", "keep it at least as long as approval.timeout", "the log would be removed while an approval in it can still be used")
+	}
 }
 
 func (p *parser) against(at Position, code, hint, text string) {
@@ -54,6 +57,10 @@ var belongsTo = map[string][]Transport{
 	"isolation":  {SandboxedExec},
 	"packages":   {SandboxedExec},
 	"reveal":     {SandboxedExec},
+	"template":   {SandboxedExec},
+	"limits":     {SandboxedExec},
+	"input":      {SandboxedExec},
+	"env":        {SandboxedExec},
 	"filesystem": {SandboxedExec, Direct},
 	"allow":      {SandboxedExec, Direct},
 	"root":       {Direct},
@@ -119,8 +126,7 @@ func (p *parser) checkExamples(c *Contract) {
 	}
 }
 
-// complete fills in what was not written, adds the built-in capabilities that no entry replaces,
-// and warns of names that nothing stands behind: calls through them are denied.
+// complete fills in what was not written, and warns of names that nothing stands behind: calls through them are denied.
 func (p *parser) complete() {
 	for i := range p.cfg.Contracts {
 		c := &p.cfg.Contracts[i]
@@ -131,20 +137,14 @@ func (p *parser) complete() {
 		if c.Isolation == "auto" {
 			c.Isolation = isolationFor(c.Mode)
 		}
+		c.completeRun()
 		p.warnUnbound(c)
-		if c.Approval.When == If && c.Danger == 3 {
-			p.warn(c.Approval.At, "approval.useless", "write another mode, or approval: none", "danger 3 always asks: the condition changes nothing")
-		}
 	}
+	p.warnEnvironments()
 	p.warnUnused()
 	for _, s := range p.cfg.SecretUses {
 		if !p.cfg.named(s.Ref) {
 			p.warn(s.At, "secret.unbound", "`waldo secret set "+string(s.Ref)+"` defines it", "secret %q is not defined here: calls that need it are denied until it is", s.Ref)
-		}
-	}
-	for _, b := range BuiltIns() {
-		if !slices.ContainsFunc(p.cfg.Contracts, func(c Contract) bool { return Pattern(c.Pattern).Match(b.Pattern) }) {
-			p.cfg.Contracts = append(p.cfg.Contracts, b)
 		}
 	}
 }
@@ -158,6 +158,9 @@ func isolationFor(m Mode) string {
 }
 
 func (p *parser) warnUnbound(c *Contract) {
+	if c.Denied {
+		return // calls are denied, whatever else is there
+	}
 	r := c.Resolve(representative(c.Pattern), p.cfg)
 	server, known := p.cfg.Servers[r.Server]
 	first, _, _ := strings.Cut(c.Pattern, ".")
@@ -183,6 +186,39 @@ func (p *parser) warnUnbound(c *Contract) {
 	}
 	if by := c.Approval.By; by != "" && len(p.cfg.Approval.Roles[by]) == 0 {
 		p.warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}", "nobody has the role %q: calls that need its answer are denied", by)
+	}
+}
+
+// warnEnvironments warns of environments that one contract names and nothing else knows: a slip, or a place
+// that is not there. One that a secret or another contract names too is known.
+func (p *parser) warnEnvironments() {
+	times := map[string]int{}
+	for _, name := range p.known {
+		times[name] += 2
+	}
+	for _, c := range p.cfg.Contracts {
+		for _, name := range c.Environments {
+			times[name]++
+		}
+	}
+	for _, s := range p.cfg.Secrets {
+		for name := range s.In {
+			times[name]++
+		}
+	}
+	names := slices.Sorted(maps.Keys(times))
+	for _, c := range p.cfg.Contracts {
+		for _, name := range c.Environments {
+			if times[name] > 1 {
+				continue
+			}
+			others := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == name })
+			hint := meant(name, others)
+			if hint == "" {
+				hint = "select it with --environment " + name + " or $WALDO_ENVIRONMENT, if there is such a place"
+			}
+			p.warn(c.Keys["environments"], "environment.unknown", hint, "environment %q is named here and nowhere else", name)
+		}
 	}
 }
 
@@ -213,6 +249,9 @@ func (c Contract) Resolve(capability string, cfg *Config) Contract {
 		case builtIn(capability):
 			c.Transport = SandboxedExec
 		}
+	}
+	if _, written := c.Keys["filesystem"]; c.Transport == SandboxedExec && !written {
+		c.Filesystem = WorkspaceOnly // opens nothing of the host: the session's own files
 	}
 	if c.Transport != MCP {
 		return c

@@ -148,6 +148,10 @@ type Contract struct {
 	Tool           string // the upstream's own name for it; empty: the capability's last part
 	Network        Network
 	Filesystem     Filesystem
+	Template       string                // root of its sandbox; empty: the host's /usr
+	Run            RunLimits             // of its sandbox
+	Input          string                // a host folder shown read-only as /workspace/input
+	Env            map[string]string     // of its sandbox
 	Root           string                // of the files tool
 	Programs       []string              // of the cli tool
 	Secrets        map[string]secret.Ref // variable or slot to secret
@@ -161,12 +165,13 @@ type Contract struct {
 	Approval       Approval
 	Rules          []Rule
 	Log            string
-	Redact         []string // secrets, email, phone, ssn, credit_card
+	Redact         []string // of classes in keys.go
 	Rollback       string
 	Trust          string
 	Examples       []Example
 	Keys           map[string]Position // where each key that was written stands
-	BuiltIn        bool                // waldo's own, used where no entry of the file matches
+	BuiltIn        bool                // waldo's own, used where there is no file
+	Denied         bool                // NAME: deny; every call is denied
 }
 
 // Server is an upstream, and where it runs.
@@ -180,6 +185,8 @@ type Server struct {
 	Network     Network
 	Secrets     map[string]secret.Ref // environment variable to secret
 	Input       string                // mounts.input: a host folder shown read-only
+	Mounts      []Mount               // other files and folders, by target
+	Data        string                // the name of a lasting folder that waldo keeps, at DataAt; empty: none
 	Env         map[string]string
 	IdleTimeout time.Duration
 	PerSession  bool   // each session has one of its own
@@ -187,6 +194,16 @@ type Server struct {
 	Plain       bool   // names: plain
 	Asks        Asks
 	Auth        Auth // at a URL
+}
+
+// Mount shows a file or folder of this machine to a server's sandbox, read-only.
+type Mount struct {
+	Target string `json:"target"` // an absolute path in the sandbox
+	From   string `json:"from"`   // on this machine, as written: Position.Beside makes it whole
+	// Writable: the server can change what is in it, and only the disk bounds what it writes.
+	Writable bool     `json:"writable,omitempty"`
+	Git      bool     `json:"git,omitempty"` // with Writable: repositories in it can be written, but for their hooks and configuration
+	At       Position `json:"-"`
 }
 
 // Limits bound the box of a server; 0 stands for waldo's own.
@@ -214,12 +231,26 @@ type Config struct {
 	Redaction   Redaction
 	Approval    Approvals
 	Gateway     Gateway
+	Sandboxes   Sandboxes
+	Log         Log
 	Warnings    []Problem
+}
+
+// Sandboxes bound the runs that are live at a time in one waldo process. Zero fields: the defaults.
+type Sandboxes struct {
+	MemoryPercent int           // of this machine's memory, for the sum of their limits
+	PerPrincipal  int           // runs
+	Wait          time.Duration // for room
+}
+
+// Log says how long records of the log are kept. The zero value keeps all.
+type Log struct {
+	Keep time.Duration
 }
 
 // Redaction says what is hidden from the model.
 type Redaction struct {
-	Model  []string // classes: secrets, email, phone, ssn, credit_card
+	Model  []string // of classes in keys.go
 	Tokens bool     // tokenise personal data instead of masking it
 }
 
@@ -232,6 +263,10 @@ type Approvals struct {
 	Timeout  time.Duration
 	Roles    map[string][]string // role to principals
 	Carriers []string
+	Root     string // fingerprint of the first approver; empty: the first in the log
+
+	Notify          []string // a command that is run for each question; empty: none
+	NotifyArguments bool     // it is given the arguments of the call
 }
 
 // Problem is one thing wrong with a configuration, shown with its place.

@@ -9,7 +9,10 @@ import (
 )
 
 // builtIns are the names of waldo's own capabilities.
-var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec"}
+var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec", readOutput}
+
+// readOutput reads a file of the session's workspace: a read, and no program runs.
+const readOutput = "read_output"
 
 // atTheDoor are the names of waldo's own tools that the door to agents answers itself, some in the lean mode
 // alone. They need no contract.
@@ -24,17 +27,21 @@ func Own() []string { return slices.Concat(builtIns, atTheDoor) }
 func builtIn(capability string) bool { return slices.Contains(builtIns, capability) }
 
 // BuiltIns returns the contracts of waldo's own capabilities: high risk, in a namespace box, no
-// approval, no network, no secrets and of the host's files the session's workspace alone. An entry of the file that
-// matches one of the names, pattern or not, replaces it.
+// approval, no network, no secrets and of the host's files the session's workspace alone. They hold where no
+// configuration is loaded: a file that does not name one of them denies it.
 func BuiltIns() []Contract {
 	var out []Contract
 	for _, name := range builtIns {
+		mode, danger := HighRisk, 3
+		if name == readOutput {
+			mode, danger = Read, 1
+		}
 		out = append(out, Contract{
 			Pattern: name, At: Position{File: "built-in"}, BuiltIn: true,
-			Transport: SandboxedExec, Mode: HighRisk, Danger: 3, Isolation: "namespace", Filesystem: WorkspaceOnly,
+			Transport: SandboxedExec, Mode: mode, Danger: danger, Isolation: "namespace", Filesystem: WorkspaceOnly,
 			Timeout: 30 * time.Second, ResponseBudget: 64 << 10,
 			Approval: Approval{When: Never, At: Position{File: "built-in"}},
-			Log:      "full", Trust: "untrusted", Redact: slices.Clone(classes),
+			Log:      "full", Trust: "untrusted", Redact: []string{"secrets"},
 		})
 	}
 	return out
@@ -46,7 +53,7 @@ func Default() *Config {
 		Servers:   map[string]Server{},
 		Secrets:   map[string]Secret{},
 		Contracts: BuiltIns(),
-		Redaction: Redaction{Model: slices.Clone(classes)},
+		Redaction: Redaction{Model: []string{"secrets"}},
 		Approval:  Approvals{Timeout: time.Hour, Roles: map[string][]string{}, Carriers: []string{"console", "terminal"}},
 	}
 }
@@ -76,17 +83,25 @@ environment: development
 #     secrets: {GITHUB_TOKEN: "env:GITHUB_TOKEN_READ"}
 
 capabilities:
-  # Agent-written code: a throw-away box without network, secrets or files of this machine.
+  # Agent-written code: a throw-away sandbox without network and secrets. Of this machine's files it
+  # sees its own workspace, and what it writes to /workspace/output is kept there.
+  # To deny one of these, write its name and deny, as in   run_shell: deny
   run_python:
     transport: sandboxed_exec
     mode: high_risk
     isolation: namespace
+    filesystem: workspace_only
     approval: none
     timeout_seconds: 30
     examples:
       - {args: {code: "print(1)"}, expect: allow}
+  run_javascript: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, filesystem: workspace_only, approval: none}
+  run_typescript: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, filesystem: workspace_only, approval: none}
 
-  # A shell is asked for every time.
+  # Any command: waldo exec -- CMD
+  exec: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, filesystem: workspace_only, approval: none}
+
+  # A shell asks a human every time. It can do no more than run_python can: this line is yours to change.
   run_shell:
     transport: sandboxed_exec
     mode: high_risk
@@ -98,6 +113,9 @@ capabilities:
     examples:
       - {args: {command: ls}, expect: ask}
 
+  # The files that the agent's code has written, one at a time.
+  read_output: {transport: sandboxed_exec, mode: read, approval: none}
+
   # The most specific name wins and stands alone; entries never merge.
   # github.*:
   #   mode: read
@@ -107,10 +125,11 @@ capabilities:
   #   approval: {when: "args.priority == 'high'", by: manager}
   #   rules:
   #     - {when: "args.public == true", danger: 3, reason: "it would be public"}
+  # github.delete_*: deny
 
-redaction:
-  model: [secrets, email, phone, ssn, credit_card]
-  tokens: true
+# Secrets are always hidden from the model. Personal data is shown unless you name its classes here; with tokens
+# the model sees [EMAIL_1], and a tool that may see the address gets it.
+# redaction: {model: [secrets, email, phone, ssn, credit_card, iban, ip, ipv6], tokens: true}
 
 approval:
   timeout: 1h

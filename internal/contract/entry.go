@@ -1,13 +1,12 @@
 package contract
 
 import (
-	"path"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"waldo/internal/hostrule"
 )
 
 // ManagerForHighPriority is what the shorthand manager_for_high_priority stands for: letter case
@@ -22,13 +21,53 @@ func (p *parser) entry(e field) {
 	}
 	c.Isolation, c.Timeout, c.ResponseBudget = "auto", 30*time.Second, 64<<10
 	c.Log, c.Trust, c.Approval.At = "full", "untrusted", c.At
+	if e.val.Kind == yaml.ScalarNode {
+		c.Denied = p.denied(e)
+		p.cfg.Contracts = append(p.cfg.Contracts, c)
+		return
+	}
+	p.meansDeny(e)
 	for _, f := range p.fields(e.val, inEntry) {
 		c.Keys[f.name] = p.at(f.key)
 		p.reach(&c, f)
+		p.equip(&c, f)
 		p.limits(&c, f)
 		p.judgement(&c, f)
 	}
 	p.cfg.Contracts = append(p.cfg.Contracts, c)
+}
+
+// denied reads the one word that can be a whole contract: deny.
+func (p *parser) denied(e field) bool {
+	if e.val.Tag == "!!str" && e.val.Value == "deny" {
+		return true
+	}
+	p.fail(e.val, "value.type", "write a mapping, as in {mode: read, approval: none}, or "+denyLine(e.name),
+		"a capability wants a mapping or the word deny, not %s", kind(e.val))
+	return false
+}
+
+// denyLine is the line that denies a capability.
+func denyLine(name string) string { return cut(name, 40) + ": deny" }
+
+// meansDeny reports keys by which people write "deny every call", and names the line that does.
+func (p *parser) meansDeny(e field) {
+	line := "to deny every call, write " + denyLine(e.name)
+	for i := 0; i+1 < len(e.val.Content) && e.val.Kind == yaml.MappingNode; i += 2 {
+		k, v := e.val.Content[i], e.val.Content[i+1]
+		switch {
+		case k.Value == "deny":
+			p.hints[k] = line
+		case k.Value == "mode" && (v.Value == "deny" || v.Value == "denied" || v.Value == "never"):
+			p.hints[v] = line
+		case k.Value == "approval" && (v.Value == "never" || v.Value == "deny" || v.Value == "denied"):
+			p.hints[v] = line + "; to ask nobody, write approval: none"
+		case k.Value == "rules" && v.Kind == yaml.SequenceNode:
+			for _, r := range v.Content {
+				p.hints[r] = `as in {when: "args.public == true", danger: 3}; ` + line
+			}
+		}
+	}
 }
 
 // reach reads the keys that say how the capability is reached and what it may touch.
@@ -141,41 +180,40 @@ func (p *parser) traffic(f field) (t Traffic) {
 func (p *parser) hosts(f field) []string {
 	lines := p.texts(f)
 	for i, h := range lines {
-		if h != "" && !hostLine(h) {
+		if h == "" {
+			continue
+		}
+		l, sound := hostLine(h)
+		if !sound {
 			p.fail(f.val.Content[i], "value.host", "as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*", "%q is not the name of a host", cut(h, 40))
+			continue
+		}
+		if wide := wideHosts[l.Host.Warning(nil)]; wide != "" {
+			p.warn(p.at(f.val.Content[i]), "host.wide", "name the host itself, as in mine"+l.Host.String()[1:], "%q lets out %s", cut(h, 60), wide)
 		}
 	}
 	return lines
 }
 
-// hostParts takes a line apart: [METHOD[,METHOD] ]HOST[:PORT][/PATH].
-var hostParts = regexp.MustCompile(`^(?:([A-Z]+(?:,[A-Z]+)*) )?([^ :/]+)(?::([1-9][0-9]{0,4}))?(/[A-Za-z0-9._~/-]*\*?)?$`)
-
-// hostLine reports whether s is a host, perhaps with methods before it and a port and a path after it.
-func hostLine(s string) bool {
-	m := hostParts.FindStringSubmatch(s)
-	if m == nil || !hostPattern(m[2]) {
-		return false
+// hostLine reads a line of hosts as egress will read it. A configuration names hosts in lower case, and
+// neither addresses nor the ports that waldo serves itself.
+func hostLine(s string) (hostrule.Line, bool) {
+	l, err := hostrule.Parse(s)
+	_, rest, asks := strings.Cut(s, " ")
+	if !asks {
+		rest = s
 	}
-	port, _ := strconv.Atoi(m[3])
-	plain := m[4] == "" || m[4] == path.Clean(m[4]) || m[4] == path.Clean(m[4])+"/"
-	return port < 1<<16 && port != 53 && port != 3128 && plain
+	return l, err == nil && hostPattern(l.Host.String()) && strings.HasPrefix(rest, l.Host.String()) && l.Port != 53 && l.Port != 3128
 }
 
-// hostPattern reports whether s is a lower-case host name of at least two labels (RFC 1123 §2.1),
-// with "*." before it or not. Addresses and wider wildcards are refused.
+// hostPattern reports whether s is a host in lower case, perhaps with "*." before it, and no address.
 func hostPattern(s string) bool {
-	labels := strings.Split(strings.TrimPrefix(s, "*."), ".")
-	if len(s) > 253 || len(labels) < 2 || strings.Trim(labels[len(labels)-1], "0123456789") == "" {
-		return false
-	}
-	for _, l := range labels {
-		if l == "" || len(l) > 63 || l[0] == '-' || l[len(l)-1] == '-' || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-			return false
-		}
-	}
-	return true
+	h, err := hostrule.ParsePattern(s)
+	return err == nil && h.Name != "" && h.Name != "localhost" && h.String() == s
 }
+
+// wideHosts says what a host that many share lets out.
+var wideHosts = map[string]string{"public suffix": "every site whose name ends so", "shared suffix": "sites of strangers: anybody can have a name below it"}
 
 func (p *parser) retry(f field) Retry {
 	var r Retry

@@ -17,6 +17,16 @@ type Gateway struct {
 	Origins []string          // of pages that may ask, besides those of waldo's own
 	Tokens  map[string]string // name to the hash of a token
 	OIDC    *Issuer
+	Limits  GatewayLimits
+}
+
+// GatewayLimits bound what clients over HTTP can take; 0 stands for waldo's own bound.
+type GatewayLimits struct{ Connections, Strangers, Sessions, SessionsEach, CallsEach int }
+
+// of returns the limit of a key.
+func (l *GatewayLimits) of(key string) *int {
+	return map[string]*int{"connections": &l.Connections, "strangers": &l.Strangers, "sessions": &l.Sessions,
+		"sessions_each": &l.SessionsEach, "calls_each": &l.CallsEach}[key]
 }
 
 // Issuer is who signs the tokens that let people in (OAuth 2.1).
@@ -46,6 +56,10 @@ func (p *parser) gateway(f field) {
 			o.Lean = p.boolean(g)
 		case "origins":
 			o.Origins = p.origins(g)
+		case "limits":
+			for _, e := range p.fields(g.val, inDoor) {
+				*o.Limits.of(e.name) = p.integer(e, 1, 1_000_000)
+			}
 		case "auth":
 			p.entrance(g, &o)
 		}
@@ -127,5 +141,10 @@ func (g Gateway) normal() map[string]any {
 		auth["oidc"] = oidc
 	}
 	putIf(m, "auth", auth, len(auth) > 0)
+	limits := map[string]any{}
+	for _, k := range namesOf(inDoor) {
+		putIf(limits, k, *g.Limits.of(k), *g.Limits.of(k) > 0)
+	}
+	putIf(m, "limits", limits, len(limits) > 0)
 	return m
 }

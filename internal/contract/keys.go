@@ -22,6 +22,8 @@ const (
 	inAsks     = "asks"
 	inLimits   = "box"
 	inMounts   = "mounts"
+	inRun      = "run"
+	inMount    = "mount"
 	inEntry    = "capability"
 	inBroker   = "broker"
 	inNetwork  = "network"
@@ -37,8 +39,10 @@ const (
 	inAsk      = "approvals"
 	inGateway  = "gateway"
 	inEntrance = "gateway.auth"
+	inDoor     = "gateway.limits"
 	inIssuer   = "gateway.auth.oidc"
 	inStore    = "store"
+	inLog      = "log"
 	inBoxes    = "sandboxes"
 )
 
@@ -62,7 +66,8 @@ func scopeName(scope string) string {
 	return scope
 }
 
-var classes = []string{"secrets", "email", "phone", "ssn", "credit_card"}
+// classes are what redaction can hide; secrets are hidden always, the others where they are asked for.
+var classes = []string{"secrets", "email", "phone", "ssn", "credit_card", "iban", "ip", "ipv6"}
 
 // keys is the table of every key. To enforce a key, name the room that does it in By; to enforce
 // a word, move it from Later to Words.
@@ -71,13 +76,14 @@ var keys = []Key{
 	{top, "environment", "text", nil, nil, "none: capabilities that name environments are denied", "What this deployment is, as in production.", "internal/policy"},
 	{top, "servers", "servers", nil, nil, "none", "The upstream MCP servers, by name.", "internal/upstream"},
 	{top, "secrets", "named", nil, nil, "none", "Secrets by name, and where each is kept.", "internal/secret"},
-	{top, "capabilities", "capabilities", nil, nil, "the built-in ones alone", "The contracts: one entry for each capability, or pattern with *.", "internal/policy"},
+	{top, "capabilities", "capabilities", nil, nil, "none: every capability is denied", "The contracts: an entry or the word deny for each capability, or pattern with *.", "internal/policy"},
 	{top, "internal", "texts", nil, nil, "none", "The hosts that network: internal_only stands for; their names may stand for private addresses.", "internal/egress"},
 	{top, "addresses", "roles", nil, nil, "none: an address that is not public is not dialled", "Where hosts of your own stand: name to the addresses or prefixes, and boxes reach it at these alone.", "internal/egress"},
 	{top, "webhooks", "any", nil, nil, "none", "Signed events from outside.", ""},
-	{top, "redaction", inRedact, nil, nil, "every class, masked", "What is hidden from the model.", "internal/redact"},
+	{top, "redaction", inRedact, nil, nil, "secrets alone", "What is hidden from the model.", "internal/redact"},
 	{top, "approval", inAsk, nil, nil, "an hour, no roles", "Who may answer a question and how long it stands.", "internal/approval"},
 	{top, "gateway", inGateway, nil, nil, "not listening", "The MCP server that agents see.", "internal/gateway"},
+	{top, "log", inLog, nil, nil, "every record is kept", "The audit log.", "internal/audit"},
 	{top, "store", inStore, nil, nil, "sqlite", "Where state is kept.", "internal/store"},
 	{top, "sandboxes", inBoxes, nil, nil, "auto", "How boxes are made.", "internal/runner"},
 
@@ -129,7 +135,12 @@ var keys = []Key{
 	{inOAuth, "client_metadata", "text", nil, nil, "none", "The https address of a client metadata document, used as the client's id where the issuer takes one.", "internal/oauth"},
 	{inOAuth, "scopes", "texts", nil, nil, "what the server asks for", "What the token is for.", "internal/oauth"},
 	{inOAuth, "issuer", "text", nil, nil, "the first that the server names", "The only authorization server that is trusted with the client.", "internal/oauth"},
-	{inMounts, "input", "text", nil, nil, "none", "A folder of this machine, shown read-only; from the folder of this file.", "internal/upstream"},
+	{inMounts, "input", "text", nil, nil, "none", "A folder of this machine, shown read-only at /workspace/input; from the folder of this file.", "internal/upstream"},
+	{inMounts, "/PATH", "text|" + inMount, nil, nil, "none", "A file or folder of this machine, shown read-only at that path of the sandbox; from the folder of this file.", "internal/upstream"},
+	{inMount, "from", "text", nil, nil, "", "The file or folder of this machine.", "internal/upstream"},
+	{inMount, "writable", "bool", nil, nil, "false", "Whether the server can change what is in the folder. Only the disk bounds what it writes.", "internal/upstream"},
+	{inMount, "git", "bool", nil, nil, "false", "With writable: whether the server can write the repositories in it, but for their hooks and configuration.", "internal/upstream"},
+	{inServer, "data", "text", nil, nil, "none", "The name of a lasting folder that waldo keeps: the server finds it at /data, which is its HOME.", "internal/upstream"},
 
 	{inEntry, "transport", "word", []string{"direct", "mcp", "sandboxed_exec"}, []string{"a2a"}, "told by the name: a defined server's is mcp, a built-in's its own; otherwise denied", "How the capability is reached.", "internal/policy"},
 	{inEntry, "mode", "word", []string{"read", "write", "high_risk"}, nil, "high_risk", "The risk class.", "internal/policy"},
@@ -144,7 +155,17 @@ var keys = []Key{
 	{inTraffic, "bytes_per_second", "int", nil, nil, "as fast as it goes", "Bytes both ways in a second; what is faster waits.", "internal/egress"},
 	{inTraffic, "requests_per_second", "int", nil, nil, "none; 6000 connections in a minute", "Requests that waldo reads, and other connections; what is more is refused.", "internal/egress"},
 	{inTraffic, "connections", "int", nil, nil, "256", "Connections at a time.", "internal/egress"},
-	{inEntry, "filesystem", "word", []string{"workspace_only", "none"}, nil, "none", "What it sees of the host's files.", "internal/runner"},
+	{inEntry, "filesystem", "word", []string{"workspace_only", "none"}, nil, "workspace_only", "Whether a sandboxed capability has the files of its session: input to read, output that is kept.", "internal/runner"},
+	{inEntry, "template", "text", nil, nil, "host", "The root filesystem of its sandbox: a folder or archive by ./path or /path, or an image.", "internal/runner"},
+	{inEntry, "limits", inRun, nil, nil, "as below", "What its sandbox may use; flags only narrow it.", "internal/sandbox"},
+	{inRun, "memory_mb", "int", nil, nil, "512", "Memory of the whole process tree, in MiB.", "internal/sandbox"},
+	{inRun, "cpu_seconds", "int", nil, nil, "10, or timeout_seconds where that is written and longer", "Processor time of the whole process tree.", "internal/sandbox"},
+	{inRun, "pids", "int", nil, nil, "64", "Processes and threads at a time.", "internal/sandbox"},
+	{inRun, "files", "int", nil, nil, "64", "Open files of one process.", "internal/sandbox"},
+	{inRun, "disk_mb", "int", nil, nil, "256", "Each writable folder, in MiB.", "internal/sandbox"},
+	{inRun, "output_kb", "int", nil, nil, "200", "Stdout and stderr kept, in KiB each.", "internal/sandbox"},
+	{inEntry, "input", "text", nil, nil, "the session's own input", "A folder of this machine, shown read-only as /workspace/input; from the folder of this file.", "internal/runner"},
+	{inEntry, "env", "pairs", nil, nil, "none", "Environment variables of its sandbox that are no secrets.", "internal/runner"},
 	{inEntry, "root", "text", nil, nil, "none", "The folder that a files tool is held to.", ""},
 	{inEntry, "allow", "texts", nil, nil, "none", "The programs that a cli tool may run.", ""},
 	{inEntry, "url", "ref", nil, nil, "none", "The database of an sql tool.", ""},
@@ -171,10 +192,10 @@ var keys = []Key{
 	{inRule, "reason", "text", nil, nil, "none", "Shown to the approver and in the decision.", "internal/policy"},
 	{inEntry, "listen", "any", nil, nil, "none", "Ports it may listen on.", ""},
 	{inEntry, "packages", inPackages, nil, nil, "none", "The registries it may install packages from, by manager.", "internal/egress"},
-	{inPackages, "npm", "word|" + inRegistry, []string{"allow", "deny"}, nil, "deny", "npm's; allow is the one that this machine is set to.", "internal/egress"},
-	{inPackages, "pypi", "word|" + inRegistry, []string{"allow", "deny"}, nil, "deny", "pip's; allow is the one that this machine is set to.", "internal/egress"},
+	{inPackages, "npm", "word|" + inRegistry, []string{"allow", "deny"}, nil, "deny", "npm's; allow is the one that this machine is set to, else npm's own default.", "internal/egress"},
+	{inPackages, "pypi", "word|" + inRegistry, []string{"allow", "deny"}, nil, "deny", "pip's; allow is the one that this machine is set to, else pip's own default.", "internal/egress"},
 	{inPackages, "debian", "word", []string{"deny"}, []string{"allow"}, "deny", "apt's.", "internal/egress"},
-	{inRegistry, "registry", "text", nil, nil, "as this machine is set", "Its address, as in https://registry.example.com/npm; pip's ends in /simple.", "internal/egress"},
+	{inRegistry, "registry", "text", nil, nil, "as this machine is set, else the manager's own default", "Its address, as in https://registry.example.com/npm; pip's ends in /simple.", "internal/egress"},
 	{inRegistry, "files", "texts", nil, nil, "none", "Where the registry keeps files besides, as in files.example.com or files.example.com/packages/*.", "internal/egress"},
 	{inRegistry, "pins", "word", []string{"required"}, nil, "every package", "With required, nothing passes but the versions that lock names.", "internal/egress"},
 	{inRegistry, "lock", "text", nil, nil, "none; needed with pins", "The package-lock.json, or the requirements.txt with == alone, from the folder of this file.", "internal/egress"},
@@ -187,25 +208,38 @@ var keys = []Key{
 	{inExample, "expect", "word", []string{"allow", "ask", "deny"}, nil, "", "What is decided, on a machine that has everything.", "internal/policy"},
 	{inExample, "capability", "text", nil, nil, "the entry's own name; needed with a pattern", "The name that is called.", "internal/policy"},
 
-	{inRedact, "model", "words", classes, nil, "every class", "The classes hidden from the model; secrets always are.", "internal/redact"},
-	{inRedact, "tokens", "bool", nil, nil, "false", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool.", "internal/redact"},
+	{inRedact, "model", "words", classes, nil, "secrets alone", "The classes hidden from the model; secrets always are.", "internal/redact"},
+	{inRedact, "tokens", "bool", nil, nil, "true", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool; false masks it.", "internal/redact"},
 
 	{inAsk, "timeout", "time", nil, nil, "1h", "How long a question stands.", "internal/approval"},
 	{inAsk, "by", "roles", nil, nil, "no roles", "Role to the principals that have it.", "internal/approval"},
 	{inAsk, "carriers", "words", []string{"elicitation", "console", "terminal"}, nil, "[console, terminal]", "How a question reaches a human.", "internal/approval"},
+	{inAsk, "notify", "texts", nil, nil, "none", "A command, run without a shell, for each new question; it reads a JSON object from its standard input.", "internal/approval"},
+	{inAsk, "notify_arguments", "bool", nil, nil, "false", "Give that command the arguments of the call and what their tokens stand for, too.", "internal/approval"},
+	{inAsk, "root", "text", nil, nil, "the first approver in the log", "Fingerprint of the first approver's key, sha256: and 64 digits; no other key is taken in its place.", "internal/approval"},
 
 	{inGateway, "listen", "text", nil, nil, "127.0.0.1:7676", "Where waldo serve listens when it does not serve standard input; beyond this machine only with auth and url.", "internal/gateway"},
 	{inGateway, "lean", "bool", nil, nil, "false", "Show three tools in place of all: search_tools, call_tool and run_code.", "internal/gateway"},
 	{inGateway, "url", "text", nil, nil, "none: clients on this machine alone", "The address of the MCP endpoint as clients know it: what Host must say, and what an issuer's token must be for.", "internal/gateway"},
 	{inGateway, "origins", "texts", nil, nil, "waldo's own", "Origins of web pages that may ask, as in https://console.example.com.", "internal/gateway"},
 	{inGateway, "auth", inEntrance, nil, nil, "the user that waldo runs as, on this machine", "Who may connect over HTTP.", "internal/gateway"},
+	{inGateway, "limits", inDoor, nil, nil, "as below", "What clients over HTTP can take.", "internal/gateway"},
+	{inDoor, "connections", "int", nil, nil, "4096, and at most half of the files that waldo may have open", "Connections at once of clients that have shown who they are; one principal has half of them at most.", "internal/gateway"},
+	{inDoor, "strangers", "int", nil, nil, "256", "Connections at once that have not shown who they are; one address of another machine has a quarter of them at most.", "internal/gateway"},
+	{inDoor, "sessions", "int", nil, nil, "4000", "Legacy sessions of all clients.", "internal/gateway"},
+	{inDoor, "sessions_each", "int", nil, nil, "1000", "Legacy sessions of one principal.", "internal/gateway"},
+	{inDoor, "calls_each", "int", nil, nil, "1000", "Requests that are being answered for one principal.", "internal/gateway"},
 	{inEntrance, "tokens", "pairs", nil, nil, "none", "Name to the hash of a token, both from waldo token.", "internal/gateway"},
 	{inEntrance, "oidc", inIssuer, nil, nil, "none", "Whose signed tokens are taken.", "internal/gateway"},
 	{inIssuer, "issuer", "text", nil, nil, "", "The https address of the issuer, to the letter.", "internal/gateway"},
 	{inIssuer, "jwks", "text", nil, nil, "as the issuer's metadata says", "Where the issuer's keys are.", "internal/gateway"},
 	{inIssuer, "scopes", "texts", nil, nil, "none", "Scopes that a token must have, every one.", "internal/gateway"},
+	{inLog, "keep", "age", nil, nil, "for ever", "How long records are kept, as in 90d or 720h; at least as long as a question of approval can wait.", "internal/audit"},
 	{inStore, "url", "text", nil, nil, "sqlite", "sqlite.", "internal/store"},
 	{inBoxes, "default", "word", []string{"auto"}, []string{"namespace", "gvisor", "confined", "engine", "pod", "microvm"}, "auto", "The isolation of entries that name none.", "internal/policy"},
+	{inBoxes, "memory_percent", "int", nil, nil, "75", "How much of this machine's memory the limits of all live runs may sum up to, in one waldo process.", "internal/runner"},
+	{inBoxes, "per_principal", "int", nil, nil, "16", "How many live runs one principal may have, in one waldo process.", "internal/runner"},
+	{inBoxes, "wait", "time", nil, nil, "20s", "How long a run waits for room before it is denied with sandbox.busy, at most 10m.", "internal/runner"},
 	{inBoxes, "warm", "int", nil, nil, "0", "How many boxes to keep ready.", ""},
 }
 

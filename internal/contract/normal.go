@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"strconv"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -32,7 +33,11 @@ func (c *Config) Normal() ([]byte, error) {
 	}
 	entries := mapping()
 	for _, e := range c.Contracts {
-		if !e.BuiltIn {
+		switch {
+		case e.BuiltIn:
+		case e.Denied:
+			entries.put(e.Pattern, "deny")
+		default:
 			entries.put(e.Pattern, e.normal())
 		}
 	}
@@ -50,9 +55,25 @@ func (c *Config) Normal() ([]byte, error) {
 	if len(c.Approval.Roles) > 0 {
 		approval["by"] = c.Approval.Roles
 	}
+	if len(c.Approval.Notify) > 0 {
+		approval["notify"], approval["notify_arguments"] = c.Approval.Notify, c.Approval.NotifyArguments
+	}
+	if c.Approval.Root != "" {
+		approval["root"] = c.Approval.Root
+	}
 	root.put("approval", approval)
+	if c.Log.Keep > 0 {
+		root.put("log", map[string]any{"keep": strconv.Itoa(int(c.Log.Keep/time.Hour)) + "h"})
+	}
 	if g := c.Gateway.normal(); len(g) > 0 {
 		root.put("gateway", g)
+	}
+	room := map[string]any{}
+	putIf(room, "memory_percent", c.Sandboxes.MemoryPercent, c.Sandboxes.MemoryPercent > 0)
+	putIf(room, "per_principal", c.Sandboxes.PerPrincipal, c.Sandboxes.PerPrincipal > 0)
+	putIf(room, "wait", c.Sandboxes.Wait.String(), c.Sandboxes.Wait > 0)
+	if len(room) > 0 {
+		root.put("sandboxes", room)
 	}
 	return yaml.Marshal(root.Node)
 }
@@ -87,7 +108,19 @@ func (s Server) normal() map[string]any {
 	}
 	putIf(m, "secrets", refTexts(s.Secrets), len(s.Secrets) > 0)
 	putIf(m, "env", s.Env, len(s.Env) > 0)
-	putIf(m, "mounts", map[string]string{"input": s.Input}, s.Input != "")
+	putIf(m, "data", s.Data, s.Data != "")
+	mounts := map[string]any{}
+	for _, x := range s.Mounts {
+		if mounts[x.Target] = x.From; x.Writable {
+			long := map[string]any{"from": x.From, "writable": true}
+			putIf(long, "git", true, x.Git)
+			mounts[x.Target] = long
+		}
+	}
+	if s.Input != "" {
+		mounts["input"] = s.Input
+	}
+	putIf(m, "mounts", mounts, len(mounts) > 0)
 	if a := s.Auth.normal(); len(a) > 0 {
 		m["auth"] = a
 	}
@@ -160,6 +193,14 @@ func (c Contract) value(key string) any {
 		return c.Network.packages()
 	case "filesystem":
 		return [...]string{"none", "workspace_only"}[c.Filesystem%2]
+	case "template":
+		return c.Template
+	case "limits":
+		return c.Run.normal()
+	case "input":
+		return c.Input
+	case "env":
+		return c.Env
 	case "root":
 		return c.Root
 	case "allow":

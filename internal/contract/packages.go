@@ -120,7 +120,10 @@ func RegistryLine(s string) string {
 		return ""
 	}
 	line := u.Host + path.Join("/", u.Path, "*")
-	if strings.ContainsAny(u.Path, "*") || strings.Contains(u.Path, "//") || !hostLine(line) {
+	if strings.ContainsAny(u.Path, "*") || strings.Contains(u.Path, "//") {
+		return ""
+	}
+	if _, sound := hostLine(line); !sound {
 		return ""
 	}
 	return line

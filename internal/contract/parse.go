@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,12 +18,15 @@ import (
 
 // Load reads a regular file of at most 1 MiB and returns what Parse makes of it. The error is of
 // type Problems where the file could be read.
-func Load(file string) (*Config, error) {
+func Load(file string) (*Config, error) { return LoadIn(file, "") }
+
+// LoadIn is Load in an environment that the operator selects instead of the file's; empty: the file's.
+func LoadIn(file, environment string) (*Config, error) {
 	text, err := ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	cfg, problems := Parse(file, text)
+	cfg, problems := ParseIn(file, text, environment)
 	if len(problems) > 0 {
 		return nil, problems
 	}
@@ -52,13 +56,17 @@ func ReadFile(file string) ([]byte, error) {
 
 // Parse reads the text of a waldo.yaml; name is only shown in positions. With any problem there
 // is no configuration. Warnings are in Config.Warnings. Conditions are compiled by policy.New.
-func Parse(name string, text []byte) (*Config, Problems) {
-	p := &parser{reader: reader{file: name}, cfg: Default()}
+func Parse(name string, text []byte) (*Config, Problems) { return ParseIn(name, text, "") }
+
+// ParseIn is Parse in an environment that the operator selects instead of the file's; empty: the file's.
+func ParseIn(name string, text []byte, environment string) (*Config, Problems) {
+	p := &parser{reader: reader{file: name, hints: map[*yaml.Node]string{}}, cfg: Default()}
 	p.cfg.File, p.cfg.Digest = name, digest(text)
 	p.cfg.Contracts = nil
 	if n := p.document(text); n != nil {
 		p.top(n)
 	}
+	p.environment(environment)
 	p.chooseSecrets()
 	if len(p.problems) == 0 {
 		p.check()
@@ -79,9 +87,26 @@ func digest(b []byte) string {
 	return "sha256:" + hex.EncodeToString(s[:])
 }
 
+// environment selects where the contracts hold, and remembers which environments the file knows.
+func (p *parser) environment(selected string) {
+	if p.cfg.Environment != "" {
+		p.known = append(p.known, p.cfg.Environment)
+	}
+	if selected == "" {
+		return
+	}
+	if !label(selected) {
+		p.against(Position{File: p.file}, "value.name", "letters, digits, - and _, beginning with a letter", "the selected environment cannot be "+cut(selected, 40))
+		return
+	}
+	p.cfg.Environment, p.known = selected, append(p.known, selected)
+}
+
 type parser struct {
 	reader
-	cfg *Config
+	cfg    *Config
+	keepAt Position // of log.keep
+	known  []string // environments that are selected, or that environment: names
 }
 
 func (p *parser) top(n *yaml.Node) {
@@ -113,6 +138,10 @@ func (p *parser) top(n *yaml.Node) {
 			p.approvals(f)
 		case "gateway":
 			p.gateway(f)
+		case "log":
+			for _, g := range p.fields(f.val, inLog) {
+				p.cfg.Log.Keep, p.keepAt = p.age(g), p.at(g.val)
+			}
 		case "store":
 			for _, g := range p.fields(f.val, inStore) {
 				if s := p.text(g); s != "" && s != "sqlite" {
@@ -121,11 +150,24 @@ func (p *parser) top(n *yaml.Node) {
 			}
 		case "sandboxes":
 			for _, g := range p.fields(f.val, inBoxes) {
-				if g.name == "default" {
-					p.word(g, inBoxes)
-				}
+				p.room(g)
 			}
 		}
+	}
+}
+
+// room reads how many sandboxes may be live at a time.
+func (p *parser) room(f field) {
+	o := &p.cfg.Sandboxes
+	switch f.name {
+	case "default":
+		p.word(f, inBoxes)
+	case "memory_percent":
+		o.MemoryPercent = p.integer(f, 1, 1000)
+	case "per_principal":
+		o.PerPrincipal = p.integer(f, 1, 10_000)
+	case "wait":
+		o.Wait = p.duration(f, 10*time.Minute)
 	}
 }
 
@@ -159,9 +201,9 @@ func (p *parser) server(e field) {
 		case "env":
 			s.Env = p.pairs(f)
 		case "mounts":
-			for _, g := range p.fields(f.val, inMounts) {
-				s.Input = p.text(g)
-			}
+			p.mounts(f, &s)
+		case "data":
+			s.Data = p.label(f)
 		case "per_session":
 			s.PerSession = p.boolean(f)
 		case "limits":
@@ -231,7 +273,7 @@ func (p *parser) place(e field, s *Server, at map[string]*yaml.Node) {
 	if s.URL == "" && at["auth"] != nil {
 		p.fail(at["auth"], "key.misplaced", "use secrets to give a program its token", "auth belongs to a server at a url")
 	}
-	inBox := []string{"network", "mounts", "limits"}
+	inBox := []string{"network", "mounts", "limits", "data"}
 	if s.URL != "" {
 		inBox = append(inBox, "secrets", "env")
 	}
@@ -277,7 +319,10 @@ func (p *parser) pairs(f field) map[string]string {
 	return out
 }
 
+// redaction reads what is hidden. Personal data that is hidden is tokenised unless the file says otherwise, so
+// that what the model hands on is what it was given.
 func (p *parser) redaction(f field) {
+	p.cfg.Redaction.Tokens = true
 	for _, g := range p.fields(f.val, inRedact) {
 		switch g.name {
 		case "model":
@@ -288,6 +333,8 @@ func (p *parser) redaction(f field) {
 	}
 }
 
+var fingerprint = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
 func (p *parser) approvals(f field) {
 	for _, g := range p.fields(f.val, inAsk) {
 		switch g.name {
@@ -295,6 +342,15 @@ func (p *parser) approvals(f field) {
 			p.cfg.Approval.Timeout = p.duration(g, 30*24*time.Hour)
 		case "carriers":
 			p.cfg.Approval.Carriers = p.words(g, inAsk)
+		case "notify":
+			p.cfg.Approval.Notify = p.texts(g)
+		case "notify_arguments":
+			p.cfg.Approval.NotifyArguments = p.boolean(g)
+		case "root":
+			p.cfg.Approval.Root = p.text(g)
+			if root := p.cfg.Approval.Root; root != "" && !fingerprint.MatchString(root) {
+				p.fail(g.val, "value.fingerprint", "waldo approve --list prints it", "a fingerprint is sha256: and 64 hexadecimal digits")
+			}
 		case "by":
 			for _, e := range p.entries(g) {
 				if !label(e.name) {

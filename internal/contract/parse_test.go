@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,9 @@ func TestParseRefuses(t *testing.T) {
 		{"a URL is no host", box("network: {allow: ['https://api.example.com']}"), "value.host", 5, 23},
 		{"a host pattern that is too wide", box("network: {allow: ['*.com']}"), "value.host", 5, 23},
 		{"an address is not a host name", box("network: {allow: [10.0.0.1]}"), "value.host", 5, 23},
+		{"a label that is encoded and is not", box("network: {allow: ['ab--c.example.com']}"), "value.host", 5, 23},
+		{"a host that ends in a number", box("network: {allow: [a.0x1]}"), "value.host", 5, 23},
+		{"a host in capital letters", box("network: {allow: [API.example.com]}"), "value.host", 5, 23},
 		{"packages for later", box("packages: {debian: allow}"), "key.not_enforced", 5, 24},
 		{"packages in a list", box("packages: [requests]"), "value.type", 5, 15},
 		{"a registry without TLS", box("packages: {npm: {registry: 'http://r.example.com/'}}"), "value.host", 5, 32},
@@ -203,7 +207,7 @@ func TestParseWarns(t *testing.T) {
 		{"a secret by variable", "servers:\n  s: {command: [a], secrets: {T: 'env:TOKEN'}}\ncapabilities:\n  s.x: {mode: read}\n", nil},
 		{"a network that is the server's own", "servers:\n  s: {command: [a], placement: outside}\ncapabilities:\n  s.x: {mode: read, network: denied}\n", []string{"network.outside"}},
 		{"what the door answers", server + "capabilities:\n  s.x: {mode: read}\n  search_tools: {mode: read}\n", []string{"contract.useless"}},
-		{"a condition that changes nothing", server + "capabilities:\n  s.x: {mode: high_risk, approval: {when: 'false'}}\n", []string{"approval.useless"}},
+		{"a condition on high risk", server + "capabilities:\n  s.x: {mode: high_risk, approval: {when: 'false'}}\n", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			cfg, problems := Parse("w.yaml", []byte(row.text))
@@ -237,7 +241,7 @@ func TestAnEmptyEntryIsStrict(t *testing.T) {
 		t.Errorf("approval %v network %v filesystem %v secrets %v", c.Approval, c.Network, c.Filesystem, c.Secrets)
 	case c.Timeout != 30*time.Second || c.ResponseBudget != 65536 || c.Retry.Max != 0 || c.Trust != "untrusted":
 		t.Errorf("timeout %s budget %d retry %v trust %s", c.Timeout, c.ResponseBudget, c.Retry, c.Trust)
-	case !slices.Equal(c.Redact, classes):
+	case !slices.Equal(c.Redact, []string{"secrets"}):
 		t.Errorf("redact %v", c.Redact)
 	}
 }
@@ -254,29 +258,46 @@ func TestSecretsAreAlwaysRedacted(t *testing.T) {
 	}
 }
 
-func TestBuiltInsGiveWay(t *testing.T) {
-	for _, row := range []struct {
-		why, text string
-		want      []string
-	}{
-		{"with no file all stay", "", []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec"}},
-		{"an entry of the name replaces one", "capabilities:\n  exec: {mode: read}\n", []string{"run_python", "run_javascript", "run_typescript", "run_shell"}},
-		{"a pattern replaces those it matches", "capabilities:\n  run_*: {mode: read}\n", []string{"exec"}},
-		{"a star replaces all", "capabilities:\n  '*': {mode: read}\n", nil},
-	} {
-		cfg, problems := Parse("w.yaml", []byte(row.text))
+// A file that does not name a built-in denies it, as it denies everything else that it does not name.
+func TestBuiltInsHoldWithoutAFileAlone(t *testing.T) {
+	if n := len(Default().Contracts); n != 6 {
+		t.Fatalf("control: %d contracts without a file", n)
+	}
+	for _, text := range []string{"", "version: 1\n", "capabilities:\n  exec: {mode: read}\n", "capabilities:\n  run_shell: deny\n"} {
+		cfg, problems := Parse("w.yaml", []byte(text))
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
-		var got []string
 		for _, c := range cfg.Contracts {
-			if c.BuiltIn {
-				got = append(got, c.Pattern)
+			if c.BuiltIn || !strings.Contains(text, c.Pattern) {
+				t.Errorf("%q: a contract for %s that nobody wrote", text, c.Pattern)
 			}
 		}
-		if !slices.Equal(got, row.want) {
-			t.Errorf("%s: %v", row.why, got)
+	}
+}
+
+// The ways in which people write "never" each name the line that says it.
+func TestDenyIsAContract(t *testing.T) {
+	cfg, problems := Parse("w.yaml", []byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read}\n  s.delete_*: deny\n  none.x: deny\n"))
+	if len(problems) > 0 || len(cfg.Warnings) > 0 || len(cfg.Contracts) != 3 {
+		t.Fatal(problems, cfg)
+	}
+	for i, want := range []bool{false, true, true} {
+		if cfg.Contracts[i].Denied != want {
+			t.Errorf("%s: denied %v", cfg.Contracts[i].Pattern, !want)
 		}
+	}
+	for _, entry := range []string{"{deny: true}", "{mode: deny}", "{mode: never}", "{approval: never}", "{approval: deny}", "{rules: [{deny: true}]}", "allow", "denied", "false", "7", "[deny]", "''"} {
+		_, problems := Parse("w.yaml", []byte("capabilities:\n  s.delete_*: "+entry+"\n"))
+		if len(problems) == 0 {
+			t.Errorf("%s was taken", entry)
+		} else if entry != "[deny]" && !strings.Contains(problems[0].Hint, "s.delete_*: deny") {
+			t.Errorf("%s: hint %q", entry, problems[0].Hint)
+		}
+	}
+	// control: a slip that has nothing to do with deny keeps its own hint
+	if _, problems := Parse("w.yaml", []byte("capabilities:\n  s.x: {mode: raed}\n")); problems[0].Hint != `did you mean "read"?` {
+		t.Errorf("%q", problems[0].Hint)
 	}
 }
 
@@ -287,7 +308,7 @@ func TestInitIsSound(t *testing.T) {
 		if len(problems) > 0 || len(cfg.Warnings) > 0 {
 			t.Errorf("%q: %v %v", folder, problems, cfg)
 		}
-		if len(cfg.Contracts) != 2+3 {
+		if len(cfg.Contracts) != 6 {
 			t.Errorf("%q: %d contracts", folder, len(cfg.Contracts))
 		}
 	}
@@ -355,6 +376,29 @@ capabilities:
 		c := cfg.Contracts[i].Resolve(row.name, cfg)
 		if c.Transport != row.transport || c.Server != row.server || c.Tool != row.tool {
 			t.Errorf("%s: %q %q %q", row.why, c.Transport, c.Server, c.Tool)
+		}
+	}
+}
+
+// TestWideHosts: a wildcard that strangers share is warned of where it stands.
+func TestWideHosts(t *testing.T) {
+	const text = "version: 1\ncapabilities:\n  run_python:\n    transport: sandboxed_exec\n    network: {allow: [%s]}\n"
+	for _, row := range []struct {
+		host string
+		warn bool
+	}{{"'*.co.uk'", true}, {"'*.github.io'", true}, {"'GET *.s3.amazonaws.com/x/*'", true}, {"'*.example.com'", false}, {"me.github.io", false}} {
+		cfg, problems := Parse("waldo.yaml", []byte(fmt.Sprintf(text, row.host)))
+		if len(problems) > 0 {
+			t.Fatalf("%s: %v", row.host, problems)
+		}
+		var wide []Problem
+		for _, w := range cfg.Warnings {
+			if w.Code == "host.wide" {
+				wide = append(wide, w)
+			}
+		}
+		if (len(wide) == 1) != row.warn || row.warn && (wide[0].At.Line != 5 || wide[0].At.Column != 23 || wide[0].At.File != "waldo.yaml") {
+			t.Errorf("%s: %+v", row.host, wide)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strings"
 	"unicode/utf8"
+
+	"waldo/internal/display"
 )
 
 // Problems is everything wrong with one configuration, in the order of the file.
@@ -56,7 +58,7 @@ func (at Position) String() string {
 // and the hint. A line that may hold a secret is cut off before it.
 func (p Problem) Render(source string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", p)
+	display.Fprintf(&b, "%s\n", p)
 	if line, ok := lineOf(source, p.At.Line); ok {
 		shown := visible(line)
 		if p.upTo > 0 { // the value is what must not be shown
@@ -69,7 +71,7 @@ func (p Problem) Render(source string) string {
 		}
 	}
 	if p.Hint != "" {
-		fmt.Fprintf(&b, "hint: %s\n", p.Hint)
+		display.Fprintf(&b, "hint: %s\n", p.Hint)
 	}
 	return b.String()
 }
@@ -109,7 +111,7 @@ func visible(s string) string {
 		switch {
 		case r == '\t':
 			return ' '
-		case r < ' ' || r == 0x7f || r == utf8.RuneError || hidden(r):
+		case r == utf8.RuneError || !display.Visible(r):
 			return '·'
 		}
 		return r

@@ -21,6 +21,7 @@ func Schema() []byte {
 
 func scopeSchema(scope string) map[string]any {
 	props, required := map[string]any{}, []string{}
+	out := map[string]any{"type": "object", "properties": props, "additionalProperties": false}
 	for _, k := range keys {
 		if k.Scope != scope || k.By == "" {
 			continue
@@ -30,12 +31,15 @@ func scopeSchema(scope string) map[string]any {
 		if k.Default != "" {
 			s["description"] = k.Doc + " Default: " + k.Default + "."
 		}
+		if k.Name == anyPath {
+			out["patternProperties"] = map[string]any{"^/": s}
+			continue
+		}
 		props[k.Name] = s
 		if slices.Contains([]string{"rule.when", "retry.max", "rate_limit.calls", "rate_limit.per", "example.expect"}, scope+"."+k.Name) {
 			required = append(required, k.Name)
 		}
 	}
-	out := map[string]any{"type": "object", "properties": props, "additionalProperties": false}
 	if len(required) > 0 {
 		out["required"] = required
 	}
@@ -80,6 +84,8 @@ func typeSchema(k Key, t string) map[string]any {
 		return map[string]any{"type": "boolean"}
 	case "time":
 		return map[string]any{"type": "string", "pattern": "^([0-9.]+(ms|s|m|h))+$"}
+	case "age":
+		return map[string]any{"type": "string", "pattern": "^[1-9][0-9]{0,4}[dh]$"}
 	case "texts":
 		return many(text)
 	case "words":
@@ -101,7 +107,7 @@ func typeSchema(k Key, t string) map[string]any {
 	case "named":
 		return named(scopeSchema(inSecret))
 	case "capabilities":
-		return named(scopeSchema(inEntry))
+		return named(map[string]any{"anyOf": []any{scopeSchema(inEntry), map[string]any{"const": "deny"}}})
 	}
 	return scopeSchema(t)
 }

@@ -135,7 +135,8 @@ func (p *parser) checkSecrets(c *Contract) {
 		case p.cfg.Secrets[string(c.Secrets[v])].Broker != nil:
 			p.checkBroker(*p.cfg.Secrets[string(c.Secrets[v])].Broker, v, c.Network, c.Keys["secrets"])
 		default:
-			p.against(c.Keys["secrets"], "secret.kept", "reveal: ["+cut(v, 40)+"] puts the secret itself into the box", "nothing of the secret "+cut(v, 40)+" would reach the box")
+			p.against(c.Keys["secrets"], "secret.kept", "add broker: {host: HOST, as: bearer} to send it to one host without exposing it, or reveal: ["+cut(v, 40)+"] to expose it",
+				"the secret "+cut(v, 40)+" would not be usable in the sandbox")
 		}
 	}
 }

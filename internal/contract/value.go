@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -74,7 +75,11 @@ func (r *reader) integer(f field, low, high int) int {
 	}
 	n, err := strconv.Atoi(f.val.Value)
 	if err != nil || n < low || n > high {
-		r.fail(f.val, "value.range", "", "%q is %s: it must be between %d and %d", f.name, cut(f.val.Value, 20), low, high)
+		text := fmt.Sprintf("%q must be between %d and %d, not %s", f.name, low, high, cut(f.val.Value, 20))
+		if low == high {
+			text = fmt.Sprintf("unsupported %s %s; this build reads %s %d", f.name, cut(f.val.Value, 20), f.name, low)
+		}
+		r.fail(f.val, "value.range", "", "%s", text)
 		return 0
 	}
 	return n
@@ -104,6 +109,21 @@ func (r *reader) duration(f field, most time.Duration) time.Duration {
 		return 0
 	}
 	return d
+}
+
+// age reads a time of hours or days, such as 720h or 90d.
+func (r *reader) age(f field) time.Duration {
+	s := r.text(f)
+	if s == "" {
+		return 0
+	}
+	unit := map[byte]time.Duration{'h': time.Hour, 'd': 24 * time.Hour}[s[len(s)-1]]
+	n, err := strconv.Atoi(s[:len(s)-1])
+	if unit == 0 || err != nil || n < 1 || n > 99999 || !decimal(s[:len(s)-1]) {
+		r.fail(f.val, "value.type", "write it as 90d or 720h", "%q wants a time of days or hours, not %q", f.name, cut(s, 40))
+		return 0
+	}
+	return time.Duration(n) * unit
 }
 
 // texts reads a list of texts: at least one, none twice.

@@ -28,11 +28,15 @@ type reader struct {
 	problems Problems
 	warnings Problems
 	nodes    int
+	hints    map[*yaml.Node]string // better hints than the general one, by the node that a problem is about
 }
 
 func (r *reader) at(n *yaml.Node) Position { return Position{r.file, n.Line, n.Column} }
 
 func (r *reader) fail(n *yaml.Node, code, hint, format string, args ...any) {
+	if better := r.hints[n]; better != "" {
+		hint = better
+	}
 	if len(r.problems) < maxShown {
 		r.problems = append(r.problems, Problem{At: r.at(n), Code: code, Text: fmt.Sprintf(format, args...), Hint: hint})
 	}
@@ -67,7 +71,7 @@ func (r *reader) document(text []byte) *yaml.Node {
 	dec := yaml.NewDecoder(strings.NewReader(string(text)))
 	var doc, more yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		r.warn(r.at(top), "config.empty", "`waldo init` writes one to start from", "the file says nothing: only the built-in capabilities exist")
+		r.warn(r.at(top), "config.empty", "`waldo init` writes one to start from", "the file says nothing: every capability is denied")
 		return nil
 	} else if err != nil {
 		r.syntax(err)

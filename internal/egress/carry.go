@@ -86,22 +86,24 @@ func (s *Server) plain(f *first, host string, port uint16) {
 // late reads the first words of a client that let the server speak first, and sends them on. Those
 // that would have been judged had they come earlier are refused: they wait for no server.
 func (s *Server) late(f *first, out net.Conn, a *attempt) bool {
-	if len(f.head) > 0 || kindOf(a.port) != isAny {
-		return true
+	for f.silent() && kindOf(a.port) == isAny {
+		sent := len(f.head)
+		_ = f.Conn.SetReadDeadline(time.Now().Add(s.limits.Idle))
+		if f.more(); firstWords(f.head) != isAny || f.silent() && len(f.head) > maxOpening {
+			s.attempts.refused(a.host, a.port, refuse("late", "TLS and HTTP are spoken at once or not at all"))
+			return false
+		}
+		if s.marks.in(f.head) {
+			s.attempts.refused(a.host, a.port, errPlaceholder)
+			return false
+		}
+		k, err := out.Write(f.head[sent:])
+		a.out(int64(k))
+		if err != nil || k == 0 {
+			return false
+		}
 	}
-	_ = f.Conn.SetReadDeadline(time.Now().Add(s.limits.Idle))
-	f.more()
-	if firstWords(f.head) != isAny {
-		s.attempts.refused(a.host, a.port, refuse("late", "TLS and HTTP are spoken at once or not at all"))
-		return false
-	}
-	if s.marks.in(f.head) {
-		s.attempts.refused(a.host, a.port, errPlaceholder)
-		return false
-	}
-	k, err := out.Write(f.head)
-	a.out(int64(k))
-	return err == nil && k > 0
+	return true
 }
 
 // chunk is how many bytes move between two looks at the limits.
@@ -109,8 +111,12 @@ const chunk = 4 << 20
 
 // splice carries what a client says after its first words, and what comes back.
 func (s *Server) splice(f *first, out net.Conn, a *attempt) {
-	s.both(f.Conn, out, s.words(f), func() bool {
+	words := s.words(f)
+	s.both(f.Conn, out, words, func() bool {
 		if s.late(f, out, a) {
+			if w, ok := words.(*watched); ok {
+				w.keep(f.head)
+			}
 			return true
 		}
 		closeWrite(out)

@@ -7,7 +7,6 @@ import (
 	"encoding/base32"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,8 +14,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"waldo/internal/egress/sigv4"
+	"waldo/internal/hostrule"
 	"waldo/internal/secret"
 )
 
@@ -64,10 +65,10 @@ func (c Credential) check() error {
 	switch {
 	case len(c.Placeholder) < 20:
 		return fmt.Errorf("secret %s: its placeholder could be guessed", c.Name)
-	case badName(c.Host) != "" || c.Port == 0:
+	case hostrule.BadName(c.Host) != "" || c.Port == 0:
 		return fmt.Errorf("secret %s: %q is not one host", c.Name, c.Host)
 	case c.As == Postgres && c.Field != "" && c.Database != "" && c.Value != nil:
-	case len(c.Methods) == 0 || len(c.Paths) == 0 || slices.ContainsFunc(c.Paths, func(p string) bool { return BadPath(p) != "" }):
+	case len(c.Methods) == 0 || len(c.Paths) == 0 || slices.ContainsFunc(c.Paths, func(p string) bool { return hostrule.BadPath(p) != "" }):
 		return fmt.Errorf("secret %s: it belongs to no request; name methods and paths", c.Name)
 	case c.As < Header || c.As > SigV4 || c.Value == nil:
 		return fmt.Errorf("secret %s: nothing says how it goes into a request", c.Name)
@@ -93,47 +94,50 @@ type filled struct {
 	value, id, token string
 }
 
-func (c *Credential) fill() (filled, error) {
+// fill fetches the secret. What is hidden in answers must be more than anybody can try: an answer that
+// repeats what the sandbox has sent shows by its stars which of many values is the secret.
+func (c *Credential) fill() (filled, *Refusal) {
 	f := filled{Credential: c}
 	for _, part := range []struct {
-		from func() (secret.Value, error)
-		to   *string
-	}{{c.Value, &f.value}, {c.KeyID, &f.id}, {c.Token, &f.token}} {
+		from   func() (secret.Value, error)
+		to     *string
+		hidden bool
+	}{{c.Value, &f.value, true}, {c.KeyID, &f.id, false}, {c.Token, &f.token, true}} {
 		if part.from == nil {
 			continue
 		}
 		v, err := part.from()
 		if err != nil {
-			return f, err
+			return f, refuse("secret.missing", fmt.Sprintf("the secret %s cannot be had", c.Name))
 		}
 		*part.to = v.Reveal()
-		if *part.to == "" || strings.ContainsAny(*part.to, "\r\n\x00") {
-			return f, errors.New("no header can carry it")
+		if *part.to == "" || strings.ContainsFunc(*part.to, unicode.IsControl) {
+			return f, refuse("secret.missing", fmt.Sprintf("no header can carry the secret %s", c.Name))
+		}
+		if bits := v.Bits(); part.hidden && bits < minBits {
+			return f, refuse("secret.weak", fmt.Sprintf("the secret %s has about %d bits of entropy and needs %d: "+
+				"the host's answers would tell which of many tries is right; use one that a generator made", c.Name, bits, minBits))
 		}
 	}
 	return f, nil
 }
 
+// minBits is how much entropy a secret needs that the egress adds to requests.
+const minBits = 64
+
 // clear takes out of a request what the client has put where the credential goes.
-func (c *Credential) clear(r *http.Request) {
+func (c *Credential) clear(r *http.Request, t *Target) {
 	r.Header.Del("Authorization")
 	switch c.As {
 	case Header:
-		want := http.CanonicalHeaderKey(c.Field)
+		want := canonical(c.Field)
 		for name := range r.Header {
-			if http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")) == want { // some servers read _ as -
+			if canonical(name) == want {
 				delete(r.Header, name)
 			}
 		}
 	case Query:
-		var kept []string
-		for piece := range strings.SplitSeq(r.URL.RawQuery, "&") {
-			name, _, _ := strings.Cut(piece, "=")
-			if plain, err := url.QueryUnescape(name); piece != "" && !(err == nil && strings.EqualFold(plain, c.Field)) {
-				kept = append(kept, piece)
-			}
-		}
-		r.URL.RawQuery = strings.Join(kept, "&")
+		t.withoutParameters(func(name string) bool { return plainName(name) == plainName(c.Field) })
 	case SigV4:
 		for _, name := range []string{"X-Amz-Date", "X-Amz-Security-Token"} {
 			r.Header.Del(name)
@@ -164,6 +168,13 @@ func (f filled) add(out *http.Request, hash string, now time.Time) {
 // maxSigned is how large a body may be that is read whole because its hash must come first.
 const maxSigned = 16 << 20
 
+var errSigned = refuse("secret.signature", "a body that is signed has at most 16 MiB")
+
+// hashes reports whether the body of a request that is signed must be read before any of it is sent.
+func hashes(r *http.Request) bool {
+	return r.Header.Get("X-Amz-Content-Sha256") == "" && r.Body != nil && r.Body != http.NoBody
+}
+
 // bodyHash is what a signature says of the body: what the client has said of it, or its hash.
 func bodyHash(r *http.Request) (string, *Refusal) {
 	said := r.Header.Get("X-Amz-Content-Sha256")
@@ -181,7 +192,7 @@ func bodyHash(r *http.Request) (string, *Refusal) {
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, maxSigned+1))
 	if err != nil || len(b) > maxSigned {
-		return "", refuse("secret.signature", "a body that is signed has at most 16 MiB")
+		return "", errSigned
 	}
 	r.Body = io.NopCloser(bytes.NewReader(b))
 	r.ContentLength, r.TransferEncoding = int64(len(b)), nil
@@ -226,13 +237,12 @@ func (m *marks) out(name string) string {
 }
 
 // inRequest reports whether a placeholder stands in the head of a request.
-func (m *marks) inRequest(r *http.Request) bool {
+func (m *marks) inRequest(r *http.Request, t Target) bool {
 	if m == nil {
 		return false
 	}
-	where := r.URL.EscapedPath() + "?" + r.URL.RawQuery
-	plain, _ := url.QueryUnescape(where)
-	if m.in([]byte(where)) || m.in([]byte(plain)) || m.in([]byte(strings.ToLower(r.Host))) {
+	plain, _ := url.QueryUnescape(t.Path)
+	if m.in([]byte(t.Path)) || m.in([]byte(plain)) || m.in([]byte(strings.ToLower(r.Host))) {
 		return true
 	}
 	for _, h := range []http.Header{r.Header, r.Trailer} {
@@ -249,9 +259,14 @@ func (m *marks) inRequest(r *http.Request) bool {
 // watched on its way, and a host may answer before it has come.
 const maxLooked = 64 << 10
 
-// inBody reports whether a placeholder stands in a body of known length.
+// looks reports whether a body is of known length and looked at before anything is sent.
+func (m *marks) looks(r *http.Request) bool {
+	return m != nil && r.Body != nil && r.ContentLength > 0 && r.ContentLength <= maxLooked
+}
+
+// inBody reports whether a placeholder stands in such a body.
 func (m *marks) inBody(r *http.Request) bool {
-	if m == nil || r.Body == nil || r.ContentLength <= 0 || r.ContentLength > maxLooked {
+	if !m.looks(r) {
 		return false
 	}
 	b := make([]byte, r.ContentLength)

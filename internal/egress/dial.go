@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"waldo/internal/hostrule"
 )
 
 // Resolver answers which addresses a name stands for. *net.Resolver is one.
@@ -62,7 +64,7 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil
 	}
-	if normal(host) == "localhost" {
+	if hostrule.Normal(host) == "localhost" {
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil // nobody is asked (RFC 6761 §6.3)
 	}
 	var r Resolver = net.DefaultResolver

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"waldo/internal/hostrule"
 )
 
 // FuzzParseURL: what is read is a plain name or an address, Go reads the same host and port, and
@@ -20,11 +22,11 @@ func FuzzParseURL(f *testing.F) {
 		if why != nil {
 			return
 		}
-		if _, err := netip.ParseAddr(got.Host); err != nil && badName(got.Host) != "" {
+		if _, err := netip.ParseAddr(got.Host); err != nil && hostrule.BadName(got.Host) != "" {
 			t.Errorf("%q: host %q", s, got.Host)
 		}
 		u, err := url.Parse(strings.TrimRight(got.Scheme+"://"+got.Authority()+"/", " "))
-		if err != nil || u.User != nil || normal(u.Hostname()) != got.Host {
+		if err != nil || u.User != nil || hostrule.Normal(u.Hostname()) != got.Host {
 			t.Errorf("%q: we read %q, Go %v %v", s, got.Host, u, err)
 		}
 		if again, why := ParseURL(got.String()); why != nil || again != got {
@@ -39,16 +41,16 @@ func FuzzHostPattern(f *testing.F) {
 	f.Add("example.com", "example.com.evil.com")
 	f.Add("10.0.0.0/8", "10.1.2.3")
 	f.Fuzz(func(t *testing.T, pattern, host string) {
-		p, err := ParseHostPattern(pattern)
+		p, err := hostrule.ParsePattern(pattern)
 		if err != nil || !p.Match(host) {
 			return
 		}
 		switch {
-		case p.prefix.IsValid():
-			if a, err := netip.ParseAddr(host); err != nil || !p.prefix.Contains(a.Unmap()) {
+		case p.Prefix.IsValid():
+			if a, err := netip.ParseAddr(host); err != nil || !p.Prefix.Contains(a.Unmap()) {
 				t.Errorf("%q matched %q", pattern, host)
 			}
-		case p.below && !strings.HasSuffix(normal(host), "."+p.name), !p.below && normal(host) != p.name:
+		case p.Below && !strings.HasSuffix(hostrule.Normal(host), "."+p.Name), !p.Below && hostrule.Normal(host) != p.Name:
 			t.Errorf("%q matched %q", pattern, host)
 		}
 	})
@@ -66,7 +68,7 @@ func FuzzServerName(f *testing.F) {
 		if why != nil || more {
 			return
 		}
-		if badName(name) != "" && name != "localhost" {
+		if hostrule.BadName(name) != "" && name != "localhost" {
 			t.Errorf("the name %q", name)
 		}
 		for i := range b {
@@ -101,7 +103,7 @@ func FuzzAnswer(f *testing.F) {
 		if err := m.Unpack(reply); err != nil || !m.Response || m.ID != uint16(q[0])<<8|uint16(q[1]) {
 			t.Fatalf("the answer %v %v", m, err)
 		}
-		if len(m.Answers) > 0 && normal(m.Questions[0].Name.String()) != "api.example.com" {
+		if len(m.Answers) > 0 && hostrule.Normal(m.Questions[0].Name.String()) != "api.example.com" {
 			t.Errorf("an address for %s", m.Questions[0].Name)
 		}
 	})

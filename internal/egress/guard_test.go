@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"waldo/internal/hostrule"
 )
 
 // TestGuards holds single walls that another stands behind, so that each is missed when it is gone.
@@ -20,7 +22,7 @@ func TestGuards(t *testing.T) {
 		t.Errorf("a mapped public address is %s", what)
 	}
 	for _, s := range []string{"*.com", "com", "intranet", "*", "*."} {
-		if _, err := ParseHostPattern(s); err == nil {
+		if _, err := hostrule.ParsePattern(s); err == nil {
 			t.Errorf("%q is taken", s)
 		}
 	}

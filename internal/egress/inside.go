@@ -1,12 +1,14 @@
 package egress
 
 import (
+	"context"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"time"
+
+	"waldo/internal/scrub"
 )
 
 // inside reports whether waldo must look into TLS to a host: where every rule for it looks at
@@ -19,11 +21,16 @@ func (s *Server) brokered(t Target) bool {
 	return slices.ContainsFunc(s.creds, func(c Credential) bool { return c.at(t) })
 }
 
+// owned reports whether a secret belongs to a host, that goes into requests to it.
+func (s *Server) owned(host string) bool {
+	return slices.ContainsFunc(s.creds, func(c Credential) bool { return c.As != Postgres && c.Host == host })
+}
+
 // domains are those that the authority of the box must vouch for.
 func (s *Server) domains() (out []string) {
 	for _, r := range s.policy.Rules {
-		if r.webOnly() && r.Host.name != "" && slices.ContainsFunc(r.Ports, func(p uint16) bool { return kindOf(p) != isHTTP }) {
-			out = append(out, r.Host.name)
+		if r.webOnly() && r.Host.Name != "" && slices.ContainsFunc(r.Ports, func(p uint16) bool { return kindOf(p) != isHTTP }) {
+			out = append(out, r.Host.Name)
 		}
 	}
 	for _, c := range s.creds {
@@ -54,44 +61,47 @@ type injection struct {
 	use  []filled
 	hash string
 	veil *veil
+	held int64 // bytes of its body that are held, to be given back
 }
 
 // inject looks for placeholders in a request, takes out what the client has put where a secret goes,
 // and returns the secrets that belong to it.
-func (s *Server) inject(r *http.Request, t Target) (in injection, why *Refusal) {
+func (s *Server) inject(r *http.Request, t *Target) (in injection, why *Refusal) {
 	if len(s.creds) == 0 {
 		return in, nil
 	}
 	var known []string
 	for i := range s.creds {
 		c := &s.creds[i]
-		if !c.at(t) {
+		if !c.at(*t) {
 			continue
 		}
-		f, err := c.fill()
-		if err != nil {
-			return in, refuse("secret.missing", fmt.Sprintf("the secret %s cannot be had", c.Name))
+		f, why := c.fill()
+		if why != nil {
+			return in, why
 		}
 		known = append(known, f.value)
 		if f.token != "" {
 			known = append(known, f.token)
 		}
-		if c.fits(r.Method, t) {
+		if c.fits(r.Method, *t) {
 			in.use = append(in.use, f)
-			c.clear(r)
+			c.clear(r, t)
 		}
 	}
-	if s.marks.inRequest(r) || s.marks.inBody(r) {
+	if why := s.hold(r, &in); why != nil {
+		return in, why
+	}
+	if s.marks.inRequest(r, *t) || s.marks.inBody(r) {
 		return in, errPlaceholder
+	}
+	if s.owned(t.Host) {
+		anonymous(r, t)
 	}
 	if len(known) == 0 {
 		return in, nil
 	}
-	r.Header.Del("Authorization") // at a host that a secret belongs to, nobody is somebody else
-	r.Header.Del("Sec-Websocket-Extensions")
-	r.Header.Del("Range") // an answer in pieces, or packed, could not be looked through
-	r.Header.Del("If-Range")
-	r.Header.Set("Accept-Encoding", "identity")
+	askWhole(r.Header)
 	in.veil = newVeil(s.forms, known)
 	for _, f := range in.use {
 		if f.As == SigV4 {
@@ -101,6 +111,30 @@ func (s *Server) inject(r *http.Request, t Target) (in injection, why *Refusal) 
 		}
 	}
 	return in, nil
+}
+
+// hold waits until the body of a request may be held, as far as it must be: to look for placeholders in it
+// before any of it is sent, or to sign it.
+func (s *Server) hold(r *http.Request, in *injection) *Refusal {
+	n := int64(0)
+	if s.marks.looks(r) {
+		n = r.ContentLength
+	}
+	if slices.ContainsFunc(in.use, func(f filled) bool { return f.As == SigV4 && hashes(r) }) {
+		if n = r.ContentLength; n < 0 {
+			n = maxSigned
+		}
+		if n > maxSigned {
+			return errSigned
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	if !s.held.take(ctx, n) {
+		return refuse("limit.held", "the sandbox sends too many bodies at a time that must be held")
+	}
+	in.held = n
+	return nil
 }
 
 func (in injection) add(out *http.Request) {
@@ -114,23 +148,27 @@ func (in injection) unveil(resp *http.Response) error {
 	if in.veil == nil {
 		return nil
 	}
-	if e := resp.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+	if packed(resp.Header) {
 		return refuse("secret.encoding", "the host has packed its answer, so that an echo of a secret in it would not be seen")
 	}
+	if partial(resp) {
+		return refuse("secret.part", "the host has answered with a part, so that an echo of a secret in it would not be seen")
+	}
 	in.veil.header(resp.Header)
+	in.veil.header(resp.Trailer) // the names that are announced
 	return nil
 }
 
-// body hides the secrets in a body and, with resp, in what follows it.
+// body hides the secrets in the body of an answer and in what follows it. No spelling of a secret holds
+// a line end, since no header could carry that secret.
 func (in injection) body(b io.ReadCloser, resp *http.Response) io.ReadCloser {
 	if in.veil == nil {
 		return b
 	}
-	v := &veiled{ReadCloser: b, v: in.veil}
-	if resp != nil {
-		v.over = func() { in.veil.header(resp.Trailer) }
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return in.veil.body(b, scrub.Frames(), nil)
 	}
-	return v
+	return in.veil.body(b, scrub.Lines, func() { in.veil.header(resp.Trailer) })
 }
 
 // watch holds a body, or a connection, against the placeholders of the box.

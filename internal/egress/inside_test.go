@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/scrub"
 	"waldo/internal/secret"
 )
 
@@ -385,7 +386,7 @@ func TestSocketInside(t *testing.T) {
 
 // TestSource: a secret that changes is the new one at the next request, and one that is gone stops it.
 func TestSource(t *testing.T) {
-	c, now := brokered(Bearer, ""), "first-of-all"
+	c, now := brokered(Bearer, ""), "first-9fQ2vXz7Lw3KpT"
 	c.Value = func() (secret.Value, error) {
 		if now == "" {
 			return secret.Value{}, errors.New("gone")
@@ -393,16 +394,16 @@ func TestSource(t *testing.T) {
 		return secret.NewValue(now), nil
 	}
 	g := credentialRig(t, c)
-	for _, want := range []string{"first-of-all", "second-of-all"} {
+	for _, want := range []string{"first-9fQ2vXz7Lw3KpT", "second-8hR5bYc1Nd6JmU"} {
 		now = want
 		_, got := g.ask(t, false, "GET", "https://api.example.com/repos/x", nil, "")
 		if h := g.heads[len(g.heads)-1].Get("Authorization"); h != "Bearer "+want {
 			t.Errorf("%q: %q %q", want, h, got)
 		}
 	}
-	for _, bad := range []string{"", "two\r\nlines"} {
+	for bad, code := range map[string]string{"": "missing", "first-9fQ2vXz7Lw3KpT\r\nlines": "missing", "first-9fQ2vXz7Lw3KpT\x01": "missing", "Summer2024!": "weak"} {
 		now = bad
-		if _, got := g.ask(t, false, "GET", "https://api.example.com/repos/x", nil, ""); !strings.Contains(got, "egress.secret.missing") || len(g.heads) != 2 {
+		if _, got := g.ask(t, false, "GET", "https://api.example.com/repos/x", nil, ""); !strings.Contains(got, "egress.secret."+code) || len(g.heads) != 2 {
 			t.Errorf("%q: %q", bad, got)
 		}
 	}
@@ -476,7 +477,7 @@ func FuzzVeil(f *testing.F) {
 	f.Add([]byte("you sent "+hidden+"."), uint8(3))
 	f.Add([]byte(hidden[:7]+hidden), uint8(1))
 	f.Fuzz(func(t *testing.T, body []byte, step uint8) {
-		r := &veiled{ReadCloser: io.NopCloser(&stepped{body, int(step)%7 + 1}), v: newVeil(spellings, []string{hidden})}
+		r := newVeil(spellings, []string{hidden}).body(io.NopCloser(&stepped{body, int(step)%7 + 1}), scrub.Lines, nil)
 		got, err := io.ReadAll(r)
 		if err != nil || len(got) != len(body) {
 			t.Fatalf("%d bytes of %d: %v", len(got), len(body), err)

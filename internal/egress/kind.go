@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"strings"
+
+	"waldo/internal/hostrule"
 )
 
 type portKind uint8
@@ -29,11 +31,15 @@ func kindOf(port uint16) portKind {
 // methods are those of HTTP, each with the blank that follows it, and the first words of HTTP/2.
 var methods = []string{"GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "CONNECT ", "OPTIONS ", "TRACE ", "PATCH ", "PRI "}
 
+// blanks are what servers skip before a request (RFC 9112 §2.2), and what lenient ones do.
+const blanks = " \t\v\f\r\n"
+
 // firstWords tells by the first bytes of a client what it speaks.
 func firstWords(b []byte) portKind {
 	if len(b) > 0 && b[0] == recordHandshake {
 		return isTLS
 	}
+	b = bytes.ReplaceAll(bytes.TrimLeft(b, blanks), []byte("\t"), []byte(" "))
 	for _, m := range methods {
 		if n := min(len(b), len(m)); n > 0 && string(b[:n]) == m[:n] {
 			return isHTTP
@@ -128,7 +134,7 @@ func helloName(b []byte) (string, *Refusal) {
 		return "", refuse("tls.name", "TLS without a server name")
 	}
 	lower := strings.ToLower(name)
-	if _, err := netip.ParseAddr(lower); err == nil || badName(lower) != "" && lower != "localhost" {
+	if _, err := netip.ParseAddr(lower); err == nil || hostrule.BadName(lower) != "" && lower != "localhost" {
 		return "", refuse("tls.name", "the server name is no name")
 	}
 	return lower, nil

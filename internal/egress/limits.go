@@ -108,3 +108,44 @@ func (p *pace) step(most int64) int64 {
 	}
 	return most
 }
+
+// maxHeld is how many bytes of bodies waldo holds for one sandbox at a time.
+const maxHeld = 32 << 20
+
+// room counts the bytes that are held for one sandbox. The zero room is empty.
+type room struct {
+	mu   sync.Mutex
+	used int64
+	free chan struct{} // closed when bytes are given back; nil: nobody waits
+}
+
+// take waits until there is room for n bytes, and reports whether there was before ctx ended.
+func (r *room) take(ctx context.Context, n int64) bool {
+	for {
+		r.mu.Lock()
+		if r.used+n <= maxHeld {
+			r.used += n
+			r.mu.Unlock()
+			return true
+		}
+		if r.free == nil {
+			r.free = make(chan struct{})
+		}
+		free := r.free
+		r.mu.Unlock()
+		select {
+		case <-free:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (r *room) give(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.used -= n; r.free != nil {
+		close(r.free)
+		r.free = nil
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"waldo/internal/hostrule"
 	"waldo/internal/sandbox"
 )
 
@@ -30,7 +31,7 @@ func newNames(p *Policy, most int) *names {
 
 // address returns what stands for a name in the box; false: the name is not allowed.
 func (n *names) address(name string) (netip.Addr, bool) {
-	name = normal(name)
+	name = hostrule.Normal(name)
 	if n.marks.in([]byte(name)) || !slices.ContainsFunc(n.policy.Rules, func(r Rule) bool { return r.Host.Match(name) }) {
 		return netip.Addr{}, false
 	}

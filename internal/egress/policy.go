@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"fmt"
 	"net/netip"
 	"net/url"
 	"path"
@@ -11,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"waldo/internal/egress/packages"
+	"waldo/internal/hostrule"
 )
 
 // Refusal is why something does not go out. A nil Refusal refuses nothing.
@@ -26,7 +26,7 @@ func refuse(code, text string) *Refusal { return &Refusal{"egress." + code, text
 
 // Rule lets requests to some hosts out. The zero Rule lets nothing out.
 type Rule struct {
-	Host     HostPattern
+	Host     hostrule.Pattern
 	Ports    []uint16         // empty: none
 	Methods  []string         // of HTTP; empty: any. With methods or paths, only HTTP goes out, inside TLS or plain
 	Paths    []string         // of HTTP, as in /v1/* where * stands for what follows; empty: any
@@ -39,48 +39,18 @@ var standard = []uint16{80, 443}
 
 // ParseRule reads one line: [METHOD[,METHOD] ]HOST[:PORT][/PATH]. Without a port it is for 80 and 443.
 func ParseRule(line string) (Rule, error) {
-	r := Rule{}
-	rest := line
-	if methods, after, ok := strings.Cut(line, " "); ok {
-		for m := range strings.SplitSeq(methods, ",") {
-			if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-				return Rule{}, fmt.Errorf("egress rule %q: %q is no method; write it as in GET,HEAD api.example.com/v1/*", line, m)
-			}
-			r.Methods = append(r.Methods, m)
-		}
-		rest = after
-	}
-	if _, err := netip.ParsePrefix(rest); err != nil {
-		if i := strings.IndexByte(rest, '/'); i >= 0 {
-			if why := BadPath(rest[i:]); why != "" {
-				return Rule{}, fmt.Errorf("egress rule %q: %s", line, why)
-			}
-			r.Paths, rest = []string{rest[i:]}, rest[:i]
-		}
-		if i := strings.LastIndexByte(rest, ':'); i >= 0 && (strings.Count(rest, ":") == 1 || strings.HasPrefix(rest, "[") && rest[i-1] == ']') {
-			n, err := strconv.ParseUint(rest[i+1:], 10, 16)
-			if err != nil || n == 0 || rest[i+1:] != strconv.FormatUint(n, 10) {
-				return Rule{}, fmt.Errorf("egress rule %q: %q is no port", line, rest[i+1:])
-			}
-			r.Ports, rest = []uint16{uint16(n)}, rest[:i]
-		}
-	}
-	var err error
-	if r.Host, err = ParseHostPattern(rest); err != nil {
+	l, err := hostrule.Parse(line)
+	if err != nil {
 		return Rule{}, err
 	}
-	if len(r.Ports) == 0 {
-		r.Ports = slices.Clone(standard)
+	r := Rule{Host: l.Host, Methods: l.Methods, Ports: slices.Clone(standard)}
+	if l.Port != 0 {
+		r.Ports = []uint16{l.Port}
+	}
+	if l.Path != "" {
+		r.Paths = []string{l.Path}
 	}
 	return r, nil
-}
-
-// BadPath says why a path cannot stand in a rule; "" where it can.
-func BadPath(p string) string {
-	if !strings.HasPrefix(p, "/") || p != path.Clean(p) && p != path.Clean(p)+"/" || strings.ContainsAny(p, " ?#%\\;") || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
-		return "write the path plainly, as in /v1/* with a * at its end alone"
-	}
-	return ""
 }
 
 // ParseRules reads lines, in order.
@@ -226,13 +196,10 @@ func plainPath(target string) (string, bool) {
 	return p, true
 }
 
-// overrides are headers by which some servers take a request for one of another method or path.
-var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url"}
-
 // Address says why an address is not dialled for a host; nil lets it. Addresses that are not public
 // are dialled only where a rule names them, or the host is of the operator's own network.
 func (p *Policy) Address(host string, port uint16, a netip.Addr) *Refusal {
-	if own, ok := p.Addresses[normal(host)]; ok {
+	if own, ok := p.Addresses[hostrule.Normal(host)]; ok {
 		if !stands(own, a.Unmap()) {
 			return refuse("address", "the name stands for an address that is not one of its own under addresses")
 		}
@@ -243,10 +210,10 @@ func (p *Policy) Address(host string, port uint16, a netip.Addr) *Refusal {
 		return nil
 	}
 	for _, r := range p.Rules {
-		if r.Host.prefix.IsValid() && r.Host.prefix.Contains(a.Unmap()) {
+		if r.Host.Prefix.IsValid() && r.Host.Prefix.Contains(a.Unmap()) && slices.Contains(r.Ports, port) {
 			return nil // named
 		}
-		if r.Host.name == "localhost" && normal(host) == "localhost" && a.IsLoopback() {
+		if r.Host.Name == "localhost" && hostrule.Normal(host) == "localhost" && a.IsLoopback() {
 			return nil
 		}
 		if r.Internal && r.Host.Match(host) && slices.Contains(r.Ports, port) && internal(a) {

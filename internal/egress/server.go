@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/egress/authority"
@@ -29,6 +31,8 @@ type Server struct {
 	certs     certificates
 	attempts  attempts
 	pace      pace
+	held      room
+	flying    atomic.Int64 // requests that are being carried
 	creds     []Credential
 	forms     func(string) []string
 	shelf     *shelf.Shelf
@@ -249,10 +253,15 @@ func (s *Server) carry(c *first, host string, port uint16) {
 		s.enter(c, b, host, port)
 		return
 	}
-	switch s.kind(c, host, port) {
-	case isTLS:
+	kind, why := s.kind(c, host, port)
+	switch {
+	case why != nil:
+		s.attempts.refused(host, port, why)
+		reset(c.Conn)
+	case kind == isTLS:
 		s.tls(c, host, port)
-	case isHTTP:
+	case kind == isHTTP:
+		c.head = bytes.TrimLeft(c.head, "\r\n") // empty lines before a request (RFC 9112 §2.2)
 		s.web(c, Target{Scheme: "http", Host: host, Port: port}, nil)
 	default:
 		s.plain(c, host, port)
@@ -260,25 +269,24 @@ func (s *Server) carry(c *first, host string, port uint16) {
 }
 
 // kind says as what a connection is judged: as its port says, or else as its first words do. Where
-// rules look at requests, it is HTTP, in TLS or plain, or nothing.
-func (s *Server) kind(f *first, host string, port uint16) portKind {
+// rules look at requests, or a secret belongs to the host, it is HTTP, in TLS or plain, or nothing.
+func (s *Server) kind(f *first, host string, port uint16) (portKind, *Refusal) {
 	if k := kindOf(port); k != isAny {
-		return k
+		return k, nil
 	}
-	if s.inside(host, port) {
-		_ = f.Conn.SetReadDeadline(time.Now().Add(patience))
-		f.more()
-		_ = f.Conn.SetReadDeadline(time.Time{})
-		if firstWords(f.head) == isTLS {
-			return isTLS
-		}
-		return isHTTP
+	wait, looked := listening, s.owned(host) || s.inside(host, port)
+	if looked {
+		wait = patience
 	}
-	_ = f.Conn.SetReadDeadline(time.Now().Add(listening))
-	for f.more() && firstWords(f.head) == isAny && f.printable() {
+	_ = f.Conn.SetReadDeadline(time.Now().Add(wait))
+	for f.more() && firstWords(f.head) == isAny && f.opening() {
 	}
 	_ = f.Conn.SetReadDeadline(time.Time{})
-	return firstWords(f.head)
+	k := firstWords(f.head)
+	if k == isAny && looked {
+		return k, refuse("words", "rules look at requests to this host, or a secret belongs to it: it is spoken to in TLS or HTTP alone")
+	}
+	return k, nil
 }
 
 // listening is how long a client is waited for that may be one that lets the server speak first.
@@ -301,14 +309,15 @@ func (f *first) more() bool {
 	return err == nil && len(f.head) < 2*maxHello+1
 }
 
-// printable reports whether the first bytes may be the begin of a line of text.
-func (f *first) printable() bool {
-	for _, c := range f.head {
-		if c < ' ' || c > '~' {
-			return false
-		}
-	}
-	return len(f.head) < 1<<10
+// maxOpening is how many bytes are read of a line, or of empty lines, to tell what a client speaks.
+const maxOpening = 16 << 10
+
+// silent reports whether the client has said nothing yet, or empty lines alone.
+func (f *first) silent() bool { return len(bytes.TrimLeft(f.head, blanks)) == 0 }
+
+// opening reports whether the first bytes may be the begin of a line of text.
+func (f *first) opening() bool {
+	return len(f.head) < maxOpening && !bytes.ContainsFunc(bytes.TrimLeft(f.head, blanks), func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') })
 }
 
 func (f *first) Read(b []byte) (int, error) {

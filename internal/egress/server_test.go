@@ -109,7 +109,7 @@ func newRigWith(t testing.TB, limits Limits, o Options, lines ...string) *rig {
 		_, _ = io.WriteString(w, "hello from "+r.Host)
 	})
 	plain, secure := httptest.NewServer(h), httptest.NewUnstartedServer(h)
-	cert, roots := certificate(t, "api.example.com", "a.trusted.example")
+	cert, roots := certificate(t, "api.example.com", "*.trusted.example")
 	secure.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.EnableHTTP2 = true

@@ -1,10 +1,13 @@
 package egress
 
 import (
+	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"waldo/internal/hostrule"
 )
 
 // Target is where a request goes, read once. Nothing reads its URL again.
@@ -12,7 +15,7 @@ type Target struct {
 	Scheme string // http or https
 	Host   string // a name in lower case, or an address in its shortest form
 	Port   uint16
-	Path   string // with its query, as sent; never empty
+	Path   string // with its query, as it is judged and sent; never empty
 }
 
 // maxURL is how many bytes a URL may have.
@@ -34,7 +37,7 @@ func ParseURL(s string) (Target, *Refusal) {
 	if !ok || scheme != "http" && scheme != "https" {
 		return Target{}, refuse("url.scheme", "only http:// and https:// go out")
 	}
-	end := strings.IndexAny(rest, "/?#")
+	end := strings.IndexAny(rest, "/?#") // a fragment is refused below
 	if end < 0 {
 		end = len(rest)
 	}
@@ -43,18 +46,89 @@ func ParseURL(s string) (Target, *Refusal) {
 	if why != nil {
 		return Target{}, why
 	}
-	path := strings.SplitN(rest[end:], "#", 2)[0]
-	if !strings.HasPrefix(path, "/") {
-		path = "/" + path
+	t := Target{Scheme: scheme, Host: host, Port: port}
+	if why := t.setPath(rest[end:]); why != nil {
+		return t, why
 	}
-	t := Target{Scheme: scheme, Host: host, Port: port, Path: path}
 	return t, t.agree(scheme + "://" + authority + "/")
+}
+
+// setPath reads the path and query of a request target. What it keeps is judged and sent, byte for byte:
+// characters that no path holds are escaped, as Go escapes them.
+func (t *Target) setPath(s string) *Refusal {
+	if strings.Contains(s, "#") {
+		return refuse("url.fragment", "a request target has no fragment")
+	}
+	raw, query, asks := strings.Cut(s, "?")
+	plain, err := url.PathUnescape(raw)
+	if err != nil {
+		return refuse("http", "no request is written so")
+	}
+	if raw = (&url.URL{Path: plain, RawPath: raw}).EscapedPath(); !strings.HasPrefix(raw, "/") && raw != "*" {
+		raw = "/" + raw
+	}
+	if t.Path = raw; asks {
+		t.Path += "?" + query
+	}
+	return nil
+}
+
+// url returns the URL that a request is sent to: the target and nothing else.
+func (t Target) url() *url.URL {
+	raw, query, asks := strings.Cut(t.Path, "?")
+	plain, _ := url.PathUnescape(raw) // setPath has read it
+	return &url.URL{Scheme: t.Scheme, Host: net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))),
+		Path: plain, RawPath: raw, RawQuery: query, ForceQuery: asks && query == ""}
+}
+
+// withoutParameters takes the parameters out of the query whose names drop reports.
+func (t *Target) withoutParameters(drop func(name string) bool) {
+	raw, query, _ := strings.Cut(t.Path, "?")
+	kept, dropped := "?", false
+	for rest := query; rest != ""; {
+		n := strings.IndexFunc(rest, separates) + 1 // each piece with what ends it
+		if n == 0 {
+			n = len(rest)
+		}
+		if drop(parameter(strings.TrimRightFunc(rest[:n], separates))) {
+			dropped = true
+		} else {
+			kept += rest[:n]
+		}
+		rest = rest[n:]
+	}
+	if kept = strings.TrimRightFunc(kept, separates); kept == "?" {
+		kept = ""
+	}
+	if dropped {
+		t.Path = raw + kept
+	}
+}
+
+// separates reports whether a character ends a piece of a query. Some servers read ; as &.
+func separates(c rune) bool { return c == '&' || c == ';' }
+
+// plainName returns the name of a parameter as the most lenient servers read it: in lower case, without what
+// stands in brackets, and with _ for a dot, a blank and -.
+func plainName(name string) string {
+	name, _, _ = strings.Cut(strings.Trim(strings.ToLower(name), " \t\r\n\x00"), "[")
+	name, _, _ = strings.Cut(name, "\x00")
+	return strings.NewReplacer(".", "_", " ", "_", "-", "_").Replace(name)
+}
+
+// parameter returns the name in a piece of a query.
+func parameter(piece string) string {
+	name, _, _ := strings.Cut(piece, "=")
+	if plain, err := url.QueryUnescape(name); err == nil {
+		return plain
+	}
+	return name
 }
 
 // agree holds our reading against Go's own: two parsers, one host.
 func (t Target) agree(s string) *Refusal {
 	u, err := url.Parse(s)
-	if err != nil || u.User != nil || normal(u.Hostname()) != t.Host && !sameAddr(u.Hostname(), t.Host) {
+	if err != nil || u.User != nil || hostrule.Normal(u.Hostname()) != t.Host && !sameAddr(u.Hostname(), t.Host) {
 		return refuse("url.parsers", "parsers read this URL in different ways")
 	}
 	return nil
@@ -105,8 +179,8 @@ func parseHost(s string) (string, *Refusal) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Is4() {
 		return a.String(), nil
 	}
-	host := normal(s)
-	if why := badName(host); why != "" {
+	host := hostrule.Normal(s)
+	if why := hostrule.BadName(host); why != "" {
 		return "", refuse("url.host", why)
 	}
 	return host, nil

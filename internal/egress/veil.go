@@ -1,76 +1,80 @@
 package egress
 
 import (
-	"bytes"
+	"encoding/binary"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
+	"unicode/utf16"
+
+	"waldo/internal/scrub"
 )
 
-// veil hides secrets in what comes back to a box. Each is covered with as many stars as it has bytes,
-// so that lengths, ranges and frames stay true.
-type veil struct{ forms [][]byte } // longest first
-
-// newVeil knows secrets in every spelling that forms returns for one.
-func newVeil(forms func(string) []string, secrets []string) *veil {
-	v := &veil{}
-	for _, s := range secrets {
-		for _, f := range forms(s) {
-			if (len(f) >= minForm || f == s) && strings.Trim(f, "*") != "" {
-				v.forms = append(v.forms, []byte(f))
-			}
-		}
-	}
-	slices.SortFunc(v.forms, func(a, b []byte) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return bytes.Compare(a, b)
-	})
-	v.forms = slices.CompactFunc(v.forms, bytes.Equal)
-	return v
+// veil hides secrets in what comes back to a sandbox. Each is covered with as many stars as it has
+// bytes, so that lengths, ranges and frames stay true.
+type veil struct {
+	*scrub.Index
+	names *scrub.Index // in lower case: a name of a header is told in any
 }
 
 // minForm is how long the spelling of a secret must be to be looked for.
 const minForm = 6
 
-// hide covers what it knows, and reports whether there was any.
-func (v *veil) hide(b []byte) (found bool) {
-	for _, f := range v.forms {
-		for at := bytes.Index(b, f); at >= 0; at = bytes.Index(b, f) {
-			copy(b[at:], bytes.Repeat([]byte("*"), len(f)))
-			found = true
-		}
-	}
-	return found
-}
-
-// held returns how many of the last bytes may be the begin of something to hide.
-func (v *veil) held(b []byte) (most int) {
-	for _, f := range v.forms {
-		for n := min(len(f)-1, len(b)); n > most; n-- {
-			if bytes.HasPrefix(f, b[len(b)-n:]) {
-				most = n
-				break
+// newVeil knows secrets in every spelling that forms returns for one.
+func newVeil(forms func(string) []string, secrets []string) *veil {
+	var all, low, edged []string
+	for _, s := range secrets {
+		for _, f := range append(forms(s), wide(s)...) {
+			if (len(f) < minForm && f != s) || strings.Trim(f, "*") == "" {
+				continue
+			}
+			all, low = append(all, f), append(low, strings.ToLower(f))
+			if f != s && inBase64(f) {
+				edged = append(edged, f)
 			}
 		}
 	}
-	return most
+	v := &veil{scrub.NewIndex(all), scrub.NewIndex(low)}
+	for _, f := range edged {
+		v.Edge(f)
+	}
+	return v
+}
+
+// wide returns a text in UTF-16, in either order of bytes, without the zero bytes at its ends.
+func wide(s string) (out []string) {
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		var b []byte
+		for _, u := range utf16.Encode([]rune(s)) {
+			b = order.AppendUint16(b, u)
+		}
+		out = append(out, strings.Trim(string(b), "\x00"))
+	}
+	return out
+}
+
+// inBase64 reports whether a spelling is written in base64. One in decimal or hexadecimal digits is not.
+func inBase64(f string) bool {
+	return strings.Trim(strings.ToLower(f), "0123456789abcdef") != "" && !strings.ContainsFunc(f, func(c rune) bool {
+		return c > 'z' || !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.ContainsRune("+/-_", c))
+	})
 }
 
 func (v *veil) text(s string) string {
 	b := []byte(s)
-	if !v.hide(b) {
-		return s
+	if v.Hide(b) {
+		s = string(b)
 	}
-	return string(b)
+	if v.Hide([]byte(strings.Join(strings.Fields(s), ""))) {
+		return strings.Repeat("*", len(s)) // on two lines (RFC 9112 §5.2), which are now one
+	}
+	return s
 }
 
 // header hides in the values of a header; a name that holds a secret goes with its value.
 func (v *veil) header(h http.Header) {
 	for name, values := range h {
-		if v.text(name) != name {
+		if v.names.Hide([]byte(strings.ToLower(name))) {
 			delete(h, name)
 			continue
 		}
@@ -80,35 +84,21 @@ func (v *veil) header(h http.Header) {
 	}
 }
 
-// veiled reads a body through a veil. It keeps back what may begin a secret and nothing else, so that
-// a stream of events stays one.
+// veiled reads a body through a veil.
 type veiled struct {
 	io.ReadCloser
-	v     *veil
-	buf   []byte
-	ready int // bytes of buf that may go
-	err   error
-	over  func() // called before the end is told: the trailers are there; may be nil
+	scrubbed *scrub.Reader
+	over     func() // called before the end is told: the trailers are there; may be nil
+}
+
+func (v *veil) body(b io.ReadCloser, boundary scrub.Boundary, over func()) io.ReadCloser {
+	return &veiled{b, scrub.NewReader(b, v.Index, boundary), over}
 }
 
 func (r *veiled) Read(p []byte) (int, error) {
-	for r.ready == 0 && r.err == nil {
-		old := len(r.buf)
-		r.buf = slices.Grow(r.buf, max(len(p), 4<<10))
-		n, err := r.ReadCloser.Read(r.buf[old : old+max(len(p), 4<<10)])
-		r.buf, r.err = r.buf[:old+n], err
-		r.v.hide(r.buf)
-		if r.ready = len(r.buf); err == nil {
-			r.ready -= r.v.held(r.buf)
-		} else if r.over != nil {
-			r.over()
-		}
+	n, err := r.scrubbed.Read(p)
+	if err != nil && r.over != nil {
+		r.over()
 	}
-	n := copy(p, r.buf[:r.ready])
-	r.ready -= n
-	r.buf = append(r.buf[:0], r.buf[n:]...)
-	if r.ready == 0 && r.err != nil {
-		return n, r.err
-	}
-	return n, nil
+	return n, err
 }

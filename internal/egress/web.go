@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -44,8 +43,8 @@ func (s *Server) proxy(c net.Conn) {
 func originTarget(r *http.Request, to Target) (Target, *Refusal) {
 	if strings.HasPrefix(r.RequestURI, "http://") {
 		t, why := ParseURL(r.RequestURI)
-		if why == nil && (t.Host != to.Host || t.Port != to.Port) {
-			why = refuse("http.host", "the request is for another host than the connection")
+		if why == nil && (t.Host != to.Host || t.Port != to.Port || t.Scheme != to.Scheme) {
+			why = refuse("http.host", "the request is for another host or scheme than the connection")
 		}
 		return t, why
 	}
@@ -58,8 +57,7 @@ func originTarget(r *http.Request, to Target) (Target, *Refusal) {
 	case r.Method == http.MethodConnect || !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*":
 		return to, refuse("http", "no request is written so")
 	}
-	to.Path = r.RequestURI
-	return to, nil
+	return to, to.setPath(r.RequestURI)
 }
 
 // forward judges one request and carries it, or answers it with the refusal.
@@ -69,7 +67,8 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 	}
 	var use injection
 	if why == nil {
-		use, why = s.inject(r, t)
+		use, why = s.inject(r, &t)
+		defer s.held.give(use.held)
 	}
 	if up := r.Header.Get("Upgrade"); up != "" && !strings.EqualFold(up, "websocket") {
 		r.Header.Del("Upgrade") // the connection stays one that is read request by request
@@ -82,11 +81,15 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 	if keeps && s.kept(w, t, pack) {
 		return
 	}
+	defer s.flying.Add(-1)
+	if s.flying.Add(1) > int64(s.limits.Conns) {
+		s.answerRefusal(w, t.Host, t.Port, refuse("limit.conns", "too many requests at a time"))
+		return
+	}
 	a := s.attempts.began(t.Host, t.Port)
 	p := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = t.Scheme, net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))), t.Authority()
-			p.Out.URL.RawQuery = p.In.URL.RawQuery
+			p.Out.URL, p.Out.Host = t.url(), t.Authority() // what was judged, and nothing of the request's own
 			if _, ok := p.Out.Header["User-Agent"]; !ok {
 				p.Out.Header.Set("User-Agent", "")
 			}
@@ -110,7 +113,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 			}
 			in := counted{resp.Body, a.in, s}
 			if both, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-				resp.Body = &countedBoth{use.body(&in, nil), both, a.out, s}
+				resp.Body = &countedBoth{use.body(&in, resp), both, a.out, s}
 				return nil
 			}
 			resp.Body = use.body(&in, resp)
@@ -135,11 +138,12 @@ func (s *Server) judge(r *http.Request, t Target) *Refusal {
 	if why := s.policy.request(r.Method, t); why != nil {
 		return why
 	}
-	if s.inside(t.Host, t.Port) || s.policy.requestsOnly(t.Host, t.Port) {
-		for _, name := range overrides {
-			if r.Header.Get(name) != "" {
-				return refuse("request", "a server may take this for another method or path: "+name)
-			}
+	if t.Scheme == "http" && kindOf(t.Port) == isTLS {
+		return refuse("tls", "this port is for TLS and nothing else")
+	}
+	if s.owned(t.Host) || s.inside(t.Host, t.Port) || s.policy.requestsOnly(t.Host, t.Port) {
+		if name := override(r, t); name != "" {
+			return refuse("request", "a server may take this for another method or path: "+name)
 		}
 	}
 	return s.pace.request()
@@ -257,6 +261,7 @@ func (s *Server) newWeb() *http.Server {
 			return context.WithValue(ctx, handler{}, c.(*once).serve)
 		},
 		ReadHeaderTimeout: patience, IdleTimeout: s.limits.Idle, MaxHeaderBytes: 64 << 10,
+		HTTP2:    &http.HTTP2Config{MaxReceiveBufferPerConnection: maxLooked, MaxReceiveBufferPerStream: maxLooked},
 		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true,
 	}
 }

@@ -71,8 +71,14 @@ const (
 	LimitOutput Limit = "output"
 )
 
+// NoMemoryCgroup is the warning of a run whose memory no cgroup bounded. `waldo doctor` says what that means.
+const NoMemoryCgroup = "memory.no_cgroup" + SeeDoctor
+
+// SeeDoctor ends a warning that is about the machine and not about the run.
+const SeeDoctor = "; see waldo doctor"
+
 // Facts is the one form in which an execution is described, the same on every surface: --json,
-// MCP structuredContent, the log and the console.
+// MCP's _meta["waldo/facts"] (as Brief), the log and the console.
 type Facts struct {
 	CallID     string     `json:"call_id"`
 	DecisionID string     `json:"decision_id"`
@@ -93,7 +99,9 @@ type Facts struct {
 	Denials    []Denial   `json:"denials"`
 	Seen       []string   `json:"denials_seen"` // the kinds of denial this driver can observe
 	SideEffect SideEffect `json:"side_effect"`
+	Masked     int        `json:"masked,omitempty"` // values of the answer that are hidden or stand as tokens
 	Warnings   []string   `json:"warnings"`
+	Cut        []string   `json:"cut,omitempty"` // the lists that were longer than Bounded leaves them
 }
 
 // Truncated says which stream was longer than its limit.
@@ -161,8 +169,10 @@ type Attempt struct {
 type Files struct {
 	Read      []string `json:"read"`
 	Written   []string `json:"written"`
-	Artifacts []string `json:"artifacts"` // kept in the workspace
-	Removed   []string `json:"-"`         // of what was there before the run, those in folders before the folders
+	Artifacts []string `json:"artifacts"`         // kept in the workspace
+	KeptIn    string   `json:"kept_in,omitempty"` // the folder of this machine that has them; told to the person at the terminal alone
+	Partial   bool     `json:"partial,omitempty"` // there are more than the lists say
+	Removed   []string `json:"-"`                 // of what was there before the run, those in folders before the folders
 }
 
 // Name is the name of a file as a line shows it, quoted where it holds what is not to be seen or would end

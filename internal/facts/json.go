@@ -1,7 +1,9 @@
 package facts
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -9,130 +11,225 @@ import (
 // AppendJSON appends the facts as encoding/json would write them. They are written twice for each call,
 // for the log and for the host, and reflection took a tenth of what a call cost.
 func (f Facts) AppendJSON(b []byte) []byte {
-	b = f.AppendMembers(append(b, '{'))
-	b = text(append(b, `,"stdout":`...), f.Stdout)
-	b = text(append(b, `,"stderr":`...), f.Stderr)
-	return append(b, '}')
+	w := writer{b: append(b, '{')}
+	w.members(f)
+	w.text("stdout", f.Stdout)
+	w.text("stderr", f.Stderr)
+	return append(w.b, '}')
 }
 
 // AppendMembers appends the members of the object but for stdout and stderr.
 func (f Facts) AppendMembers(b []byte) []byte {
-	b = text(append(b, `"call_id":`...), f.CallID)
-	b = text(append(b, `,"decision_id":`...), f.DecisionID)
-	b = may(append(b, `,"limit":`...), (*string)(f.Limit))
-	b = text(append(b, `,"status":`...), string(f.Status))
-	b = append(b, `,"exit_code":`...)
-	if f.ExitCode == nil {
-		b = append(b, "null"...)
+	w := writer{b: b, first: true}
+	w.members(f)
+	return w.b
+}
+
+// Brief are facts as an agent host gets them: in JSON a member that is absent is zero. What the machine
+// lacks is left out, since neither the model nor the call can change it.
+type Brief Facts
+
+// AppendJSON appends the members that are not zero.
+func (f Brief) AppendJSON(b []byte) []byte {
+	f.Warnings = slices.DeleteFunc(slices.Clone(f.Warnings), func(s string) bool { return strings.HasSuffix(s, SeeDoctor) })
+	w := writer{b: append(b, '{'), brief: true}
+	w.members(Facts(f))
+	w.text("stdout", f.Stdout)
+	w.text("stderr", f.Stderr)
+	return append(w.b, '}')
+}
+
+// MarshalJSON is AppendJSON for encoding/json.
+func (f Brief) MarshalJSON() ([]byte, error) { return f.AppendJSON(nil), nil }
+
+// writer appends members of an object. A brief one leaves out those that are zero.
+type writer struct {
+	b     []byte
+	brief bool
+	first bool // no comma before the next member, whatever stands in b
+}
+
+func (w *writer) members(f Facts) {
+	w.text("call_id", f.CallID)
+	w.text("decision_id", f.DecisionID)
+	w.may("limit", (*string)(f.Limit))
+	w.text("status", string(f.Status))
+	if f.ExitCode != nil {
+		w.b = strconv.AppendInt(w.name("exit_code"), int64(*f.ExitCode), 10) // zero says that a process ran
 	} else {
-		b = strconv.AppendInt(b, int64(*f.ExitCode), 10)
+		w.may("exit_code", nil)
 	}
-	b = may(append(b, `,"signal":`...), f.Signal)
-	b = truth(b, `,"timed_out":`, f.TimedOut)
-	b = truth(b, `,"oom_killed":`, f.OOMKilled)
-	b = truth(b, `,"truncated":{"stdout":`, f.Truncated.Stdout)
-	b = truth(b, `,"stderr":`, f.Truncated.Stderr)
-	b = strconv.AppendFloat(append(b, `},"usage":{"wall_ms":`...), f.Usage.WallMS, 'f', -1, 64)
-	b = strconv.AppendFloat(append(b, `,"cpu_ms":`...), f.Usage.CPUMS, 'f', -1, 64)
-	b = number(b, `,"memory_peak_bytes":`, f.Usage.MemoryPeak)
-	b = number(b, `,"pids_peak":`, f.Usage.PidsPeak)
-	b = number(b, `,"output_bytes":`, f.Usage.OutputBytes)
-	b = number(b, `,"disk_bytes":`, f.Usage.DiskBytes)
-	b = number(b, `},"limits":{"wall_ms":`, f.Limits.WallMS)
-	b = number(b, `,"cpu_ms":`, f.Limits.CPUMS)
-	b = number(b, `,"memory_bytes":`, f.Limits.MemoryBytes)
-	b = number(b, `,"pids":`, f.Limits.Pids)
-	b = text(append(b, `},"sandbox":{"id":`...), f.Sandbox.ID)
-	b = text(append(b, `,"driver":`...), f.Sandbox.Driver)
-	b = text(append(b, `,"template":`...), f.Sandbox.Template)
-	b = truth(b, `,"warm":`, f.Sandbox.Warm)
-	b = f.Network.append(append(b, `},"network":`...))
-	b = list(append(b, `,"files":{"read":`...), f.Files.Read, word)
-	b = list(append(b, `,"written":`...), f.Files.Written, word)
-	b = list(append(b, `,"artifacts":`...), f.Files.Artifacts, word)
-	b = list(append(b, `},"denials":`...), f.Denials, Denial.append)
-	b = list(append(b, `,"denials_seen":`...), f.Seen, word)
-	b = text(append(b, `,"side_effect":`...), f.SideEffect.String())
-	return list(append(b, `,"warnings":`...), f.Warnings, word)
+	w.may("signal", f.Signal)
+	w.truth("timed_out", f.TimedOut)
+	w.truth("oom_killed", f.OOMKilled)
+	w.object("truncated", func() {
+		w.truth("stdout", f.Truncated.Stdout)
+		w.truth("stderr", f.Truncated.Stderr)
+	})
+	w.object("usage", func() {
+		w.float("wall_ms", f.Usage.WallMS)
+		w.float("cpu_ms", f.Usage.CPUMS)
+		w.number("memory_peak_bytes", f.Usage.MemoryPeak)
+		w.number("pids_peak", f.Usage.PidsPeak)
+		w.number("output_bytes", f.Usage.OutputBytes)
+		w.number("disk_bytes", f.Usage.DiskBytes)
+	})
+	w.object("limits", func() {
+		w.number("wall_ms", f.Limits.WallMS)
+		w.number("cpu_ms", f.Limits.CPUMS)
+		w.number("memory_bytes", f.Limits.MemoryBytes)
+		w.number("pids", f.Limits.Pids)
+	})
+	w.object("sandbox", func() {
+		w.text("id", f.Sandbox.ID)
+		w.text("driver", f.Sandbox.Driver)
+		w.text("template", f.Sandbox.Template)
+		w.truth("warm", f.Sandbox.Warm)
+	})
+	w.object("network", func() { w.network(f.Network) })
+	w.object("files", func() {
+		list(w, "read", f.Files.Read, (*writer).word)
+		list(w, "written", f.Files.Written, (*writer).word)
+		list(w, "artifacts", f.Files.Artifacts, (*writer).word)
+		if f.Files.KeptIn != "" {
+			w.text("kept_in", f.Files.KeptIn)
+		}
+		if f.Files.Partial {
+			w.truth("partial", true)
+		}
+	})
+	list(w, "denials", f.Denials, (*writer).denial)
+	list(w, "denials_seen", f.Seen, (*writer).word)
+	w.text("side_effect", f.SideEffect.String())
+	if f.Masked != 0 {
+		w.number("masked", int64(f.Masked))
+	}
+	list(w, "warnings", f.Warnings, (*writer).word)
+	if len(f.Cut) > 0 {
+		list(w, "cut", f.Cut, (*writer).word)
+	}
 }
 
-func (n Network) append(b []byte) []byte {
-	b = text(append(b, `{"policy":`...), n.Policy)
-	b = list(append(b, `,"allowed_hosts":`...), n.AllowedHosts, word)
-	b = list(append(b, `,"contacted":`...), n.Contacted, word)
-	b = list(append(b, `,"denied":`...), n.Denied, word)
-	b = list(append(b, `,"attempts":`...), n.Attempts, Attempt.append)
+func (w *writer) network(n Network) {
+	w.text("policy", n.Policy)
+	list(w, "allowed_hosts", n.AllowedHosts, (*writer).word)
+	list(w, "contacted", n.Contacted, (*writer).word)
+	list(w, "denied", n.Denied, (*writer).word)
+	list(w, "attempts", n.Attempts, (*writer).attempt)
 	if len(n.Packages) > 0 {
-		b = list(append(b, `,"packages":`...), n.Packages, Package.append)
+		list(w, "packages", n.Packages, (*writer).pack)
 	}
-	return append(b, '}')
 }
 
-func (p Package) append(b []byte) []byte {
-	b = text(append(b, `{"manager":`...), p.Manager)
-	b = text(append(b, `,"name":`...), p.Name)
-	b = text(append(b, `,"version":`...), p.Version)
+func (w *writer) pack(p Package) {
+	w.begin()
+	w.text("manager", p.Manager)
+	w.text("name", p.Name)
+	w.text("version", p.Version)
 	if p.Kept {
-		b = append(b, `,"kept":true`...)
+		w.truth("kept", true)
 	}
-	return append(b, '}')
+	w.b = append(w.b, '}')
 }
 
-func (a Attempt) append(b []byte) []byte {
-	b = text(append(b, `{"host":`...), a.Host)
-	b = number(b, `,"port":`, int64(a.Port))
-	b = truth(b, `,"allowed":`, a.Allowed)
+func (w *writer) attempt(a Attempt) {
+	w.begin()
+	w.text("host", a.Host)
+	w.number("port", int64(a.Port))
+	w.truth("allowed", a.Allowed)
 	if a.Why != "" {
-		b = text(append(b, `,"why":`...), a.Why)
+		w.text("why", a.Why)
 	}
-	b = number(b, `,"times":`, int64(a.Times))
-	b = number(b, `,"sent_bytes":`, a.Sent)
-	b = number(b, `,"received_bytes":`, a.Received)
-	return append(b, '}')
+	w.number("times", int64(a.Times))
+	w.number("sent_bytes", a.Sent)
+	w.number("received_bytes", a.Received)
+	w.b = append(w.b, '}')
 }
 
-func (d Denial) append(b []byte) []byte {
-	b = text(append(b, `{"kind":`...), d.Kind)
-	b = text(append(b, `,"what":`...), d.What)
-	b = text(append(b, `,"errno":`...), d.Errno)
-	return append(b, '}')
+func (w *writer) denial(d Denial) {
+	w.begin()
+	w.text("kind", d.Kind)
+	w.text("what", d.What)
+	w.text("errno", d.Errno)
+	w.b = append(w.b, '}')
+}
+
+func (w *writer) begin() { w.b = append(w.b, '{') }
+
+// name begins a member.
+func (w *writer) name(name string) []byte {
+	if !w.first && w.b[len(w.b)-1] != '{' {
+		w.b = append(w.b, ',')
+	}
+	w.first = false
+	return append(append(append(w.b, '"'), name...), '"', ':')
 }
 
 // text appends a string; bytes that are no UTF-8 become U+FFFD.
-func text(b []byte, s string) []byte {
-	b, _ = jsontext.AppendQuote(b, s)
-	return b
+func (w *writer) text(name, s string) {
+	if !w.brief || s != "" {
+		w.b = w.name(name)
+		w.word(s)
+	}
 }
 
-func word(s string, b []byte) []byte { return text(b, s) }
+func (w *writer) word(s string) { w.b, _ = jsontext.AppendQuote(w.b, s) }
 
 // may appends a string or null.
-func may(b []byte, s *string) []byte {
-	if s == nil {
-		return append(b, "null"...)
+func (w *writer) may(name string, s *string) {
+	if s != nil {
+		w.text(name, *s)
+	} else if !w.brief {
+		w.b = append(w.name(name), "null"...)
 	}
-	return text(b, *s)
 }
 
-func truth(b []byte, name string, v bool) []byte {
-	return strconv.AppendBool(append(b, name...), v)
+func (w *writer) truth(name string, v bool) {
+	if !w.brief || v {
+		w.b = strconv.AppendBool(w.name(name), v)
+	}
 }
 
-func number(b []byte, name string, n int64) []byte {
-	return strconv.AppendInt(append(b, name...), n, 10)
+func (w *writer) number(name string, n int64) {
+	if !w.brief || n != 0 {
+		w.b = strconv.AppendInt(w.name(name), n, 10)
+	}
+}
+
+func (w *writer) float(name string, n float64) {
+	if !w.brief || n != 0 {
+		w.b = strconv.AppendFloat(w.name(name), n, 'f', -1, 64)
+	}
+}
+
+// object appends an object; a brief one leaves out an empty one.
+func (w *writer) object(name string, members func()) {
+	mark := len(w.b)
+	w.b = append(w.name(name), '{')
+	members()
+	if w.brief && w.b[len(w.b)-1] == '{' {
+		w.b = w.b[:mark]
+		return
+	}
+	w.b = append(w.b, '}')
 }
 
 // list appends an array; a nil one is null.
-func list[T any](b []byte, l []T, each func(v T, b []byte) []byte) []byte {
-	if l == nil {
-		return append(b, "null"...)
+func list[T any](w *writer, name string, l []T, each func(w *writer, v T)) {
+	if w.brief && len(l) == 0 {
+		return
 	}
-	b = append(b, '[')
+	w.b = w.name(name)
+	if l == nil {
+		w.b = append(w.b, "null"...)
+		return
+	}
+	w.b = append(w.b, '[')
 	for i, v := range l {
 		if i > 0 {
-			b = append(b, ',')
+			w.b = append(w.b, ',')
 		}
-		b = each(v, b)
+		each(w, v)
 	}
-	return append(b, ']')
+	w.b = append(w.b, ']')
 }

@@ -1,9 +1,11 @@
 package facts
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/rand"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/quick"
 )
@@ -40,4 +42,85 @@ func TestAppendJSON(t *testing.T) {
 			t.Fatalf("got  %s\nwant %s", got, want)
 		}
 	}
+}
+
+// What Brief leaves out is zero, and about the machine: whoever reads it has the same facts.
+func TestBrief(t *testing.T) {
+	random := rand.New(rand.NewSource(1))
+	for n := range 200 {
+		v, _ := quick.Value(reflect.TypeFor[Facts](), random)
+		f := v.Interface().(Facts)
+		f.Usage.WallMS, f.Usage.CPUMS = float64(random.Intn(1e9))/1000, float64(n)
+		zero := 0
+		switch n {
+		case 0:
+			f = New()
+		case 1:
+			f = Facts{}
+		case 2:
+			f = New()
+			f.ExitCode = &zero
+		}
+		f.Files.Removed, f.Limit, f.Signal = nil, some(f.Limit), some(f.Signal)
+		told := f
+		told.Warnings = append(slices.Clone(f.Warnings), "no cgroup"+SeeDoctor)
+		b, err := json.Marshal(Brief(told))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Facts
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%v: %s", err, b)
+		}
+		if a, b := got.AppendJSON(nil), f.AppendJSON(nil); string(whole(t, a)) != string(whole(t, b)) {
+			t.Fatalf("got  %s\nwant %s", a, b)
+		}
+		var all any
+		if err := json.Unmarshal(b, &all); err != nil {
+			t.Fatal(err)
+		}
+		m := all.(map[string]any)
+		delete(m, "exit_code") // zero says that a process ran
+		if where := empty("", m); where != "" {
+			t.Fatalf("%s is zero in %s", where, b)
+		}
+	}
+}
+
+// some is nil for an empty word, which nothing writes.
+func some[T ~string](s *T) *T {
+	if s != nil && *s == "" {
+		return nil
+	}
+	return s
+}
+
+// whole makes no difference between lists that are null and those that are empty.
+func whole(t *testing.T, b []byte) []byte {
+	t.Helper()
+	return bytes.ReplaceAll(b, []byte(":null"), []byte(":[]"))
+}
+
+// empty returns where a member is zero.
+func empty(at string, v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			if where := empty(at+"."+k, x); where != "" {
+				return where
+			}
+		}
+		if len(v) == 0 && at != "" {
+			return at
+		}
+	case []any:
+		if len(v) == 0 {
+			return at
+		}
+	case nil, bool, float64, string:
+		if v == nil || v == false || v == 0.0 || v == "" {
+			return at
+		}
+	}
+	return ""
 }

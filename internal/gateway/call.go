@@ -35,12 +35,12 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes", call.MaxArgs)
 	}
 	c := call.Call{ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal, Door: door, At: s.d.o.Now()}
-	e, found := s.d.o.Catalogue.Lookup(ctx, name)
+	e, found := s.d.lists().Lookup(ctx, name)
 	if !found {
 		return s.unlisted(ctx, name, c)
 	}
 	// What it may not use at all it is told nothing of: the corridor refuses that, whatever the arguments.
-	if faults := e.Check(args); len(faults) > 0 && s.d.o.Catalogue.Shows(s.viewer(), e) {
+	if faults := e.Check(args); len(faults) > 0 && s.d.lists().Shows(s.viewer(), e) {
 		var say []string
 		for _, f := range faults {
 			say = append(say, f.String())
@@ -76,7 +76,7 @@ func (s *Session) unfit(ctx context.Context, c call.Call, faults string) map[str
 		s.d.o.Log.Error("a refusal could not be recorded", "call", c.ID, "capability", c.Capability, "error", err)
 		return broken(c, r)
 	}
-	out["structuredContent"], out["_meta"] = r.Facts, metaOf(r)
+	out["_meta"] = metaOf(r)
 	return out
 }
 
@@ -84,8 +84,8 @@ func (s *Session) unfit(ctx context.Context, c call.Call, faults string) map[str
 // denies it, and so it is on record; otherwise there is no such tool now.
 func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[string]any, error) {
 	c.Capability = call.Capability(strings.ReplaceAll(name, "__", "."))
-	if s.d.o.Catalogue.Visible(c.Capability) {
-		if why := s.d.o.Catalogue.Why(s.viewer(), c.Capability); why != "" {
+	if s.d.lists().Visible(c.Capability) {
+		if why := s.d.lists().Why(s.viewer(), c.Capability); why != "" {
 			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q: it is kept from agents (%s)", name, why)
 		}
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q", name)
@@ -227,7 +227,7 @@ func (s *Session) search(ctx context.Context, args call.Args) map[string]any {
 	if err := args.Value().Decode(&a); err != nil {
 		return toolError("the arguments do not fit the tool")
 	}
-	found := s.d.o.Catalogue.Search(ctx, s.viewer(), a.Query, a.Limit)
+	found := s.d.lists().Search(ctx, s.viewer(), a.Query, a.Limit)
 	told := make([]catalogue.Told, len(found))
 	for i, e := range found {
 		told[i] = e.Tell(a.Detail)
@@ -239,7 +239,7 @@ func (s *Session) search(ctx context.Context, args call.Args) map[string]any {
 	if err != nil {
 		return toolError("the tools could not be listed")
 	}
-	return map[string]any{"content": []any{text(string(b))}, "structuredContent": json.RawMessage(b)}
+	return map[string]any{"content": []any{text(string(b))}}
 }
 
 func text(s string) map[string]any { return map[string]any{"type": "text", "text": s} }
@@ -248,15 +248,12 @@ func toolError(s string) map[string]any {
 	return map[string]any{"content": []any{text(s)}, "isError": true}
 }
 
-// result puts a result into MCP's form. structuredContent is the tool's own where an upstream gave
-// any, and the facts otherwise; waldo/structured says which, so that no tool passes its word off as
-// facts. The facts are in _meta where structuredContent is the tool's.
+// result puts a result into MCP's form. structuredContent is the tool's own or absent: hosts give it to the
+// model in place of the content, so nothing else may stand there. The facts are in _meta.
 func (s *Session) result(r call.Result, server string) map[string]any {
-	meta := metaOf(r)
-	out := map[string]any{"content": s.content(r, server), "_meta": meta, "structuredContent": r.Facts}
-	if server != "" && !r.Structured.IsZero() {
+	out := map[string]any{"content": s.content(r, server), "_meta": metaOf(r)}
+	if !r.Structured.IsZero() {
 		out["structuredContent"] = r.Structured
-		meta["waldo/structured"], meta["waldo/facts"] = "tool", r.Facts
 	}
 	if r.IsError {
 		out["isError"] = true
@@ -266,8 +263,8 @@ func (s *Session) result(r call.Result, server string) map[string]any {
 
 func metaOf(r call.Result) map[string]any {
 	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": string(r.Status),
-		"waldo/trust": r.Trust.String(), "waldo/structured": "facts"}
-	if len(r.Why) > 0 {
+		"waldo/trust": r.Trust.String(), "waldo/facts": facts.Brief(r.Facts)}
+	if len(r.Why) > 0 && (r.Status == facts.Denied || r.Status == facts.Waiting) { // otherwise they are notes on what was allowed
 		meta["waldo/reasons"] = call.Reasons(r.Why)
 	}
 	if r.ApprovalID != "" {
@@ -276,30 +273,57 @@ func metaOf(r call.Result) map[string]any {
 	return meta
 }
 
-// content returns the blocks of a result and, where it is no plain success, a line that says what
+// content returns the blocks of a result and, where it is no plain success, a text that says what
 // became of the call. A run's blocks are its stdout, what it made, and its stderr, which a run that
-// failed has in its text already; one without any says so, since a model's interface may refuse an
-// empty text. What a server answers stays as it is.
+// failed has in its text already. What a server answers stays as it is. A result is readable without
+// its structured content, and one that holds nothing says so: a model's interface may refuse an empty text.
 func (s *Session) content(r call.Result, server string) []any {
 	out := []any{}
 	for _, c := range r.Content {
 		switch {
-		case c.Type == "text" && c.Text == "" && server == "":
+		case c.Type == "text" && c.Text == "":
 		case c.Type == "text":
 			out = append(out, text(c.Text))
 		case !c.Raw.IsZero():
-			out = append(out, s.outer(server, c.Raw))
+			s.mu.Lock()
+			revision := s.revision
+			s.mu.Unlock()
+			out = append(out, known(revision, c.Type, s.outer(server, c.Raw)))
 		}
+	}
+	if len(out) == 0 && !r.Structured.IsZero() {
+		out = append(out, text(string(r.Structured.Raw())))
 	}
 	if say := epilogue(r); say != "" {
 		out = append(out, text(say))
 	} else if server == "" && r.Facts.Stderr != "" {
 		out = append(out, text("stderr:\n"+r.Facts.Stderr))
 	}
-	if len(out) == 0 && server == "" {
+	if n := r.Facts.Masked; n > 0 {
+		out = append(out, text(fmt.Sprintf("waldo: values masked or given as tokens in this answer: %d. The original holds others.", n)))
+	}
+	if len(out) == 0 {
 		out = append(out, text("(no output)"))
 	}
 	return out
+}
+
+// known is a content block, or a text in its place where the client's revision has no such kind: a client may
+// reject the whole result for it.
+func known(revision, kind string, block any) any {
+	m, _ := block.(map[string]any)
+	switch {
+	case revision == "":
+	case kind == "audio" && revision < "2025-03-26":
+		return text("[audio left out]")
+	case kind == "resource_link" && revision < "2025-06-18":
+		uri, ok := m["uri"].(string)
+		if !ok {
+			return text("[link left out]")
+		}
+		return text(uri)
+	}
+	return block
 }
 
 // epilogue tells the model what became of a call that is no plain success, and what to do.
@@ -308,16 +332,21 @@ func epilogue(r call.Result) string {
 	case facts.OK:
 		return ""
 	case facts.Waiting:
-		return fmt.Sprintf("waldo: a human has to agree first (approval %s). Nothing was done yet. Ask the person you work for to answer it, for example with: waldo approve %s. "+
+		return fmt.Sprintf("waldo: a human has to agree first (approval %s). Nothing was done yet. "+
+			"Ask the person you work for to answer it, for example with: waldo approve %s. "+
 			"Then make the same call again with the same arguments.", r.ApprovalID, r.ApprovalID)
 	case facts.Denied:
 		if len(r.Why) > 0 {
-			return fmt.Sprintf("waldo: refused. %s. Nothing was done. Decision %s; the same call will be refused again, so try another way or ask the person you work for.", reasons(r.Why), r.DecisionID)
+			return fmt.Sprintf("waldo: denied. %s. Nothing was done. Decision %s; the same call will be denied again, "+
+				"so try another way or ask the person you work for.", reasons(r.Why), r.DecisionID)
 		}
 	}
 	say := "waldo: the call ended as " + string(r.Status)
 	if r.Facts.Limit != nil {
 		say += " at the limit on " + string(*r.Facts.Limit)
+	}
+	if len(r.Why) > 0 && r.Status != facts.Denied {
+		say += " (" + reasons(r.Why) + ")"
 	}
 	return fmt.Sprintf("%s after %.1f s; side effect: %s. Decision %s.", say, r.Facts.Usage.WallMS/1000, r.Facts.SideEffect, r.DecisionID)
 }
@@ -347,8 +376,7 @@ func broken(c call.Call, r call.Result) map[string]any {
 	f.CallID = c.ID
 	out := toolError("waldo: waldo itself failed over this call; whether it took effect is " + knowledge(f.SideEffect) +
 		". The operator's log says more under " + c.ID + ".")
-	out["structuredContent"] = f
-	out["_meta"] = map[string]any{"waldo/call_id": c.ID, "waldo/status": f.Status, "waldo/structured": "facts"}
+	out["_meta"] = map[string]any{"waldo/call_id": c.ID, "waldo/status": f.Status, "waldo/facts": facts.Brief(f)}
 	return out
 }
 

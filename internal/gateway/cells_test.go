@@ -142,6 +142,9 @@ func (*record) Ask(context.Context, policy.Decision) (*approval.Answer, string, 
 	return nil, "", errors.New("nobody is asked here")
 }
 func (*record) Take(policy.Decision) (func(), *call.Reason) { return func() {}, nil }
+func (*record) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
+	return ctx, func() {}
+}
 
 // door builds the whole way from a client to a server, but for the boxes and the log.
 func door(t testing.TB, config string, serve launcher, change func(*gateway.Options)) (*gateway.Door, *record) {

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/call"
@@ -34,12 +35,13 @@ type Options struct {
 	Call         func(ctx context.Context, c call.Call) (call.Result, error) // the corridor
 	// Refuse records a call that is not let in, and says how it ended: broker.Refuse. nil: nothing is recorded.
 	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
-	Mode   func(cap call.Capability) contract.Mode // what the contract says; nil: high risk
-	Log    *slog.Logger                            // nil: nothing is logged
-	Now    func() time.Time                        // nil: time.Now
-	Lean   bool                                    // show three tools in place of all: search, call, run code
-	Drain  time.Duration                           // for answers once the input has ended; 0: 10 s
-	Park   time.Duration                           // how long a modern client may take to come back with an answer; 0: 10 min
+	// Mode is the class of a tool: what its contract says, or its server's annotations where they say more. nil: high risk.
+	Mode  func(cap call.Capability, annotations wire.Value) contract.Mode
+	Log   *slog.Logger     // nil: nothing is logged
+	Now   func() time.Time // nil: time.Now
+	Lean  bool             // show three tools in place of all: search, call, run code
+	Drain time.Duration    // for answers once the input has ended; 0: 10 s
+	Park  time.Duration    // how long a modern client may take to come back with an answer; 0: 10 min
 	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
 	// message. The zero Value is not shown. nil: nothing of the kind is.
 	Aside func(c call.Call, v wire.Value, question bool) wire.Value
@@ -63,8 +65,9 @@ const pageSize = 500
 
 // Door is what all sessions share.
 type Door struct {
-	o   Options
-	lot *lot
+	o     Options
+	lot   *lot
+	shows atomic.Pointer[lists]
 
 	mu       sync.Mutex
 	sessions map[*Session]struct{}
@@ -87,7 +90,11 @@ func New(o Options) *Door {
 	if o.Park == 0 {
 		o.Park = 10 * time.Minute
 	}
-	return &Door{o: o, lot: newLot(o.Kept), sessions: map[*Session]struct{}{}}
+	d := &Door{o: o, lot: newLot(o.Kept), sessions: map[*Session]struct{}{}}
+	if o.Catalogue != nil {
+		d.Replace(o.Catalogue)
+	}
+	return d
 }
 
 // Who is on the other side of a session. Every call is bound to it.
@@ -119,6 +126,7 @@ type Session struct {
 	ready     bool                   // and the client has said that it is
 	seen      catalogue.Versions     // of the lists that the agent was shown last; 0: none
 	declared  wire.Value             // what a legacy client answers
+	revision  string                 // that a legacy client was given; empty: the newest
 	level     string                 // of the log messages that a legacy client wants; empty: none
 	subs      map[string]int         // resources that it wants to hear of
 	shown     map[string]string      // wire name to the digest of the definition it saw
@@ -153,11 +161,7 @@ func (d *Door) Session(who Who, stream Link) *Session {
 			d.o.Ended(who.Session)
 		}
 	})
-	unwatch := d.o.Catalogue.Watch(s.wake)
-	go func() {
-		defer unwatch()
-		s.tellChanges()
-	}()
+	go s.tellChanges()
 	return s
 }
 
@@ -289,7 +293,7 @@ func (d *Door) self() jsonrpc.Implementation {
 
 func (d *Door) offers() map[string]any {
 	can := map[string]any{"tools": map[string]any{"listChanged": true}}
-	prompts, resources := d.o.Catalogue.Offered()
+	prompts, resources := d.lists().Offered()
 	if prompts {
 		can["prompts"] = map[string]any{"listChanged": true}
 	}
@@ -322,6 +326,7 @@ func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 	if !slices.Contains(jsonrpc.LegacyRevisions, revision) {
 		revision = jsonrpc.Legacy
 	}
+	s.revision = revision
 	result := map[string]any{"protocolVersion": revision, "capabilities": s.d.offers(), "serverInfo": s.d.self()}
 	if s.d.o.Instructions != "" {
 		result["instructions"] = s.d.o.Instructions
@@ -351,11 +356,11 @@ func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map
 		}
 		after = string(name)
 	}
-	version := s.d.o.Catalogue.Versions().Tools
-	entries := s.d.o.Catalogue.List(ctx, s.viewer())
-	if v := s.d.o.Catalogue.Versions().Tools; v != version {
+	version := s.d.lists().Versions().Tools
+	entries := s.d.lists().List(ctx, s.viewer())
+	if v := s.d.lists().Versions().Tools; v != version {
 		version = v
-		entries = s.d.o.Catalogue.List(ctx, s.viewer())
+		entries = s.d.lists().List(ctx, s.viewer())
 	}
 	begin := sort.Search(len(entries), func(i int) bool { return entries[i].Wire > after })
 	page := entries[begin:min(begin+pageSize, len(entries))]
@@ -384,23 +389,50 @@ func (s *Session) show(entries []*catalogue.Entry) {
 	}
 }
 
-// describe makes the form of a tool that hosts see. The hints are the contract's, not the server's. An
-// output schema is not promised: a result that was redacted or cut need not keep it.
+// describe makes the form of a tool that hosts see. An output schema is not promised: a result that was redacted or cut need not keep it.
 func (d *Door) describe(e *catalogue.Entry) map[string]any {
 	mode := contract.HighRisk
 	if d.o.Mode != nil {
-		mode = d.o.Mode(e.Capability)
+		mode = d.o.Mode(e.Capability, e.Annotations)
 	}
 	t := map[string]any{"name": e.Wire, "description": e.Description, "inputSchema": e.Input,
-		"annotations": map[string]bool{"readOnlyHint": mode == contract.Read},
+		"annotations": hints(e, mode == contract.Read),
 		"_meta":       map[string]any{"waldo/capability": e.Capability}}
 	if e.Wire == catalogue.SearchTools {
-		t["annotations"] = map[string]bool{"readOnlyHint": true}
+		t["annotations"] = map[string]bool{"readOnlyHint": true} // waldo's own
 	}
 	if e.Title != "" {
 		t["title"] = e.Title
 	}
 	return t
+}
+
+// hints are the annotations of a tool that hosts see. It is read-only if its contract and its server both say so;
+// one of waldo's own has a contract alone. Other hints pass where they warn of more than silence does (MCP
+// 2025-11-25 schema, ToolAnnotations): that a tool destroys, even if it only reads by contract.
+func hints(e *catalogue.Entry, read bool) map[string]bool {
+	var said struct {
+		ReadOnly    *bool `json:"readOnlyHint"`
+		Destructive *bool `json:"destructiveHint"`
+		Idempotent  *bool `json:"idempotentHint"`
+		OpenWorld   *bool `json:"openWorldHint"`
+	}
+	silent := e.Annotations.IsZero()
+	if !silent && (e.Annotations.Kind() != '{' || e.Annotations.Decode(&said) != nil) {
+		return map[string]bool{"readOnlyHint": false}
+	}
+	is := func(hint *bool, want bool) bool { return hint != nil && *hint == want }
+	out := map[string]bool{"readOnlyHint": read && (is(said.ReadOnly, true) || silent && e.Server == "")}
+	if is(said.Destructive, true) {
+		out["destructiveHint"] = true
+	}
+	if is(said.Idempotent, false) {
+		out["idempotentHint"] = false
+	}
+	if is(said.OpenWorld, true) {
+		out["openWorldHint"] = true
+	}
+	return out
 }
 
 // listen tells a modern client of changes until it cancels (MCP 2026-07-28 subscriptions).
@@ -409,7 +441,7 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 	if !ok {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "subscriptions/listen needs notifications")
 	}
-	o := s.d.o.Catalogue
+	o := s.d.lists()
 	prompts, resources := o.Offered()
 	yes := func(name string) bool { return string(wanted[name].Raw()) == "true" }
 	l := &listener{id: m.ID, link: link, tools: yes("toolsListChanged"), prompts: prompts && yes("promptsListChanged"),
@@ -468,7 +500,7 @@ func (s *Session) tellChanges() {
 		case <-s.closed:
 			return
 		}
-		s.tellOnce(s.d.o.Catalogue.Versions())
+		s.tellOnce(s.d.lists().Versions())
 		select {
 		case <-time.After(time.Second):
 		case <-s.closed:

@@ -72,6 +72,12 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 	case "s.own":
 		r.Structured = parse(d.t, `{"n":9007199254740993,"status":"ok"}`)
 		r.Content = append(r.Content, call.Content{Type: "image", Raw: parse(d.t, `{"type":"image","data":"aGk=","mimeType":"image/png"}`)})
+	case "s.masked":
+		r.Facts.Masked = 3
+	case "s.bare":
+		r.Structured, r.Content = parse(d.t, `{"n":1}`), nil
+	case "s.empty":
+		r.Content = []call.Content{call.Text("")}
 	case "s.wait":
 		if c.ApprovalID == "" {
 			r.Status, r.Facts.Status, r.IsError, r.ApprovalID, r.Content = facts.Waiting, facts.Waiting, true, approvalID, nil
@@ -103,7 +109,7 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 
 func tools(t testing.TB) map[string]catalogue.Source {
 	var list []call.Tool
-	for _, name := range []string{"own", "wait", "slow", "broken", "timeout", "echo", "hidden"} {
+	for _, name := range []string{"own", "wait", "slow", "broken", "timeout", "echo", "hidden", "bare", "empty", "masked"} {
 		input := `{"type":"object"}`
 		if name == "echo" {
 			input = `{"type":"object","properties":{"message":{"type":"string"}},"required":["message"]}`
@@ -121,7 +127,7 @@ func options(t testing.TB, d *desk) Options {
 		}})
 	t.Cleanup(cat.Close)
 	return Options{Version: "1", Catalogue: cat, Call: d.call, Drain: time.Second,
-		Mode: func(c call.Capability) contract.Mode {
+		Mode: func(c call.Capability, _ wire.Value) contract.Mode {
 			if c == "s.echo" {
 				return contract.Read
 			}
@@ -204,7 +210,7 @@ func TestWithTheSDKInEveryRevision(t *testing.T) {
 					t.Errorf("%s: promises what a redacted result need not keep", tool.Name)
 				}
 			}
-			if got := strings.Join(names, " "); got != "run_python s__broken s__echo s__own s__slow s__timeout s__wait search_tools" {
+			if got := strings.Join(names, " "); got != "run_python s__bare s__broken s__echo s__empty s__masked s__own s__slow s__timeout s__wait search_tools" {
 				t.Errorf("listed %s", got)
 			}
 			r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__echo", Arguments: map[string]any{"message": "hi"}})
@@ -218,7 +224,7 @@ func TestWithTheSDKInEveryRevision(t *testing.T) {
 			if c.ToolDigest != wire.Digest([]byte("echo")) {
 				t.Errorf("digest of the definition: %s", c.ToolDigest)
 			}
-			if r.Meta["waldo/decision_id"] != "d_1" || r.Meta["waldo/structured"] != "facts" || r.StructuredContent.(map[string]any)["decision_id"] != "d_1" {
+			if f := told(r); r.Meta["waldo/decision_id"] != "d_1" || f["decision_id"] != "d_1" || f["timed_out"] != nil || r.StructuredContent != nil {
 				t.Errorf("facts: %v %v", r.Meta, r.StructuredContent)
 			}
 			if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__nope"}); code(err) != -32602 {
@@ -234,6 +240,12 @@ func code(err error) int64 {
 		return e.Code
 	}
 	return 0
+}
+
+// told are the facts that stand beside a result.
+func told(r *mcp.CallToolResult) map[string]any {
+	f, _ := r.Meta["waldo/facts"].(map[string]any)
+	return f
 }
 
 func TestResults(t *testing.T) {
@@ -253,9 +265,32 @@ func TestResults(t *testing.T) {
 		if b, _ := json.Marshal(r.StructuredContent); !strings.Contains(string(b), `"status":"ok"`) || strings.Contains(string(b), "decision_id") {
 			t.Errorf("structured: %s", b)
 		}
-		f, _ := r.Meta["waldo/facts"].(map[string]any)
-		if r.Meta["waldo/structured"] != "tool" || f["decision_id"] != "d_1" || say(r) != "fine|*mcp.ImageContent" {
+		if told(r)["decision_id"] != "d_1" || say(r) != "fine|*mcp.ImageContent" {
 			t.Errorf("meta: %v, content %s", r.Meta, say(r))
+		}
+	})
+	t.Run("what is no structure of the tool's own is not given as one", func(t *testing.T) {
+		for tool, args := range map[string]string{"run_python": `{"code":"print(1)"}`, "s__echo": `{"message":"hi"}`, "s__hidden": `{}`,
+			"s__wait": `{"a":9}`, "s__broken": `{}`, "s__timeout": `{}`, "search_tools": `{"query":"echo"}`} {
+			r := ask(t, tool, args)
+			if r.StructuredContent != nil {
+				t.Errorf("%s: %v", tool, r.StructuredContent)
+			}
+			if _, ok := r.Content[0].(*mcp.TextContent); !ok || told(r)["call_id"] == nil && tool != "search_tools" {
+				t.Errorf("%s: no text first, or no facts: %s %v", tool, say(r), r.Meta)
+			}
+		}
+	})
+	t.Run("a structure alone is readable, and nothing at all is said", func(t *testing.T) {
+		r := ask(t, "s__bare", `{}`)
+		if b, _ := json.Marshal(r.StructuredContent); say(r) != string(b) || string(b) != `{"n":1}` {
+			t.Errorf("%s %v", say(r), r.StructuredContent)
+		}
+		if r := ask(t, "s__masked", `{}`); !strings.HasPrefix(say(r), "fine|waldo: values masked or given as tokens in this answer: 3.") || told(r)["masked"] != 3.0 {
+			t.Errorf("%q %v", say(r), told(r))
+		}
+		if r := ask(t, "s__empty", `{}`); say(r) != "(no output)" || r.IsError {
+			t.Errorf("%q", say(r))
 		}
 	})
 	t.Run("a denial is a result with reasons", func(t *testing.T) {
@@ -321,8 +356,8 @@ func TestResults(t *testing.T) {
 	t.Run("search", func(t *testing.T) {
 		before := d.count()
 		r := ask(t, "search_tools", `{"query":"echo","detail":"full"}`)
-		b, _ := json.Marshal(r.StructuredContent)
-		if !strings.HasPrefix(string(b), `{"tools":[{"capability":"s.echo"`) || !strings.Contains(string(b), "inputSchema") || strings.Contains(string(b), "hidden") {
+		b := say(r)
+		if !strings.HasPrefix(b, `{"tools":[{"name":"s__echo","capability":"s.echo"`) || !strings.Contains(b, "inputSchema") || strings.Contains(b, "hidden") {
 			t.Errorf("%s", b)
 		}
 		if d.count() != before {
@@ -504,6 +539,32 @@ func BenchmarkCall(b *testing.B) {
 		}
 		if _, err := out.Read(buf); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A host hears of a tool's hints what makes it more careful, and nothing that makes it less.
+func TestHints(t *testing.T) {
+	for _, row := range []struct{ why, server, annotations, read, other string }{
+		{"waldo's own, a read by its contract", "", ``, `{"readOnlyHint":true}`, `{"readOnlyHint":false}`},
+		{"a server that says nothing", "s", ``, `{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
+		{"a server that says that it reads", "s", `{"readOnlyHint":true}`, `{"readOnlyHint":true}`, `{"readOnlyHint":false}`},
+		{"a server that says that it writes", "s", `{"readOnlyHint":false}`, `{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
+		{"what warns passes", "s", `{"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`,
+			`{"destructiveHint":true,"idempotentHint":false,"openWorldHint":true,"readOnlyHint":false}`,
+			`{"destructiveHint":true,"idempotentHint":false,"openWorldHint":true,"readOnlyHint":false}`},
+		{"what reassures does not", "s", `{"destructiveHint":false,"idempotentHint":true,"openWorldHint":false}`, `{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
+		{"what cannot be read reassures nobody", "s", `{"readOnlyHint":true,"destructiveHint":"no"}`, `{"readOnlyHint":false}`, `{"readOnlyHint":false}`},
+	} {
+		e := &catalogue.Entry{Tool: call.Tool{Capability: "s.a", Server: row.server}}
+		if row.annotations != "" {
+			e.Annotations = parse(t, row.annotations)
+		}
+		for mode, want := range map[contract.Mode]string{contract.Read: row.read, contract.Write: row.other} {
+			d := &Door{o: Options{Mode: func(call.Capability, wire.Value) contract.Mode { return mode }}}
+			if got, err := json.Marshal(d.describe(e)["annotations"]); err != nil || string(got) != want {
+				t.Errorf("%s, %s: %s, want %s (%v)", row.why, mode, got, want, err)
+			}
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestLean(t *testing.T) {
 				}
 				return r
 			}
-			if b, _ := json.Marshal(ask("search_tools", `{"query":"echo","detail":"full"}`).StructuredContent); !strings.Contains(string(b), `"name":"s__echo"`) {
+			if b := say(ask("search_tools", `{"query":"echo","detail":"full"}`)); !strings.Contains(b, `"name":"s__echo"`) {
 				t.Errorf("search: %s", b)
 			}
 			ask("call_tool", `{"name":"s__echo","arguments":{"message":"hi"}}`)

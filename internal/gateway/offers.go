@@ -44,7 +44,7 @@ func (s *Session) items(m jsonrpc.Message, key string, list []*catalogue.Item, m
 
 // offer answers what has to do with prompts and resources; false for every other method.
 func (s *Session) offer(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (result map[string]any, ok bool, err error) {
-	o := s.d.o.Catalogue
+	o := s.d.lists()
 	prompts, resources := o.Offered()
 	switch {
 	case m.Method == "prompts/list" && prompts:
@@ -71,9 +71,9 @@ func (s *Session) offer(ctx context.Context, m jsonrpc.Message, modern bool, lin
 
 // current returns a list of offers, and remembers how new what the client sees is.
 func (s *Session) current(ctx context.Context, list func(ctx context.Context, v catalogue.Viewer) []*catalogue.Item) []*catalogue.Item {
-	seen := s.d.o.Catalogue.Versions()
+	seen := s.d.lists().Versions()
 	items := list(ctx, s.viewer())
-	if now := s.d.o.Catalogue.Versions(); now != seen { // it was the first to ask
+	if now := s.d.lists().Versions(); now != seen { // it was the first to ask
 		seen, items = now, list(ctx, s.viewer())
 	}
 	s.mu.Lock()
@@ -93,12 +93,12 @@ func (s *Session) asked(ctx context.Context, m jsonrpc.Message, modern bool, lin
 }
 
 // callOf makes a call of an offer of a server and sends it through the corridor.
-func (s *Session) callOf(ctx context.Context, m jsonrpc.Message, h *host, server, method string, args map[string]any) (call.Result, error) {
+func (s *Session) callOf(ctx context.Context, m jsonrpc.Message, h *host, capability call.Capability, args map[string]any) (call.Result, error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return call.Result{}, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are too large")
 	}
-	c := call.Call{ID: id.New(id.Call), Capability: catalogue.Of(server, method), Args: a, Session: s.who.Session, Principal: s.who.Principal, Door: door, At: s.d.o.Now()}
+	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal, Door: door, At: s.d.o.Now()}
 	return s.through(ctx, m, c, h)
 }
 
@@ -117,11 +117,14 @@ func notFound(modern bool, uri string) error {
 // read answers resources/read.
 func (s *Session) read(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error) {
 	uri, _ := m.Param("uri").Text()
-	server, own, ok := s.d.o.Catalogue.Inner(uri)
+	if name, ok := ownFile(uri); ok {
+		return s.readOwn(ctx, m, h, uri, name)
+	}
+	server, own, ok := s.d.lists().Inner(uri)
 	if !ok {
 		return nil, notFound(h.p != nil, uri)
 	}
-	r, err := s.callOf(ctx, m, h, server, catalogue.ReadResource, map[string]any{"uri": own})
+	r, err := s.callOf(ctx, m, h, catalogue.Of(server, catalogue.ReadResource), map[string]any{"uri": own})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +153,7 @@ func (s *Session) read(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 // prompt answers prompts/get.
 func (s *Session) prompt(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error) {
 	name, _ := m.Param("name").Text()
-	item, ok := s.d.o.Catalogue.Prompt(ctx, name)
+	item, ok := s.d.lists().Prompt(ctx, name)
 	if !ok {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown prompt: %.100q", name)
 	}
@@ -161,7 +164,7 @@ func (s *Session) prompt(ctx context.Context, m jsonrpc.Message, h *host) (map[s
 		}
 		args["arguments"] = a
 	}
-	r, err := s.callOf(ctx, m, h, item.Server, catalogue.GetPrompt, args)
+	r, err := s.callOf(ctx, m, h, catalogue.Of(item.Server, catalogue.GetPrompt), args)
 	if err != nil {
 		return nil, err
 	}
@@ -193,12 +196,12 @@ func (s *Session) complete(ctx context.Context, m jsonrpc.Message, h *host) (map
 	switch kind {
 	case "ref/prompt":
 		name, _ := ref["name"].Text()
-		if item, ok := s.d.o.Catalogue.Prompt(ctx, name); ok {
+		if item, ok := s.d.lists().Prompt(ctx, name); ok {
 			server, args["ref"] = item.Server, map[string]any{"type": kind, "name": item.Name}
 		}
 	case "ref/resource":
 		uri, _ := ref["uri"].Text()
-		if of, own, ok := s.d.o.Catalogue.Inner(uri); ok {
+		if of, own, ok := s.d.lists().Inner(uri); ok {
 			server, args["ref"] = of, map[string]any{"type": kind, "uri": own}
 		}
 	}
@@ -208,7 +211,7 @@ func (s *Session) complete(ctx context.Context, m jsonrpc.Message, h *host) (map
 	if c := m.Param("context"); !c.IsZero() {
 		args["context"] = c
 	}
-	r, err := s.callOf(ctx, m, h, server, catalogue.Complete, args)
+	r, err := s.callOf(ctx, m, h, catalogue.Of(server, catalogue.Complete), args)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +231,7 @@ const maxSubscriptions = 200
 // subscribe begins or ends telling a session of changes to a resource.
 func (s *Session) subscribe(ctx context.Context, v wire.Value, end bool) error {
 	uri, _ := v.Text()
-	server, own, ok := s.d.o.Catalogue.Inner(uri)
+	server, own, ok := s.d.lists().Inner(uri)
 	if !ok {
 		return notFound(false, uri)
 	}
@@ -249,7 +252,7 @@ func (s *Session) subscribe(ctx context.Context, v wire.Value, end bool) error {
 	if end {
 		args["unsubscribe"] = true
 	}
-	r, err := s.callOf(ctx, jsonrpc.Message{}, nil, server, catalogue.Subscribe, args)
+	r, err := s.callOf(ctx, jsonrpc.Message{}, nil, catalogue.Of(server, catalogue.Subscribe), args)
 	if err != nil {
 		return err
 	}
@@ -274,7 +277,7 @@ func (s *Session) count(uri string, by int) {
 
 // Updated tells every session that wants to know that a server's resource is another now.
 func (d *Door) Updated(server, own string) {
-	uri := d.o.Catalogue.Outer(server, own)
+	uri := d.lists().Outer(server, own)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for s := range d.sessions {
@@ -313,6 +316,9 @@ func (s *Session) outer(server string, block wire.Value) any {
 	if !ok {
 		return block
 	}
+	if server == "" {
+		return block // waldo's own: its addresses are as clients ask for them
+	}
 	kind, _ := m["type"].Text()
 	out := map[string]any{}
 	for k, v := range m {
@@ -320,7 +326,7 @@ func (s *Session) outer(server string, block wire.Value) any {
 		case k == "_meta":
 		case k == "uri" && kind == "resource_link":
 			uri, _ := v.Text()
-			out[k] = s.d.o.Catalogue.Outer(server, uri)
+			out[k] = s.d.lists().Outer(server, uri)
 		case k == "resource" && kind == "resource":
 			inside, _ := v.Members()
 			resource := map[string]any{}
@@ -330,7 +336,7 @@ func (s *Session) outer(server string, block wire.Value) any {
 				}
 			}
 			uri, _ := inside["uri"].Text()
-			resource["uri"] = s.d.o.Catalogue.Outer(server, uri)
+			resource["uri"] = s.d.lists().Outer(server, uri)
 			out[k] = resource
 		default:
 			out[k] = v

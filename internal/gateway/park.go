@@ -202,7 +202,8 @@ func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
 	c := p.host.call
 	p.host.mu.Unlock()
 	st := state{Round: rand.Text(), Principal: p.who, Request: request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID}
-	if p.d.o.Mode != nil && p.d.o.Mode(c.Capability) == contract.Read {
+	if e, ok := p.d.o.Catalogue.Lookup(context.Background(), string(c.Capability)); ok && p.d.o.Mode != nil &&
+		p.d.o.Mode(c.Capability, e.Annotations) == contract.Read {
 		st.Effect = facts.None
 	}
 	l.open[st.Round] = p

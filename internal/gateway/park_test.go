@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/chacha20poly1305"
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
@@ -265,7 +268,7 @@ func TestAPastRequestState(t *testing.T) {
 		}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			mode := func(call.Capability) contract.Mode { return row.mode }
+			mode := func(call.Capability, wire.Value) contract.Mode { return row.mode }
 			before, s := parking(t, &asker{rounds: 1}, func(o *Options) { o.Kept, o.Mode = kept, mode })
 			state, _ := ask(t, s, retry(t, "s__slow", `{"a":1}`, ""))
 			was, _, ok := before.lot.seal.open(state)
@@ -403,25 +406,69 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// What opens is what was sealed, whole; nothing else does.
-func FuzzRequestState(f *testing.F) {
-	s := newSealer(&[32]byte{1})
-	real := s.pair(state{Round: "r", Principal: "os:1", Request: "sha256:0", Expires: 1})
-	f.Add(real, "r", "os:1")
-	f.Add(real+"x", "", "")
-	f.Add(real[:len(real)-1], "a", "b")
-	f.Add(newSealer(nil).pair(state{}), "", "")
-	f.Fuzz(func(t *testing.T, text, round, who string) {
-		if st, past, ok := s.open(text); ok && (past && !strings.HasSuffix(real, text[strings.Index(text, "."):]) || !past && text != real || st.Round != "r") {
-			t.Fatalf("%q opens as %+v", text, st)
+// One key seals many states: each has a nonce of its own, which is not left at zero.
+func TestNonces(t *testing.T) {
+	s, seen := newSealer(&[32]byte{1}), map[string]bool{}
+	for range 100 {
+		for half := range strings.SplitSeq(s.pair(state{Round: "r"}), ".") {
+			b, err := base64.RawURLEncoding.DecodeString(half)
+			if err != nil || len(b) < chacha20poly1305.NonceSizeX {
+				t.Fatal(half, err)
+			}
+			nonce := string(b[:chacha20poly1305.NonceSizeX])
+			if seen[nonce] || strings.Count(nonce, "\x00") > 8 {
+				t.Fatalf("nonce %x is used twice, or not filled", nonce)
+			}
+			seen[nonce] = true
 		}
-		in := state{Round: strings.ToValidUTF8(round, ""), Principal: call.Principal(strings.ToValidUTF8(who, "")), Expires: int64(len(text))}
+	}
+	if len(seen) != 200 {
+		t.Errorf("control: %d nonces", len(seen))
+	}
+}
+
+// FuzzRequestState: what opens is what was sealed, whole; nothing else does. The text is sealed within the
+// execution, since each process of the fuzzer has keys of its own: an input from outside never opened in another.
+func FuzzRequestState(f *testing.F) {
+	s, stranger := newSealer(&[32]byte{1}), newSealer(&[32]byte{2})
+	f.Add("r", "os:1", "", uint16(0), uint16(0))       // as it is
+	f.Add("r", "os:1", "x", uint16(0), uint16(0))      // with something before
+	f.Add("r", "os:1", "x", uint16(9999), uint16(0))   // and behind
+	f.Add("r", "os:1", "", uint16(9999), uint16(1))    // without its end
+	f.Add("r", "os:1", "A", uint16(7), uint16(1))      // with a letter exchanged
+	f.Add("", "", ".", uint16(120), uint16(80))        // without the middle
+	f.Add("r", "os:1", "AAAA", uint16(200), uint16(4)) // with the other half spoilt
+	f.Fuzz(func(t *testing.T, round, who, put string, at, cut uint16) {
 		if len(round)+len(who) > 1000 {
 			return
 		}
+		in := state{Round: strings.ToValidUTF8(round, ""), Principal: call.Principal(strings.ToValidUTF8(who, "")), Expires: int64(cut)}
 		sealed := s.pair(in)
 		if out, past, ok := s.open(sealed); !ok || past || out != in {
 			t.Fatalf("%+v opens as %+v, %v", in, out, ok)
+		}
+		i := min(int(at), len(sealed))
+		text := sealed[:i] + put + sealed[min(i+int(cut), len(sealed)):]
+		if out, past, ok := s.open(text); ok != (text == sealed) || past || ok && out != in {
+			t.Fatalf("%q, which was %q, opens as %+v, %v, %v", text, sealed, out, past, ok)
+		}
+		live, behind, _ := strings.Cut(sealed, ".")
+		later := newSealer(s.kept) // the waldo after this one has the kept key, and another of its own
+		in.Run = s.run
+		if out, past, ok := later.open(sealed); !ok || !past || out != in {
+			t.Fatalf("%+v opens later as %+v, %v, %v", in, out, past, ok)
+		}
+		_, part, _ := strings.Cut(text, ".")
+		if out, _, ok := later.open(text); ok != (part == behind) || ok && out != in {
+			t.Fatalf("%q, which was %q, opens later as %+v, %v", text, sealed, out, ok)
+		}
+		for _, bad := range []string{live, live + "." + live, behind + "." + live, behind} {
+			if out, _, ok := s.open(bad); ok {
+				t.Fatalf("%q opens as %+v", bad, out)
+			}
+		}
+		if out, _, ok := stranger.open(text); ok {
+			t.Fatalf("%q opens with other keys as %+v", text, out)
 		}
 	})
 }

@@ -192,12 +192,22 @@ func (i *Installer) npm(ctx context.Context, files map[string][]byte, name strin
 	err = i.Run(ctx, Job{
 		Argv: slices.Concat(i.Npm, args, []string{"--ignore-scripts", "--omit=dev", "--omit-lockfile-registry-resolved", "--no-audit", "--no-fund",
 			"--no-update-notifier", "--loglevel=error", "--fetch-retries=1", "--cache=/workspace/tmp/npm"}, flags),
-		Reach: reach, Seed: seed, Out: out,
+		Reach: reach, Seed: seed, Out: out, Show: folderOf(i.Npm),
 	})
 	if err != nil {
 		return "", fmt.Errorf("npm %s: %w", args[0], errors.Join(err, os.RemoveAll(out)))
 	}
 	return out, nil
+}
+
+// folderOf is the outermost node_modules folder around npm's own program, where it is not in /usr.
+func folderOf(npm []string) []string {
+	for _, word := range npm {
+		if before, _, ok := strings.Cut(word, "/node_modules/"); ok && !strings.HasPrefix(word, "/usr/") {
+			return []string{before + "/node_modules"}
+		}
+	}
+	return nil
 }
 
 // registries are those that this machine's npm reads: its own, and one of the package's scope.

@@ -31,6 +31,8 @@ type Options struct {
 	// Garbage is told of what was read and is no message. It must not block. The answer has
 	// gone out already where AnswerGarbage is set.
 	Garbage func(e *Error)
+	// Unasked is told the size of each message that answers none of our requests, garbage too. It must not block.
+	Unasked func(bytes int)
 
 	AnswerGarbage bool          // answer what is no message, as a server does
 	SkipLong      bool          // step over a line longer than MaxFrame; otherwise it ends the connection
@@ -260,22 +262,33 @@ func (c *Conn) read(ctx context.Context) error {
 			if !c.in.Ended() { // otherwise it was broken off, and all who wait hear that the connection is over
 				c.pending.Spoil(line, fault, 0)
 			}
+			c.unasked(len(line))
 			c.garbage(ctx, m, fault)
 			if c.o.Strict || many {
 				return fault
 			}
 		case m.IsRequest():
+			c.unasked(m.Size)
 			if !c.request(ctx, m) {
 				return errRelieved
 			}
 		case m.Method != "":
+			c.unasked(m.Size)
 			c.notification(m)
 		default:
-			c.pending.Answered(m)
+			if !c.pending.Answered(m) {
+				c.unasked(m.Size)
+			}
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+	}
+}
+
+func (c *Conn) unasked(bytes int) {
+	if c.o.Unasked != nil {
+		c.o.Unasked(bytes)
 	}
 }
 
@@ -294,10 +307,10 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 	key := string(m.ID.Canonical())
 	c.mu.Lock()
 	_, twice := c.inFlight[key]
-	busy := c.held >= c.o.MaxInFlight || c.bytes > 0 && c.bytes+m.Size > c.o.MaxBytes
+	busy := c.held >= c.o.MaxInFlight || c.bytes > 0 && c.bytes+m.Weight > c.o.MaxBytes
 	late, alone, turn := c.over, c.held == 0 && !c.in.More(), c.reads
 	if !twice && !busy && !late {
-		c.inFlight[key], c.held, c.bytes = cancel, c.held+1, c.bytes+m.Size
+		c.inFlight[key], c.held, c.bytes = cancel, c.held+1, c.bytes+m.Weight
 		c.working.Add(1)
 	}
 	c.mu.Unlock()
@@ -331,7 +344,7 @@ func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string
 	defer cancel()
 	defer func() { // only now, so that answers nobody reads do not pile up
 		c.mu.Lock()
-		c.held, c.bytes = c.held-1, c.bytes-m.Size
+		c.held, c.bytes = c.held-1, c.bytes-m.Weight
 		c.mu.Unlock()
 	}()
 	var result any

@@ -48,6 +48,7 @@ type Message struct {
 	Result wire.Value
 	Err    *Error
 	Size   int   // bytes of the frame
+	Weight int   // about what it costs in memory while it is answered, in bytes
 	Of     int64 // our request on whose stream it came, where the connection tells, as HTTP does; 0: not told
 
 	params map[string]wire.Value // of Params, where it was parsed
@@ -80,6 +81,9 @@ func (m Message) Param(name string) wire.Value {
 	return m.params[name]
 }
 
+// weighed is from how many bytes on the values of a frame are counted.
+const weighed = 64 << 10
+
 // Parse reads one frame. What it refuses, it refuses with the error to answer: bad JSON (duplicate
 // names, invalid UTF-8, nesting deeper than wire.MaxDepth) with CodeParse, and what is JSON but no
 // message of JSON-RPC 2.0 with CodeInvalid. Names match exactly; a batch is no message (MCP
@@ -94,7 +98,10 @@ func Parse(frame []byte) (Message, *Error) {
 	if !v.Each(p.take) {
 		return Message{}, Errorf(CodeInvalid, "a message is one JSON object")
 	}
-	m := Message{Size: len(frame)}
+	m := Message{Size: len(frame), Weight: len(frame)}
+	if len(frame) > weighed {
+		m.Weight = wire.Weight(frame)
+	}
 	if !p.id.IsZero() {
 		switch k := p.id.Kind(); {
 		case k == 'n' && !p.fault.IsZero() && p.method.IsZero():

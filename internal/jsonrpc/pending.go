@@ -70,8 +70,8 @@ func (w *Waiting) Frame(method string, params func(id int64) any) ([]byte, error
 
 // Answered hands an answer to the request that waits for it; any other is dropped. An error without an
 // id is for the request on whose stream it came, or that waits alone. An id that comes back as a text
-// fails the request: no right answer will come.
-func (p *Pending) Answered(m Message) {
+// fails the request: no right answer will come. It reports whether a request waited.
+func (p *Pending) Answered(m Message) bool {
 	p.mu.Lock()
 	w := p.byID[string(m.ID.Canonical())]
 	if m.ID.IsZero() {
@@ -86,6 +86,7 @@ func (p *Pending) Answered(m Message) {
 	if w != nil {
 		w.Answer <- m // has room for the one answer
 	}
+	return w != nil
 }
 
 // Progress hands numbers to the request whose token they carry, while it waits. The message that

@@ -40,7 +40,8 @@ type Sandbox struct {
 	Digest    string         `json:"template_digest,omitempty"`
 	Isolation string         `json:"isolation"`
 	Limits    sandbox.Limits `json:"limits"`
-	Idle      time.Duration  `json:"idle_ns"` // without a command, after which it is paused, and after as long again stopped
+	CPUFixed  bool           `json:"cpu_fixed,omitempty"` // its limit of processor time holds for longer commands too
+	Idle      time.Duration  `json:"idle_ns"`             // without a command, after which it is paused, and after as long again stopped
 	State     State          `json:"state"`
 	ByIdle    bool           `json:"by_idle,omitempty"` // paused because it was idle: a command wakes it
 	Created   time.Time      `json:"created"`

@@ -254,11 +254,16 @@ type box struct{ paused atomic.Bool }
 func (b *box) Run(context.Context, sandbox.Command) (facts.Facts, error) { return facts.Facts{}, nil }
 func (b *box) Export(string, string) ([]string, error)                   { return nil, nil }
 func (b *box) Close() error                                              { return nil }
-func (b *box) Pause() error                                              { b.paused.Store(true); return nil }
-func (b *box) Resume() error                                             { b.paused.Store(false); return nil }
+func (b *box) Abilities() sandbox.Abilities {
+	return sandbox.Abilities{Pause: b.Pause, Resume: b.Resume}
+}
+func (b *box) Pause() error  { b.paused.Store(true); return nil }
+func (b *box) Resume() error { b.paused.Store(false); return nil }
 
 // plain is a box that cannot be paused.
 type plain struct{ sandbox.Box }
+
+func (plain) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
 
 func TestWatch(t *testing.T) {
 	m, _ := fresh(t)

@@ -2,12 +2,14 @@ package lifecycle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"waldo/internal/id"
@@ -40,6 +42,15 @@ type Command struct {
 	Call       string `json:"call_id"`
 	State      string `json:"state"` // "running", "paused", "cannot be paused"
 	Background bool   `json:"background"`
+	Note
+}
+
+// Note is what is told of a command.
+type Note struct {
+	Line    string        `json:"command,omitempty"` // its words, as it was asked for
+	Started time.Time     `json:"started"`
+	PID     int           `json:"pid,omitempty"` // of its sandbox's first process, where that can be reached
+	CPU     time.Duration `json:"cpu_ns"`        // that it has used, a second ago at most; 0: nothing counts it
 }
 
 // Run is one command that runs in a sandbox, known to every process with this state directory.
@@ -50,6 +61,10 @@ type Run struct {
 	call       string
 	background bool
 	unmark     func()
+
+	mu   sync.Mutex
+	word string // what it says of itself
+	note Note
 }
 
 // Begin lets a command run in a sandbox, or says why not. A sandbox that was paused because it was
@@ -59,7 +74,7 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string, backgroun
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{m: m, call: call, background: background}
+	r := &Run{m: m, call: call, background: background, word: running, note: Note{Started: m.now().UTC().Truncate(time.Second)}}
 	if r.file, err = m.announce(s.ID, call+r.end()); err != nil {
 		return nil, err
 	}
@@ -137,7 +152,10 @@ func (m *Manager) live(sandboxID string) []Command {
 			_ = os.Remove(n)
 		} else if b, err := os.ReadFile(n); err == nil {
 			call, background := strings.CutSuffix(filepath.Base(n), back)
-			commands = append(commands, Command{Call: strings.TrimSuffix(call, front), State: string(b), Background: background})
+			state, note, _ := strings.Cut(string(b), "\n")
+			c := Command{Call: strings.TrimSuffix(call, front), State: state, Background: background}
+			_ = json.Unmarshal([]byte(note), &c.Note) // a command that has only begun has none
+			commands = append(commands, c)
 		}
 		_ = f.Close()
 	}
@@ -198,10 +216,44 @@ func (m *Manager) OutputOf(ctx context.Context, owner, name, call string) (stdou
 
 func (m *Manager) forget(sandboxID string) error { return os.RemoveAll(m.store.Path("run", sandboxID)) }
 
+// maxLine is how much of a command's words is shown.
+const maxLine = 2 << 10
+
+// Tell notes the words of the command.
+func (r *Run) Tell(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.note.Line = line; len(line) > maxLine {
+		r.note.Line = strings.ToValidUTF8(line[:maxLine], "") + "…"
+	}
+	r.write()
+}
+
 // say changes what the command says of itself.
 func (r *Run) say(word string) {
-	_, _ = r.file.WriteAt([]byte(word), 0)
-	_ = r.file.Truncate(int64(len(word)))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.word = word
+	r.write()
+}
+
+// spent notes the processor time of the command.
+func (r *Run) spent(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note.CPU = d
+	r.write()
+}
+
+// write brings the command's file up to date. One that reads it meanwhile sees its state first.
+func (r *Run) write() {
+	text, err := json.Marshal(r.note)
+	if err != nil {
+		panic("lifecycle: a note has no JSON form: " + err.Error()) // plain fields only
+	}
+	text = append([]byte(r.word+"\n"), text...)
+	_, _ = r.file.WriteAt(text, 0)
+	_ = r.file.Truncate(int64(len(text)))
 }
 
 // leave takes the command off the list.
@@ -219,12 +271,23 @@ func (r *Run) Watch(box sandbox.Box, end func()) (over func()) {
 		tick := time.NewTicker(look)
 		defer tick.Stop()
 		state := Ready
-		for {
+		can := box.Abilities()
+		spent := can.Spent
+		if can.PID != nil {
+			r.mu.Lock()
+			r.note.PID = can.PID()
+			r.write()
+			r.mu.Unlock()
+		}
+		for looks := 0; ; looks++ {
 			select {
 			case <-done:
 				return
 			case <-tick.C:
 				state = r.follow(box, state, end)
+			}
+			if spent != nil && looks%10 == 0 {
+				r.spent(spent())
 			}
 		}
 	}()
@@ -254,14 +317,14 @@ func (r *Run) follow(box sandbox.Box, was State, end func()) State {
 	if err != nil || (s.State == Ready) == (was == Ready) {
 		return was // what cannot be known now is looked at again
 	}
-	p, ok := box.(sandbox.Pauser)
+	can := box.Abilities()
 	switch {
 	case s.State == Ready:
-		if ok {
-			_ = p.Resume()
+		if can.Resume != nil {
+			_ = can.Resume()
 		}
 		r.say(running)
-	case ok && p.Pause() == nil:
+	case can.Pause != nil && can.Pause() == nil:
 		r.say(frozen)
 	default:
 		r.say(deaf)

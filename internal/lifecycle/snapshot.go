@@ -45,7 +45,7 @@ type listed struct {
 const snapshots = "snapshot"
 
 // kept are the folders that a snapshot holds; tmp is disposable.
-var kept = []workspace.Folder{workspace.Input, workspace.Output}
+var kept = []workspace.Folder{workspace.Files, workspace.Input, workspace.Output}
 
 // ErrDamaged is what is said of a snapshot whose content is not what it was.
 var ErrDamaged = errors.New("the snapshot is damaged")
@@ -288,7 +288,7 @@ func (m *Manager) fill(w *workspace.Workspace, p Snapshot, disk int64) error {
 	if err := json.Unmarshal(text, &list); err != nil {
 		return errors.Join(ErrDamaged, err)
 	}
-	left := map[workspace.Folder]int64{workspace.Input: disk, workspace.Output: disk}
+	left := map[workspace.Folder]int64{workspace.Files: disk, workspace.Input: disk, workspace.Output: disk}
 	for _, l := range list {
 		if left[l.Folder] -= l.Size; l.Size < 0 || left[l.Folder] < 0 {
 			return fmt.Errorf("more than the %d bytes that the sandbox may keep: %w", disk, workspace.ErrTooMuch)

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -16,6 +17,7 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/wire"
 )
 
 // What one condition may cost.
@@ -70,6 +72,9 @@ func compile(c contract.Condition) (*condition, error) {
 	if issues.Err() != nil {
 		return nil, brief(issues)
 	}
+	if err := rounded(parsed.NativeRep(), c.Source); err != nil {
+		return nil, err
+	}
 	strict(parsed.NativeRep().Expr())
 	checked, issues := env.Check(parsed)
 	if issues.Err() != nil {
@@ -117,6 +122,30 @@ func strict(e ast.Expr) {
 	}))
 }
 
+var number = regexp.MustCompile(`^-?[0-9]*(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
+
+// rounded refuses a number in a condition that a double would change: arguments are compared as doubles.
+func rounded(tree *ast.AST, source string) (err error) {
+	text := []rune(source)
+	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(x ast.Expr) {
+		if x.Kind() != ast.LiteralKind || class(x.AsLiteral()) != types.DoubleType {
+			return
+		}
+		at, ok := tree.SourceInfo().GetOffsetRange(x.ID())
+		if !ok || int(at.Start) >= len(text) {
+			return
+		}
+		digits := strings.Replace(number.FindString(string(text[at.Start:])), "-.", "-0.", 1)
+		if strings.HasPrefix(digits, ".") {
+			digits = "0" + digits
+		}
+		if v, perr := wire.Parse([]byte(digits)); perr == nil && !v.Exact() {
+			err = fmt.Errorf("at character %d: a double does not hold %s exactly", at.Start+1, digits)
+		}
+	}))
+	return err
+}
+
 // class is what a value is, as far as comparing goes: all numbers are one class.
 func class(v ref.Val) ref.Type {
 	switch v.Type() {
@@ -139,6 +168,33 @@ func equal(a, b ref.Val) ref.Val {
 		return types.NewErr("a number from 2^53 on cannot be compared exactly")
 	}
 	return types.Equal(a, b)
+}
+
+// inexact is a number of the arguments that a double would change. CEL has no operator for it, so that a condition
+// over it cannot be told.
+type inexact struct{}
+
+// exactly returns the arguments as CEL reads them, with inexact for each number that a double would change.
+func exactly(v wire.Value) any {
+	if m, ok := v.Members(); ok {
+		out := make(map[string]any, len(m))
+		for name, member := range m {
+			out[name] = exactly(member)
+		}
+		return out
+	}
+	if all, ok := v.Elements(); ok {
+		out := make([]any, len(all))
+		for i, element := range all {
+			out[i] = exactly(element)
+		}
+		return out
+	}
+	var out any
+	if v.Kind() == '0' && !v.Exact() || v.Decode(&out) != nil {
+		return inexact{}
+	}
+	return out
 }
 
 func vague(v ref.Val) bool {
@@ -232,6 +288,9 @@ func (v *variables) ResolveName(name string) (any, bool) {
 	}
 	switch name {
 	case "args":
+		if a := v.call.Args.Value(); !a.IsZero() && !a.Exact() {
+			return exactly(a), true
+		}
 		if a := v.call.Args.Values(); a != nil {
 			return a, true
 		}

@@ -127,6 +127,8 @@ capabilities:
   s.write: {mode: write, approval: none}
   s.high: {mode: high_risk, approval: none}
   s.asked: {mode: write, approval: always}
+  s.clear: {mode: write, approval: {when: 'false'}}
+  s.holds: {mode: write, approval: {when: 'true'}}
 `, everything)
 	for _, row := range []struct {
 		why, name, annotations string
@@ -138,6 +140,8 @@ capabilities:
 		{"destructive, and a lie beside it", "s.read", `{"destructiveHint":true,"readOnlyHint":true}`, Ask, 3},
 		{"a destructive write", "s.write", `{"destructiveHint":true}`, Ask, 3},
 		{"the operator knew", "s.high", `{"destructiveHint":true}`, Allow, 3},
+		{"the operator's condition decides, and does not hold", "s.clear", `{"destructiveHint":true}`, Allow, 3},
+		{"the operator's condition decides, and holds", "s.holds", `{"destructiveHint":true}`, Ask, 3},
 		{"not read-only", "s.read", `{"readOnlyHint":false}`, Allow, 2},
 		{"harmless, it says", "s.asked", `{"readOnlyHint":true,"destructiveHint":false,"idempotentHint":true}`, Ask, 2},
 		{"harmless, it says of danger", "s.high", `{"readOnlyHint":true,"destructiveHint":false}`, Allow, 3},

@@ -84,18 +84,37 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 	return d
 }
 
-// Explain is Decide as a dry run: its decision can never be executed.
+// Explain is the decision on a call as a dry run, which can never be executed. What the server says of
+// its tool counts as the operator accepted it. Where that is not recorded, a note says so.
 func (p *Policy) Explain(c call.Call) Decision {
-	d := p.Decide(c)
+	d, known := p.annotated(p.Decide(c))
+	if !known {
+		why := reasonAt("annotation.unknown", "waldo.lock does not have this tool: if the server marks it destructive, a human is asked", d.Contract.At)
+		d.Reasons = append(d.Reasons[:len(d.Reasons):len(d.Reasons)], why)
+	}
 	d.DryRun = true
 	return d
 }
 
+// annotated makes a decision stricter by the recorded annotations of the tool. It reports false where the
+// call would reach a server's tool of which none are recorded.
+func (p *Policy) annotated(d Decision) (_ Decision, known bool) {
+	if d.Effect == Deny || d.Contract.Transport != contract.MCP {
+		return d, true
+	}
+	if p.machine.Annotations == nil {
+		return d, false
+	}
+	v, known := p.machine.Annotations(d.Contract.Server, d.Contract.Tool)
+	return Tighten(d, v), known
+}
+
 // Visible reports whether an agent may know of the capability: it has a contract that holds in
-// this environment.
+// this environment, and no contract in force is NAME: deny.
 func (p *Policy) Visible(name call.Capability) bool {
 	c, ok := p.Lookup(name)
-	return ok && p.inEnvironment(c)
+	denied := func(e *entry) bool { return e.contract.Denied }
+	return ok && p.inEnvironment(c) && !slices.ContainsFunc(p.winners(string(name)), denied)
 }
 
 // Lookup returns the contract in force for a capability, completed by its name. Where patterns tie,
@@ -158,6 +177,10 @@ func stricter(a, b Decision) bool {
 // judge decides by one entry, which stands alone.
 func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	j := judgement{c: e.contract.Resolve(string(c.Capability), p.cfg)}
+	if j.c.Denied {
+		return Decision{Effect: Deny, Reasons: []call.Reason{j.reason("contract.deny", "the contract denies this capability", "")},
+			Call: c, Contract: j.c, Danger: 3, Policy: p.digest}
+	}
 	p.reachable(&j)
 	j.danger = j.c.Danger
 	seen := &variables{call: &c, environment: p.cfg.Environment, danger: j.danger, open: open}
@@ -258,8 +281,8 @@ func (j *judgement) rules(e *entry, v *variables) {
 	}
 }
 
-// approval says whether a human is asked. Danger 3 asks, unless the contract was dangerous from
-// the start and its operator wrote approval: none.
+// approval says whether a human is asked. Danger 3 asks, unless the contract was dangerous from the
+// start and its operator wrote approval: none, or a condition, which decides.
 func (j *judgement) approval(e *entry, v *variables) {
 	j.notes = append(j.notes, j.reason("mode."+j.c.Mode.String(), "the capability is of this class", "mode"))
 	a := j.c.Approval
@@ -276,9 +299,6 @@ func (j *judgement) approval(e *entry, v *variables) {
 			j.asks = append(j.asks, reasonAt("approval.condition", "the condition holds: a human is asked", a.Condition.At))
 		default:
 			j.notes = append(j.notes, reasonAt("approval.clear", "the condition does not hold", a.Condition.At))
-		}
-		if j.danger == 3 && len(j.asks) == 0 {
-			j.asks = append(j.asks, j.reason("danger.high", "danger 3 always asks", "danger"))
 		}
 		return
 	}

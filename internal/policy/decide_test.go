@@ -9,6 +9,7 @@ import (
 
 	"waldo/internal/call"
 	"waldo/internal/contract"
+	"waldo/internal/wire"
 )
 
 // everything is a machine that has what these tests name.
@@ -94,7 +95,7 @@ func TestSeedLoadsAsItStands(t *testing.T) {
 		{"create_ticket", `{"priority":"low"}`, Deny, []string{"server.unbound", "secret.unbound", "mode.write", "approval.clear"}, 9},
 		{"create_ticket", `{"priority":"high"}`, Deny, []string{"server.unbound", "secret.unbound", "role.unbound", "approval.condition", "mode.write"}, 9},
 		{"run_shell", `{"command":"ls"}`, Ask, []string{"approval.always", "mode.high_risk"}, 23},
-		{"run_python", `{"code":"1"}`, Allow, []string{"mode.high_risk", "approval.none"}, 0},
+		{"run_python", `{"code":"1"}`, Deny, []string{"contract.absent"}, 0},
 		{"delete_ticket", `{}`, Deny, []string{"contract.absent"}, 0},
 	} {
 		check(t, p, ask(t, row.capability, row.args), row.effect, row.codes, row.line)
@@ -135,7 +136,7 @@ capabilities:
 	good := everything
 	good.Secrets = map[string]bool{"token": true}
 	without := func(change func(m *Machine)) Machine {
-		m := Machine{map[string]bool{"namespace": true, "gvisor": true}, map[contract.Transport]bool{contract.MCP: true, contract.SandboxedExec: true}, map[string]bool{"token": true}}
+		m := Machine{Isolations: map[string]bool{"namespace": true, "gvisor": true}, Transports: map[contract.Transport]bool{contract.MCP: true, contract.SandboxedExec: true}, Secrets: map[string]bool{"token": true}}
 		change(&m)
 		return m
 	}
@@ -199,7 +200,11 @@ func TestAsks(t *testing.T) {
 		{"a role alone asks always", "mode: read, approval: {by: boss}", `{}`, Ask, "approval.always", 1},
 		{"high risk where its operator wrote none", "mode: high_risk, approval: none", `{}`, Allow, "mode.high_risk", 3},
 		{"danger raised by its line, with none", "mode: read, danger: 3, approval: none", `{}`, Allow, "mode.read", 3},
-		{"danger 3 and a condition that does not hold", "mode: read, danger: 3, approval: {when: 'false'}", `{}`, Ask, "danger.high", 3},
+		{"danger 3 and a condition that does not hold", "mode: read, danger: 3, approval: {when: 'false'}", `{}`, Allow, "mode.read", 3},
+		{"high risk and a condition that does not hold", "mode: high_risk, approval: {when: 'args.n > 10'}", `{"n":10}`, Allow, "mode.high_risk", 3},
+		{"high risk and a condition that holds", "mode: high_risk, approval: {when: 'args.n > 10'}", `{"n":11}`, Ask, "approval.condition", 3},
+		{"high risk and a condition that cannot be told", "mode: high_risk, approval: {when: 'args.n > 10'}", `{}`, Ask, "approval.condition_error", 3},
+		{"a rule that raises to 3 beats a condition", "mode: write, approval: {when: 'false'}, rules: [{when: 'args.n == 1', danger: 3}]", `{"n":1}`, Ask, "rule.danger", 3},
 		{"a condition that holds", "mode: write, approval: {when: 'args.n > 10'}", `{"n":11}`, Ask, "approval.condition", 2},
 		{"a condition that does not hold", "mode: write, approval: {when: 'args.n > 10'}", `{"n":10}`, Allow, "mode.write", 2},
 		{"a condition on a key that is not there", "mode: write, approval: {when: 'args.n > 10'}", `{}`, Ask, "approval.condition_error", 2},
@@ -288,11 +293,76 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
+// NAME: deny denies under a wider entry that allows, and wins a tie.
+func TestDenyAsAContract(t *testing.T) {
+	p := compileText(t, "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: none}\n  s.delete_*: deny\n  '*_all': {mode: read, approval: none}\n", everything)
+	check(t, p, ask(t, "s.read", `{}`), Allow, []string{"mode.read", "approval.none"}, 3) // the control
+	check(t, p, ask(t, "s.delete_one", `{}`), Deny, []string{"contract.deny"}, 4)
+	check(t, p, ask(t, "s.delete_all", `{}`), Deny, []string{"contract.deny"}, 4)
+	if p.Usable("s.delete_one", "os:1", "mcp") || !p.Usable("s.read", "os:1", "mcp") {
+		t.Error("who may not use it need not know of it")
+	}
+}
+
 func TestVisible(t *testing.T) {
-	p := compileText(t, "servers: {s: {command: [a]}}\nenvironment: a\ncapabilities:\n  s.a: {mode: read}\n  s.b: {mode: read, environments: [b]}\n", everything)
-	for name, want := range map[call.Capability]bool{"s.a": true, "s.b": false, "s.c": false, "run_python": true, "s.a\n": false} {
+	p := compileText(t, "servers: {s: {command: [a]}}\nenvironment: a\ncapabilities:\n  s.a: {mode: read}\n  s.b: {mode: read, environments: [b]}\n  s.d: deny\n  run_shell: {mode: read}\n", everything)
+	for name, want := range map[call.Capability]bool{"s.a": true, "s.b": false, "s.c": false, "s.d": false, "run_shell": true, "run_python": false, "s.a\n": false} {
 		if p.Visible(name) != want {
 			t.Errorf("%q: %v", name, !want)
+		}
+	}
+}
+
+// What a server says of its tool counts in a dry run and in check as it counts in the call. An example that
+// fits the contract alone, or that a lock not yet written could make true, does not keep waldo from starting.
+func TestAnnotationsCountInDryRuns(t *testing.T) {
+	v, err := wire.Parse([]byte(`{"destructiveHint":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := everything
+	with.Annotations = func(server, tool string) (wire.Value, bool) {
+		if server != "s" || tool == "new" {
+			return wire.Value{}, false
+		}
+		if tool == "drop" {
+			return v, true
+		}
+		return wire.Value{}, true
+	}
+	const head = "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: write, approval: none, examples: [{capability: "
+	for _, row := range []struct {
+		example       string
+		loads, checks bool
+	}{
+		{"s.look, expect: allow", true, true},
+		{"s.look, expect: ask", false, false},
+		{"s.drop, expect: ask", true, true},
+		{"s.drop, expect: allow", true, false},
+		{"s.drop, expect: deny", false, false},
+		{"s.new, expect: allow", true, true},
+		{"s.new, expect: ask", true, false},
+	} {
+		cfg, problems := contract.Parse("w", []byte(head+row.example+"}]}\n"))
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		p, err := New(cfg, with)
+		if (err == nil) != row.loads {
+			t.Errorf("%s: loads: %v", row.example, err)
+		}
+		if err == nil && (len(p.CheckExamples()) == 0) != row.checks {
+			t.Errorf("%s: check: %v", row.example, p.CheckExamples())
+		}
+	}
+	p := compileText(t, "servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: write, approval: none}\n", with)
+	for tool, want := range map[string]string{"look": "allow mode.write", "drop": "ask annotation.destructive", "new": "allow mode.write"} {
+		d := p.Explain(ask(t, "s."+tool, `{}`))
+		if got := d.Effect.String() + " " + d.Reasons[0].Code; got != want {
+			t.Errorf("%s: %s, want %s", tool, got, want)
+		}
+		if unknown := d.Reasons[len(d.Reasons)-1].Code == "annotation.unknown"; unknown != (tool == "new") {
+			t.Errorf("%s: %v", tool, d.Reasons)
 		}
 	}
 }

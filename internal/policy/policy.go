@@ -39,4 +39,18 @@ type Decision struct {
 	Danger   int               // after the rules: 1, 2 or 3
 	Policy   string            // digest of the configuration in force
 	DryRun   bool
+	Writes   bool // the server says so of its tool, whatever mode the contract has
+	Once     bool // never asked again: a pattern calls the tool a read, and its server says nothing
 }
+
+// Mode is the class of what the call does: the contract's, or a write where the server says that its tool writes.
+// What a tool is given goes by the contract alone: a server that says more of its tool gets no more.
+func (d Decision) Mode() contract.Mode {
+	if d.Writes {
+		return min(d.Contract.Mode, contract.Write) // the stricter
+	}
+	return d.Contract.Mode
+}
+
+// Repeats reports whether a call that failed may be made again: it changes nothing, whoever is asked.
+func (d Decision) Repeats() bool { return d.Mode() == contract.Read && !d.Once }

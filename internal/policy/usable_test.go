@@ -47,10 +47,14 @@ func TestUsable(t *testing.T) {
 
 // TestUsableAsk: nobody has the role that is asked always.
 func TestUsableAsk(t *testing.T) {
-	const text = "servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: read, approval: {when: \"args.x == 1\", by: nobody}, "
-	for danger, want := range map[string]bool{"danger: 1}": true, "danger: 3}": false} {
-		if got := compileText(t, text+danger+"\n", everything).Usable("s.a", "os:1", "mcp"); got != want {
-			t.Errorf("%s: usable is %v", danger, got)
+	const text = "servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: read, "
+	for rest, want := range map[string]bool{
+		"approval: {when: \"args.x == 1\", by: nobody}}":            true, // a condition decides, whatever the danger
+		"approval: {when: \"args.x == 1\", by: nobody}, danger: 3}": true,
+		"approval: {by: nobody}}":                                   false,
+	} {
+		if got := compileText(t, text+rest+"\n", everything).Usable("s.a", "os:1", "mcp"); got != want {
+			t.Errorf("%s: usable is %v", rest, got)
 		}
 	}
 }

@@ -74,12 +74,29 @@ func corpus(t *testing.T, file string) []row {
 	return rows
 }
 
-func (r row) run() (in, out string) {
+// configured returns the redaction of a configuration that names every class which configurations accept.
+func configured(t *testing.T) contract.Redaction {
+	t.Helper()
+	var accepted []string
+	for _, c := range Classes() {
+		if _, problems := contract.Parse("waldo.yaml", []byte("version: 1\nredaction: {model: ["+c+"]}\n")); len(problems) == 0 {
+			accepted = append(accepted, c)
+		}
+	}
+	cfg, problems := contract.Parse("waldo.yaml", []byte("version: 1\nredaction: {model: ["+strings.Join(accepted, ", ")+"]}\n"))
+	if len(problems) > 0 || len(accepted) < 5 {
+		t.Fatal(accepted, problems)
+	}
+	t.Logf("configurations accept %v", accepted)
+	return cfg.Redaction
+}
+
+func (r row) run(rules contract.Redaction) (in, out string) {
 	known := &Registry{}
 	for k, v := range r.Input.Known {
 		_ = known.Add(secret.Ref(k), secret.NewValue(v)) // the short ones are known all the same
 	}
-	x := New(contract.Redaction{Model: Classes()}, known, nil)
+	x := New(rules, known, nil)
 	p := x.pass(contract.Contract{})
 	if r.Input.Chunks == nil {
 		return r.Input.Text, p.textOrJSON(r.Input.Text)
@@ -103,9 +120,12 @@ var floors = map[string]float64{
 	"secrets redact_best_effort": 0.39,
 }
 
+// maxUnjudged is how many rows hold personal data, names and wallets, that no configuration can have hidden.
+const maxUnjudged = 6
+
 func TestCorpora(t *testing.T) {
 	type score struct{ ok, all int }
-	got := map[string]*score{}
+	got, rules, unjudged := map[string]*score{}, configured(t), 0
 	for _, file := range []string{"pii.jsonl", "secrets.jsonl"} {
 		for _, r := range corpus(t, file) {
 			var expect string
@@ -119,10 +139,16 @@ func TestCorpora(t *testing.T) {
 			if !keep && (len(r.Must) == 0 || !strings.HasPrefix(expect, "redact")) {
 				continue
 			}
-			in, out := r.run()
+			in, out := r.run(rules)
 			left := slices.ContainsFunc(r.Must, func(s string) bool { return s != "" && strings.Contains(out, s) })
 			if keep {
 				left = in != out
+			} else if left && expect == "redact" {
+				if _, all := r.run(contract.Redaction{Model: Classes()}); !slices.ContainsFunc(r.Must, func(s string) bool { return s != "" && strings.Contains(all, s) }) {
+					t.Logf("not judged, since no class of a configuration hides it: %s %s", r.ID, r.Entity)
+					unjudged++
+					continue
+				}
 			}
 			key := strings.TrimSuffix(file, ".jsonl") + " " + expect
 			if got[key] == nil {
@@ -135,6 +161,9 @@ func TestCorpora(t *testing.T) {
 				t.Logf("%s %s%s%s: %.200q became %.200q", r.ID, r.Form, r.Rule, r.Entity, in, out)
 			}
 		}
+	}
+	if unjudged > maxUnjudged {
+		t.Errorf("%d rows that must be redacted are not judged, at most %d were", unjudged, maxUnjudged)
 	}
 	keys := make([]string, 0, len(got))
 	for k := range got {

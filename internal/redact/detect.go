@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"waldo/internal/redact/checkdigit"
 )
 
 // find is a part of a view that shows personal data or a secret by its form.
@@ -100,7 +102,9 @@ func (d *detector) mail(i int) int {
 func (d *detector) pem(i int) int {
 	line := d.v[i:min(len(d.v), i+100)]
 	if e := bytes.Index(line[10:], []byte("-----")); e < 0 || !bytes.Contains(line[:10+e], []byte("PRIVATE KEY")) {
-		return i + 10
+		return max(i+10, d.public(i+10+max(0, e)))
+	} else if d.mentioned(i + 15 + e) {
+		return i + 15 + e
 	}
 	e := bytes.Index(d.v[i:], []byte("-----END"))
 	if e < 0 {
@@ -113,6 +117,38 @@ func (d *detector) pem(i int) int {
 	return d.add(i, i+e+8+tail+5, "secrets")
 }
 
+// public returns the end of the base64 of a certificate or a public key in armour, whose header ends at i, or i.
+func (d *detector) public(i int) int {
+	end := i
+	for end < len(d.v) && (d.v[end] == '-' && end < i+5 || d.v[end] == '\r' || d.v[end] == '\n' || base64Only(string(d.v[end]))) && d.v[end] != '_' {
+		if d.v[end] == '-' && end >= i+5 {
+			break
+		}
+		end++
+	}
+	if bytes.HasPrefix(d.v[end:], []byte("-----END")) {
+		return end
+	}
+	return i
+}
+
+// mentioned reports whether the header of a key that ends at i is quoted by itself, as code does that looks for one.
+func (d *detector) mentioned(i int) bool {
+	if i >= len(d.v) || strings.IndexByte("\"'`", d.v[i]) < 0 {
+		return false
+	}
+	run := 0
+	for _, c := range d.v[i:min(len(d.v), i+200)] {
+		if run++; !isAlnum(c) && c != '+' && c != '/' {
+			run = 0
+		}
+		if run >= 24 {
+			return false
+		}
+	}
+	return true
+}
+
 // userinfo finds the password in scheme://user:password@host.
 func (d *detector) userinfo(i int) int {
 	start := i + 3
@@ -122,7 +158,7 @@ func (d *detector) userinfo(i int) int {
 	}
 	at := bytes.LastIndexByte(d.v[start:end], '@')
 	colon := bytes.IndexByte(d.v[start:end], ':')
-	if at < 0 || colon < 0 || colon > at || at-colon < 2 || placeholder(d.v[start+colon+1:start+at]) {
+	if at < 0 || colon < 0 || colon > at || at-colon < 2 || d.v[start] == '(' || placeholder(d.v[start+colon+1:start+at]) {
 		return start
 	}
 	return d.add(start+colon+1, start+at, "secrets")
@@ -214,7 +250,7 @@ func (d *detector) classify(i int, all []group, n int) class {
 	switch {
 	case d.isCard(digits, gs):
 		return card
-	case alone && d.isSSN(digits, gs):
+	case alone && d.isSSN(i, digits, gs):
 		return ssn
 	case alone && d.isIP(gs):
 		return ip
@@ -253,7 +289,7 @@ func (d *detector) separators(gs []group) (string, bool) {
 // isCard accepts 12 to 19 digits of a payment card: first digits in use, a sound check digit
 // (ISO/IEC 7812-1) and one kind of separator.
 func (d *detector) isCard(n []byte, gs []group) bool {
-	if len(n) < 12 || len(n) > 19 || !luhn(n) {
+	if len(n) < 12 || len(n) > 19 || !checkdigit.Luhn(n) {
 		return false
 	}
 	switch lead := string(n[:4]); {
@@ -266,27 +302,21 @@ func (d *detector) isCard(n []byte, gs []group) bool {
 		return false
 	}
 	sep, same := d.separators(gs)
-	return same && !slices.Contains([]string{"/", "(", ")"}, sep) && (len(gs) == 1 || len(gs) >= 3)
-}
-
-func luhn(n []byte) bool {
-	sum := 0
-	for i := range n {
-		v := int(n[len(n)-1-i] - '0')
-		if i%2 == 1 {
-			if v *= 2; v > 9 {
-				v -= 9
-			}
-		}
-		sum += v
+	if len(gs) == 1 || !same || slices.Contains([]string{"/", "(", ")"}, sep) || len(gs) < 3 {
+		return len(gs) == 1
 	}
-	return sum%10 == 0 && bytes.Count(n, n[:1]) < len(n)
+	for k, g := range gs { // numbers of an object identifier are of any length
+		if size := g.end - g.start; size < 2 && k < len(gs)-1 {
+			return false
+		}
+	}
+	return true
 }
 
 // isSSN accepts a United States social security number: groups of three, two and four digits with
 // numbers that are given out; without any separator only with a leading zero, since nine plain
 // digits are more often something else.
-func (d *detector) isSSN(n []byte, gs []group) bool {
+func (d *detector) isSSN(i int, n []byte, gs []group) bool {
 	if len(n) != 9 || string(n[:3]) == "000" || string(n[:3]) == "666" || n[0] == '9' || string(n[3:5]) == "00" || string(n[5:]) == "0000" {
 		return false
 	}
@@ -302,9 +332,17 @@ func (d *detector) isSSN(n []byte, gs []group) bool {
 	case slices.Equal(size, []int{3, 2, 4}):
 		return true
 	case slices.Equal(size, []int{3, 6}), slices.Equal(size, []int{5, 4}):
-		return sep == "-" && n[0] == '0'
+		return sep == "-" && n[0] == '0' && !d.zip(i, size[0])
 	}
-	return len(gs) == 1 && n[0] == '0'
+	return len(gs) == 1 && n[0] == '0' && (i == 0 || d.v[i-1] != '/')
+}
+
+// zip reports whether 5 and 4 digits at i are the postal code of a place in the United States: behind its state,
+// or at the beginning of a line.
+func (d *detector) zip(i, first int) bool {
+	before := bytes.TrimRight(d.v[max(0, i-8):i], " \t*#/;")
+	n := len(before)
+	return first == 5 && (n == 0 || before[n-1] == '\n' || n >= 2 && (before[n-1] >= 'A' && before[n-1] <= 'Z') && (before[n-2] >= 'A' && before[n-2] <= 'Z') && (n == 2 || !isAlpha(before[n-3])))
 }
 
 // isIP accepts four numbers of at most 255 with dots between, of an address that can be reached
@@ -325,6 +363,9 @@ func public(a netip.Addr) bool {
 // any 7 to 12 digits in groups where the words around speak of a telephone.
 func (d *detector) isPhone(i int, n []byte, gs []group, alone bool) bool {
 	if d.v[i] == '+' {
+		if i > 0 && (d.v[i-1] == '+' || d.v[i-1] == '-') || d.v[gs[0].start] == '0' {
+			return false // C++20 20.10.6
+		}
 		return gs[0].start <= i+2 && len(n) >= 7 && len(n) <= 15
 	}
 	if !alone || len(n) < 7 || len(n) > 15 || len(n) > 12 && string(n[:2]) != "00" {

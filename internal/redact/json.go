@@ -3,6 +3,7 @@ package redact
 import (
 	"errors"
 	"strings"
+	"waldo/internal/redact/words"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -157,14 +158,15 @@ func (p *pass) leaf(s string, l leaf, f field, person, binary bool) string {
 		return p.numeral(s, f)
 	case binary && (l.name == "data" || l.name == "blob") && base64Only(s):
 		return p.secretsOnly(s)
+	case p.bare:
 	case f.secret == 2 && !placeholder([]byte(s)), f.secret == 1 && random([]byte(s)):
-		return secretMask
+		return p.whole(s)
 	case p.classes[name] && (f.person || person && f.plainPerson) && isName(s):
-		return p.mask(name, s)
+		return p.all(name, s)
 	case p.classes[phone] && f.phone && digitsIn(s) >= 6 && digitsIn(s) <= 15 && len(s) <= 40:
-		return p.mask(phone, s)
+		return p.all(phone, s)
 	case p.classes[ssn] && f.ssn && digitsIn(s) == 9:
-		return p.mask(ssn, s)
+		return p.all(ssn, s)
 	}
 	return p.text(s)
 }
@@ -172,16 +174,22 @@ func (p *pass) leaf(s string, l leaf, f field, person, binary bool) string {
 // numeral hides a number that is personal data by its form, or by its field.
 func (p *pass) numeral(s string, f field) string {
 	switch {
-	case f.secret == 2, p.known.short[s]:
-		return secretMask
+	case f.secret == 2 && !p.bare, p.known.short[s]:
+		return p.whole(s)
 	case p.classes[phone] && f.phone && digitsIn(s) >= 6:
-		return p.mask(phone, s)
+		return p.all(phone, s)
 	case p.classes[ssn] && f.ssn:
-		return p.mask(ssn, s)
+		return p.all(ssn, s)
 	case p.classes[card] && len(s) >= 15 && digitsIn(s) == len(s) && (&detector{v: []byte(s)}).isCard([]byte(s), []group{{0, len(s)}}):
-		return p.mask(card, s)
+		return p.all(card, s)
 	}
 	return p.secretsOnly(s)
+}
+
+// all hides the whole of a value of a class.
+func (p *pass) all(c class, s string) string {
+	p.whole(s)
+	return p.mask(c, s)
 }
 
 // isName reports whether the value of a field for names is one: short, and no token already.
@@ -225,7 +233,7 @@ type field struct {
 
 // fieldOf reads the name of a member.
 func fieldOf(s string) field {
-	f := field{secret: secrecy([]byte(s))}
+	f := field{secret: words.Secrecy([]byte(s))}
 	switch w := flat(s); w {
 	case "ssn", "socialsecuritynumber", "socialsecurity":
 		f.ssn = true

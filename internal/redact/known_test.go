@@ -103,7 +103,7 @@ func TestHidingOneSecretDoesNotSpellAnother(t *testing.T) {
 func TestStreamWhereverItIsCut(t *testing.T) {
 	g := &Registry{}
 	_ = g.Add("env:K", secret.NewValue(known))
-	r := New(contract.Redaction{}, g, nil)
+	r := New(contract.Redaction{Model: everyday}, g, nil)
 	for pad := 0; pad < 2500; pad += 7 {
 		for _, hide := range []string{known, "jane.doe@mail.example.org", "-----BEGIN PRIVATE KEY-----\nMIIB" + strings.Repeat("x", 900) + "\n-----END PRIVATE KEY-----"} {
 			text := strings.Repeat(". ", pad) + hide + strings.Repeat(" .", 2500)
@@ -148,7 +148,7 @@ func TestStreamIsRead(t *testing.T) {
 			if of.known {
 				_ = g.Add("env:K", secret.NewValue(known))
 			}
-			s := New(contract.Redaction{}, g, nil).Stream(told(out))
+			s := New(contract.Redaction{Model: everyday}, g, nil).Stream(told(out))
 			_, _ = s.Write([]byte(of.write))
 			got, patience := "", 5*soon
 			if of.want != "" {
@@ -179,7 +179,9 @@ func TestStreamLearns(t *testing.T) {
 		name string
 		open func(*Registry, io.Writer) *Stream
 	}{
-		{"all", func(g *Registry, w io.Writer) *Stream { return New(contract.Redaction{}, g, nil).Stream(w) }},
+		{"all", func(g *Registry, w io.Writer) *Stream {
+			return New(contract.Redaction{Model: everyday}, g, nil).Stream(w)
+		}},
 		{"known alone", func(g *Registry, w io.Writer) *Stream { return g.Stream(w) }},
 	} {
 		t.Run(of.name, func(t *testing.T) {
@@ -361,7 +363,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"a":["jane@x.example",1.5,{"password":"x y"}],"b":4111111111111111}`))
 	f.Add([]byte(`{"a@x.example":1,"b@x.example":2}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p := New(contract.Redaction{Tokens: true}, nil, nil).pass(contract.Contract{})
+		p := New(contract.Redaction{Model: everyday, Tokens: true}, nil, nil).pass(contract.Contract{})
 		if got := p.json(b); !json.Valid(got) {
 			t.Errorf("%q became %q", b, got)
 		}

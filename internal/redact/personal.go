@@ -2,10 +2,11 @@ package redact
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"waldo/internal/redact/checkdigit"
 )
 
 // national accepts telephone numbers without a country code: an area code in brackets, the North
@@ -58,7 +59,7 @@ func (d *detector) account(i int) int {
 		return d.add(i, end, wallet)
 	}
 	if end := d.ip6(i); end > i {
-		return d.add(i, end, ip)
+		return d.add(i, end, ipv6)
 	}
 	return i
 }
@@ -80,7 +81,7 @@ func (d *detector) ip6(i int) int {
 		end--
 	}
 	a, err := netip.ParseAddr(string(d.v[i:end]))
-	if err != nil || !public(a) || end < len(d.v) && isAlnum(d.v[end]) {
+	if err != nil || end-i < 7 || digitsIn(string(d.v[i:end])) == 0 || !public(a) || end < len(d.v) && isAlnum(d.v[end]) {
 		return i
 	}
 	return end
@@ -102,25 +103,11 @@ func (d *detector) ibanAt(i int) int {
 			continue
 		}
 		body = append(body, v[j])
-		if len(body) >= 15 && (j+1 == len(v) || !isAlnum(v[j+1])) && mod97(body) == 1 {
+		if len(body) >= 15 && (j+1 == len(v) || !isAlnum(v[j+1])) && checkdigit.IBAN(body) {
 			best = j + 1
 		}
 	}
 	return best
-}
-
-// mod97 is the check of ISO 7064: the first four characters moved to the end, letters as 10 to 35.
-func mod97(b []byte) int {
-	m := 0
-	for k := range b {
-		c := b[(k+4)%len(b)]
-		if isDigit(c) {
-			m = (m*10 + int(c-'0')) % 97
-		} else {
-			m = (m*100 + int(c|0x20-'a') + 10) % 97
-		}
-	}
-	return m
 }
 
 // walletAt returns the end of a Bitcoin address: bech32 after "bc1", or base58 with a sound check.
@@ -134,31 +121,8 @@ func (d *detector) walletAt(i int) int {
 	if bytes.HasPrefix(d.v[i:], []byte("bc1")) && n >= 42 && n <= 62 {
 		return end
 	}
-	if c != 'b' && n >= 26 && n <= 35 && base58Sound(d.v[i:end]) {
+	if c != 'b' && n >= 26 && n <= 35 && checkdigit.Base58(d.v[i:end]) {
 		return end
 	}
 	return i
-}
-
-// base58Sound reports whether b ends in the check of its first 21 bytes.
-func base58Sound(b []byte) bool {
-	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-	var n [25]byte
-	for _, c := range b {
-		carry := strings.IndexByte(alphabet, c)
-		if carry < 0 {
-			return false
-		}
-		for k := len(n) - 1; k >= 0; k-- {
-			carry += 58 * int(n[k])
-			n[k] = byte(carry)
-			carry >>= 8
-		}
-		if carry != 0 {
-			return false
-		}
-	}
-	once := sha256.Sum256(n[:21])
-	twice := sha256.Sum256(once[:])
-	return string(twice[:4]) == string(n[21:])
 }

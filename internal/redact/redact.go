@@ -124,6 +124,10 @@ type Redactor struct {
 	// the path under which the agent finds it. nil: it is lost, and the result says so.
 	Spill func(s call.Session, name string, data []byte) (path string, err error)
 
+	// Terminal says that the person at the terminal is shown no more than the model is. Otherwise known secrets
+	// alone are hidden there.
+	Terminal bool
+
 	rules atomic.Pointer[contract.Redaction]
 }
 
@@ -152,12 +156,13 @@ const (
 	name   class = "name"   // only in fields of JSON named for a person
 	iban   class = "iban"   // with a sound check
 	wallet class = "crypto" // addresses of Bitcoin
-	ip     class = "ip"
+	ip     class = "ip"     // version 4; both versions alone of addresses that can be reached from elsewhere
+	ipv6   class = "ipv6"
 )
 
 // Classes returns every word that redaction understands in a configuration or contract.
 func Classes() []string {
-	return []string{"secrets", email, phone, ssn, card, name, iban, wallet, ip}
+	return []string{"secrets", email, phone, ssn, card, name, iban, wallet, ip, ipv6}
 }
 
 // pass is one way through a text: what is hidden and what stands in its place.
@@ -167,18 +172,19 @@ type pass struct {
 	token    func(class, value string) (string, bool) // nil: masks
 	literals func(token string) (string, bool)        // what stands for text that looks like a token; nil: itself
 	clean    bool
+	bare     bool               // known secrets alone are hidden, nothing by its form
+	hid      func(value string) // told of each value that is masked or stands as a token; nil: nobody is
 }
 
-// hiddenByDefault are the classes of personal data that are hidden where nobody says otherwise.
-var hiddenByDefault = []class{email, phone, ssn, card}
+// unlogged are the classes of personal data that the log never holds, whatever the model is shown.
+var unlogged = []class{name, email, phone, ssn, card}
 
 // pass prepares the redaction of what a call shows: what its contract hides, or else what the
-// configuration does, or else every class that is hidden by default: secrets, email, phone, ssn
-// and credit_card.
+// configuration does. Where neither says anything, secrets alone are hidden.
 func (r *Redactor) pass(c contract.Contract) *pass {
 	p := &pass{classes: map[class]bool{}, clean: true, known: newMatcherOf(r.Known)}
 	rules := r.rules.Load()
-	model := hiddenByDefault
+	var model []class
 	if rules != nil && rules.Model != nil {
 		model = rules.Model
 	}
@@ -203,11 +209,15 @@ var noSecrets = sync.OnceValue(func() *matcher { return newMatcher(nil) })
 // show returns the pass for what the model of a session sees of a call.
 func (r *Redactor) show(d policy.Decision) *pass {
 	p := r.pass(d.Contract)
+	if d.Call.Door == "cli" && !r.Terminal {
+		p.classes, p.bare = nil, true
+		return p
+	}
 	rules := r.rules.Load()
 	if rules == nil || !rules.Tokens || r.Vaults == nil {
 		return p
 	}
-	p.classes[name] = true
+	p.classes[name] = p.hidesPersons()
 	s := d.Call.Session
 	p.token = func(c class, v string) (string, bool) { return r.Vaults.Token(s, strings.ToUpper(c), v) }
 	if d.Contract.Transport != contract.SandboxedExec { // the agent's own code prints the tokens it was given
@@ -220,6 +230,11 @@ func (r *Redactor) show(d policy.Decision) *pass {
 		}
 	}
 	return p
+}
+
+// hidesPersons reports whether any class of personal data is hidden.
+func (p *pass) hidesPersons() bool {
+	return len(p.classes) > 1 || len(p.classes) == 1 && !p.classes["secrets"]
 }
 
 // mask returns what stands in the place of a value.
@@ -250,7 +265,7 @@ func (p *pass) text(s string) string {
 		s = Clean(s)
 	}
 	if p.known.short[s] {
-		return secretMask
+		return p.whole(s)
 	}
 	if dull(s) {
 		return p.secrets(s)
@@ -272,6 +287,27 @@ func dull(s string) bool {
 	return true
 }
 
+// whole hides all of a value.
+func (p *pass) whole(s string) string {
+	p.count(s, []edit{{span: span{0, len(s)}}})
+	return secretMask
+}
+
+// count tells of the values that the edits hide.
+func (p *pass) count(s string, edits []edit) {
+	if p.hid == nil {
+		return
+	}
+	slices.SortStableFunc(edits, inOrder)
+	at := 0
+	for _, e := range edits {
+		if e.start >= at {
+			p.hid(s[e.start:e.end])
+		}
+		at = max(at, e.end)
+	}
+}
+
 // secrets returns s without any known secret.
 func (p *pass) secrets(s string) string {
 	if len(s) < minSecret || p.known == noSecrets() {
@@ -286,6 +322,7 @@ func (p *pass) secrets(s string) string {
 		for _, sp := range spans {
 			edits = append(edits, edit{sp, secretMask})
 		}
+		p.count(s, edits)
 		s = apply(s, edits)
 	}
 	if p.known.has([]byte(s)) {
@@ -297,6 +334,7 @@ func (p *pass) secrets(s string) string {
 // personal hides what the text shows by its form: secrets of known makes and personal data.
 func (p *pass) personal(s string) string {
 	edits := p.byForm([]byte(s))
+	p.count(s, edits)
 	if p.literals != nil {
 		edits = append(edits, p.foreign(s)...)
 	}
@@ -314,6 +352,9 @@ func (p *pass) edits(t []byte) []edit {
 
 // byForm looks at what the escapes of t stand for and returns the edits in t itself.
 func (p *pass) byForm(t []byte) []edit {
+	if p.bare {
+		return nil
+	}
 	v, pos := t, []int32(nil)
 	for range viewDepth {
 		if !escaped(v) {
@@ -345,15 +386,16 @@ func (p *pass) byForm(t []byte) []edit {
 	return edits
 }
 
+// inOrder puts edits in the order of the text, the longer of two that begin together first.
+func inOrder(a, b edit) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) }
+
 // apply makes the edits, of which a later one gives way to an earlier one that it overlaps, but
 // for the rest of its part.
 func apply(s string, edits []edit) string {
 	if len(edits) == 0 {
 		return s
 	}
-	slices.SortStableFunc(edits, func(a, b edit) int {
-		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end))
-	})
+	slices.SortStableFunc(edits, inOrder)
 	var b strings.Builder
 	at := 0
 	for _, e := range edits {
@@ -373,7 +415,7 @@ func apply(s string, edits []edit) string {
 func (r *Redactor) Args(d policy.Decision) wire.Value {
 	p := r.pass(d.Contract)
 	p.clean = false
-	for _, c := range append([]class{name}, hiddenByDefault...) {
+	for _, c := range unlogged {
 		p.classes[c] = true
 	}
 	v, err := wire.Parse(p.json(d.Call.Args.Raw()))

@@ -3,6 +3,7 @@ package redact
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ func desk(t *testing.T) (*Redactor, policy.Decision, *session.Manager) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := New(contract.Redaction{Tokens: true}, g, m)
+	r := New(contract.Redaction{Model: everyday, Tokens: true}, g, m)
 	d := policy.Decision{ID: "d_1", Effect: policy.Allow, Reasons: []call.Reason{{Code: "contract.allow"}}}
 	d.Call = call.Call{ID: "c_1", Session: s.ID, Principal: "os:1000", Capability: "mail.send"}
 	d.Contract = contract.Contract{Transport: contract.MCP, Mode: contract.Write}
@@ -183,11 +184,12 @@ func TestMasksWhereThereAreNoTokens(t *testing.T) {
 		more  []string
 		want  string
 	}{
-		{"nothing configured hides the default classes", contract.Redaction{}, nil, "[EMAIL], [SSN], [CREDIT_CARD]"},
+		{"nothing configured hides secrets alone", contract.Redaction{}, nil, text},
+		{"classes that are named", contract.Redaction{Model: everyday}, nil, "[EMAIL], [SSN], [CREDIT_CARD]"},
 		{"only what is listed", contract.Redaction{Model: []string{"secrets", "email"}}, nil, "[EMAIL], 078-05-1120, 4111 1111 1111 1111"},
 		{"an empty list hides no personal data", contract.Redaction{Model: []string{}}, nil, text},
 		{"a contract hides more", contract.Redaction{Model: []string{}}, []string{"ssn"}, "jane@x.example, [SSN], 4111 1111 1111 1111"},
-		{"a contract hides less", contract.Redaction{}, []string{"secrets"}, text},
+		{"a contract hides less", contract.Redaction{Model: everyday}, []string{"secrets"}, text},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			r := New(row.rules, nil, nil)
@@ -203,7 +205,7 @@ func TestAFullVaultMasks(t *testing.T) {
 	o.MaxTokens = 1
 	m := session.NewManager(o, time.Now)
 	s, _ := m.Open("os:1000", "")
-	r := New(contract.Redaction{Tokens: true}, nil, m)
+	r := New(contract.Redaction{Model: everyday, Tokens: true}, nil, m)
 	d := policy.Decision{Call: call.Call{Session: s.ID}}
 	if got := shown(r, d, "a@x.example b@x.example"); got != "[EMAIL_1] [EMAIL]" {
 		t.Errorf("got %q", got)
@@ -423,7 +425,7 @@ func TestFields(t *testing.T) {
 		{"an issue's key is no secret", `{"key":"INFRA-12345"}`, `{"key":"INFRA-12345"}`},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			p := New(contract.Redaction{}, nil, nil).pass(contract.Contract{})
+			p := New(contract.Redaction{Model: Classes()}, nil, nil).pass(contract.Contract{})
 			if got := string(p.json([]byte(row.in))); got != row.want {
 				t.Errorf("got  %s\nwant %s", got, row.want)
 			}
@@ -463,9 +465,83 @@ func TestPersonalDataInText(t *testing.T) {
 		{"the file's name as the name of a secret", "etc/passwd: hunter22 passwd: hunter22", "etc/passwd: [SECRET] passwd: [SECRET]"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			if got := shown(New(contract.Redaction{}, nil, nil), policy.Decision{}, row.in); got != row.want {
+			if got := shown(New(contract.Redaction{Model: Classes()}, nil, nil), policy.Decision{}, row.in); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})
+	}
+}
+
+// A person who is asked about a call is told what each token stands for that its tool would be given,
+// and nothing that the tool would not.
+func TestMeanings(t *testing.T) {
+	r, d, m := desk(t)
+	shown(r, d, "jane@x.example and thief@evil.example, +1 (415) 555-0132")
+	for _, row := range []struct {
+		why, args string
+		want      []string
+	}{
+		{"a token", `{"to":"[EMAIL_2]"}`, []string{`[EMAIL_2] stands for "thief@evil.example"`}},
+		{"two in one string, one of them twice", `{"b":["x [EMAIL_1]","[EMAIL_2], [EMAIL_1]"]}`, []string{`[EMAIL_1] stands for "jane@x.example"`, `[EMAIL_2] stands for "thief@evil.example"`}},
+		{"an escaped token", `{"to":"\u005bEMAIL_2]"}`, []string{`[EMAIL_2] stands for "thief@evil.example"`}},
+		{"no token", `{"to":"[EMAIL_99] a_b"}`, nil},
+		{"the name of a member", `{"[EMAIL_1]":1}`, nil},
+	} {
+		d.Call.Args = args(t, row.args)
+		if got := r.Meanings(d); !slices.Equal(got, row.want) {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
+		}
+	}
+	d.Call.Args = args(t, `{"to":"[EMAIL_2]"}`)
+	closed := d
+	closed.Contract.Mode = contract.Read
+	if got := r.Meanings(closed); got != nil {
+		t.Errorf("a tool that is given the token: %q", got)
+	}
+	other, err := m.Open("os:1000", "w_2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Call.Session = other.ID
+	if got := r.Meanings(d); got != nil {
+		t.Errorf("another session: %q", got)
+	}
+}
+
+// Every value that is hidden is counted once, however often and in whatever part of the answer it stands.
+func TestMaskedIsCounted(t *testing.T) {
+	g := &Registry{}
+	_ = g.Add("k", secret.NewValue("correct-horse-battery-9"))
+	f := facts.New()
+	f.Status, f.Stdout = facts.OK, "jane@x.example correct-horse-battery-9"
+	o := call.Outcome{Facts: f, Content: []call.Content{call.Text("jane@x.example correct-horse-battery-9 jane@x.example joe@x.example")},
+		Structured: value(t, `{"mail":"jane@x.example","n":1}`)}
+	for _, row := range []struct {
+		why, door string
+		terminal  bool
+		model     []string
+		want      int
+		shows     string
+	}{
+		{"all", "mcp", false, everyday, 3, "[EMAIL] [SECRET] [EMAIL] [EMAIL]"},
+		{"secrets alone", "mcp", false, nil, 1, "jane@x.example [SECRET] jane@x.example joe@x.example"},
+		{"a person sees their own", "cli", false, everyday, 1, "jane@x.example [SECRET] jane@x.example joe@x.example"},
+		{"and what the model sees if they ask", "cli", true, everyday, 3, "[EMAIL] [SECRET] [EMAIL] [EMAIL]"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			r := New(contract.Redaction{Model: row.model}, g, nil)
+			r.Terminal = row.terminal
+			res := r.Result(policy.Decision{Call: call.Call{Door: row.door}}, o)
+			if res.Facts.Masked != row.want || res.Content[0].Text != row.shows {
+				t.Errorf("%d %q", res.Facts.Masked, res.Content[0].Text)
+			}
+		})
+	}
+	var b strings.Builder
+	s := New(contract.Redaction{Model: everyday}, g, nil).TerminalStream(&b)
+	_, _ = s.Write([]byte("jane@x.example password=hunter2hunter2 \xff\x00 correct-horse-battery-9"))
+	_ = s.Close()
+	if n, binary := s.Masked(); n != 1 || !binary || b.String() != "jane@x.example password=hunter2hunter2 \xff\x00 [SECRET]" {
+		t.Errorf("%d %v %q", n, binary, b.String())
 	}
 }

@@ -3,6 +3,7 @@ package redact
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,15 +25,12 @@ func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 	if r.Vaults == nil || !strings.Contains(src, "_") {
 		return d.Call.Args, nil
 	}
-	all, err := leaves(raw)
+	all, err := values(raw)
 	if err != nil {
 		return call.Args{}, fmt.Errorf("restoring the arguments: %w", err)
 	}
 	var edits []edit
 	for _, l := range all {
-		if l.key || l.kind != '"' {
-			continue
-		}
 		old := l.text(src)
 		text := r.restored(d, old)
 		if text == old {
@@ -52,6 +50,39 @@ func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 		return call.Args{}, fmt.Errorf("restoring the arguments: %w", err)
 	}
 	return a, nil
+}
+
+// Meanings says what each token in the arguments of a call stands for, where the contract lets its
+// tool see that: for a person who is asked about the call, and for nobody else. Values are quoted in
+// ASCII. The tokens come in the order of the arguments.
+func (r *Redactor) Meanings(d policy.Decision) []string {
+	raw := d.Call.Args.Raw()
+	src := string(raw)
+	if r.Vaults == nil || !strings.Contains(src, "_") {
+		return nil
+	}
+	all, err := values(raw)
+	if err != nil {
+		return []string{"the arguments cannot be read, so no token in them is restored"} // Restore refuses them
+	}
+	var out []string
+	for _, l := range all {
+		text := l.text(src)
+		for _, t := range tokens(text) {
+			token := text[t.start:t.end]
+			v := r.restored(d, token)
+			if says := token + " stands for " + strconv.QuoteToASCII(v); v != token && !slices.Contains(out, says) {
+				out = append(out, says)
+			}
+		}
+	}
+	return out
+}
+
+// values returns the strings that are values of the arguments; names of members are left out.
+func values(raw []byte) ([]leaf, error) {
+	all, err := leaves(raw)
+	return slices.DeleteFunc(all, func(l leaf) bool { return l.key || l.kind != '"' }), err
 }
 
 // restored puts the tokens of one string back, once: a value that looks like a token stays.
@@ -78,25 +109,22 @@ func maySee(c contract.Contract, class string) bool {
 	return written && !slices.Contains(c.Redact, class)
 }
 
-// tokens returns where text of the form of a token stands: "[", a class in capitals, "_", a
+// tokens returns where text of the form of a token stands: "[", a class in capitals and digits, "_", a
 // number from 1, "]".
 func tokens(s string) []span {
 	var out []span
 	for i := 0; i < len(s); i++ {
-		if s[i] != '[' {
+		if s[i] != '[' || i+1 == len(s) || s[i+1] < 'A' || s[i+1] > 'Z' {
 			continue
 		}
 		j := i + 1
-		for j < len(s) && (s[j] >= 'A' && s[j] <= 'Z' || s[j] == '_') {
+		for j < len(s) && (s[j] >= 'A' && s[j] <= 'Z' || s[j] == '_' || isDigit(s[j])) {
 			j++
 		}
-		n := j
-		for n < len(s) && isDigit(s[n]) {
-			n++
-		}
-		if j-i >= 3 && s[j-1] == '_' && n > j && n-j <= 9 && s[j] != '0' && n < len(s) && s[n] == ']' {
-			out = append(out, span{i, n + 1})
-			i = n
+		n := strings.LastIndexByte(s[i:j], '_') + i + 1 // of the number
+		if n-i >= 3 && j > n && j-n <= 9 && s[n] != '0' && digitsIn(s[n:j]) == j-n && j < len(s) && s[j] == ']' {
+			out = append(out, span{i, j + 1})
+			i = j
 		}
 	}
 	return out

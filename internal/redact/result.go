@@ -19,15 +19,21 @@ const DefaultBudget = 32 << 10
 // content it stays below the largest frame of the bridge.
 const BridgeBudget = 4 << 20
 
-// maxBlock is how many bytes an image, audio or resource may have where the budget is smaller:
-// its bytes are no text that a model reads.
-const maxBlock = 1 << 20
+// What images, audio and the blobs of resources may have where the budget is smaller: their bytes are no text that
+// a model reads. Blocks of any kind are counted, too.
+const (
+	maxBlock  = 1 << 20 // bytes of one
+	maxMedia  = 4 << 20 // bytes of all in one answer
+	maxBlocks = 1000
+)
 
 // Result returns the outcome as the agent sees it: cleaned, redacted, marked with its trust, and
 // cut to the contract's response budget, which holds for the content, the structured content and
 // the output in the facts, each on its own. What has no room goes to Spill.
 func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	p := r.show(d)
+	seen := map[string]bool{} // the same value may stand in the content, the structured content and the facts
+	p.hid = func(value string) { seen[value] = true }
 	b := budget{r: r, d: d, max: d.Contract.ResponseBudget}
 	if d.Call.Door == "bridge" {
 		b.max = BridgeBudget // the model never reads this: code in a box does, and shows what it makes of it
@@ -56,6 +62,7 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 			res.Fault.Data = b.structured(p.json(f.Data.Raw()))
 		}
 	}
+	res.Facts.Masked = len(seen)
 	return res
 }
 
@@ -139,26 +146,79 @@ type budget struct {
 	max int
 }
 
-// content hides and cuts the pieces of an answer. They share the budget in their order.
+// content hides and cuts the pieces of an answer. All that a model reads as text shares the budget in the order of
+// the pieces; images, audio and files share another (maxMedia). What comes after a budget is spent is left out and
+// named once, so that at most three notices come on top of the budgets.
 func (b budget) content(p *pass, in []call.Content) []call.Content {
-	out := make([]call.Content, 0, len(in))
-	left := b.max
+	out := make([]call.Content, 0, min(len(in), maxBlocks))
+	left, media := b.max, max(b.max, maxMedia)
+	var rest []json.RawMessage
 	for i, c := range in {
-		if c.Type == "text" || c.Raw.IsZero() {
+		var raw []byte
+		shown := c.Type == "text" || c.Raw.IsZero()
+		if shown {
 			c = call.Content{Type: "text", Text: p.textOrJSON(c.Text)}
-			c.Text = b.cut(fmt.Sprintf("content-%d.txt", i+1), c.Text, left)
-			left -= min(left, len(c.Text))
 		} else {
-			c = b.block(p, c, i)
+			raw = p.json(c.Raw.Raw())
 		}
-		out = append(out, c)
+		switch {
+		case shown && left > 0 && len(out) < maxBlocks, shown && len(in) == 1:
+			text := b.cut(fmt.Sprintf("content-%d.txt", i+1), c.Text, left)
+			left -= min(left, len(text))
+			out = append(out, call.Text(text))
+		case shown:
+			raw, _ = json.Marshal(c.Text) // text always encodes
+			rest = append(rest, raw)
+		case !isMedia(c) && len(raw) > left && left > 0 && resourceText(raw) != "" && len(out) < maxBlocks: // as text, as far as it goes
+			text := b.cut(fmt.Sprintf("content-%d.txt", i+1), resourceText(raw), left)
+			left -= min(left, len(text))
+			out = append(out, call.Text(text))
+		case len(out) >= maxBlocks, isMedia(c) && len(raw) > media, !isMedia(c) && len(raw) > left:
+			rest = append(rest, raw)
+		default:
+			if isMedia(c) {
+				media -= len(raw)
+			} else {
+				left -= len(raw)
+			}
+			out = append(out, b.block(p, c, raw, i))
+		}
+	}
+	if len(rest) > 0 {
+		all, _ := json.Marshal(rest) // each is JSON
+		out = append(out, call.Text(fmt.Sprintf("[%d more pieces of %d bytes not shown: the budget is spent. %s]", len(rest), len(all), b.spill("content-rest.json", all))))
 	}
 	return out
 }
 
-// block hides in the strings of an MCP content block, and spills one that is too large.
-func (b budget) block(p *pass, c call.Content, i int) call.Content {
-	raw := p.json(c.Raw.Raw())
+// isMedia reports whether a content block holds bytes that no model reads as text: an image, audio, or the blob of a
+// resource without text.
+func isMedia(c call.Content) bool {
+	if c.Type != "resource" {
+		return c.Type == "image" || c.Type == "audio"
+	}
+	var v struct {
+		Resource struct {
+			Text *string `json:"text"`
+			Blob *string `json:"blob"`
+		} `json:"resource"`
+	}
+	return c.Raw.Decode(&v) == nil && v.Resource.Text == nil && v.Resource.Blob != nil
+}
+
+// resourceText is the text of an embedded resource, after its address; "": it has none.
+func resourceText(raw []byte) string {
+	var v struct {
+		Resource struct{ URI, Text string } `json:"resource"`
+	}
+	if json.Unmarshal(raw, &v) != nil || v.Resource.Text == "" {
+		return ""
+	}
+	return v.Resource.URI + "\n" + v.Resource.Text
+}
+
+// block returns an MCP content block whose strings were looked at, and spills one that is too large.
+func (b budget) block(p *pass, c call.Content, raw []byte, i int) call.Content {
 	if len(raw) > max(b.max, maxBlock) {
 		return call.Text(fmt.Sprintf("[%s of %d bytes not shown: more than %d. %s]", p.text(c.Type), len(raw), max(b.max, maxBlock),
 			b.spill(fmt.Sprintf("content-%d.json", i+1), raw)))

@@ -4,49 +4,20 @@ import (
 	"bytes"
 	"strings"
 	"sync"
+
+	"waldo/internal/redact/makes"
+	"waldo/internal/redact/words"
 )
 
 // maxToken is how many bytes of a value are looked at to tell whether it is a secret. The rest of a
 // longer one, up to the next blank or quote, is hidden with it.
 const maxToken = 256
 
-// form is one vendor's form of a secret: a prefix, then at least min characters of the alphabet.
-type form struct {
-	prefix string
-	more   string // characters of the rest besides letters and digits
-	min    int
-}
-
-// makes are the prefixes that vendors document for their keys and tokens. The sources are the
-// vendors' own pages; the lengths are the shortest seen, so that a longer kind is not missed.
-var makes = sync.OnceValue(func() *[1 << 14][]form {
-	all := []form{
-		{"ghp_", "_", 30}, {"gho_", "_", 30}, {"ghu_", "_", 30}, {"ghs_", "_", 30}, {"ghr_", "_", 30}, {"github_pat_", "_", 30},
-		{"glpat-", "-_.", 18}, {"gldt-", "-_", 18}, {"glrt-", "-_.", 18}, {"glft-", "-_", 18}, {"glptt-", "-_", 30}, {"glagent-", "-_", 30},
-		{"gloas-", "-_", 30}, {"glsoat-", "-_", 18}, {"glimt-", "-_", 18}, {"glffct-", "-_", 18}, {"glcbt-", "-_.", 18}, {"GR1348941", "-_", 20},
-		{"AKIA", "", 16}, {"ASIA", "", 16}, {"ABIA", "", 16}, {"ACCA", "", 16}, {"ABSK", "+/=", 60}, {"LTAI", "", 17},
-		{"xoxb-", "-", 10}, {"xoxp-", "-", 10}, {"xoxa-", "-", 8}, {"xoxr-", "-", 8}, {"xoxs-", "-", 10}, {"xoxo-", "-", 8}, {"xoxe-", "-", 20}, {"xoxe.", ".-", 20}, {"xapp-", "-", 20},
-		{"sk_live_", "", 10}, {"sk_test_", "", 10}, {"rk_live_", "", 10}, {"rk_test_", "", 10}, {"sk_prod_", "", 10}, {"rk_prod_", "", 10}, {"whsec_", "+/=", 20},
-		{"sk-", "-_", 20}, {"SG.", "-_.=", 40}, {"hf_", "", 30}, {"api_org_", "", 30}, {"npm_", "", 30}, {"pypi-", "-_", 40}, {"rubygems_", "", 40},
-		{"dop_v1_", "", 40}, {"doo_v1_", "", 40}, {"dor_v1_", "", 40}, {"dp.", ".", 36}, {"duffel_", "_-=", 40},
-		{"EZAK", "", 50}, {"EZTK", "", 50}, {"FLWPUBK_TEST-", "-", 10}, {"FLWSECK_TEST-", "-", 10}, {"fo1_", "-_", 40}, {"fm1", "-_+/=", 90}, {"fm2_", "-_+/=", 90},
-		{"glc_", "+/=", 30}, {"glsa_", "_", 36}, {"NRAK-", "-", 20}, {"NRII-", "-", 20}, {"NRJS-", "-", 15}, {"ntn_", "", 40}, {"secret_", "", 40},
-		{"pscale_pw_", "-_=.", 30}, {"pscale_tkn_", "-_=.", 30}, {"pscale_oauth_", "-_=.", 30}, {"PMAK-", "-", 50}, {"rdme_", "", 60}, {"shpat_", "", 30}, {"shpca_", "", 30}, {"shppa_", "", 30}, {"shpss_", "", 30},
-		{"sntrys_", "+/=_", 60}, {"sntryu_", "", 60}, {"sm_pat_", "", 16}, {"sm_sat_", "", 16}, {"sm_aat_", "", 16}, {"tfp_", "-_=.", 40}, {"xkeysib-", "-", 60},
-		{"dnkey-", "-_=", 40}, {"age1", "", 58}, {"AGE-SECRET-KEY-1", "", 58}, {"p8e-", "", 32}, {"AKCp", "", 60}, {"cmVmd", "", 55}, {"AQVN", "-_", 35}, {"YC", "_-", 38}, {"t1.", "-_.=", 60},
-		{"hvs.", "-_", 20}, {"hvb.", "-_", 20}, {"hvr.", "-_", 20}, {"sq0atp-", "-_", 20}, {"sq0csp-", "-_", 20}, {"EAAA", "-_", 50}, {"EAAC", "", 50}, {"EAAM", "", 50}, {"SK", "", 32},
-		{"AIza", "-_", 35}, {"ya29.", "-_", 20}, {"gsk_", "", 40}, {"pplx-", "", 40}, {"ops_eyJ", "+/=_-", 40}, {"tskey-", "-_", 20}, {"A3-", "-", 30}, {"lin_api_", "", 30}, {"dapi", "-", 32},
-		{"tvly-", "-", 20}, {"r8_", "", 30}, {"nvapi-", "-_", 40}, {"phc_", "", 40}, {"phx_", "", 40}, {"CLOJARS_", "", 50}, {"dckr_pat_", "-_", 20}, {"ATATT3", "-_=", 100}, {"ATCTT3", "-_=", 100}, {"oy2", "", 43},
-		{"key-", "", 32}, {"AKC", "", 10}, {"pat-na1-", "-", 30}, {"v1.0-", "-", 100}, {"figd_", "-_", 30}, {"HRKU-", "-", 30}, {"squ_", "", 40}, {"sqp_", "", 40}, {"sqa_", "", 40}, {"eyJrIjoi", "+/=", 40}, {"ZXlK", "+/=_-", 60},
-		{"live_", "-_=", 40}, {"test_", "", 35}, {"BSKY-", "-", 10}, {"jfrt@", "", 10}, {"xai-", "", 60}, {"AAAA", "+/=-_%", 100}, {"SCW", "", 17}, {"EAACEdEose0cBA", "", 20}, {"MTA", "-_.", 50}, {"s.", "", 24},
-		{"hooks.slack.com/", "/_-", 20}, {"vcp_", "", 24}, {"vci_", "", 24}, {"vca_", "", 24}, {"vcr_", "", 24}, {"vck_", "", 24},
-	}
-	for _, c := range "0123456789ABCDEF" {
-		all = append(all, form{"AP" + string(c), "", 10})
-	}
-	by := &[1 << 14][]form{}
-	for _, f := range all {
-		k := pair(f.prefix[0], f.prefix[1])
+// makers are the forms of vendors' secrets by their first two bytes.
+var makers = sync.OnceValue(func() *[1 << 14][]makes.Form {
+	by := &[1 << 14][]makes.Form{}
+	for _, f := range makes.All() {
+		k := pair(f.Prefix[0], f.Prefix[1])
 		by[k] = append(by[k], f)
 	}
 	return by
@@ -100,7 +71,7 @@ func (d *detector) embedded(i int) int {
 	return i
 }
 
-// pair is the place in makes of what begins with two bytes.
+// pair is the place in makers of what begins with two bytes.
 func pair(a, b byte) int { return int(a&0x7f)<<7 | int(b&0x7f) }
 
 // made finds a token of a known make at i.
@@ -108,16 +79,16 @@ func (d *detector) made(i int) int {
 	if i+2 > len(d.v) {
 		return i
 	}
-	for _, f := range makes()[pair(d.v[i], d.v[i+1])] {
-		if !bytes.HasPrefix(d.v[i:], []byte(f.prefix)) {
+	for _, f := range makers()[pair(d.v[i], d.v[i+1])] {
+		if !bytes.HasPrefix(d.v[i:], []byte(f.Prefix)) {
 			continue
 		}
-		body := i + len(f.prefix)
+		body := i + len(f.Prefix)
 		end := body
-		for end < min(len(d.v), body+maxToken) && (isAlnum(d.v[end]) || strings.IndexByte(f.more, d.v[end]) >= 0) {
+		for end < min(len(d.v), body+maxToken) && (isAlnum(d.v[end]) || strings.IndexByte(f.More, d.v[end]) >= 0) {
 			end++
 		}
-		if end-body >= f.min && varied(d.v[body:end], f.prefix) {
+		if end-body >= f.Min && varied(d.v[body:end], f.Prefix) {
 			return d.add(i, d.rest(end, end-i), "secrets")
 		}
 	}
@@ -155,119 +126,22 @@ func (d *detector) jwt(i int) int {
 // varied reports whether a token looks drawn by chance and not typed as an example.
 func varied(body []byte, prefix string) bool {
 	if strings.HasPrefix(prefix, "AP") || prefix == "AKC" { // JFrog gives the form and no more
-		return !bytes.Equal(bytes.ToUpper(body), body) || bytes.ContainsAny(body, "0123456789")
+		return !bytes.Equal(bytes.ToUpper(body), body) && !(words.Wordy(body) && words.Camel(body)) || bytes.ContainsAny(body, "0123456789")
+	}
+	if prefix == "test_" || prefix == "live_" {
+		return bytes.ContainsAny(body, "0123456789") && words.Kinds(body) >= 4
 	}
 	if prefix == "hf_" {
 		return true
 	}
-	if bytes.HasSuffix(body, []byte("EXAMPLE")) && len(body) < 20 || filler(body) {
+	if bytes.HasSuffix(body, []byte("EXAMPLE")) && len(body) < 20 || words.Filler(body) {
 		return false
 	}
-	return kinds(body) >= 4 && (len(prefix) > 2 || bytes.ContainsAny(body, "0123456789")) || len(prefix) >= 8
+	return words.Kinds(body) >= 4 && (len(prefix) > 2 || bytes.ContainsAny(body, "0123456789")) || len(prefix) >= 8
 }
-
-// kinds counts the different bytes in b.
-func kinds(b []byte) (n int) {
-	var seen [256]bool
-	for _, c := range b {
-		if !seen[c] {
-			seen[c] = true
-			n++
-		}
-	}
-	return n
-}
-
-// filler reports whether a text is mostly x or asterisks.
-func filler(b []byte) bool {
-	n := bytes.Count(b, []byte("x")) + bytes.Count(b, []byte("X")) + bytes.Count(b, []byte("*"))
-	return n*10 > len(b)*6
-}
-
-// strong are names whose value is a secret whatever it looks like; weak ones ask for a value that
-// looks drawn by chance. Both are matched in the letters and digits of the name.
-var (
-	strong = split("password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring")
-	weak   = split("token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "login", "nonce", "otp", "pin")
-	// about end a name that tells of a secret without holding it.
-	about = split("count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "words", "budget", "chars", "characters", "signatures", "board", "helper")
-)
 
 // folders are names that a shell gives to folders.
-var folders = split("pwd", "oldpwd", "passwd")
-
-func split(words ...string) [][]byte {
-	out := make([][]byte, len(words))
-	for i, w := range words {
-		out[i] = []byte(w)
-	}
-	return out
-}
-
-// secrecy says how surely a name holds a secret: 2 strong, 1 weak, 0 not at all. A strong name may
-// stand anywhere in it, a weak one is a word of its own: an author is no auth, a monkey no key.
-func secrecy(name []byte) int {
-	if len(name) < 3 || len(name) > 128 {
-		return 0
-	}
-	var buf [128]byte
-	flat := buf[:0]
-	for _, c := range name {
-		if l := letters[c]; l != 0 {
-			flat = append(flat, l)
-		}
-	}
-	level := 0
-	for _, k := range strong {
-		if i := bytes.Index(flat, k); i >= 0 && !bytes.HasPrefix(flat[i:], []byte("secretar")) {
-			level = 2
-			break
-		}
-	}
-	if level == 0 && (bytes.Contains(flat, []byte("token")) || hasWord(name, weak)) {
-		level = 1
-	}
-	if level == 0 {
-		return 0
-	}
-	for _, w := range about {
-		if len(flat) > len(w) && bytes.HasSuffix(flat, w) && lastWord(name, w) {
-			return 0
-		}
-	}
-	return level
-}
-
-// hasWord reports whether one of the words stands in a name in snake, kebab or camel case.
-func hasWord(name []byte, words [][]byte) bool {
-	start := 0
-	for i := 1; i <= len(name); i++ {
-		end := i == len(name) || !isAlnum(name[i]) || name[i] >= 'A' && name[i] <= 'Z' && (name[i-1] >= 'a' || i+1 < len(name) && name[i+1] >= 'a')
-		if !end {
-			continue
-		}
-		for start < i && !isAlnum(name[start]) {
-			start++
-		}
-		w := name[start:i]
-		for _, k := range words {
-			if len(w) == len(k) && bytes.EqualFold(w, k) {
-				return true
-			}
-		}
-		start = i
-	}
-	return false
-}
-
-// lastWord reports whether w is the last word of a name in snake, kebab or camel case.
-func lastWord(name, w []byte) bool {
-	n := len(name) - len(w)
-	if n <= 0 || !bytes.EqualFold(name[n:], w) {
-		return false
-	}
-	return !isAlpha(name[n-1]) || name[n] >= 'A' && name[n] <= 'Z' && name[n-1] >= 'a'
-}
+var folders = [][]byte{[]byte("pwd"), []byte("oldpwd"), []byte("passwd")}
 
 // assigned finds the value given to a name that ends at end: name = value, "name": "value",
 // name: value, name => value, --name value, <name>value.
@@ -283,17 +157,23 @@ func (d *detector) assigned(i, end int) int {
 	if !ok {
 		return i
 	}
-	level := secrecy(d.v[i:end])
+	level := words.Secrecy(d.v[i:end])
 	if level == 0 || d.blanks(end) == start && dashes < 2 && level < 2 { // -Token value is code, --token value a flag
 		return i
 	}
 	start, stop := d.value(start)
+	if d.tagged(start) && !bytes.HasPrefix(bytes.TrimLeft(d.v[stop:], " \t\r\n"), []byte("</")) {
+		return i // #include <pwd.h>, and no <pwd>value</pwd>
+	}
 	val := d.v[start:stop]
-	if bytes.HasPrefix(val, []byte("/")) && (hasWord(d.v[i:end], folders)) {
+	if bytes.HasPrefix(val, []byte("/")) && (words.HasWord(d.v[i:end], folders)) {
 		return i // the working directory of a shell
 	}
 	if bytes.HasSuffix(d.v[:i], []byte("/etc/")) && string(d.v[i:end]) == "passwd" {
 		return i // cat: /etc/passwd: Permission denied
+	}
+	if quoted := start > 0 && strings.IndexByte("\"'`", d.v[start-1]) >= 0; !quoted && (words.Code(val) || d.prose(end, start, stop)) || quoted && (words.Closing(val) || words.Named(val)) {
+		return i
 	}
 	if len(val) < 3 || placeholder(val) || (level == 1 || d.v[d.blanks(end+1)] == ',') && !random(val) {
 		return i
@@ -302,6 +182,12 @@ func (d *detector) assigned(i, end int) int {
 		start = s
 	}
 	return d.add(start, d.rest(stop, stop-start), "secrets")
+}
+
+// tagged reports whether what begins at start stands behind the end of a tag.
+func (d *detector) tagged(start int) bool {
+	b := bytes.TrimRight(d.v[:start], " \t\r\n\"'`")
+	return len(b) > 1 && b[len(b)-1] == '>' && b[len(b)-2] != '='
 }
 
 // types are words that stand between a variable and its value in source code.
@@ -330,7 +216,7 @@ func (d *detector) operator(j int, flag bool) (int, bool) {
 	}
 	sign := string(v[signs:j])
 	switch {
-	case sign == "" && !(flag && j > start), sign == "." || sign == "?" || sign == "+" || sign == "..", sign == "," && !quoted:
+	case sign == "" && !(flag && j > start), sign == "." || sign == "?" || sign == "+" || sign == "..", sign == "," && !quoted, sign == "|" && quoted:
 		return 0, false
 	case sign == ">" && signs != start:
 		return 0, false
@@ -382,7 +268,8 @@ func (d *detector) authScheme(start, stop int) int {
 func placeholder(val []byte) bool {
 	s := strings.ToLower(strings.TrimSpace(string(val)))
 	switch s {
-	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional", "redacted", "masked", "hidden", "password", "secret", "token", "new", "await", "function", "this", "self", "str", "int", "bool":
+	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional", "redacted", "masked", "hidden", "password", "secret", "token", "new", "await", "function", "this", "self", "str", "int", "bool",
+		"pass", "yes", "no", "foo", "bar", "include", "object", "number", "boolean", "username":
 		return true
 	}
 	if strings.HasPrefix(s, "$") || strings.HasPrefix(s, "<") || strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") || strings.HasPrefix(s, "%(") {
@@ -391,10 +278,10 @@ func placeholder(val []byte) bool {
 	if strings.Contains(s, "environ") || strings.Contains(s, "process.env") || strings.Contains(s, "getenv") || strings.HasPrefix(s, "env:") || strings.HasPrefix(s, "secretref") {
 		return true
 	}
-	if up := strings.ToUpper(string(val)); up == string(val) && !strings.ContainsAny(up, "0123456789") && secrecy(val) > 0 {
+	if up := strings.ToUpper(string(val)); up == string(val) && !strings.ContainsAny(up, "0123456789") && words.Secrecy(val) > 0 {
 		return true // YOUR_API_KEY
 	}
-	return filler(val) || strings.Trim(s, ".-") == ""
+	return words.Filler(val) || strings.Trim(s, ".-") == "" || words.Version(s)
 }
 
 // random reports whether a value of a weak name looks drawn by chance: at least twelve characters,
@@ -411,10 +298,10 @@ func random(val []byte) bool {
 			letters++
 		}
 	}
-	if kinds(val) < 6 || digits == 0 || bytes.Contains(val, []byte("://")) || bytes.HasPrefix(val, []byte("/")) {
+	if words.Kinds(val) < 6 || digits == 0 || words.Wordy(val) || bytes.Contains(val, []byte("://")) || bytes.HasPrefix(val, []byte("/")) {
 		return false
 	}
-	return letters > 0 || len(val) >= 16
+	return letters > 0 || len(val) >= 16 && digits == len(val)
 }
 
 // scheme finds the credential after "Bearer " or "Basic ".
@@ -490,4 +377,36 @@ func (d *detector) numbered(i int, g group) int {
 		return d.add(i, end, "secrets")
 	}
 	return i
+}
+
+// prose reports whether the bare value at start is a plain word or a number of few digits that a name at end is
+// not given as a configuration or a command does: NAME=value, --name value, or alone to the end of its line.
+func (d *detector) prose(end, start, stop int) bool {
+	letters, digits := 0, 0
+	for _, c := range d.v[start:stop] {
+		switch {
+		case isAlpha(c) || c == '.' || c == '/' || c == '-' || c == '(' || c == ':':
+			letters++
+		case isDigit(c):
+			digits++
+		default:
+			return false
+		}
+	}
+	if letters > 0 && digits > 0 || digits > 6 {
+		return false
+	}
+	after := byte('\n')
+	if stop < len(d.v) {
+		after = d.v[stop]
+	}
+	switch sign := string(bytes.Trim(d.v[end:start], " \t")); {
+	case sign == "": // --password value
+		return false
+	case sign == "=" && start == end+1:
+		return after == ',' || after == ')'
+	case sign == ":" && after == '\n' && letters >= 8: // YAML
+		return !bytes.Equal(d.v[start:stop], bytes.ToLower(d.v[start:stop]))
+	}
+	return true
 }

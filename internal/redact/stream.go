@@ -7,12 +7,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"waldo/internal/contract"
+	"waldo/internal/scrub"
 )
-
-// maxHeld is how many bytes a Stream keeps back at most while something to hide may go on.
-const maxHeld = 1 << 20
 
 // bulk is how many bytes a Stream of known secrets gathers before it looks at them.
 const bulk = 32 << 10
@@ -32,10 +31,12 @@ type Stream struct {
 	known *Registry // may be nil
 	p     *pass
 	only  bool // known secrets and nothing else
-	hold  int
-	most  int // bytes gathered before they are looked at
-	buf   []byte
+	most  int  // bytes gathered before they are looked at
+	tail  scrub.Tail
 	err   error
+
+	masked int  // values
+	binary bool // one of them in what is no text
 }
 
 // Stream returns a Stream that writes to w. It does not clean: a terminal's escapes pass.
@@ -47,6 +48,25 @@ func (r *Redactor) Stream(w io.Writer) *Stream {
 	return s
 }
 
+// TerminalStream returns a Stream for the person at the terminal: known secrets alone are hidden, unless
+// Terminal says otherwise. It keeps no line back for its looks.
+func (r *Redactor) TerminalStream(w io.Writer) *Stream {
+	s := r.Stream(w)
+	if !r.Terminal {
+		s.p.classes, s.p.bare = nil, true
+	}
+	s.p.hid = func(string) { s.masked++ }
+	return s
+}
+
+// Masked returns how many values were hidden so far, and whether one of them was in what is no text: those
+// bytes are not what was written, and may be of no use.
+func (s *Stream) Masked() (n int, binary bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.masked, s.binary
+}
+
 // Stream returns a Stream that writes to w and hides known secrets alone, in bulk.
 func (g *Registry) Stream(w io.Writer) *Stream {
 	s := &Stream{w: w, known: g, p: &pass{known: newMatcherOf(g)}, only: true}
@@ -56,8 +76,8 @@ func (g *Registry) Stream(w io.Writer) *Stream {
 
 // measure takes the sizes from the secrets that are known.
 func (s *Stream) measure() {
-	s.hold = max(512, 8*max(s.p.known.plain.longest, s.p.known.squeezed.longest))
-	s.most = 2 * s.hold
+	s.tail.Keep = max(512, 8*max(s.p.known.plain.longest, s.p.known.squeezed.longest))
+	s.most = 2 * s.tail.Keep
 	if s.only {
 		s.most = max(bulk, s.most)
 	}
@@ -71,9 +91,9 @@ func (s *Stream) Write(b []byte) (int, error) {
 		return 0, s.err
 	}
 	s.renew()
-	s.buf = append(s.buf, b...)
-	if len(s.buf) >= s.most {
-		s.flush(len(s.buf) - s.hold)
+	s.tail.Add(b)
+	if len(s.tail.Bytes()) >= s.most {
+		s.flush(s.tail.Due())
 	} else if s.later == nil && !s.only {
 		s.later = time.AfterFunc(soon, s.settle)
 	}
@@ -94,11 +114,12 @@ func (s *Stream) settle() {
 // whole returns how much of what is held can be judged by itself: lines, and behind them the prompt of a
 // program that waits for an answer. A key of several lines is whole with its end.
 func (s *Stream) whole() int {
-	n := bytes.LastIndexByte(s.buf, '\n') + 1
-	if last := s.buf[n:]; len(last) >= 2 && last[len(last)-1] == ' ' && strings.IndexByte(">:$#?%])", last[len(last)-2]) >= 0 {
-		n = len(s.buf)
+	held := s.tail.Bytes()
+	n := bytes.LastIndexByte(held, '\n') + 1
+	if last := held[n:]; len(last) >= 2 && last[len(last)-1] == ' ' && strings.IndexByte(">:$#?%])", last[len(last)-2]) >= 0 {
+		n = len(held)
 	}
-	if key := bytes.LastIndex(s.buf[:n], []byte("-----BEGIN")); key >= 0 && !bytes.Contains(s.buf[key:n], []byte("-----END")) {
+	if key := bytes.LastIndex(held[:n], []byte("-----BEGIN")); key >= 0 && !bytes.Contains(held[key:n], []byte("-----END")) {
 		n = key
 	}
 	return n
@@ -109,7 +130,7 @@ func (s *Stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.renew()
-	s.flush(len(s.buf))
+	s.flush(len(s.tail.Bytes()))
 	return s.err
 }
 
@@ -126,29 +147,13 @@ func (s *Stream) renew() {
 // edits returns what is to be hidden in all that is held.
 func (s *Stream) edits() []edit {
 	if !s.only {
-		return s.p.edits(s.buf)
+		return s.p.edits(s.tail.Bytes())
 	}
 	var out []edit
-	for _, sp := range s.p.known.spans(s.buf) {
+	for _, sp := range s.p.known.spans(s.tail.Bytes()) {
 		out = append(out, edit{sp, secretMask})
 	}
 	return out
-}
-
-// safe returns the last place at or before cut that stands in nothing to be hidden.
-func (s *Stream) safe(edits []edit, cut int) int {
-	if len(s.buf) > maxHeld {
-		return cut
-	}
-	for moved := true; moved; {
-		moved = false
-		for _, e := range edits {
-			if e.start < cut && cut < e.end {
-				cut, moved = e.start, true
-			}
-		}
-	}
-	return cut
 }
 
 // flush writes what is held up to n, or up to a place before it that stands in nothing to be hidden.
@@ -157,19 +162,22 @@ func (s *Stream) flush(n int) {
 		return
 	}
 	edits := s.edits()
-	if n < len(s.buf) {
-		n = s.safe(edits, n)
+	spans := make([]scrub.Span, 0, len(edits))
+	for _, e := range edits {
+		spans = append(spans, scrub.Span{Start: e.start, End: e.end})
 	}
-	out := s.buf[:n]
+	out := s.tail.Take(nil, n, spans)
 	switch {
 	case len(edits) == 0 && !s.p.known.short[string(out)]: // nothing to hide in the whole, so nothing in its part
 	case s.only:
 		out = []byte(s.p.secrets(string(out)))
 	default:
-		out = []byte(s.p.text(string(out)))
+		before := s.masked
+		text := string(out)
+		out = []byte(s.p.text(text))
+		s.binary = s.binary || s.masked > before && (strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text))
 	}
 	if _, err := s.w.Write(out); err != nil {
 		s.err = fmt.Errorf("redacted stream: %w", err)
 	}
-	s.buf = append(s.buf[:0], s.buf[n:]...)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"waldo/internal/egress"
+	"waldo/internal/hostrule"
 )
 
 // Transport returns the way to a server and to whatever it sends waldo on to, such as the server
@@ -64,7 +65,7 @@ func dial(ctx context.Context, addr, named string, internal func(host string) bo
 	case literal == nil || host == "localhost":
 		return nil, fmt.Errorf("%s is not an address that the operator has named", host)
 	}
-	pattern, err := egress.ParseHostPattern(host)
+	pattern, err := hostrule.ParsePattern(host)
 	if err != nil {
 		return nil, err
 	}

@@ -285,6 +285,9 @@ func (c *Conn) tell(body []byte) {
 func (c *Conn) deliver(ctx context.Context, m jsonrpc.Message, n int64) {
 	c.reads.Add(1)
 	m.Of = n
+	if m.Method != "" {
+		c.unasked(m.Size)
+	}
 	switch {
 	case m.IsRequest():
 		c.request(ctx, m)
@@ -302,7 +305,16 @@ func (c *Conn) deliver(ctx context.Context, m jsonrpc.Message, n int64) {
 			c.o.Handlers.Notify(m)
 		}
 	default:
-		c.pending.Answered(m)
+		if !c.pending.Answered(m) {
+			c.unasked(m.Size)
+		}
+	}
+}
+
+// unasked tells of a message that answers none of our requests.
+func (c *Conn) unasked(bytes int) {
+	if c.o.Handlers.Unasked != nil {
+		c.o.Handlers.Unasked(bytes)
 	}
 }
 

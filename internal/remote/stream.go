@@ -134,6 +134,7 @@ func (c *Conn) pump(ctx context.Context, body io.Reader, most int64, n int64, w 
 		m, fault := jsonrpc.Parse(ev.data)
 		if fault != nil {
 			c.reads.Add(1)
+			c.unasked(len(ev.data))
 			c.pending.Spoil(ev.data, fault, n)
 		} else {
 			c.deliver(ctx, m, n)

@@ -121,7 +121,7 @@ func expected(b *testing.B, r *Runner, p *pool.Driver, like policy.Decision) {
 	if why != nil {
 		b.Fatal(why)
 	}
-	ws, err := r.open(like, j)
+	ws, err := r.open(like, Options{}, j)
 	if err != nil {
 		b.Fatal(err)
 	}

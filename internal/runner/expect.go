@@ -28,7 +28,7 @@ func (r *Runner) Expect(d policy.Decision, n int) (err error) {
 	if why != nil {
 		return nil
 	}
-	ws, err := r.open(d, j)
+	ws, err := r.open(d, Options{}, j)
 	if err != nil {
 		return fmt.Errorf("boxes ahead of %s: %w", d.Call.Capability, err)
 	}

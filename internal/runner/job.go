@@ -84,10 +84,10 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 	var a struct {
 		Code  *string           `json:"code"`
 		Args  []string          `json:"args"`
-		Files map[string]string `json:"files"`
+		Files map[string]upload `json:"files"`
 	}
 	if decode(d.Call.Args, &a) != nil || a.Code == nil {
-		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes code (text), args (a list of texts) and files (texts by name)"}
+		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes code (text), args (a list of texts) and files (by name, texts or {base64: …})"}
 	}
 	exe, why := o.interpreter(lang)
 	if why != nil {
@@ -113,9 +113,12 @@ func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *ca
 }
 
 // bring checks the files that come with a call.
-func (j *job) bring(d policy.Decision, r *Runner, given map[string]string) *call.Reason {
+func (j *job) bring(d policy.Decision, r *Runner, given map[string]upload) *call.Reason {
 	if len(given) > 0 && (r.Workspace == nil || !files(d)) {
 		return &call.Reason{Code: "files.denied", Text: "the contract gives this capability no workspace, so no files"}
+	}
+	if len(given) > 0 && d.Contract.Input != "" {
+		return &call.Reason{Code: "files.denied", Text: "/workspace/input is a folder of the operator's: leave files out"}
 	}
 	if len(given) > MaxFiles {
 		return &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("%d files: at most %d may come with a call", len(given), MaxFiles)}
@@ -125,7 +128,7 @@ func (j *job) bring(d policy.Decision, r *Runner, given map[string]string) *call
 		if err != nil {
 			return &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("file name %q: it must be relative and stay below the folder", name)}
 		}
-		j.files = append(j.files, file{clean, text})
+		j.files = append(j.files, file{clean, string(text)})
 	}
 	sort.Slice(j.files, func(a, b int) bool { return j.files[a].name < j.files[b].name })
 	return nil
@@ -228,9 +231,16 @@ func (j job) ahead(o Options, whose call.Principal) *sandbox.Ahead {
 // profile says everything that the box of a decided call may touch. Input and output start as
 // copies of the session's, so that no folder of the host is writable in the box.
 func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) sandbox.Profile {
-	l := narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout)
+	l := r.limits(d, o)
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: o.template(), Limits: l,
+	}
+	if o.Whole {
+		t := sandbox.Tmpfs{Target: whole, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Except: apart}
+		if ws != nil {
+			t.Seed = ws.Path(workspace.Files)
+		}
+		p.Tmpfs = append(p.Tmpfs, t)
 	}
 	for _, f := range []workspace.Folder{workspace.Input, workspace.Output, workspace.Tmp} {
 		at := path.Join("/workspace", string(f))
@@ -239,8 +249,10 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 			continue
 		}
 		t := sandbox.Tmpfs{Target: at, Bytes: l.Disk, Inodes: l.Inodes}
+		t.Sealed = f == workspace.Input
+		t.Export = f == workspace.Output // where nothing is kept, what was written is still told
 		if ws != nil && f != workspace.Tmp {
-			t.Seed, t.Export = ws.Path(f), f == workspace.Output
+			t.Seed = ws.Path(f)
 		}
 		p.Tmpfs = append(p.Tmpfs, t)
 	}

@@ -2,14 +2,18 @@ package runner
 
 import (
 	"fmt"
+	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"waldo/internal/display"
 	"waldo/internal/facts"
 )
 
-// Sentence says in one line how a run ended, as in "Terminated by timeout after 8 s, network was
-// denied, side effect: none."
+// Sentence says in one line how a run ended and what it was denied, as in "Terminated by timeout after 8s,
+// denied: evil.example.org:443, side effect: none."
 func Sentence(f facts.Facts) string {
 	var s string
 	switch {
@@ -31,29 +35,36 @@ func Sentence(f facts.Facts) string {
 	default:
 		s = "Ended as " + string(f.Status)
 	}
-	if f.Network.Policy == "denied" {
-		s += ", network was denied"
+	if l := denied(f); len(l) > 0 {
+		s += ", denied: " + few(l)
 	}
 	return s + ", side effect: " + f.SideEffect.String() + "."
 }
 
-// Report is the account of what a run used, in lines, for a person.
+// Report is the account of what a run used, in lines, escaped for a person.
 func Report(f facts.Facts) string {
 	var b strings.Builder
 	cut := ""
 	if f.Truncated.Stdout || f.Truncated.Stderr {
 		cut = " (cut)"
 	}
-	fmt.Fprintf(&b, "CPU time used: %s / %s\n", seconds(f.Usage.CPUMS), seconds(float64(f.Limits.CPUMS)))
-	fmt.Fprintf(&b, "Wall time: %s / %s\n", seconds(f.Usage.WallMS), seconds(float64(f.Limits.WallMS)))
-	fmt.Fprintf(&b, "Memory peak: %s / %s\n", megabytes(f.Usage.MemoryPeak), megabytes(f.Limits.MemoryBytes))
-	fmt.Fprintf(&b, "Output: %s%s\n", kilobytes(f.Usage.OutputBytes), cut)
-	fmt.Fprintf(&b, "Status: %s\n", status(f))
-	warnings := "None"
-	if len(f.Warnings) > 0 {
-		warnings = strings.Join(f.Warnings, "; ")
+	display.Fprintf(&b, "CPU time used: %s / %s\n", seconds(f.Usage.CPUMS), seconds(float64(f.Limits.CPUMS)))
+	display.Fprintf(&b, "Wall time: %s / %s\n", seconds(f.Usage.WallMS), seconds(float64(f.Limits.WallMS)))
+	display.Fprintf(&b, "Memory peak: %s / %s\n", megabytes(f.Usage.MemoryPeak), megabytes(f.Limits.MemoryBytes))
+	display.Fprintf(&b, "Output: %s%s\n", kilobytes(f.Usage.OutputBytes), cut)
+	display.Fprintf(&b, "Status: %s\n", status(f))
+	if l := denied(f); len(l) > 0 {
+		display.Fprintf(&b, "Denied: %s\n", few(l))
 	}
-	fmt.Fprintf(&b, "Warnings: %s\n", warnings)
+	if l := unreached(f); len(l) > 0 {
+		display.Fprintf(&b, "Not reached: %s\n", few(l))
+	}
+	warnings := "None"
+	own := slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool { return strings.HasSuffix(w, facts.SeeDoctor) })
+	if len(own) > 0 { // what the machine lacks stands in waldo doctor, and in the facts
+		warnings = strings.Join(own, "; ")
+	}
+	display.Fprintf(&b, "Warnings: %s\n", warnings)
 	return b.String()
 }
 
@@ -61,7 +72,64 @@ func status(f facts.Facts) string {
 	if f.Status == facts.OK {
 		return "Success"
 	}
+	f.Network.Denied, f.Denials = nil, nil // the report has a line for them
 	return Sentence(f)
+}
+
+// denied lists what the run tried and was denied: hosts first, each with the number of attempts where that is
+// known, then other actions.
+func denied(f facts.Facts) (out []string) {
+	times := map[string]int{}
+	for _, a := range f.Network.Attempts {
+		if !a.Allowed {
+			times[place(a)] += a.Times
+		}
+	}
+	add := func(s string) {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	for _, host := range f.Network.Denied {
+		if n := times[host]; n > 1 {
+			add(fmt.Sprintf("%s (%d attempts)", facts.Name(host), n))
+		} else {
+			add(facts.Name(host))
+		}
+	}
+	for _, d := range f.Denials {
+		if d.Kind != "network" {
+			add(fmt.Sprintf("%s (%s)", facts.Name(d.What), d.Errno))
+		}
+	}
+	return out
+}
+
+// unreached lists the hosts that were allowed and that nobody answered at, each with the reason.
+func unreached(f facts.Facts) (out []string) {
+	for _, a := range f.Network.Attempts {
+		if a.Allowed && a.Why != "" {
+			out = append(out, fmt.Sprintf("%s (%s)", facts.Name(place(a)), a.Why))
+		}
+	}
+	return out
+}
+
+// place is the host of an attempt and, where one was asked for, the port.
+func place(a facts.Attempt) string {
+	if a.Port == 0 {
+		return a.Host
+	}
+	return net.JoinHostPort(a.Host, strconv.Itoa(a.Port))
+}
+
+// few joins the first entries of a list and counts the rest.
+func few(l []string) string {
+	const most = 5
+	if len(l) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(l[:most], ", "), len(l)-most)
+	}
+	return strings.Join(l, ", ")
 }
 
 func seconds(ms float64) string {

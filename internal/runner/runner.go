@@ -4,7 +4,6 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +24,6 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/secret"
 	"waldo/internal/template"
-	"waldo/internal/wire"
 	"waldo/internal/workspace"
 )
 
@@ -48,8 +46,14 @@ type Runner struct {
 	Egress func(d policy.Decision, n contract.Network) (*Way, error)
 	// Secret returns the current value of a secret; nil: a run whose contract reveals one is refused.
 	Secret func(name secret.Ref) (secret.Value, error)
+	// Template finds the root filesystem that a contract names; nil: a run whose contract names one is refused.
+	Template func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error)
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
+
+	// Admit returns when there is room for a sandbox of a memory limit in bytes, or why there is none; without
+	// patience it does not wait. leave is called when the sandbox is gone. Nil: there always is room.
+	Admit func(ctx context.Context, whose call.Principal, memory int64, patience bool) (leave func(), against *call.Reason)
 
 	// Shares is whether anybody has the files of a session beside its runs, as a server in its workspace does.
 	Shares bool
@@ -73,9 +77,14 @@ type Options struct {
 	Stdin     io.Reader      // what the code reads; nil: nothing
 	Stdout    io.Writer      // a copy as it comes; may be nil
 	Stderr    io.Writer
+	Pass      bool     // Stdout and Stderr get all of it: Limits.Output holds for the facts alone
 	Hosts     []string // lines of hosts; where there are any, only those of the contract that are among them may be reached
 	Secrets   []string // variables; where there are any, only those of the contract's secrets are given
 	NoTools   bool     // no bridge even where there could be one
+	// Whole: /workspace itself is writable and kept, and a command starts there unless Dir says otherwise.
+	Whole bool
+	TTY   *os.File // the command's end of a terminal of its own; nil: it has none
+	Dir   string   // where a command starts; empty: the image's folder, or /workspace
 	// Template is the root that the box starts from; zero: the host.
 	Template sandbox.Template
 	// Image is what the template says of its commands.
@@ -109,8 +118,14 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 	if v, ok := r.options.LoadAndDelete(d.Call.ID); ok {
 		o = v.(Options)
 	}
+	if d.Call.Capability == ReadOutput {
+		return r.readOutput(d)
+	}
 	driver, why := r.driver(d.Contract.Isolation, o.Isolation)
 	if why != nil {
+		return refuse(d, *why), nil
+	}
+	if o, why = r.equip(ctx, d, o); why != nil {
 		return refuse(d, *why), nil
 	}
 	name, why := session(d)
@@ -156,7 +171,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		return refuse(d, *why), nil
 	}
 	defer func() { err = errors.Join(err, way.End()) }()
-	ws, err := r.open(d, j)
+	ws, err := r.open(d, o, j)
 	if errors.Is(err, workspace.ErrTooMuch) {
 		return refuse(d, call.Reason{Code: "args.invalid", Text: err.Error()}), nil
 	}
@@ -172,6 +187,11 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	if len(j.env) > 0 {
 		p.Ahead = nil // a box that waits knows no secret
 	}
+	vacate, why := r.admit(ctx, d, p, true)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	defer vacate()
 	box, err := way.Start(ctx, driver, p)
 	if err != nil {
 		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
@@ -195,19 +215,40 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	f.Files.Artifacts = []string{}
 	if ws != nil {
 		leave(box, ws, give, &f)
+		if o.Whole {
+			keep(box, ws, workspace.Files, &f)
+		}
+	} else if n := len(f.Files.Written); n > 0 {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("files written to /workspace/output were not kept: %d; the contract gives no workspace", n))
 	}
-	return outcome(d, f), nil
+	out = outcome(d, f)
+	if ws != nil {
+		out.Content = append(out.Content, shown(ws, f.Files.Artifacts)...)
+	}
+	return out, nil
+}
+
+func (r *Runner) admit(ctx context.Context, d policy.Decision, p sandbox.Profile, patience bool) (func(), *call.Reason) {
+	if r.Admit == nil {
+		return func() {}, nil
+	}
+	return r.Admit(ctx, d.Call.Principal, p.Limits.Memory, patience)
 }
 
 // open opens the session's workspace where the contract lets the code see it, and puts the job's
 // files into its input.
-func (r *Runner) open(d policy.Decision, j job) (*workspace.Workspace, error) {
+func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace, error) {
 	if r.Workspace == nil || !files(d) {
 		return nil, nil
 	}
 	ws, err := r.Workspace(d.Call.Session)
 	if err != nil {
 		return nil, err
+	}
+	if o.Whole {
+		if err := ws.Add(workspace.Files); err != nil {
+			return nil, errors.Join(err, ws.Close())
+		}
 	}
 	var room workspace.Bounds
 	if len(j.files) > 0 { // a box must have room for all that ever came
@@ -230,9 +271,9 @@ func (r *Runner) open(d policy.Decision, j job) (*workspace.Workspace, error) {
 // inside runs the job in the box, with the bridge beside it, and judges its effect: what its calls
 // through the bridge came to, for there is no other way out of a box without a network.
 func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
-	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Stdin: o.Stdin}
+	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass, Stdin: o.Stdin, TTY: o.TTY}
 	if d.Call.Capability == "exec" {
-		c.Dir = o.Image.Dir // code finds its files where it starts, a program of the image's expects the image's
+		c.Dir = o.dir() // code finds its files where it starts, a program of the image's expects the image's
 	}
 	if j.head != nil {
 		c.Stdin = guest.Stdin(j.first, j.head, o.Stdin)
@@ -260,11 +301,43 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 	return f, err
 }
 
-// keep copies what the run left to the workspace, and removes there what it removed. Its artifacts are
-// the files that it wrote, as "output/name". What cannot be kept is a warning.
-func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) {
-	remove(ws, f)
-	names, err := box.Export(output, ws.Path(workspace.Output))
+// whole is what a named sandbox keeps of a workspace, beside what is apart in it.
+const whole = "/workspace"
+
+// apart are the names in /workspace that are places of their own, and the old name of output.
+var apart = []string{string(workspace.Input), string(workspace.Output), string(workspace.Tmp), ".workspace"}
+
+// dir is where a command starts.
+func (o Options) dir() string {
+	if o.Dir == "" && !o.Whole {
+		return o.Image.Dir
+	}
+	return o.Dir
+}
+
+// target is where a box has a folder that is kept.
+func target(f workspace.Folder) string {
+	if f == workspace.Files {
+		return whole
+	}
+	return path.Join(whole, string(f))
+}
+
+// below returns the name of a box's path in a folder that is kept.
+func below(f workspace.Folder, at string) (name string, ok bool) {
+	if name, ok = strings.CutPrefix(at, target(f)+"/"); !ok || f != workspace.Files {
+		return name, ok
+	}
+	top, _, _ := strings.Cut(name, "/")
+	return name, !slices.Contains(apart, top)
+}
+
+// keep copies what the run left in a folder to the workspace, and removes there what it removed. Its
+// artifacts are the files that it wrote, by their names in /workspace. What cannot be kept is a warning.
+func keep(box sandbox.Box, ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
+	remove(ws, folder, f)
+	at := target(folder)
+	names, err := box.Export(at, ws.Path(folder))
 	if err != nil {
 		unkept(f, err)
 	}
@@ -273,22 +346,22 @@ func keep(box sandbox.Box, ws *workspace.Workspace, f *facts.Facts) {
 		written[n] = true
 	}
 	for _, n := range names {
-		if written[path.Join(output, n)] {
-			f.Files.Artifacts = append(f.Files.Artifacts, path.Join(string(workspace.Output), n))
+		if n = path.Join(at, n); written[n] {
+			f.Files.Artifacts = append(f.Files.Artifacts, strings.TrimPrefix(n, whole+"/"))
 		}
 	}
 }
 
-// remove removes from the workspace what the run removed of its output.
-func remove(ws *workspace.Workspace, f *facts.Facts) {
+// remove removes from a folder of the workspace what the run removed there.
+func remove(ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
 	var err error
 	for _, n := range f.Files.Removed {
-		if name, ok := strings.CutPrefix(n, output+"/"); ok {
-			err = errors.Join(err, ws.Remove(workspace.Output, name)) // and those after it, too
+		if name, ok := below(folder, n); ok {
+			err = errors.Join(err, ws.Remove(folder, name)) // and those after it, too
 		}
 	}
 	if err != nil {
-		f.Warnings = append(f.Warnings, "a file that was deleted in /workspace/output is still in the workspace")
+		f.Warnings = append(f.Warnings, "a file that was deleted in "+target(folder)+" is still in the workspace")
 	}
 }
 
@@ -303,6 +376,7 @@ func unkept(f *facts.Facts, err error) {
 
 // outcome describes a run: its facts, and as text what it wrote, with the reason where it failed.
 func outcome(d policy.Decision, f facts.Facts) call.Outcome {
+	f = f.Bounded()
 	f.CallID, f.DecisionID = d.Call.ID, d.ID
 	o := call.Outcome{Facts: f, IsError: f.Status != facts.OK}
 	text := f.Stdout
@@ -316,22 +390,7 @@ func outcome(d policy.Decision, f facts.Facts) call.Outcome {
 		text += Sentence(f)
 	}
 	o.Content = []call.Content{call.Text(text)}
-	o.Structured = structured(f)
 	return o
-}
-
-// structured makes facts the structured content of a result. Output that is not UTF-8 is shown with
-// U+FFFD in place of what is not.
-func structured(f facts.Facts) wire.Value {
-	b, err := json.Marshal(f)
-	if err != nil {
-		panic("runner: facts have no JSON form: " + err.Error()) // plain fields only
-	}
-	v, err := wire.Parse(b)
-	if err != nil {
-		panic("runner: facts are not strict JSON: " + err.Error())
-	}
-	return v
 }
 
 // refuse ends a call before anything was started.
@@ -343,7 +402,7 @@ func refuse(d policy.Decision, why call.Reason) call.Outcome {
 	}
 	f.CallID, f.DecisionID = d.Call.ID, d.ID
 	f.Warnings = []string{why.Code + ": " + why.Text}
-	return call.Outcome{IsError: true, Refused: &why, Facts: f, Content: []call.Content{call.Text(why.Text)}, Structured: structured(f)}
+	return call.Outcome{IsError: true, Refused: &why, Facts: f, Content: []call.Content{call.Text(why.Text)}}
 }
 
 // missing are the reasons that a shell has an exit code for, though no process ran.
@@ -351,11 +410,11 @@ var missing = map[string]int{"interpreter.absent": 127}
 
 // connect makes the two ends of a bridge. Where the box has one already, theirs is nil.
 func connect(box sandbox.Box) (net.Conn, *os.File, error) {
-	b, ok := box.(sandbox.Bridged)
-	if !ok {
+	bridge := box.Abilities().Bridge
+	if bridge == nil {
 		return pair()
 	}
-	ours := b.Bridge()
+	ours := bridge()
 	if ours == nil {
 		return pair()
 	}

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -68,6 +69,7 @@ func (d *fake) Run(_ context.Context, c sandbox.Command) (facts.Facts, error) {
 	return f, d.runs
 }
 
+func (d *fake) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
 func (d *fake) Export(target, dir string) ([]string, error) {
 	if target != "/workspace/output" {
 		return nil, errors.New("not exported")
@@ -118,8 +120,12 @@ func TestAGrantRunsOnce(t *testing.T) {
 	d := &fake{}
 	r := worker(d)
 	g, _ := allowed(t, "exec", `{"argv":["true"]}`)
-	if _, err := r.Execute(context.Background(), g); err != nil {
+	out, err := r.Execute(context.Background(), g)
+	if err != nil {
 		t.Fatal("control:", err)
+	}
+	if !out.Structured.IsZero() {
+		t.Errorf("a run gave a structure: %s", out.Structured.Raw())
 	}
 	if _, err := r.Execute(context.Background(), g); !errors.Is(err, grant.ErrSpent) || d.started != 1 {
 		t.Errorf("%v, %d boxes", err, d.started)
@@ -140,7 +146,7 @@ func TestProfile(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	for _, m := range p.Tmpfs {
-		if m.Bytes != limits.Disk || m.Inodes != limits.Inodes || m.Export || m.Seed != "" {
+		if m.Bytes != limits.Disk || m.Inodes != limits.Inodes || m.Export != (m.Target == output) || m.Seed != "" {
 			t.Errorf("%+v", m)
 		}
 	}
@@ -375,6 +381,9 @@ func TestWorkspace(t *testing.T) {
 	seeds := map[string]string{}
 	for _, m := range d.profile.Tmpfs {
 		seeds[m.Target] = m.Seed
+		if m.Sealed != (m.Target == "/workspace/input") {
+			t.Errorf("%s is sealed: %t", m.Target, m.Sealed)
+		}
 	}
 	if seeds["/workspace/input"] != filepath.Join(root, ident, "input") || seeds["/workspace/output"] != filepath.Join(root, ident, "output") || seeds["/workspace/tmp"] != "" {
 		t.Errorf("%q", seeds)
@@ -415,17 +424,49 @@ func TestReport(t *testing.T) {
 	f.Limits = facts.Limits{CPUMS: 10_000, WallMS: 30_000, MemoryBytes: 512 << 20}
 	f.Truncated.Stderr = true
 	f.SideEffect = facts.None
-	want := "CPU time used: 0.02s / 10s\nWall time: 0.04s / 30s\nMemory peak: 14MB / 512MB\nOutput: 1KB (cut)\nStatus: Exit status 1, network was denied, side effect: none.\nWarnings: None\n"
+	want := "CPU time used: 0.02s / 10s\nWall time: 0.04s / 30s\nMemory peak: 14MB / 512MB\nOutput: 1KB (cut)\nStatus: Exit status 1, side effect: none.\nWarnings: None\n"
 	if got := Report(f); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	f.TimedOut, f.Status, f.Usage.WallMS = true, facts.Timeout, 8000
-	if got, want := Sentence(f), "Terminated by timeout after 8s, network was denied, side effect: none."; got != want {
+	if got, want := Sentence(f), "Terminated by timeout after 8s, side effect: none."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	f.Status, f.TimedOut, f.ExitCode = facts.OK, false, nil
 	if got := Report(f); !strings.Contains(got, "Status: Success\n") {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestReportNamesWhatWasDenied: hosts and other actions that were tried, and nothing that was not.
+func TestReportNamesWhatWasDenied(t *testing.T) {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.OK, facts.None
+	f.Warnings = []string{facts.NoMemoryCgroup}
+	if got := Report(f); strings.Contains(got, "Denied") || strings.Contains(got, "Not reached") || !strings.Contains(got, "Warnings: None\n") {
+		t.Errorf("nothing was tried: %s", got)
+	}
+	f.Network.Denied = []string{"evil.example.org:443", "192.0.2.1:80", "192.0.2.1:80"}
+	f.Network.Attempts = []facts.Attempt{{Host: "evil.example.org", Port: 443, Times: 2}, {Host: "api.example.com", Allowed: true, Why: "egress.resolve", Times: 1}}
+	f.Denials = []facts.Denial{{Kind: "network", What: "evil.example.org:443", Errno: "egress.host"}, {Kind: "syscall", What: "mount", Errno: "EPERM"}}
+	got := Report(f)
+	for _, want := range []string{"Status: Success\n", "Denied: evil.example.org:443 (2 attempts), 192.0.2.1:80, mount (EPERM)\n", "Not reached: api.example.com (egress.resolve)\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	f.Status, f.ExitCode = facts.Failed, new(1)
+	if got, want := Sentence(f), "Exit status 1, denied: evil.example.org:443 (2 attempts), 192.0.2.1:80, mount (EPERM), side effect: none."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := Report(f); !strings.Contains(got, "Status: Exit status 1, side effect: none.\nDenied: ") || strings.Count(got, "mount") != 1 {
+		t.Error(got)
+	}
+	for i := range 100 {
+		f.Network.Denied = append(f.Network.Denied, fmt.Sprintf("h%d\x1b[2J", i))
+	}
+	if got := Sentence(f); !strings.HasSuffix(got, "and 98 more, side effect: none.") || strings.Contains(got, "\x1b") {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -473,11 +514,47 @@ func TestRemoved(t *testing.T) {
 	}
 	f := facts.New()
 	f.Files.Removed = []string{"/workspace/output/../tmp", "/workspace/output/" + odd, "/workspace/output/gone", "/workspace/output/other"}
-	remove(ws, &f)
+	remove(ws, workspace.Output, &f)
 	if files, err := ws.List(workspace.Output, 9); err != nil || len(files) != 1 || files[0].Name != "stays" {
 		t.Errorf("%+v %v", files, err)
 	}
 	if len(f.Warnings) != 1 {
 		t.Errorf("%q", f.Warnings)
+	}
+	for _, n := range []string{"gone", "output/gone"} { // the second is of another folder, whatever stands here
+		at := filepath.Join(ws.Path(workspace.Files), n)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Files.Removed = []string{"/workspace/gone", "/workspace/output/gone", "/workspacegone", "/tmp/gone"}
+	remove(ws, workspace.Files, &f)
+	if files, err := ws.List(workspace.Files, 9); err != nil || len(files) != 1 || files[0].Name != "output/gone" {
+		t.Errorf("%+v %v", files, err)
+	}
+}
+
+// TestAdmission: no sandbox is started before there is room for it, and its room is given back once.
+func TestAdmission(t *testing.T) {
+	for _, r := range []struct {
+		against *call.Reason
+		fails   error
+		started int
+	}{{nil, nil, 1}, {nil, errors.New("no box"), 1}, {&call.Reason{Code: "sandbox.busy", Text: "full"}, nil, 0}} {
+		d := &fake{name: "namespace", fails: r.fails, facts: facts.Facts{Status: facts.OK}}
+		left := 0
+		run := &Runner{Drivers: map[string]sandbox.Driver{"namespace": d}, Auto: "namespace", Default: limits, Most: limits}
+		run.Admit = func(_ context.Context, whose call.Principal, memory int64, patience bool) (func(), *call.Reason) {
+			if whose != "os:1" || memory != limits.Memory || !patience {
+				t.Errorf("asked for %s, %d, %v", whose, memory, patience)
+			}
+			return func() { left++ }, r.against
+		}
+		g, _ := allowed(t, "run_shell", `{"command":"true"}`)
+		out, err := run.Execute(context.Background(), g)
+		refused := out.Refused != nil && out.Refused.Code == "sandbox.busy"
+		if (err != nil) != (r.fails != nil) || refused != (r.against != nil) || d.started != r.started || left != r.started {
+			t.Errorf("%v: started %d, left %d: %+v %v", r.against, d.started, left, out.Refused, err)
+		}
 	}
 }

@@ -61,6 +61,8 @@ type resident struct {
 	last  facts.Facts   // of Run; read after over
 	idle  *time.Timer
 	share share // nil: its files are its own until it ends
+
+	vacate func() // gives back its room
 }
 
 // reply is what the interpreter says of a cell. It is content, believed as little as any.
@@ -102,7 +104,7 @@ func (r *Runner) cell(ctx context.Context, d policy.Decision, o Options, driver 
 	if len(d.Contract.Reveal) > 0 {
 		return refuse(d, call.Reason{Code: "secrets.session", Text: "an interpreter that stays gets no secret itself"}), nil
 	}
-	l := narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout)
+	l := r.limits(d, o)
 	in, err := guest.Cell(*a.Code, l.Output)
 	if err != nil {
 		return refuse(d, call.Reason{Code: "args.invalid", Text: err.Error()}), nil
@@ -131,7 +133,7 @@ func (r *Runner) interpreter(ctx context.Context, d policy.Decision, o Options, 
 		return r.begin(ctx, d, o, driver, key)
 	}
 	r.stay.mu.Unlock()
-	wait := time.NewTimer(narrow(o.Limits, r.Default, r.Most, d.Contract.Timeout).Wall)
+	wait := time.NewTimer(r.limits(d, o).Wall)
 	defer wait.Stop()
 	select {
 	case i.busy <- struct{}{}:
@@ -155,9 +157,9 @@ func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver
 	if why != nil {
 		return nil, why, nil
 	}
-	i, err := r.stays(ctx, d, o, driver, exe, way)
-	if err != nil {
-		return nil, nil, errors.Join(err, way.End())
+	i, why, err := r.stays(ctx, d, o, driver, exe, way)
+	if err != nil || why != nil {
+		return nil, why, errors.Join(err, way.End())
 	}
 	i.key = key
 	i.idle = time.AfterFunc(sessionIdle, func() { r.retire(i) })
@@ -169,26 +171,34 @@ func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver
 }
 
 // stays starts an interpreter, held for its first cell.
-func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string, way *Way) (*resident, error) {
-	ws, err := r.open(d, job{})
+func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string, way *Way) (*resident, *call.Reason, error) {
+	ws, err := r.open(d, o, job{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p := r.profile(d, o, ws)
+	vacate, why := r.admit(ctx, d, p, false) // others want their sessions meanwhile
+	if why != nil {
+		if ws != nil {
+			err = ws.Close()
+		}
+		return nil, why, err
+	}
 	p.Limits.Wall, p.Limits.CPU = sessionLife, sessionCPU
 	o.Env = slices.Concat(o.Env, way.Open(&p))
 	box, err := way.Start(ctx, driver, p)
 	if err != nil {
+		vacate()
 		if ws != nil {
 			err = errors.Join(err, ws.Close())
 		}
-		return nil, err
+		return nil, nil, err
 	}
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	run, kill := context.WithCancel(context.WithoutCancel(ctx))
 	i := &resident{id: p.ID, level: driver.Name(), box: box, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR), root: p.Template.Name, kill: kill,
-		busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(box, ws)}
+		busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(box, ws), vacate: vacate}
 	i.busy <- struct{}{}
 	go func() {
 		env := o.imaged(append([]string{"MPLBACKEND=Agg"}, o.Env...))
@@ -196,28 +206,33 @@ func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver
 		_ = errors.Join(outW.Close(), inR.Close())
 		close(i.over)
 	}()
-	return i, nil
+	return i, nil, nil
 }
 
 // ask runs one cell and describes it. A cell that takes longer than it may ends its interpreter.
 func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell io.Reader, l sandbox.Limits) call.Outcome {
 	began := time.Now()
 	i.idle.Stop()
-	still, _ := i.box.(sandbox.Pauser)
-	if still != nil {
-		_ = still.Resume()
-	}
-	if i.share != nil {
-		_, _ = i.share() // what is new in the workspace is there; what was not taken is, the next time
+	can := i.box.Abilities()
+	if can.Resume != nil {
+		_ = can.Resume()
 	}
 	wall := min(l.Wall, l.CPU) // a box has one processor at a time, so no more of it than of the clock
 	got := make(chan reply, 1)
 	failed := make(chan error, 1)
-	go func() {
+	var given []string
+	var lost error
+	go func() { // sharing files takes time too, as code in the sandbox has it
+		if i.share != nil {
+			_, _ = i.share() // what is new in the workspace is there; what was not taken is, the next time
+		}
 		v, err := i.exchange(cell)
 		if err != nil {
 			failed <- err
 			return
+		}
+		if i.share != nil {
+			given, lost = i.share()
 		}
 		got <- v
 	}()
@@ -242,17 +257,14 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 			f.Status = facts.OK
 		}
 		f.ExitCode = &code
-		if i.share != nil {
-			given, err := i.share()
-			for _, name := range given {
-				f.Files.Written = append(f.Files.Written, path.Join("/workspace", name))
-			}
-			if f.Files.Artifacts = append(f.Files.Artifacts, given...); err != nil {
-				unkept(&f, err)
-			}
+		for _, name := range given {
+			f.Files.Written = append(f.Files.Written, path.Join("/workspace", name))
 		}
-		if still != nil {
-			_ = still.Pause()
+		if f.Files.Artifacts = append(f.Files.Artifacts, given...); lost != nil {
+			unkept(&f, lost)
+		}
+		if can.Pause != nil {
+			_ = can.Pause()
 		}
 		i.idle.Reset(sessionIdle)
 	case <-failed:
@@ -359,15 +371,21 @@ func (r *Runner) retire(i *resident) {
 		_ = i.ws.Close()
 	}
 	_ = i.box.Close()
+	i.vacate()
 	_ = i.way.End()
 }
 
 // Close ends every interpreter that stays, keeping what they left in output.
-func (r *Runner) Close() error {
+func (r *Runner) Close() error { return r.End("") }
+
+// End ends those of one session; of all, where it names none.
+func (r *Runner) End(n call.Session) error {
 	r.stay.mu.Lock()
 	var all []*resident
-	for _, i := range r.stay.open {
-		all = append(all, i)
+	for key, i := range r.stay.open {
+		if n == "" || strings.HasPrefix(key, string(n)+" ") {
+			all = append(all, i)
+		}
 	}
 	r.stay.mu.Unlock()
 	for _, i := range all {

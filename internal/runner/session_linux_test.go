@@ -4,6 +4,7 @@ package runner
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,9 @@ import (
 	"waldo/internal/grant"
 	"waldo/internal/id"
 	"waldo/internal/policy"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/pool"
 )
 
 // cellOf runs code in the interpreter of a name, for an agent's session.
@@ -142,9 +146,49 @@ func TestEachCellHasItsOwnLimits(t *testing.T) {
 	}
 }
 
-// Between calls an interpreter stands still: a thread of it counts only while a cell runs.
+// noting is a driver that notes of what type the boxes are that it starts.
+type noting struct {
+	sandbox.Driver
+	types []string
+}
+
+func (n *noting) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+	b, err := n.Driver.Start(ctx, p)
+	n.types = append(n.types, fmt.Sprintf("%T", b))
+	return b, err
+}
+
+// Between calls an interpreter stands still, also one in a box of a pool: a thread of it counts only while a
+// cell runs.
 func TestBetweenCellsNothingRuns(t *testing.T) {
-	r, _ := staying(t)
+	for _, pooled := range []bool{false, true} {
+		t.Run(fmt.Sprint("pooled ", pooled), func(t *testing.T) {
+			r, _ := staying(t)
+			if pooled {
+				r.Sessions = 20
+				p := pool.New(namespace.New(namespace.Options{}), pool.Options{Most: 2, Failed: func(err error) { t.Error(err) }})
+				d := &noting{Driver: p}
+				r.Drivers = map[string]sandbox.Driver{"namespace": d}
+				t.Cleanup(func() { _ = r.Close(); _ = p.Close() })
+				for n := 0; !slices.Contains(d.types, "*pool.box"); n++ {
+					if n == 15 {
+						t.Fatalf("control: no box comes from the pool: %q", d.types)
+					}
+					cellOf(t, r, "n_1", fmt.Sprint("work", n), "1")
+					time.Sleep(200 * time.Millisecond)
+				}
+				time.Sleep(time.Second)
+			}
+			standsStill(t, r)
+			if d, ok := r.Drivers["namespace"].(*noting); ok && d.types[len(d.types)-1] != "*pool.box" {
+				t.Errorf("control: the last box is a %s", d.types[len(d.types)-1])
+			}
+		})
+	}
+}
+
+func standsStill(t *testing.T, r *Runner) {
+	t.Helper()
 	cellOf(t, r, "n_1", "work", "import threading, time\nn = [0]\ndef tick():\n while True:\n  n[0] += 1\n  time.sleep(0.01)\nthreading.Thread(target=tick, daemon=True).start()\ntime.sleep(0.3)")
 	count := func() int {
 		n, err := strconv.Atoi(strings.TrimSpace(cellOf(t, r, "n_1", "work", "n[0]").Facts.Stdout))

@@ -19,12 +19,12 @@ type share func() ([]string, error)
 
 // sharing returns the share of a box, from what its files are now; nil: the box cannot.
 func sharing(box sandbox.Box, ws *workspace.Workspace) share {
-	s, ok := box.(sandbox.Sharer)
-	if ws == nil || !ok {
+	give := box.Abilities().Share
+	if ws == nil || give == nil {
 		return nil
 	}
 	share := func() ([]string, error) {
-		names, err := s.Share(output, ws.Path(workspace.Output))
+		names, err := give(output, ws.Path(workspace.Output))
 		for i, n := range names {
 			names[i] = path.Join(string(workspace.Output), n)
 		}
@@ -49,10 +49,10 @@ func (r *Runner) Share(callID string) error {
 // leave keeps what a run has left, of a box that shares its files what is other there alone.
 func leave(box sandbox.Box, ws *workspace.Workspace, give share, f *facts.Facts) {
 	if give == nil {
-		keep(box, ws, f)
+		keep(box, ws, workspace.Output, f)
 		return
 	}
-	remove(ws, f)
+	remove(ws, workspace.Output, f)
 	if _, err := give(); err != nil {
 		unkept(f, err)
 	}

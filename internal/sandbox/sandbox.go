@@ -73,7 +73,9 @@ func (t Template) IDs() (uid, gid int) {
 // Mount shows a folder or file of the host inside the box, without devices or setuid.
 type Mount struct {
 	Source, Target string
-	Writable       bool
+	// Writable: the folder itself is there, and what is written to it stays. Nothing bounds what is written.
+	Writable bool
+	Sealed   []string // of a writable folder: paths below it that are read-only; none goes through a link
 }
 
 // Tmpfs is a writable place of bounded size inside the box.
@@ -83,6 +85,9 @@ type Tmpfs struct {
 	Inodes int64
 	Export bool   // what is left in it at the end may be copied out with Box.Export
 	Seed   string // a folder of the host whose files are copied in before the first command; empty: none
+	Sealed bool   // where the driver can (namespace), commands cannot write to it: it holds its seed
+	// Except are names at its top that are places of their own: neither copied out nor compared.
+	Except []string
 }
 
 // Network is what a box may reach. The zero value is a loopback interface of its own and no other.
@@ -147,8 +152,12 @@ type Command struct {
 	Stdin  io.Reader // nil: /dev/null; one with Len() int is all there, and reading it does not wait
 	Stdout io.Writer // beyond Facts.Stdout: a copy as it comes; may be nil
 	Stderr io.Writer
+	Pass   bool     // Stdout and Stderr get all of it, as a pipe would: Limits.Output holds for Facts alone
 	Bridge *os.File // becomes descriptor 3; nil: the box has none
-	Serve  bool     // a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
+	// TTY is one end of a terminal of waldo's own making, never the host's: it becomes the standard streams and the
+	// command's controlling terminal. Stdin, Stdout and Stderr are then not used. nil: there is none.
+	TTY   *os.File
+	Serve bool // a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
 }
 
 // Begun is an input that knows what it begins with, so that nobody need read that to see it.
@@ -203,7 +212,40 @@ type Box interface {
 	// Export copies what the last run left in an exported Tmpfs to a folder of the host: regular
 	// files and folders only, never following a link, never over an existing link.
 	Export(target, dir string) ([]string, error)
+	// Abilities returns what the box can do besides. A wrapper returns those of the box that it wraps.
+	Abilities() Abilities
 	// Close ends everything in the box and removes what it was made of.
+	Close() error
+}
+
+// Abilities are what some boxes can do and others cannot, which have nil there. They are one value of every
+// Box, and not interfaces of their own, so that no wrapper hides one.
+type Abilities struct {
+	// Bridge returns waldo's end of the bridge that the waiting command has as descriptor 3. It is then the
+	// caller's; nil: there is none, or it is taken.
+	Bridge func() *os.File
+	// Share gives the folder the files of an exported Tmpfs that are new or other since the last time,
+	// and takes those of the folder that are; at first all. It returns the paths of those it gave. It
+	// follows no link, makes no folder that is gone, and lets the folder hold no more than the Tmpfs may.
+	Share func(target, dir string) (given []string, err error)
+	// Pause stops the processes of the box where they stand until Resume. The clocks go on: the wall-clock
+	// limit holds for a paused run too.
+	Pause, Resume func() error
+	// Spent returns the processor time of everything in the box so far.
+	Spent func() time.Duration
+	// PID returns the number that its first process has outside, for Reacher.
+	PID func() int
+}
+
+// Reacher is a driver that can connect to ports of a box's loopback, whichever waldo has the box.
+type Reacher interface {
+	// Reach returns what connects to the box whose first process has that number outside.
+	Reach(pid int) (Reach, error)
+}
+
+// Reach connects to ports of one box's loopback.
+type Reach interface {
+	Dial(port uint16) (net.Conn, error)
 	Close() error
 }
 
@@ -233,25 +275,4 @@ type Forked interface {
 	Forked() bool
 	// Hurry is a Warm that leaves out what would make the job itself quicker.
 	Hurry(ctx context.Context) error
-}
-
-// Bridged is a box that may hold a bridge already, which its waiting command has as descriptor 3.
-type Bridged interface {
-	// Bridge returns waldo's end, which is then the caller's; nil: there is none, or it is taken.
-	Bridge() *os.File
-}
-
-// Sharer is a Box with a place that is shared with a folder of the host while commands run.
-type Sharer interface {
-	// Share gives the folder the files of an exported Tmpfs that are new or other since the last time,
-	// and takes those of the folder that are; at first all. It returns the paths of those it gave. It
-	// follows no link, makes no folder that is gone, and lets the folder hold no more than the Tmpfs may.
-	Share(target, dir string) (given []string, err error)
-}
-
-// Pauser is a Box whose processes can be stopped where they stand and go on later. Its clocks go on:
-// the wall-clock limit holds for a paused run too.
-type Pauser interface {
-	Pause() error
-	Resume() error
 }

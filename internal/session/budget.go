@@ -11,7 +11,7 @@ import (
 
 // Take counts one decided call against its session and its capability. It returns a function that
 // ends the call, never nil and safe to call twice, and the reason where the call may not go on:
-// session.absent, session.principal, session.depth, session.budget, rate.exceeded or
+// session.absent, session.principal, session.stopped, session.depth, session.budget, rate.exceeded or
 // concurrency.exceeded.
 //
 // A denied call counts against the session, so that probing has an end, but takes nothing from
@@ -57,6 +57,8 @@ func (m *Manager) refuse(e *entry, d policy.Decision) *call.Reason {
 		return &call.Reason{Code: "session.absent", Text: "the call belongs to no open session"}
 	case e.info.Principal != d.Call.Principal:
 		return &call.Reason{Code: "session.principal", Text: "the session belongs to somebody else"}
+	case e.info.Stopped:
+		return &stopped
 	case d.Call.Depth < 0 || d.Call.Depth > m.opt.MaxDepth:
 		return &call.Reason{Code: "session.depth", Text: fmt.Sprintf("runs inside runs: at most %d deep", m.opt.MaxDepth)}
 	case e.info.Calls >= m.opt.MaxCalls:

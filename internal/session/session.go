@@ -4,6 +4,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -35,12 +36,14 @@ type Info struct {
 	Created   time.Time      `json:"created"`
 	Used      time.Time      `json:"used"` // the last call, or Created
 	Calls     int            `json:"calls"`
+	Stopped   bool           `json:"stopped,omitempty"` // the operator has ended it; it takes no call any more
 }
 
 // entry is one open session; its info is guarded by Manager.mu, its vault guards itself.
 type entry struct {
 	info  Info
-	live  int // calls under way
+	live  int                                   // calls under way
+	end   map[*context.CancelCauseFunc]struct{} // of those
 	vault *Vault
 }
 
@@ -51,6 +54,7 @@ type Manager struct {
 	mu   sync.Mutex
 	open map[call.Session]*entry
 	caps map[call.Capability]*meter
+	stop func(Info) bool // whom the operator has stopped; nil: nobody
 }
 
 // NewManager returns a manager without sessions. now is the clock, which must not go backwards.
@@ -79,8 +83,9 @@ func (m *Manager) Resume(s call.Session, p call.Principal, workspace string) (In
 		return Info{}, fmt.Errorf("session: %s is open already", s)
 	}
 	at := m.now()
-	e := &entry{vault: NewVault(m.opt.MaxTokens)}
+	e := &entry{vault: NewVault(m.opt.MaxTokens), end: map[*context.CancelCauseFunc]struct{}{}}
 	e.info = Info{ID: s, Principal: p, Workspace: workspace, Created: at, Used: at}
+	e.info.Stopped = m.stop != nil && m.stop(e.info)
 	m.open[e.info.ID] = e
 	return e.info, nil
 }

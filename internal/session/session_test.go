@@ -191,6 +191,31 @@ func TestApprovedCallComesBackWithoutASecondSlot(t *testing.T) {
 	}
 }
 
+// A slot that a question took belongs to its session: the same arguments from another session are another call.
+func TestASlotBelongsToItsSession(t *testing.T) {
+	m, _, d := setup(t, Defaults())
+	d.Effect = policy.Ask
+	d.Contract.RateLimit = contract.Rate{Calls: 1, Per: time.Minute}
+	d.Call.Args, _ = call.ParseArgs([]byte(`{"to":"x"}`))
+	if _, why := m.Take(d); why != nil {
+		t.Fatal(why)
+	}
+	d.Call.ApprovalID = "a_aaaaaaaaaaaaaaaaaaaaaaaaaa"
+	other, err := m.Open("os:1000", "w_2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := d.Call.Session
+	d.Call.Session = other.ID
+	if _, why := m.Take(d); code(why) != "rate.exceeded" {
+		t.Errorf("another session went through the slot: %q", code(why))
+	}
+	d.Call.Session = mine
+	if _, why := m.Take(d); why != nil {
+		t.Errorf("control: the call that comes back was refused: %q", why.Code)
+	}
+}
+
 func TestConcurrency(t *testing.T) {
 	m, _, d := setup(t, Defaults())
 	d.Contract.Concurrency = 2

@@ -111,7 +111,7 @@ func (i *image) unpack(ctx context.Context, t *tree) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := p.unpack(t, c.RootFS.DiffIDs[n].String()); err != nil {
+		if err := p.unpack(ctx, t, c.RootFS.DiffIDs[n].String()); err != nil {
 			return fmt.Errorf("layer %d: %w", n+1, err)
 		}
 	}
@@ -122,16 +122,16 @@ func (i *image) unpack(ctx context.Context, t *tree) error {
 
 // unpack puts a layer into t, and checks the digest of its bytes, where one is stated, and of what
 // they unpack to.
-func (p part) unpack(t *tree, diffID string) error {
+func (p part) unpack(ctx context.Context, t *tree, diffID string) error {
 	r, err := p.open()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = r.Close() }()
 	stored, plain := sha256.New(), sha256.New()
-	var raw io.Reader = r
+	var raw io.Reader = until{ctx, r}
 	if p.digest != "" {
-		raw = io.LimitReader(r, p.size+1)
+		raw = io.LimitReader(raw, p.size+1)
 	}
 	in := bufio.NewReaderSize(io.TeeReader(raw, stored), 1<<20)
 	out, err := decompress(in)
@@ -139,7 +139,7 @@ func (p part) unpack(t *tree, diffID string) error {
 		return err
 	}
 	defer out.Close()
-	both := io.TeeReader(out, plain)
+	both := until{ctx, io.TeeReader(out, plain)} // a small layer can unpack to much
 	if err := t.unpack(both, true); err != nil {
 		return err
 	}

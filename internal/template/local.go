@@ -10,12 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // layout takes an OCI image layout: a folder with index.json and blobs.
-func (s *Store) layout(at string) (Template, error) {
+func (s *Store) layout(ctx context.Context, at string) (Template, error) {
 	root, err := os.OpenRoot(at)
 	if err != nil {
 		return Template{}, err
@@ -29,7 +30,7 @@ func (s *Store) layout(at string) (Template, error) {
 	if t, ok := s.kept(name, d.Digest.String()); ok {
 		return t, nil
 	}
-	return s.keep(name, d.Digest.String(), func(t *tree) error { return unpackLayout(root, d, t, s.bounds) })
+	return s.keep(ctx, name, d.Digest.String(), func(t *tree) error { return unpackLayout(ctx, root, d, t, s.bounds) })
 }
 
 // layoutManifest returns the descriptor of the image for this machine in a layout.
@@ -50,7 +51,7 @@ func layoutManifest(root *os.Root) (v1.Descriptor, error) {
 	return d, errors.New("indexes in indexes, too deep")
 }
 
-func unpackLayout(root *os.Root, d v1.Descriptor, t *tree, b Bounds) error {
+func unpackLayout(ctx context.Context, root *os.Root, d v1.Descriptor, t *tree, b Bounds) error {
 	manifest, err := document(d, blobs(root))
 	if err != nil {
 		return fmt.Errorf("manifest: %w", err)
@@ -59,7 +60,7 @@ func unpackLayout(root *os.Root, d v1.Descriptor, t *tree, b Bounds) error {
 	if err != nil {
 		return err
 	}
-	return i.unpack(context.Background(), t)
+	return i.unpack(ctx, t)
 }
 
 // blobs opens parts of an image in the blobs of a layout.
@@ -98,32 +99,50 @@ func readDocument(root *os.Root, name string) ([]byte, error) {
 }
 
 // archive takes a tar archive, plain or compressed: an image as docker save or an OCI tool writes
-// it, or else a root filesystem itself. It is kept by the digest of the file.
-func (s *Store) archive(at string) (Template, error) {
-	digest, err := fileDigest(at)
+// it, or else a root filesystem itself. It is kept by the digest of the file, which is noted by what the
+// system says of the file, so that a file that nobody has written to is not read again.
+func (s *Store) archive(ctx context.Context, at string, size int64, fresh bool) (Template, error) {
+	mark := stamp(at, time.Now())
+	if digest := s.noted(mark); digest != "" && mark != "" && !fresh {
+		if t, ok := s.kept("tar:"+at+"@"+digest, digest); ok {
+			return t, nil
+		}
+	}
+	count := s.progress("reading "+filepath.Base(at), size)
+	digest, err := fileDigest(ctx, at, count)
+	_ = count.Close()
 	if err != nil {
 		return Template{}, fmt.Errorf("template %s: %w", at, err)
 	}
 	name := "tar:" + at + "@" + digest
-	if t, ok := s.kept(name, digest); ok {
-		return t, nil
-	}
-	return s.keep(name, digest, func(t *tree) error {
-		if err := s.unpackArchive(at, t); err != nil {
+	t, ok := s.kept(name, digest)
+	if !ok {
+		t, err = s.keep(ctx, name, digest, func(t *tree) error {
+			count := s.progress("unpacking "+filepath.Base(at), 2*size) // read to unpack, and read to compare
+			defer count.Close()
+			if err := s.unpackArchive(ctx, at, t, count); err != nil {
+				return err
+			}
+			again, err := fileDigest(ctx, at, count)
+			if err == nil && again != digest {
+				err = fmt.Errorf("the file changed while it was read: %w", ErrDigest)
+			}
 			return err
-		}
-		again, err := fileDigest(at)
-		if err == nil && again != digest {
-			err = fmt.Errorf("the file changed while it was read: %w", ErrDigest)
-		}
-		return err
-	})
+		})
+	}
+	if err != nil || mark == "" {
+		return t, err
+	}
+	if stamp(at, time.Now()) != mark {
+		return t, nil // it has changed since, so what was read is noted of nothing
+	}
+	return t, s.note(mark, digest)
 }
 
 // unpackArchive unpacks an archive into t. What turns out to be an image is unpacked once more,
 // layer by layer, out of a folder of its own.
-func (s *Store) unpackArchive(at string, t *tree) (err error) {
-	if err := unpackFile(at, t); err != nil {
+func (s *Store) unpackArchive(ctx context.Context, at string, t *tree, count io.Writer) (err error) {
+	if err := unpackFile(ctx, at, t, count); err != nil {
 		return err
 	}
 	kind := ""
@@ -140,15 +159,18 @@ func (s *Store) unpackArchive(at string, t *tree) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, parts.Close(), os.RemoveAll(dir)) }()
+	defer func() {
+		err = errors.Join(err, parts.Close())
+		clearAway(ctx, dir)
+	}()
 	if kind == "manifest.json" {
-		return s.unpackSaved(parts, t)
+		return s.unpackSaved(ctx, parts, t)
 	}
 	d, err := layoutManifest(parts)
 	if err != nil {
 		return err
 	}
-	return unpackLayout(parts, d, t, s.bounds)
+	return unpackLayout(ctx, parts, d, t, s.bounds)
 }
 
 // isRoot reports whether what was unpacked looks like a root filesystem.
@@ -161,13 +183,13 @@ func (t *tree) isRoot() bool {
 	return false
 }
 
-func unpackFile(at string, t *tree) error {
+func unpackFile(ctx context.Context, at string, t *tree, count io.Writer) error {
 	f, err := os.Open(at)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	r, err := decompress(bufio.NewReaderSize(f, 1<<20))
+	r, err := decompress(bufio.NewReaderSize(io.TeeReader(until{ctx, f}, count), 1<<20))
 	if err != nil {
 		return err
 	}
@@ -176,7 +198,7 @@ func unpackFile(at string, t *tree) error {
 }
 
 // unpackSaved unpacks what docker save wrote: manifest.json names the configuration and the layers.
-func (s *Store) unpackSaved(parts *os.Root, t *tree) error {
+func (s *Store) unpackSaved(ctx context.Context, parts *os.Root, t *tree) error {
 	b, err := readDocument(parts, "manifest.json")
 	if err != nil {
 		return err
@@ -204,5 +226,5 @@ func (s *Store) unpackSaved(parts *os.Root, t *tree) error {
 		}
 		i.layers = append(i.layers, part{open: func() (io.ReadCloser, error) { return openFile(parts, l) }})
 	}
-	return i.unpack(context.Background(), t)
+	return i.unpack(ctx, t)
 }

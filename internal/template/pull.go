@@ -60,7 +60,7 @@ func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, er
 	}
 	t, ok := s.kept(pinned(text, digest), digest)
 	if !ok {
-		t, err = s.keep(pinned(text, digest), digest, func(t *tree) error {
+		t, err = s.keep(ctx, pinned(text, digest), digest, func(t *tree) error {
 			i, err := readImage(manifest, open, s.bounds)
 			if err != nil {
 				return err

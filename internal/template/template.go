@@ -63,26 +63,30 @@ func unfit(err error) error {
 type Store struct {
 	dir    string
 	bounds Bounds
+
+	// Progress, where it is set, is given the name of long work and its bytes, -1 where they are unknown. It returns
+	// where the bytes of that work are counted.
+	Progress func(what string, bytes int64) io.WriteCloser
 }
 
-// stale is how old a half-unpacked template must be to be taken for one that a crash left.
-const stale = 24 * time.Hour
+// progress counts nothing where nobody wants it counted.
+func (s *Store) progress(what string, bytes int64) io.WriteCloser {
+	if s.Progress == nil {
+		return uncounted{io.Discard}
+	}
+	return s.Progress(what, bytes)
+}
+
+type uncounted struct{ io.Writer }
+
+func (uncounted) Close() error { return nil }
 
 // Open makes the folder, mode 0700, where it is absent, and removes what a crash left in it.
 func Open(dir string, b Bounds) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "refs"), 0o700); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("templates: %w", err)
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err == nil && strings.HasPrefix(e.Name(), ".new-") && time.Since(info.ModTime()) > stale {
-			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // tried again by the next waldo
-		}
-	}
+	sweep(dir)
 	return &Store{dir: dir, bounds: b}, nil
 }
 
@@ -96,12 +100,15 @@ func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, er
 	if !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, ".") {
 		return s.pull(ctx, name, fresh)
 	}
-	t, err := s.local(name)
+	t, err := s.local(ctx, name, fresh)
+	if ctx.Err() != nil {
+		return t, ctx.Err() // it says nothing of what was named
+	}
 	return t, unfit(err)
 }
 
 // local finds a template by its path.
-func (s *Store) local(name string) (Template, error) {
+func (s *Store) local(ctx context.Context, name string, fresh bool) (Template, error) {
 	at, err := filepath.Abs(name)
 	if err != nil {
 		return Template{}, err
@@ -115,12 +122,12 @@ func (s *Store) local(name string) (Template, error) {
 	}
 	switch {
 	case info.Mode().IsRegular():
-		return s.archive(at)
+		return s.archive(ctx, at, info.Size(), fresh)
 	case !info.IsDir():
 		return Template{}, fmt.Errorf("template %s: it is neither a folder nor an archive", name)
 	}
 	if _, err := os.Lstat(filepath.Join(at, "oci-layout")); err == nil {
-		return s.layout(at)
+		return s.layout(ctx, at)
 	}
 	return s.folder(at)
 }
@@ -220,7 +227,7 @@ func (s *Store) Remove(name string) error {
 	if !isDigest(digest) {
 		return Unfit{fmt.Errorf("template %q: want sha256: and 64 hexadecimal digits", name)}
 	}
-	gone := filepath.Join(s.dir, ".new-gone-"+strings.TrimPrefix(digest, "sha256:"))
+	gone := filepath.Join(s.dir, half+"gone-"+strings.TrimPrefix(digest, "sha256:"))
 	switch err := os.Rename(s.place(digest), gone); {
 	case errors.Is(err, fs.ErrNotExist):
 		return Unfit{fmt.Errorf("template %s: it is not kept", name)}
@@ -232,15 +239,18 @@ func (s *Store) Remove(name string) error {
 
 // keep makes a template in a folder beside its place, and moves it there when fill has unpacked and
 // checked all of it. What fails leaves nothing.
-func (s *Store) keep(name, digest string, fill func(t *tree) error) (out Template, err error) {
+func (s *Store) keep(ctx context.Context, name, digest string, fill func(t *tree) error) (out Template, err error) {
 	if !isDigest(digest) {
 		return Template{}, fmt.Errorf("template %s: digest %q: only sha256 is taken", name, digest)
 	}
-	at, err := os.MkdirTemp(s.dir, ".new-")
+	at, release, err := begin(s.dir)
 	if err != nil {
 		return Template{}, err
 	}
-	defer func() { _ = os.RemoveAll(at) }()
+	defer func() {
+		clearAway(ctx, at)
+		release()
+	}()
 	t, err := newTree(filepath.Join(at, "root"), s.bounds)
 	if err != nil {
 		return Template{}, err
@@ -271,15 +281,15 @@ func (s *Store) keep(name, digest string, fill func(t *tree) error) (out Templat
 	return out, nil
 }
 
-// fileDigest returns the SHA-256 of a file, as "sha256:…".
-func fileDigest(at string) (string, error) {
+// fileDigest returns the SHA-256 of a file, as "sha256:…", and counts its bytes into count.
+func fileDigest(ctx context.Context, at string, count io.Writer) (string, error) {
 	f, err := os.Open(at)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.CopyBuffer(io.MultiWriter(h, count), until{ctx, f}, make([]byte, 1<<20)); err != nil {
 		return "", err
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil

@@ -67,8 +67,8 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 	}
 	for try := 0; ; try++ {
 		o, failure := s.attempt(ctx, d, q, timeout)
-		renewed := failure == forgotten && try == 0 && d.Contract.Mode == contract.Read
-		if !renewed && !again(d.Contract, failure, try) || ctx.Err() != nil {
+		renewed := failure == forgotten && try == 0 && d.Repeats()
+		if !renewed && !again(d, failure, try) || ctx.Err() != nil {
 			if try > 0 {
 				o.Facts.Warnings = append(o.Facts.Warnings, fmt.Sprintf("tried %d times", try+1))
 			}
@@ -120,12 +120,12 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 
 // again says whether a failed attempt may be repeated: only of a read, as often as the contract
 // says, after a failure that it names. What may have acted is never repeated.
-func again(c contract.Contract, failure string, try int) bool {
-	on := c.Retry.On
+func again(d policy.Decision, failure string, try int) bool {
+	on := d.Contract.Retry.On
 	if len(on) == 0 {
 		on = []string{unavailable}
 	}
-	return c.Mode == contract.Read && try < c.Retry.Max && slices.Contains(on, failure)
+	return d.Repeats() && try < d.Contract.Retry.Max && slices.Contains(on, failure)
 }
 
 // The kinds of failure. After unavailable a contract may ask for another try; after forgotten, when
@@ -184,11 +184,11 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	if q.plan == nil {
 		defer ses.begin(r)()
 	}
-	ses.share(nil) // what its session's scripts have left is there
+	ses.share(ctx, nil) // what its session's scripts have left is there
 	before, served := ses.conn.Reads(), ses.served.Load()
 	m, short, err := ses.rounds(ctx, r, q)
 	o, failure := s.judge(ctx, ses, q, d, m, short, err, before)
-	ses.share(&o.Facts)
+	ses.share(ctx, &o.Facts)
 	switch {
 	case err == nil:
 		ses.served.Store(true)
@@ -201,22 +201,54 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	return s.where(ses, o), failure
 }
 
-// share brings the server's files and its session's together. The facts are told which the server has
-// left, and that some could not be kept.
-func (ses *session) share(f *facts.Facts) {
+// share brings the server's files and its session's together, within the call's time. The facts are told
+// which the server has left, and that some could not be kept.
+func (ses *session) share(ctx context.Context, f *facts.Facts) {
 	if ses.proc == nil || ses.proc.Share == nil {
 		return
 	}
-	left, err := ses.proc.Share()
+	left, err := ses.shared(ctx)
 	if err != nil {
 		ses.s.m.o.Log.Warn("files of a session could not be shared", "server", ses.s.cfg.Name, "error", err)
 	}
 	if f == nil {
 		return
 	}
-	f.Files.Artifacts = append(f.Files.Artifacts, left...)
+	for _, name := range left {
+		if strings.HasPrefix(name, "/") { // in a folder of the server's that stays
+			f.Files.Written = append(f.Files.Written, name)
+		} else {
+			f.Files.Artifacts = append(f.Files.Artifacts, name)
+		}
+	}
 	if err != nil {
-		f.Warnings = append(f.Warnings, "some files in /workspace/output could not be shared between the server and its session")
+		f.Warnings = append(f.Warnings, "not all files of the server could be listed or shared with its session")
+	}
+}
+
+// shared shares once, unless the context ends first. One share at a time: one that is slow makes no others wait
+// longer than their calls may.
+func (ses *session) shared(ctx context.Context) ([]string, error) {
+	select {
+	case ses.sharing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	type end struct {
+		left []string
+		err  error
+	}
+	done := make(chan end, 1)
+	go func() {
+		defer func() { <-ses.sharing }()
+		left, err := ses.proc.Share()
+		done <- end{left, err}
+	}()
+	select {
+	case e := <-done:
+		return e.left, e.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -252,8 +284,12 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		}
 		return o, "timeout"
 	}
-	s.warn(ctx, "call was not answered", ses.ending(ctx, err))
 	o := unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))
+	if ses.flooded.Load() && ctx.Err() == nil { // the operator has been told
+		o.Content = []call.Content{call.Text("the server is not available: " + errFlooded.Error() + "; " + known(o.Facts.SideEffect))}
+		return o, unavailable
+	}
+	s.warn(ctx, "call was not answered", ses.ending(ctx, err))
 	if status := (*remote.Status)(nil); errors.As(err, &status) && ctx.Err() == nil {
 		o.Content = []call.Content{call.Text("the server answered with " + status.Error() + "; " + known(o.Facts.SideEffect))}
 	}
@@ -263,7 +299,6 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 // where adds what is known of the place in which the server runs.
 func (s *server) where(ses *session, o call.Outcome) call.Outcome {
 	if ses.proc == nil {
-		o.Facts.Warnings = append(o.Facts.Warnings, "the server runs elsewhere, at a url")
 		return o
 	}
 	o.Facts.Sandbox = ses.proc.Box
@@ -302,11 +337,11 @@ func answered(m result, d policy.Decision) call.Outcome {
 	return o
 }
 
-// effect judges a call that reached the server. A read has no effect, says the operator's contract;
-// of anything else a clean success confirms one, and a failure says nothing.
+// effect judges a call that reached the server. A read has no effect, say the operator's contract
+// and no hint of the server against it; of anything else a clean success confirms one, and a failure says nothing.
 func effect(d policy.Decision, clean bool) facts.SideEffect {
 	switch {
-	case d.Contract.Mode == contract.Read:
+	case d.Mode() == contract.Read:
 		return facts.None
 	case clean:
 		return facts.Confirmed
@@ -411,7 +446,10 @@ func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 		why = ": it answers with " + status.Error()
 	case errors.As(err, &rest):
 		why = ": it did not start; " + rest.again()
-		if errors.Is(err, errFell) {
+		switch {
+		case errors.Is(err, errFlooded):
+			why = ": " + errFlooded.Error() + "; " + rest.again()
+		case errors.Is(err, errFell):
 			why = ": it has ended again and again; " + rest.again()
 		}
 	}

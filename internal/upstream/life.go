@@ -28,7 +28,8 @@ func (s *server) of(n call.Session) (*server, error) {
 	if len(s.children) >= maxChildren {
 		return nil, fmt.Errorf("server %s: %d sessions have one of their own already", s.cfg.Name, maxChildren)
 	}
-	c := &server{m: s.m, cfg: s.cfg, owner: n, legacy: s.legacy, subs: map[string]map[call.Session]bool{}}
+	c := &server{m: s.m, cfg: s.cfg, owner: n, changed: s.changed, offers: s.offers, legacy: s.legacy,
+		subs: map[string]map[call.Session]bool{}}
 	if s.children == nil {
 		s.children = map[call.Session]*server{}
 	}

@@ -191,6 +191,18 @@ func compare(kind string, was, now Pins) (out []Change) {
 	return out
 }
 
+// Annotations returns what a server said of its tool when the operator accepted it; false where the lock
+// does not have the tool, or not the definition that its digest was made of.
+func (l *Lock) Annotations(server, tool string) (wire.Value, bool) {
+	was := l.Servers[server]
+	def := was.Definitions[tool]
+	if def.IsZero() || def.Digest() != was.Tools[tool] {
+		return wire.Value{}, false
+	}
+	m, _ := def.Members()
+	return m["annotations"], true
+}
+
 // Accept records a server as it is now.
 func (l *Lock) Accept(server string, now Locked) { l.Servers[server] = now }
 

@@ -81,6 +81,23 @@ func quarantined(t *testing.T, before, after string, lock bool) string {
 	return strings.Join(out, ", ")
 }
 
+// Annotations come from a definition whose digest is the one that was accepted, and from no other.
+func TestAcceptedAnnotations(t *testing.T) {
+	def, err := wire.Parse([]byte(`{"name":"t","annotations":{"destructiveHint":true}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := &Lock{Servers: map[string]Locked{"s": {Tools: map[string]string{"t": def.Digest(), "u": "sha256:other"}, Definitions: map[string]wire.Value{"t": def, "u": def}}}}
+	if v, ok := lock.Annotations("s", "t"); !ok || string(v.Raw()) != `{"destructiveHint":true}` {
+		t.Fatalf("control: %s %v", v.Raw(), ok)
+	}
+	for _, at := range [][2]string{{"s", "u"}, {"s", "v"}, {"x", "t"}} {
+		if _, ok := lock.Annotations(at[0], at[1]); ok {
+			t.Errorf("%v has annotations", at)
+		}
+	}
+}
+
 func TestChangedDefinitionsAreQuarantined(t *testing.T) {
 	edit := func(old, new string) string { return "[" + strings.Replace(weather, old, new, 1) + "]" }
 	for _, row := range []struct{ after, want, why string }{

@@ -344,10 +344,10 @@ func (ses *session) notified(m jsonrpc.Message) {
 			return
 		}
 		r.host.Log(s.cfg.Name, level, m.Params)
-	case m.Method == "notifications/tools/list_changed" && s.m.o.Changed != nil:
-		s.m.o.Changed(s.cfg.Name)
-	case (m.Method == "notifications/prompts/list_changed" || m.Method == "notifications/resources/list_changed") && s.m.o.Offers != nil:
-		s.m.o.Offers(s.cfg.Name)
+	case m.Method == "notifications/tools/list_changed":
+		s.changed.Ask(time.Now())
+	case m.Method == "notifications/prompts/list_changed" || m.Method == "notifications/resources/list_changed":
+		s.offers.Ask(time.Now())
 	case m.Method == "notifications/resources/updated" && s.m.o.Updated != nil:
 		if uri, ok := m.Param("uri").Text(); ok && s.subscribed(uri) {
 			s.m.o.Updated(s.cfg.Name, uri)
@@ -385,7 +385,7 @@ func (s *server) take(ctx context.Context) (*server, error) {
 			}
 		}
 		if len(s.twins) < maxTwins-1 {
-			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, legacy: true, taken: true}
+			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, changed: s.changed, offers: s.offers, legacy: true, taken: true}
 			s.twins = append(s.twins, t)
 			s.mu.Unlock()
 			return t, nil

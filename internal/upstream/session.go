@@ -13,6 +13,7 @@ import (
 
 	"waldo/internal/jsonrpc"
 	"waldo/internal/remote"
+	"waldo/internal/upstream/bounds"
 	"waldo/internal/wire"
 )
 
@@ -24,16 +25,19 @@ type session struct {
 	revision string // of MCP, as agreed
 	name     string // as the server calls itself
 	can      abilities
-	stderr   tail
+	stderr   bounds.Tail
 	again    chan struct{} // the subscriptions are others now
 	heard    chan struct{} // closed when what the process wrote to stderr has been read
 	ended    chan struct{} // closed when the connection is over
 	gone     chan struct{} // closed when the process is gone as well
 	end      error         // of the process, if it ended of itself; known once it is gone
 	once     sync.Once
-	killed   atomic.Bool // by us, before it ended
-	served   atomic.Bool // it has answered a call
-	stray    atomic.Bool // it has written lines that are no messages
+	killed   atomic.Bool   // by us, before it ended
+	served   atomic.Bool   // it has answered a call
+	stray    atomic.Bool   // it has written lines that are no messages
+	flooded  atomic.Bool   // it was stopped for what it sent unasked
+	meter    bounds.Meter  // of that
+	sharing  chan struct{} // holds a token while files are shared
 
 	mu    sync.Mutex
 	calls map[*running]int64 // under way, each with the id of its request
@@ -71,7 +75,7 @@ func (s *server) start(ctx context.Context) (*session, error) {
 }
 
 func (s *server) launch(ctx context.Context) (*session, error) {
-	ses := &session{s: s, again: make(chan struct{}, 1), calls: map[*running]int64{}, heard: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{})}
+	ses := &session{s: s, again: make(chan struct{}, 1), sharing: make(chan struct{}, 1), calls: map[*running]int64{}, heard: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{})}
 	if err := ses.connect(ctx); err != nil {
 		if strings.HasPrefix(err.Error(), "server "+s.cfg.Name+": ") { // the launcher has named it
 			return nil, err
@@ -142,7 +146,8 @@ func (ses *session) connect(ctx context.Context) error {
 // handlers are what takes the requests and notifications of the server, on any connection.
 func (ses *session) handlers() jsonrpc.Options {
 	stray := func(*jsonrpc.Error) { ses.stray.Store(true) }
-	return jsonrpc.Options{Request: ses.question, Notify: ses.notified, Garbage: stray, Inline: func(method string) bool { return method == "ping" }, MaxInFlight: 2 * maxAsks}
+	return jsonrpc.Options{Request: ses.question, Notify: ses.notified, Garbage: stray, Unasked: ses.unasked,
+		Inline: func(method string) bool { return method == "ping" }, MaxInFlight: 2 * maxAsks}
 }
 
 func (ses *session) alive() bool {
@@ -364,26 +369,4 @@ func (ses *session) said() string {
 		say += fmt.Sprintf("; it wrote %q", text)
 	}
 	return say
-}
-
-// tail keeps the last bytes written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-const maxTail = 4 << 10
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, b[max(0, len(b)-maxTail):]...)
-	t.b = append(t.b[:0], t.b[max(0, len(t.b)-maxTail):]...)
-	return len(b), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.ToValidUTF8(string(t.b), "")
 }

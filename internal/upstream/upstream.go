@@ -18,6 +18,7 @@ import (
 	"waldo/internal/contract"
 	"waldo/internal/facts"
 	"waldo/internal/remote"
+	"waldo/internal/upstream/bounds"
 )
 
 // Process is a server that was started.
@@ -102,6 +103,8 @@ type server struct {
 	cfg   contract.Server
 	owner call.Session // whose it is alone; empty: everybody's
 
+	changed, offers *bounds.Pace // what it says of its lists, passed on
+
 	mu       sync.Mutex
 	session  *session                 // nil: not running
 	starting chan struct{}            // closed when the start under way is over; nil: none is
@@ -137,7 +140,8 @@ func New(servers map[string]contract.Server, o Options) *Manager {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	for name, cfg := range servers {
 		cfg.Name = name
-		m.servers[name] = &server{m: m, cfg: cfg, subs: map[string]map[call.Session]bool{}}
+		m.servers[name] = &server{m: m, cfg: cfg, changed: bounds.For(m.ctx, name, o.Changed), offers: bounds.For(m.ctx, name, o.Offers),
+			subs: map[string]map[call.Session]bool{}}
 	}
 	return m
 }

@@ -31,6 +31,7 @@ import (
 type fakes struct {
 	serve  map[string]func(in *bufio.Scanner, out io.Writer)
 	starts map[string]*atomic.Int64
+	share  func() ([]string, error) // of every process; nil: none shares
 }
 
 func launchers(serve map[string]func(in *bufio.Scanner, out io.Writer)) *fakes {
@@ -69,7 +70,7 @@ func (f *fakes) Launch(_ context.Context, s contract.Server, _ call.Session) (Pr
 		}
 		return nil
 	}
-	return Process{Stdin: inW, Stdout: outR, Wait: wait, Kill: kill, Box: facts.Sandbox{Driver: "fake"}}, nil
+	return Process{Stdin: inW, Stdout: outR, Wait: wait, Kill: kill, Box: facts.Sandbox{Driver: "fake"}, Share: f.share}, nil
 }
 
 // request is what a fake server reads.

@@ -119,3 +119,24 @@ func BenchmarkParseAndDigest1KB(b *testing.B) {
 		_ = v.Digest()
 	}
 }
+
+// TestValuesAreBounded: a text of more values than MaxValues is refused before it is read, and weighs what they cost.
+func TestValuesAreBounded(t *testing.T) {
+	list := func(n int) []byte { return []byte("[" + strings.Repeat("1,", n-1) + "1]") }
+	if _, err := wire.Parse(list(wire.MaxValues)); err != nil {
+		t.Error("control:", err)
+	}
+	if _, err := wire.Parse(list(wire.MaxValues + 1)); err == nil || !strings.Contains(err.Error(), "more than 200000 values") {
+		t.Errorf("one more: %v", err)
+	}
+	quoted := []byte(`["` + strings.Repeat(`,{[`, wire.MaxValues) + `"]`)
+	if _, err := wire.Parse(quoted); err != nil {
+		t.Errorf("commas in a string: %v", err)
+	}
+	if w := wire.Weight(list(11_000)); w < 10_000*256 || w > 11_000*256 {
+		t.Errorf("eleven thousand values weigh %d", w)
+	}
+	if w := wire.Weight(list(100)); w != len(list(100)) {
+		t.Errorf("a few values weigh %d", w)
+	}
+}

@@ -141,6 +141,7 @@ func (w *Workspace) ExtractZip(f Folder, dest string, from io.ReaderAt, size int
 
 // unpacker lets entries out of an archive, one by one, until the bounds are reached.
 type unpacker struct {
+	into Folder
 	root *os.Root
 	dest string
 	left Bounds
@@ -157,7 +158,7 @@ func (w *Workspace) unpacker(f Folder, dest string, b Bounds) (*unpacker, error)
 			return nil, err
 		}
 	}
-	return &unpacker{root: r, dest: dest, left: b}, nil
+	return &unpacker{root: r, into: f, dest: dest, left: b}, nil
 }
 
 func (u *unpacker) count() error {
@@ -173,7 +174,8 @@ func (u *unpacker) name(entry string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("archive entry %q: %w", entry, err)
 	}
-	return path.Join(u.dest, clean), nil
+	clean = path.Join(u.dest, clean)
+	return clean, apart(u.into, clean)
 }
 
 func (u *unpacker) file(entry string, from io.Reader) error {

@@ -21,7 +21,7 @@ import (
 	"waldo/internal/id"
 )
 
-// Folder is one of the three places of a workspace.
+// Folder is one of the places of a workspace.
 type Folder string
 
 // The folders.
@@ -29,6 +29,7 @@ const (
 	Input  Folder = "input"
 	Output Folder = "output"
 	Tmp    Folder = "tmp"
+	Files  Folder = "files" // /workspace itself, of a named sandbox; made when it is asked for
 )
 
 // MaxName is how many bytes the name of a file may have, folders included; MaxDepth is how many
@@ -70,17 +71,22 @@ func Open(root, ident string) (*Workspace, error) {
 func OpenFolder(dir string) (*Workspace, error) {
 	w := &Workspace{dir: dir, folders: map[Folder]*os.Root{}}
 	for _, f := range []Folder{Input, Output, Tmp} {
-		err := private(w.Path(f))
-		if errors.Is(err, fs.ErrNotExist) {
-			if err = os.MkdirAll(w.Path(f), 0o700); err == nil {
-				err = private(w.Path(f))
-			}
-		}
-		if err != nil {
+		if err := w.Add(f); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
+}
+
+// Add makes a folder of the workspace, mode 0700, where it is absent. It refuses one that others can write.
+func (w *Workspace) Add(f Folder) error {
+	err := private(w.Path(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(w.Path(f), 0o700); err == nil {
+			err = private(w.Path(f))
+		}
+	}
+	return err
 }
 
 // private refuses a folder that is a link or that others can write.
@@ -128,6 +134,18 @@ func Clean(name string) (string, error) {
 	return clean, nil
 }
 
+// ErrApart is what is said of a file that would cover another folder of the workspace.
+var ErrApart = errors.New("input, output and tmp are folders of their own")
+
+// apart refuses a clean name in Files that leads into another folder, as the code finds it in /workspace.
+func apart(f Folder, name string) error {
+	top, _, _ := strings.Cut(name, "/")
+	if f == Files && (top == string(Input) || top == string(Output) || top == string(Tmp)) {
+		return fmt.Errorf("%s: %w", name, ErrApart)
+	}
+	return nil
+}
+
 // folder returns a folder, which the first that asks for it opens: most runs bring no files.
 func (w *Workspace) folder(f Folder) (*os.Root, error) {
 	w.mu.Lock()
@@ -135,11 +153,15 @@ func (w *Workspace) folder(f Folder) (*os.Root, error) {
 	if r := w.folders[f]; r != nil {
 		return r, nil
 	}
-	if w.folders == nil || f != Input && f != Output && f != Tmp {
+	if w.folders == nil || f != Input && f != Output && f != Tmp && f != Files {
 		return nil, fmt.Errorf("workspace: no folder %q is open", f)
 	}
-	if err := private(w.Path(f)); err != nil {
-		return nil, err
+	check := private(w.Path(f))
+	if f == Files {
+		check = w.Add(f)
+	}
+	if check != nil {
+		return nil, check
 	}
 	r, err := os.OpenRoot(w.Path(f))
 	if err == nil {
@@ -156,6 +178,9 @@ func (w *Workspace) Put(f Folder, name string, from io.Reader, limit int64) erro
 		return err
 	}
 	if name, err = Clean(name); err != nil {
+		return err
+	}
+	if err := apart(f, name); err != nil {
 		return err
 	}
 	_, err = put(r, name, from, limit)
@@ -207,14 +232,19 @@ func (w *Workspace) Get(f Folder, name string) (*os.File, error) {
 	if name, err = Clean(name); err != nil {
 		return nil, err
 	}
-	st, err := r.Lstat(name)
+	named, err := r.Lstat(name)
 	if err != nil {
 		return nil, err
 	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%q: %w", name, ErrName)
+	file, err := r.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for who writes
+	if err != nil {
+		return nil, err
 	}
-	return r.Open(name)
+	// What was opened counts, not what the name was a moment before.
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() || !os.SameFile(st, named) {
+		return nil, errors.Join(fmt.Errorf("%q: %w", name, ErrName), file.Close())
+	}
+	return file, nil
 }
 
 // Executable lets the owner of a regular file execute it.

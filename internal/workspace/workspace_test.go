@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"waldo/internal/id"
 )
@@ -459,4 +460,73 @@ func FuzzExtractTar(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestGetOpensWhatItLookedAt: a file that is exchanged for a pipe or a link is neither waited for nor read.
+func TestGetOpensWhatItLookedAt(t *testing.T) {
+	w, err := Open(t.TempDir(), id.New(id.Workspace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Put(Output, "file", strings.NewReader("text"), 10); err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(w.Path(Output), name) }
+	if f, err := w.Get(Output, "file"); err != nil || f.Close() != nil {
+		t.Fatalf("control: %v", err)
+	}
+	if err := errors.Join(syscall.Mkfifo(at("pipe"), 0o600), os.Symlink("file", at("link"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{"pipe", "link"} {
+		if _, err := w.Get(Output, other); !errors.Is(err, ErrName) {
+			t.Errorf("%s: %v", other, err)
+		}
+		over, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				_ = os.Rename(at("file"), at("moved"))
+				_ = os.Rename(at(other), at("file"))
+				_ = os.Rename(at("file"), at(other))
+				_ = os.Rename(at("moved"), at("file"))
+			}
+		}()
+		for end := time.Now().Add(time.Second); time.Now().Before(end); {
+			f, err := w.Get(Output, "file")
+			if err != nil {
+				continue
+			}
+			if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+				t.Errorf("%s: %v", other, st.Mode())
+			}
+			f.Close()
+		}
+		close(over)
+		<-done
+	}
+}
+
+// TestApart: nothing that comes into Files takes the name of another folder, as the code finds them.
+func TestApart(t *testing.T) {
+	for name, ok := range map[string]bool{"a": true, "outputs/a": true, "a/output/b": true, "output": false, "output/a": false, "./input/a": false, "a/../tmp/b": false} {
+		w := fresh(t)
+		err := w.Put(Files, name, strings.NewReader("x"), 1)
+		if ok != (err == nil) || !ok && !errors.Is(err, ErrApart) {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, err = w.ExtractTar(Files, "", bytes.NewReader(makeTar([]entry{{Name: name, Content: "x"}})), Bounds{Bytes: 1 << 20, Entries: 100})
+		if ok != (err == nil) || !ok && !errors.Is(err, ErrApart) {
+			t.Errorf("%s in an archive: %v", name, err)
+		}
+		if err := w.Put(Output, name, strings.NewReader("x"), 1); err != nil {
+			t.Errorf("control: %s: %v", name, err)
+		}
+	}
 }

@@ -24,9 +24,9 @@ say("notifications/initialized", {})
 time.sleep(float(sys.argv[1]))
 for number in 2, 3:
     answer = say("tools/call", {"name": "run_python", "arguments": {"code": "print(6*7)"}}, number)
-    facts = answer.get("result", {}).get("structuredContent")
+    facts = answer.get("result", {}).get("_meta", {}).get("waldo/facts")
     if not facts:
         sys.exit(json.dumps(answer))
-    print(number, facts["status"], facts["stdout"].strip(), facts["sandbox"]["driver"], "warm" if facts["sandbox"]["warm"] else "cold", facts["warnings"])
+    print(number, facts["status"], facts["stdout"].strip(), facts["sandbox"]["driver"], "warm" if facts["sandbox"].get("warm") else "cold", facts.get("warnings", []))
 serve.stdin.close()
 sys.exit(serve.wait(60))

@@ -1,6 +1,7 @@
 // Command mutants switches each guard off in turn and fails unless the suite notices. A guard is
 // a line of code named in guards.txt; a mutant is the tree with that line changed. With an
-// argument it tries the guards whose name or file holds it.
+// argument it tries the guards whose name or file holds it. With -since it tries what changed
+// after a revision and a share of the rest, and with -for only as many as fit in that time.
 package main
 
 import (
@@ -8,7 +9,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -37,38 +40,55 @@ const (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	var s selection
+	flag.StringVar(&s.since, "since", "", "try what changed after this `revision`, and a share of the rest")
+	flag.IntVar(&s.share, "share", 10, "with -since: try one in `N` of the guards that did not change")
+	flag.DurationVar(&s.limit, "for", 0, "begin no guard after this `time`")
+	flag.Parse()
+	s.words = flag.Arg(0)
+	if err := run(s); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(only []string) error {
-	guards, err := read(list)
+func run(s selection) error {
+	start := time.Now()
+	all, err := read(list)
 	if err != nil {
 		return err
 	}
-	guards = slices.DeleteFunc(guards, func(g guard) bool {
-		return len(only) > 0 && !strings.Contains(g.file, only[0]) && !strings.Contains(g.name, only[0])
-	})
-	if err := stand(guards); err != nil {
+	if err := stand(all); err != nil {
 		return err
+	}
+	var before map[guard]bool
+	var changed map[string]bool
+	var seed string
+	if s.since != "" {
+		if before, changed, seed, err = history(s.since); err != nil {
+			return err
+		}
+	}
+	guards := s.choose(all, before, changed, seed)
+	if len(guards) == 0 {
+		return errors.New("no guard was tried")
 	}
 	if err := control(guards); err != nil {
 		return err
 	}
-	if len(guards) == 0 {
-		return errors.New("no guard was tried")
+	var end time.Time
+	if s.limit > 0 {
+		end = start.Add(s.limit)
 	}
-	survivors, err := tryAll(guards, 2) // the one compiles while the tests of the other run
+	survivors, tried, err := tryAll(guards, 2, end) // the one compiles while the tests of the other run
 	if len(survivors) > 0 {
 		fmt.Println("mutants: once more, with nothing beside them")
 		var aerr error
-		survivors, aerr = tryAll(survivors, 1)
+		survivors, _, aerr = tryAll(survivors, 1, time.Time{})
 		err = errors.Join(err, aerr)
 	}
 	if len(survivors) > 0 {
-		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off without a test noticing:", len(survivors), len(guards)))
+		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off without a test noticing:", len(survivors), tried))
 		for _, g := range survivors {
 			err = errors.Join(err, fmt.Errorf("\t%v (%s)", g, g.file))
 		}
@@ -76,7 +96,13 @@ func run(only []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("mutants: %d guards switched off in turn, every one noticed\n", len(guards))
+	if tried == 0 {
+		return fmt.Errorf("no guard was tried within %v", s.limit)
+	}
+	if tried < len(guards) {
+		fmt.Printf("mutants: %d of the %d chosen guards did not fit into %v\n", len(guards)-tried, len(guards), s.limit)
+	}
+	fmt.Printf("mutants: %d of %d guards switched off in turn, every one noticed\n", tried, len(all))
 	return nil
 }
 
@@ -95,19 +121,20 @@ func stand(guards []guard) error {
 	return errors.Join(errs...)
 }
 
-// tryAll tries every guard, so many at a time, and returns those that no test notices.
-func tryAll(guards []guard, together int) (survivors []guard, err error) {
+// tryAll tries the guards in order, so many at a time, until the end if there is one. It returns
+// those that no test notices, and how many were tried.
+func tryAll(guards []guard, together int, end time.Time) (survivors []guard, done int, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error // of guards that could not be tried: the others are, so that one run tells all
-	next, done := 0, 0
+	next := 0
 	work := func() {
 		for {
 			mu.Lock()
 			i := next
 			next++
 			mu.Unlock()
-			if i >= len(guards) {
+			if i >= len(guards) || !end.IsZero() && time.Now().After(end) {
 				return
 			}
 			start := time.Now()
@@ -127,7 +154,7 @@ func tryAll(guards []guard, together int) (survivors []guard, err error) {
 		wg.Go(work)
 	}
 	wg.Wait()
-	return survivors, errors.Join(errs...)
+	return survivors, done, errors.Join(errs...)
 }
 
 // tell prints how a guard fared: of one that was not noticed at once, at which try, for its test hangs on a race.
@@ -253,13 +280,18 @@ func try(dir string, g guard) (bool, error) {
 	return err != nil, nil
 }
 
-// read reads guards.txt: blocks of "key: value" lines, a blank line between two blocks.
+// read reads guards.txt.
 func read(path string) ([]guard, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	return parse(f, path)
+}
+
+// parse reads blocks of "key: value" lines, a blank line between two blocks. path is named in errors.
+func parse(r io.Reader, path string) ([]guard, error) {
 	var all []guard
 	var g guard
 	n := 0
@@ -273,7 +305,7 @@ func read(path string) ([]guard, error) {
 		all, g = append(all, g), guard{}
 		return nil
 	}
-	s := bufio.NewScanner(f)
+	s := bufio.NewScanner(r)
 	for s.Scan() {
 		n++
 		line := s.Text()

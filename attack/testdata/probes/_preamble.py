@@ -86,6 +86,10 @@ def wdirs():
             fd = os.open(p, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600); os.close(fd); os.unlink(p); out.append(d)
         except OSError: pass
     return out
+def inputs():
+    """names that the folder that the box is shown may have here"""
+    home = os.environ.get('HOME', '')
+    return [d for d in dict.fromkeys(['/workspace/input', os.path.join(os.path.dirname(home), 'input'), CTX['input']]) if os.path.isdir(d)] or NA('no folder is shown')
 def procs():
     try: return [int(x) for x in os.listdir('/proc') if x.isdigit()]
     except OSError: return []

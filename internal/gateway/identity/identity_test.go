@@ -268,6 +268,55 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// TestKeysAreForSigning: a key that the issuer has for encryption signs no token.
+func TestKeysAreForSigning(t *testing.T) {
+	s := newIssuer(t)
+	if _, refusal := s.options().Identify(request(t, "Bearer "+s.token(t, nil))); refusal != nil {
+		t.Fatal("control:", refusal)
+	}
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The same key in the issuer's list, the same token: what the list says of the key's use is all that differs.
+	s.key, s.id = other, "other"
+	token := s.token(t, nil)
+	s.turn(t, "k2")
+	for use, good := range map[string]bool{"sig": true, "": true, "enc": false, "x": false} {
+		b, err := json.Marshal(jose.JSONWebKey{Key: other.Public(), KeyID: "other", Use: use, Algorithm: "ES256"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.extra = "," + string(b)
+		o := s.options()
+		_, refusal := o.Identify(request(t, "Bearer "+token))
+		if n := len(o.OIDC.keys.Keys); n != 2 {
+			t.Fatalf("control: %d keys were fetched", n)
+		}
+		if good != (refusal == nil) || !good && !strings.Contains(fmt.Sprint(*refusal), "invalid_token") {
+			t.Errorf("a key for %q: %v", use, refusal)
+		}
+	}
+}
+
+// TestKeysAreNotSentElsewhere: a redirect from where the keys are is not followed.
+func TestKeysAreNotSentElsewhere(t *testing.T) {
+	s := newIssuer(t)
+	redirect := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, s.URL+"/keys", http.StatusFound)
+	}))
+	defer redirect.Close()
+	for at, want := range map[string]int32{s.URL + "/keys": 1, redirect.URL: 0} {
+		before := s.asked.Load()
+		o := s.options()
+		o.OIDC.JWKS = at
+		_, refusal := o.Identify(request(t, "Bearer "+s.token(t, nil)))
+		if (refusal == nil) != (want == 1) || s.asked.Load()-before != want {
+			t.Errorf("keys at %s: %v, asked %d times, wanted %d", at, refusal, s.asked.Load()-before, want)
+		}
+	}
+}
+
 // listen serves what says who is asking, to this machine.
 func listen(t *testing.T, o *Options, network, address string) string {
 	t.Helper()

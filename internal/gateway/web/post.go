@@ -39,6 +39,13 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		s.answer(w, http.StatusBadRequest, jsonrpc.Answer(m.ID, nil, fault))
 		return
 	}
+	if more := int64(m.Weight - m.Size); more > 0 { // its values cost more than its bytes
+		if !s.holdMore(more) {
+			refuse(w, http.StatusServiceUnavailable, "too much is being answered already; ask again later")
+			return
+		}
+		defer s.release(more)
+	}
 	modern, fault := agree(r.Header, m)
 	if fault != nil {
 		s.answer(w, statusOf(fault, http.StatusBadRequest), jsonrpc.Answer(m.ID, nil, fault))
@@ -75,6 +82,17 @@ func (s *Server) hold(size int64) (int64, bool) {
 	}
 	s.held += size
 	return size, true
+}
+
+// holdMore takes room for what a message that was let in costs besides. One message alone always has it.
+func (s *Server) holdMore(more int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held > s.o.Limits.Body && s.held+more > s.o.Limits.Held {
+		return false
+	}
+	s.held += more
+	return true
 }
 
 func (s *Server) release(size int64) {
@@ -118,6 +136,9 @@ func (s *Server) admit(r *http.Request, m jsonrpc.Message, who call.Principal, m
 	}
 	if err != nil {
 		s.o.Log.Warn("a session was refused", "principal", who, "error", err)
+		if errors.Is(err, errFull) || errors.Is(err, errEach) {
+			return nil, http.StatusServiceUnavailable, err.Error()
+		}
 		return nil, http.StatusServiceUnavailable, "no session could be opened; try again later"
 	}
 	return n, 0, ""
@@ -162,8 +183,14 @@ type made struct {
 // request answers a request: with one JSON object where nothing has to be said before it, and with
 // a stream of events otherwise, or where it takes long.
 func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m jsonrpc.Message) {
+	if !s.begun(n.who) {
+		s.answer(w, http.StatusServiceUnavailable, jsonrpc.Answer(m.ID, nil, jsonrpc.Errorf(jsonrpc.CodeBusy,
+			"%d requests are being answered for this principal already (gateway.limits.calls_each); ask again later", s.o.Limits.Calls)))
+		return
+	}
 	ctx, end, fault := n.admit(r.Context(), m, s.o.Limits.InFlight)
 	if fault != nil {
+		s.over(n.who)
 		status := http.StatusBadRequest
 		if fault.Code == jsonrpc.CodeBusy {
 			status = http.StatusServiceUnavailable
@@ -180,6 +207,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 	s.crew.Go(func() {
 		a := s.make(ctx, n, m, l)
 		end() // the id is free again as soon as the client can see the answer
+		s.over(n.who)
 		ready <- a
 		s.work.Add(-1)
 	})

@@ -31,7 +31,11 @@ type session struct {
 	answers  int                           // how many are being answered
 }
 
-var errFull = errors.New("too many sessions are open")
+// The reasons why a session is not opened. They are told to the client.
+var (
+	errFull = errors.New("too many sessions are open (gateway.limits.sessions), and each was used within the last minute: close some (DELETE), or try again later")
+	errEach = errors.New("this principal has too many sessions open (gateway.limits.sessions_each), and each was used within the last minute: close some (DELETE), or try again later")
+)
 
 // open makes a session for a principal. The id of a legacy one cannot be guessed.
 func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
@@ -57,9 +61,9 @@ func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
 		n.begin()
 		return n, nil
 	}
-	if !s.room(who, legacy) {
+	if err := s.room(who, legacy); err != nil {
 		n.end()
-		return nil, errFull
+		return nil, err
 	}
 	n.gateway = s.o.Door.Session(gateway.Who{Session: own, Principal: who}, n.stream)
 	if legacy {
@@ -70,10 +74,11 @@ func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
 	return n, nil
 }
 
-// room makes room for one more session by forgetting the one that was idle for longest: that
-// principal's own where it has its share, anybody's where all are taken. The lock is held.
-func (s *Server) room(who call.Principal, legacy bool) bool {
-	each, of := 0, call.Principal("")
+// room makes room for one more session by forgetting the one that was idle for longest, where that was for
+// Limits.Spare at least: that principal's own where it has its share, anybody's where all are taken. What is
+// in use is not forgotten: then the new one is refused. The lock is held.
+func (s *Server) room(who call.Principal, legacy bool) error {
+	each, of, full := 0, call.Principal(""), errFull
 	for _, n := range s.sessions {
 		if n.who == who {
 			each++
@@ -81,24 +86,43 @@ func (s *Server) room(who call.Principal, legacy bool) bool {
 	}
 	switch {
 	case legacy && each >= s.o.Limits.Each:
-		of = who
+		of, full = who, errEach
 	case len(s.sessions)+len(s.modern) < s.o.Limits.Sessions:
-		return true
+		return nil
 	}
 	var oldest *session
+	var since time.Time
 	for _, n := range s.sessions {
-		if used, idle := n.idle(); idle && (of == "" || n.who == of) {
-			if oldest == nil || used.Before(oldest.used) {
-				oldest = n
-			}
+		used, idle := n.idle()
+		if idle && (of == "" || n.who == of) && time.Since(used) >= s.o.Limits.Spare && (oldest == nil || used.Before(since)) {
+			oldest, since = n, used
 		}
 	}
 	if oldest == nil {
-		return false
+		return full
 	}
 	delete(s.sessions, oldest.id)
 	oldest.close()
+	return nil
+}
+
+// begun counts a request of a principal that is to be answered; false: it has as many as it may.
+func (s *Server) begun(who call.Principal) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[who] >= s.o.Limits.Calls {
+		return false
+	}
+	s.calls[who]++
 	return true
+}
+
+func (s *Server) over(who call.Principal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[who]--; s.calls[who] <= 0 {
+		delete(s.calls, who)
+	}
 }
 
 // find returns a principal's session by its id and marks it used; nil: it has none of that id, even
@@ -118,6 +142,11 @@ func (s *Server) find(id string, who call.Principal) *session {
 func (s *Server) shared(who call.Principal) (*session, error) {
 	s.mu.Lock()
 	n := s.modern[who]
+	if n != nil && s.o.Over != nil && s.o.Over(n.gateway.Who().Session) {
+		delete(s.modern, who)
+		n.end()
+		n = nil
+	}
 	if n != nil {
 		n.begin()
 	}
@@ -190,8 +219,8 @@ func (n *session) admit(ctx context.Context, m jsonrpc.Message, most int) (conte
 	key := string(m.ID.Canonical())
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.answers >= most {
-		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeBusy, "too much is being answered already; ask again later")
+	if n.id != "" && n.answers >= most {
+		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeBusy, "too much is being answered already in this session; ask again later")
 	}
 	if n.inFlight[key] != nil {
 		return nil, nil, jsonrpc.Errorf(jsonrpc.CodeInvalid, "the id belongs to a request that is not answered yet")

@@ -26,6 +26,7 @@ type Options struct {
 	Door     *gateway.Door
 	Identify func(r *http.Request) (call.Principal, *Refusal) // who is asking
 	Open     func(p call.Principal) (call.Session, error)     // the session of a principal, opened where it has none
+	Over     func(n call.Session) bool                        // whether a session has ended in favour of another; nil: none has
 	Hosts    []string                                         // names that the Host header may carry, without a port
 	Origins  []string                                         // besides those of the hosts themselves: "https://console.example.com"
 	Beside   map[string]http.Handler                          // other paths, which are held to Host and Origin alone
@@ -47,10 +48,14 @@ type Limits struct {
 	Body      int64         // bytes of one message
 	Held      int64         // bytes of all the messages that are being read and answered
 	Headers   int           // bytes of one request's headers
-	Conns     int           // connections at once
+	Conns     int           // connections at once of those who have shown who they are; one principal has half of them at most
+	Strangers int           // connections at once of those who have not; one address of another machine has a quarter of them
 	Sessions  int           // of all clients
 	Each      int           // sessions of one principal
-	InFlight  int           // requests being answered in one session
+	Calls     int           // requests being answered for one principal
+	InFlight  int           // the same in one legacy session
+	Spare     time.Duration // how long a session is idle before it makes room for another
+	Stranger  time.Duration // how long a connection may be idle that has not shown who it is
 	Idle      time.Duration // without a request, after which a session is forgotten
 	Read      time.Duration // to send the headers; and again for the body
 	Write     time.Duration // to take one piece of an answer
@@ -63,7 +68,8 @@ type Limits struct {
 
 // DefaultLimits are for one machine.
 func DefaultLimits() Limits {
-	return Limits{Body: 4 << 20, Held: 64 << 20, Headers: 32 << 10, Conns: 512, Sessions: 1000, Each: 100, InFlight: 64, Idle: time.Hour,
+	return Limits{Body: 4 << 20, Held: 64 << 20, Headers: 32 << 10, Conns: 4096, Strangers: 256, Sessions: 4000, Each: 1000,
+		Calls: 1000, InFlight: 64, Spare: time.Minute, Stranger: 5 * time.Second, Idle: time.Hour,
 		Read: 10 * time.Second, Write: 30 * time.Second, KeepAlive: 15 * time.Second, Drain: 10 * time.Second,
 		Replay: 1 << 20, ReplayAll: 32 << 20, Resume: 5 * time.Minute}
 }
@@ -75,12 +81,12 @@ func (l *Limits) fill() {
 			*at = otherwise
 		}
 	}
-	for at, otherwise := range map[*int]int{&l.Headers: d.Headers, &l.Conns: d.Conns, &l.Sessions: d.Sessions, &l.Each: d.Each, &l.InFlight: d.InFlight} {
+	for at, otherwise := range map[*int]int{&l.Headers: d.Headers, &l.Conns: d.Conns, &l.Strangers: d.Strangers, &l.Calls: d.Calls, &l.Sessions: d.Sessions, &l.Each: d.Each, &l.InFlight: d.InFlight} {
 		if *at == 0 {
 			*at = otherwise
 		}
 	}
-	for at, otherwise := range map[*time.Duration]time.Duration{&l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write, &l.KeepAlive: d.KeepAlive, &l.Drain: d.Drain, &l.Resume: d.Resume} {
+	for at, otherwise := range map[*time.Duration]time.Duration{&l.Spare: d.Spare, &l.Stranger: d.Stranger, &l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write, &l.KeepAlive: d.KeepAlive, &l.Drain: d.Drain, &l.Resume: d.Resume} {
 		if *at == 0 {
 			*at = otherwise
 		}
@@ -100,7 +106,9 @@ type Server struct {
 	sessions map[string]*session         // legacy, by Mcp-Session-Id
 	modern   map[call.Principal]*session // one for each principal: the modern era knows no sessions
 	held     int64
+	calls    map[call.Principal]int // requests being answered
 
+	conns  *conns
 	work   atomic.Int64 // answers being made
 	replay atomic.Int64 // bytes that all trails hold
 	crew   *jsonrpc.Crew
@@ -118,21 +126,33 @@ func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{}}
+	s := &Server{o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{}, calls: map[call.Principal]int{}}
+	s.conns = &conns{limits: o.Limits, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.life, s.end = context.WithCancel(context.Background())
 	s.crew = jsonrpc.NewCrew(maxSpare, s.life.Done())
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.Limits.Read, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: o.Limits.Headers,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if x, ok := c.(*conn); ok {
+				ctx, c = context.WithValue(ctx, connKey{}, x), x.Conn
+			}
 			return context.WithValue(ctx, peerKey{}, sync.OnceValues(func() (int, error) { return o.Peer(c) }))
 		},
-		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+		ConnState: s.conns.state,
+		ErrorLog:  slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
 	return s
 }
 
 type peerKey struct{}
+type connKey struct{}
+
+// connOf is the connection of a request; nil: a test's.
+func connOf(r *http.Request) *conn {
+	c, _ := r.Context().Value(connKey{}).(*conn)
+	return c
+}
 
 // Peer returns who is at the other end of a request's connection, as Options.Peer tells it, which is
 // asked once for each connection.
@@ -151,9 +171,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	sweep := time.NewTicker(max(s.o.Limits.Idle/10, time.Second))
 	defer sweep.Stop()
 	ended := make(chan error, 1)
-	go func() { ended <- s.http.Serve(limit(l, s.o.Limits.Conns)) }()
+	go func() { ended <- s.http.Serve(counting{l, s.conns}) }()
+	strangers := time.NewTicker(max(s.o.Limits.Stranger/5, 10*time.Millisecond))
+	defer strangers.Stop()
 	for {
 		select {
+		case now := <-strangers.C:
+			s.conns.sweep(now)
 		case <-sweep.C:
 			s.sweep(time.Now())
 		case err := <-ended:
@@ -205,8 +229,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
+	if c := connOf(r); c != nil {
+		// Until it has shown who it is, it sends all of its request in time, and no body of it is waited for.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.o.Limits.Read))
+		if r.ContentLength != 0 {
+			h.Set("Connection", "close")
+		}
+		defer c.answered()
+	}
 	if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" { // whoever looks after machines knows them by number
 		s.health(w, r.URL.Path == "/readyz")
+		return
+	}
+	if c := connOf(r); c != nil && c.over {
+		full(w, "too many connections have not shown who they are; try again later")
 		return
 	}
 	if why := s.stranger(r); why != "" {
@@ -240,6 +276,12 @@ func (s *Server) health(w http.ResponseWriter, ready bool) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
+}
+
+// full answers a connection for which there is no room, and ends it.
+func full(w http.ResponseWriter, why string) {
+	w.Header().Set("Connection", "close")
+	refuse(w, http.StatusServiceUnavailable, why)
 }
 
 // share lets a page of an origin that was named read the answers (Fetch standard, CORS), and answers
@@ -315,6 +357,14 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 	if who == "" || s.draining() {
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 		return
+	}
+	if c := connOf(r); c != nil {
+		if !c.know(who) {
+			full(w, "too many connections are open (gateway.limits.connections); close some, or try again later")
+			return
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		w.Header().Del("Connection")
 	}
 	if r.Method == http.MethodPost {
 		s.post(w, r, who)

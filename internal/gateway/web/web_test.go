@@ -421,7 +421,7 @@ func TestSessionTheft(t *testing.T) {
 
 // Sessions end when nobody uses them, and the oldest makes room where one principal has too many.
 func TestSessionsEnd(t *testing.T) {
-	h := open(t, Limits{Each: 2})
+	h := open(t, Limits{Each: 2, Spare: time.Nanosecond})
 	one, two := h.legacy(), h.legacy()
 	other := h.legacy("Authorization", "Bearer two")
 	if status, _, _ := h.ask(echo, "Mcp-Session-Id", one); status != 200 {
@@ -547,37 +547,6 @@ func TestHeld(t *testing.T) {
 	}
 	if status, header, _ := h.ask(hello + strings.Repeat(" ", 600)); status != 503 || header.Get("Retry-After") == "" {
 		t.Errorf("a long one: %d", status)
-	}
-}
-
-// More connections than Limits.Conns wait their turn.
-func TestConnections(t *testing.T) {
-	h := open(t, Limits{Conns: 2})
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", h.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		return c
-	}
-	answered := func(c net.Conn, within time.Duration) bool {
-		_ = c.SetReadDeadline(time.Now().Add(within))
-		n, _ := c.Read(make([]byte, 1))
-		return n == 1
-	}
-	one, two := dial(), dial()
-	if !answered(one, time.Minute) || !answered(two, time.Minute) {
-		t.Fatal("the control: two are not answered")
-	}
-	three := dial()
-	if answered(three, 200*time.Millisecond) {
-		t.Error("a third one is answered")
-	}
-	one.Close()
-	if !answered(three, time.Minute) {
-		t.Error("a third one is not answered when there is room again")
 	}
 }
 

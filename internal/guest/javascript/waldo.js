@@ -30,7 +30,7 @@
   // iterates, indexes and counts.
   class Result {
     constructor(text, data, structured, content, meta) {
-      const hidden = { text, data, structured, content, meta, decision_id: meta['waldo/decision_id'] || '' };
+      const hidden = { text, data, structured, content, meta, decision_id: meta['waldo/decision_id'] || '', facts: meta['waldo/facts'] || {} };
       for (const [k, value] of Object.entries(hidden)) Object.defineProperty(this, '_' + k, { value });
       return new Proxy(this, fields);
     }
@@ -42,7 +42,7 @@
     [require('util').inspect.custom]() { return this._data === undefined ? this._text : this._data; }
   }
 
-  const own = ['text', 'data', 'structured', 'content', 'meta', 'decision_id'];
+  const own = ['text', 'data', 'structured', 'content', 'meta', 'decision_id', 'facts'];
 
   // rows is the list that an answer is about: a list, or the only list of an object.
   function rows(r) {
@@ -83,8 +83,9 @@
     if (!text && data !== undefined) text = typeof data === 'string' ? data : JSON.stringify(data);
     const r = new Result(text, data, structured, content, meta);
     if (!answer.isError) return r;
-    const reasons = (meta['waldo/reasons'] || []).map((w) => w.code + ': ' + (w.text || '')).join('; ');
+    let reasons = (meta['waldo/reasons'] || []).map((w) => w.code + ': ' + (w.text || '')).join('; ');
     const kind = { denied: Denied, waiting: Waiting }[meta['waldo/status']] || ToolError;
+    if (kind === Waiting) reasons = 'waits for the approval of a human, ' + meta['waldo/approval_id'] + '; ' + reasons;
     throw new kind(tool + ': ' + (reasons || text || 'failed'), tool, meta, r);
   }
 

@@ -88,7 +88,8 @@ class Result(str):
         own = {"text": str.__str__(self), "data": self._data, "structured": self._structured,
                "content": self._content, "meta": self._meta,
                "decision_id": self._meta.get("waldo/decision_id", ""),
-               "trust": self._meta.get("waldo/trust", "untrusted")}
+               "trust": self._meta.get("waldo/trust", "untrusted"),
+               "facts": _wrap(self._meta.get("waldo/facts") or {})}
         if name in own:
             return own[name]
         if isinstance(self._data, dict) and name[:2] != "__":
@@ -145,6 +146,8 @@ def _result(answer, tool):
         return r
     reasons = "; ".join("%s: %s" % (w.get("code"), w.get("text", "")) for w in meta.get("waldo/reasons") or [])
     kind = {"denied": Denied, "waiting": Waiting}.get(meta.get("waldo/status"), ToolError)
+    if kind is Waiting:
+        reasons = "waits for the approval of a human, %s; %s" % (meta.get("waldo/approval_id", ""), reasons)
     raise kind("%s: %s" % (tool, reasons or text or "failed"), tool, meta, r)
 
 

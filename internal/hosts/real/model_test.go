@@ -7,40 +7,52 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// model is a scripted language model that speaks the four protocols of the hosts, streaming. To the
-// first question that offers run_python it answers with one call; once it sees the call's result it
-// says so. It is a test's way to make a real host make a real call.
+// step is one call that the model makes, of the tool whose name ends so.
+type step struct {
+	tool string
+	args map[string]any
+}
+
+// model is a scripted language model that speaks the four protocols of the hosts, streaming. It makes its
+// calls one after the other, and keeps what the host gave it as the answer of each. It is a test's way to
+// make a real host make real calls.
 type model struct {
-	code string // what run_python is to run
-	want string // what its result holds
-	said string // the last words
+	steps []step
+	said  string // the last words
 
 	mu   sync.Mutex
+	got  []string // what the host gave for each call: the part of its request that follows the call
 	seen []string // every request, for a test that fails
 }
 
 func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 32<<20))
-	m.mu.Lock()
-	m.seen = append(m.seen, time.Now().Format("05.0 ")+r.Method+" "+r.URL.String()+" "+string(body))
-	m.mu.Unlock()
 	var in struct {
-		Stream bool              `json:"stream"`
-		Tools  []json.RawMessage `json:"tools"`
+		Stream   bool              `json:"stream"`
+		Tools    []json.RawMessage `json:"tools"`
+		Messages []json.RawMessage `json:"messages"` // Messages, chat completions
+		Input    []json.RawMessage `json:"input"`    // Responses
+		Contents []json.RawMessage `json:"contents"` // Gemini
 	}
 	_ = json.Unmarshal(body, &in)
-	tool, space := find(in.Tools)
-	t := turn{text: "I have nothing to do."}
-	switch {
-	case strings.Contains(string(body), m.want):
+	got := answers(slices.Concat(in.Messages, in.Input, in.Contents))
+	m.mu.Lock()
+	m.seen = append(m.seen, time.Now().Format("05.0 ")+r.Method+" "+r.URL.String()+" "+string(body))
+	if len(got) > len(m.got) {
+		m.got = got
+	}
+	m.mu.Unlock()
+	t := turn{n: len(got), text: "I have nothing to do."}
+	if len(got) >= len(m.steps) {
 		t.text = m.said
-	case tool != "":
-		t.tool, t.space, t.args = tool, space, map[string]any{"code": m.code}
+	} else if name, space := find(in.Tools, m.steps[len(got)].tool); name != "" {
+		t.tool, t.space, t.args = name, space, m.steps[len(got)].args
 	}
 	path := r.URL.Path
 	switch {
@@ -67,15 +79,86 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // turn is what the model does next: it speaks, or calls a tool.
 type turn struct {
+	n                 int // how many came before
 	text, tool, space string
 	args              map[string]any
 }
 
+func (t turn) id(kind string) string { return fmt.Sprintf("%s_%d", kind, t.n) }
+
 func (t turn) arguments() string { b, _ := json.Marshal(t.args); return string(b) }
 
-// find returns the name under which a host offers run_python, however deep it stands in its tools,
+// answers cuts a conversation at the calls that the model made in it, and returns what follows each.
+func answers(talk []json.RawMessage) []string {
+	var out []string
+	for _, raw := range talk {
+		var one struct {
+			Type  string `json:"type"`
+			Calls []any  `json:"tool_calls"`
+			Parts []struct {
+				Call any `json:"functionCall"`
+			} `json:"parts"`
+		}
+		_ = json.Unmarshal(raw, &one)
+		called := one.Type == "function_call" || len(one.Calls) > 0
+		for _, p := range one.Parts {
+			called = called || p.Call != nil
+		}
+		var blocks struct {
+			Content []struct {
+				Type string `json:"type"`
+			} `json:"content"`
+		}
+		_ = json.Unmarshal(raw, &blocks)
+		for _, b := range blocks.Content {
+			called = called || b.Type == "tool_use"
+		}
+		if called {
+			out = append(out, "")
+		} else if len(out) > 0 {
+			out[len(out)-1] += string(raw)
+		}
+	}
+	return out
+}
+
+// pictured reports whether an answer holds a picture as one, and not as the text of its bytes.
+func pictured(answer, data string) bool {
+	d := json.NewDecoder(strings.NewReader(answer))
+	for d.More() {
+		var v any
+		if d.Decode(&v) != nil {
+			return false
+		}
+		if depicts(v, data) {
+			return true
+		}
+	}
+	return false
+}
+
+func depicts(v any, data string) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, x := range v {
+			s, _ := x.(string)
+			if (name == "data" || name == "image_url" || name == "url") && (s == data || strings.HasSuffix(s, ","+data)) || depicts(x, data) {
+				return true
+			}
+		}
+	case []any:
+		for _, x := range v {
+			if depicts(x, data) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// find returns the name under which a host offers a tool, however deep it stands in its tools,
 // and the name space around it.
-func find(tools []json.RawMessage) (name, space string) {
+func find(tools []json.RawMessage, wanted string) (name, space string) {
 	for _, raw := range tools {
 		var t struct {
 			Name     string `json:"name"`
@@ -87,11 +170,11 @@ func find(tools []json.RawMessage) (name, space string) {
 		}
 		_ = json.Unmarshal(raw, &t)
 		for _, n := range []string{t.Name, t.Function.Name} {
-			if strings.HasSuffix(n, "run_python") {
+			if strings.HasSuffix(n, wanted) {
 				return n, ""
 			}
 		}
-		if n, _ := find(append(t.Tools, t.Declared...)); n != "" {
+		if n, _ := find(append(t.Tools, t.Declared...), wanted); n != "" {
 			return n, t.Name
 		}
 	}
@@ -123,10 +206,10 @@ func anthropic(w http.ResponseWriter, stream bool, t turn) {
 	block, delta, stop := obj{"type": "text", "text": ""}, obj{"type": "text_delta", "text": t.text}, "end_turn"
 	whole := obj{"type": "text", "text": t.text}
 	if t.tool != "" {
-		block, delta, stop = obj{"type": "tool_use", "id": "toolu_1", "name": t.tool, "input": obj{}}, obj{"type": "input_json_delta", "partial_json": t.arguments()}, "tool_use"
-		whole = obj{"type": "tool_use", "id": "toolu_1", "name": t.tool, "input": t.args}
+		block, delta, stop = obj{"type": "tool_use", "id": t.id("toolu"), "name": t.tool, "input": obj{}}, obj{"type": "input_json_delta", "partial_json": t.arguments()}, "tool_use"
+		whole = obj{"type": "tool_use", "id": t.id("toolu"), "name": t.tool, "input": t.args}
 	}
-	message := obj{"id": "msg_1", "type": "message", "role": "assistant", "model": "scripted", "content": []any{}, "stop_reason": nil, "usage": obj{"input_tokens": 1, "output_tokens": 1}}
+	message := obj{"id": t.id("msg"), "type": "message", "role": "assistant", "model": "scripted", "content": []any{}, "stop_reason": nil, "usage": obj{"input_tokens": 1, "output_tokens": 1}}
 	if !stream {
 		message["content"], message["stop_reason"] = []any{whole}, stop
 		reply(w, message)
@@ -142,16 +225,16 @@ func anthropic(w http.ResponseWriter, stream bool, t turn) {
 
 // responses speaks OpenAI's Responses protocol.
 func responses(w http.ResponseWriter, t turn) {
-	item := obj{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []any{obj{"type": "output_text", "text": t.text, "annotations": []any{}}}}
+	item := obj{"type": "message", "id": t.id("msg"), "role": "assistant", "status": "completed", "content": []any{obj{"type": "output_text", "text": t.text, "annotations": []any{}}}}
 	if t.tool != "" {
-		item = obj{"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": t.tool, "arguments": t.arguments(), "status": "completed"}
+		item = obj{"type": "function_call", "id": t.id("fc"), "call_id": t.id("call"), "name": t.tool, "arguments": t.arguments(), "status": "completed"}
 		if t.space != "" {
 			item["namespace"] = t.space
 		}
 	}
-	event(w, "response.created", obj{"type": "response.created", "response": obj{"id": "resp_1"}})
+	event(w, "response.created", obj{"type": "response.created", "response": obj{"id": t.id("resp")}})
 	event(w, "response.output_item.done", obj{"type": "response.output_item.done", "output_index": 0, "item": item})
-	event(w, "response.completed", obj{"type": "response.completed", "response": obj{"id": "resp_1", "output": []any{item},
+	event(w, "response.completed", obj{"type": "response.completed", "response": obj{"id": t.id("resp"), "output": []any{item},
 		"usage": obj{"input_tokens": 1, "input_tokens_details": nil, "output_tokens": 1, "output_tokens_details": nil, "total_tokens": 2}}})
 }
 
@@ -159,7 +242,7 @@ func responses(w http.ResponseWriter, t turn) {
 func completions(w http.ResponseWriter, stream bool, t turn) {
 	delta, stop := obj{"role": "assistant", "content": t.text}, "stop"
 	if t.tool != "" {
-		delta = obj{"role": "assistant", "tool_calls": []any{obj{"index": 0, "id": "call_1", "type": "function", "function": obj{"name": t.tool, "arguments": t.arguments()}}}}
+		delta = obj{"role": "assistant", "tool_calls": []any{obj{"index": 0, "id": t.id("call"), "type": "function", "function": obj{"name": t.tool, "arguments": t.arguments()}}}}
 		stop = "tool_calls"
 	}
 	chunk := func(delta any, stop any) obj {

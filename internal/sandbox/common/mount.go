@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +46,38 @@ func SourceOf(m sandbox.Mount, uid int) (s Source, err error) {
 	return s, err
 }
 
+// Folder is the folder of a file that stands for its owner.
+func (s Source) Folder() Source {
+	return Source{Path: filepath.Dir(s.Path), Info: s.Info, Held: s.Held}
+}
+
+// Below returns the paths at which other file systems are mounted below a folder, outer ones first.
+func Below(folder string) (paths []string, err error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return below(string(b), folder), nil
+}
+
+// below reads proc_pid_mountinfo(5): the fifth field is the mount point, with \040 for a space and the like.
+func below(mountinfo, folder string) (paths []string) {
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		at := octal.Replace(fields[4])
+		if strings.HasPrefix(at, strings.TrimSuffix(folder, "/")+"/") && !slices.Contains(paths, at) {
+			paths = append(paths, at)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
 // openToAll returns an error where not everybody may look at a file or folder.
 func openToAll(source string) error {
 	want := fs.FileMode(0o004)
@@ -65,10 +99,22 @@ func openToAll(source string) error {
 	}
 }
 
-// Copy copies the mount, and lets the box's user stand for the owner of the source in the copy, by the user
+// Copy copies the mount with those below it, and lets the box's user stand for the owner of the source in the copy, by the user
 // namespace that is asked for. The warning says that it could not.
-func (s Source) Copy(target string, namespace func(owner, group uint32) (*os.File, error)) (tree *os.File, warning string, err error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, s.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+func (s Source) Copy(target string, namespace Namespace) (tree *os.File, warning string, err error) {
+	return s.copy(target, unix.AT_RECURSIVE, namespace)
+}
+
+// CopyAlone is Copy without the mounts below.
+func (s Source) CopyAlone(target string, namespace Namespace) (tree *os.File, warning string, err error) {
+	return s.copy(target, 0, namespace)
+}
+
+// Namespace returns a user namespace in which owner and group are the box's user outside.
+type Namespace func(owner, group uint32) (*os.File, error)
+
+func (s Source) copy(target string, how uint, namespace Namespace) (tree *os.File, warning string, err error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, s.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|how)
 	if err != nil {
 		return nil, "", fmt.Errorf("mount %s: %w", target, err)
 	}

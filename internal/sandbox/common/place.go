@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,9 @@ type Place struct {
 	sandbox.Tmpfs
 	Dir *os.File
 }
+
+// others reports whether an entry at the top of the place belongs to another place.
+func (p Place) others(e Entry) bool { return slices.Contains(p.Except, e.Path) }
 
 // Export copies what is in the exported place of that target to a folder of the host, which it
 // makes if need be. The folder gets no more than would fit into the place with what it has already, so
@@ -40,8 +44,8 @@ func Export(places []Place, target, dir string) ([]string, error) {
 		}
 		defer to.Close()
 		room, err := roomOf(to, p)
-		copied, cerr := copyTree(p.Dir, to, p.Bytes, nil, room.takes)
-		if err = errors.Join(err, cerr, room.full); err != nil {
+		copied, cerr := copyTree(p.Dir, to, p.Bytes, nil, func(e Entry) bool { return !p.others(e) && room.takes(e) })
+		if err = errors.Join(err, cerr, room.err()); err != nil {
 			err = fmt.Errorf("export of %s: %w", target, err)
 		}
 		return copied, err
@@ -60,7 +64,8 @@ func (p Place) Fill(uid, gid int) error {
 	}
 	defer from.Close()
 	if _, err := CopyTree(from, p.Dir, p.Bytes, AsUser(uid, gid)); err != nil {
-		return Advise(fmt.Errorf("filling %s: %w", p.Target, err), fmt.Sprintf("its files must fit into %d MB and %d files and folders: --disk-mb, or fewer of them", p.Bytes>>20, p.Inodes))
+		first, _, _ := strings.Cut(err.Error(), "\n") // the others are as many as there are files
+		return Advise(fmt.Errorf("filling %s: %s", p.Target, first), fmt.Sprintf("its files must fit into %d MB and %d files and folders: --disk-mb, or fewer of them", p.Bytes>>20, p.Inodes))
 	}
 	return nil
 }
@@ -81,17 +86,40 @@ type stamp struct {
 	changed unix.Timespec
 }
 
-// State is what is in the exported places of a box: every file and folder, and what cannot be exported.
+// State is what is in the exported places of a box: its files and folders, and what cannot be exported.
+// A box chooses how many there are and how long their names, so a State holds maxSeen of them and
+// maxSeenNames bytes of their paths, and is then partial.
 type State struct {
 	Files   map[string]stamp
 	folders map[string]bool
 	Odd     []string
-	partly  bool // there is more, that could not be looked at
+	names   int  // bytes of the paths it holds
+	more    int  // entries it does not hold
+	unread  bool // something could not be looked at
 }
+
+const (
+	maxSeen      = 10_000
+	maxSeenNames = 1 << 20
+	maxOdd       = 50
+)
+
+// takes reports whether the state has room for one more path, and counts it.
+func (s *State) takes(name string) bool {
+	if len(s.Files)+len(s.folders) >= maxSeen || s.names+len(name) > maxSeenNames {
+		s.more++
+		return false
+	}
+	s.names += len(name)
+	return true
+}
+
+func (s State) partial() bool { return s.more > 0 || s.unread }
 
 // Look returns the state of the places.
 func Look(places []Place) State {
 	s := State{Files: map[string]stamp{}, folders: map[string]bool{}}
+	odd := 0
 	for _, p := range places {
 		if !p.Tmpfs.Export {
 			continue
@@ -99,23 +127,36 @@ func Look(places []Place) State {
 		err := Walk(p.Dir, func(e Entry) bool {
 			at := path.Join(p.Target, e.Path)
 			switch {
+			case p.others(e):
+				return false
+			case !e.Regular() && !e.Directory():
+				if odd++; odd <= maxOdd {
+					s.Odd = append(s.Odd, clip(at)+" is "+e.Kind()+" and will not be exported")
+				}
+			case !s.takes(at):
+				return false
 			case e.Regular():
 				s.Files[at] = stamp{e.Stat.Ino, e.Stat.Size, e.Stat.Ctim}
-			case e.Directory():
-				s.folders[at] = true
 			default:
-				s.Odd = append(s.Odd, facts.Name(at)+" is "+e.Kind()+" and will not be exported")
+				s.folders[at] = true
 			}
 			return true
 		})
 		if err != nil {
-			s.Odd, s.partly = append(s.Odd, p.Target+": "+err.Error()), true
+			s.Odd, s.unread = append(s.Odd, p.Target+": "+err.Error()), true
 		}
+	}
+	if odd > maxOdd {
+		s.Odd = append(s.Odd, fmt.Sprintf("%d more that will not be exported", odd-maxOdd))
+	}
+	if s.more > 0 {
+		s.Odd = append(s.Odd, fmt.Sprintf("the list of written files is partial: at most %d files and folders, and %d KB of names", maxSeen, maxSeenNames>>10))
 	}
 	return s
 }
 
-// Written returns the files that are new or other than before.
+// Written returns the files that are new or other than before. Of a state that was partial nothing else
+// can be told: a file that it does not hold counts as new.
 func (s State) Written(before State) []string {
 	out := []string{}
 	for name, st := range s.Files {
@@ -132,7 +173,8 @@ func (s State) Changed(f *facts.Facts, before State) {
 	slices.Sort(f.Files.Written)
 	f.Files.Artifacts = append(f.Files.Artifacts, f.Files.Written...)
 	f.Warnings = append(f.Warnings, s.Odd...)
-	if s.partly {
+	f.Files.Partial = s.partial() || before.partial()
+	if s.partial() {
 		return // what was not seen is not gone for that
 	}
 	for name := range before.Files {

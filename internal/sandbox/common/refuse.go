@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -32,8 +33,8 @@ func Refuse(p sandbox.Profile) error {
 		return err
 	}
 	for _, m := range p.Mounts {
-		if m.Writable {
-			return fmt.Errorf("mount %s: nothing bounds what is written to the host; use an exported tmpfs", m.Target)
+		if err := refuseWritable(m); err != nil {
+			return err
 		}
 		if !strings.HasPrefix(m.Source, "/") {
 			return fmt.Errorf("mount %s: the source %q is not absolute", m.Target, m.Source)
@@ -51,6 +52,37 @@ func Refuse(p sandbox.Profile) error {
 		}
 		if err := refuseTarget(t.Target); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// refuseWritable keeps what this machine runs from being changed, and sealed paths within their mount.
+func refuseWritable(m sandbox.Mount) error {
+	if !m.Writable {
+		if len(m.Sealed) > 0 {
+			return fmt.Errorf("mount %s: sealed paths of a read-only mount", m.Target)
+		}
+		return nil
+	}
+	for _, own := range []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"} {
+		if m.Source == own || strings.HasPrefix(m.Source, own+"/") {
+			return fmt.Errorf("mount %s: %s of this machine cannot be writable", m.Target, own)
+		}
+	}
+	for _, s := range m.Sealed {
+		if s != path.Clean(s) || !filepath.IsLocal(s) || s == "." {
+			return fmt.Errorf("mount %s: the sealed path %q does not lie below it", m.Target, s)
+		}
+	}
+	return nil
+}
+
+// RefuseWritable is for a driver whose sandboxes write to no folder of the host.
+func RefuseWritable(p sandbox.Profile) error {
+	for _, m := range p.Mounts {
+		if m.Writable {
+			return fmt.Errorf("mount %s: this driver has no writable mounts; isolation namespace has", m.Target)
 		}
 	}
 	return nil

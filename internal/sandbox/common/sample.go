@@ -71,6 +71,20 @@ func children(dir string) []int {
 	return out
 }
 
+// Own returns the bytes that a process alone has in memory: resident and not shared with files.
+func Own(pid int) int64 { return ownMemory("/proc/" + strconv.Itoa(pid)) }
+
+func ownMemory(dir string) int64 {
+	statm, _ := os.ReadFile(dir + "/statm")
+	f := strings.Fields(string(statm)) // size resident shared …
+	if len(f) < 3 {
+		return 0
+	}
+	resident, _ := strconv.ParseInt(f[1], 10, 64)
+	shared, _ := strconv.ParseInt(f[2], 10, 64)
+	return (resident - shared) * int64(os.Getpagesize())
+}
+
 func readStat(dir string) (Sample, error) {
 	b, err := os.ReadFile(dir + "/stat")
 	if err != nil {
@@ -80,12 +94,7 @@ func readStat(dir string) (Sample, error) {
 	if err != nil {
 		return s, err
 	}
-	statm, _ := os.ReadFile(dir + "/statm")
-	if f := strings.Fields(string(statm)); len(f) > 2 { // size resident shared …
-		resident, _ := strconv.ParseInt(f[1], 10, 64)
-		shared, _ := strconv.ParseInt(f[2], 10, 64)
-		s.Memory = (resident - shared) * int64(os.Getpagesize())
-	}
+	s.Memory = ownMemory(dir)
 	return s, nil
 }
 

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
-
-	"waldo/internal/facts"
 )
 
 // Shared brings a place of a box and a folder of the host together, while commands run: each gets the
@@ -26,10 +24,7 @@ type Shared struct {
 var errRoom = errors.New("the folder holds as much as it may")
 
 // errName is what keeps a file from a folder of the host's by its name.
-var errName = errors.New("its name is not UTF-8, holds a backslash, or is too long")
-
-// maxPath bounds a name with its folders, in bytes.
-const maxPath = 4096
+var errName = errors.New("its name is not UTF-8, or holds a backslash")
 
 // Exchange does so once. The folder gets no more than fits into the place with what it has already. It
 // returns the files that the folder got, by their paths; what could not be copied is in the error.
@@ -57,7 +52,7 @@ func (s *Shared) Exchange(p Place, dir string, create func(f func() error) error
 	})
 	taken, errIn := copyTree(to, p.Dir, p.Bytes, create, func(e Entry) bool { return e.Directory() || in[e.Path] })
 	s.host, s.box = settled(host, s.host, to, given, in, taken), settled(box, s.box, p.Dir, taken, out, given)
-	if err := errors.Join(errHost, errBox, errOut, room.full, errIn); err != nil {
+	if err := errors.Join(errHost, errBox, errOut, room.err(), errIn); err != nil {
 		return given, fmt.Errorf("sharing %s: %w", p.Target, err)
 	}
 	return given, nil
@@ -82,10 +77,10 @@ func settled(now, before map[string]stamp, dir *os.File, got []string, changed m
 
 // room is what a folder of the host may still get of a place.
 type room struct {
-	place Place
-	have  map[string]stamp
-	used  sum
-	full  error // what it had no room for
+	faults // what it had no room for
+	place  Place
+	have   map[string]stamp
+	used   sum
 }
 
 // sum is how much a tree takes in a place, where files are of whole pages and the root counts.
@@ -102,8 +97,8 @@ func roomOf(dir *os.File, p Place) (*room, error) {
 // takes reports whether there is room for a file or folder, and counts it. One whose name no list of files could
 // give back is not kept: whoever works on the folder would fail by it.
 func (r *room) takes(e Entry) bool {
-	if !utf8.ValidString(e.name()) || strings.Contains(e.name(), `\`) || len(e.Path) > maxPath {
-		r.full = errors.Join(r.full, &os.PathError{Op: "copy", Path: facts.Name(e.Path), Err: errName})
+	if !utf8.ValidString(e.name()) || strings.Contains(e.name(), `\`) {
+		r.add("copy", e.Path, errName)
 		return false
 	}
 	old, there := r.have[e.Path]
@@ -115,7 +110,7 @@ func (r *room) takes(e Entry) bool {
 		after.bytes += pages(e.Stat.Size) - pages(old.size)
 	}
 	if after.inodes > r.place.Inodes || after.bytes > pages(r.place.Bytes) && after.bytes > r.used.bytes {
-		r.full = errors.Join(r.full, &os.PathError{Op: "copy", Path: e.Path, Err: errRoom})
+		r.add("copy", e.Path, errRoom)
 		return false
 	}
 	r.used = after
@@ -125,7 +120,7 @@ func (r *room) takes(e Entry) bool {
 // seen returns the files and folders below a folder, and what they take.
 func seen(dir *os.File) (all map[string]stamp, used sum, err error) {
 	all, used.inodes = map[string]stamp{}, 1
-	err = Walk(dir, func(e Entry) bool {
+	err = walk(dir, maxNames, func(e Entry) bool {
 		if strings.HasPrefix(e.name(), temporary) {
 			return false
 		}

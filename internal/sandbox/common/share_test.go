@@ -209,9 +209,4 @@ func TestNamesThatAreKept(t *testing.T) {
 			t.Errorf("exchange %v: %v", exchange, err)
 		}
 	}
-	r := &room{place: Place{Tmpfs: sandbox.Tmpfs{Bytes: 1 << 20, Inodes: 60}}}
-	long := strings.Repeat("d/", maxPath/2)
-	if !r.takes(Entry{Path: long[:maxPath]}) || r.takes(Entry{Path: long + "f"}) {
-		t.Errorf("a name of more than %d bytes", maxPath)
-	}
 }

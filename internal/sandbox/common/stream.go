@@ -19,6 +19,7 @@ type Stream struct {
 	From  *os.File
 	Limit int64
 	Copy  io.Writer // may be nil; a failing one is left alone
+	Pass  bool      // Copy gets all of it, and nothing is a flood
 	Whole bool      // pass everything on and keep nothing; a Copy that is an io.ReaderFrom reads it itself
 	Flood func()    // called once the command has written floodFactor times the limit
 
@@ -28,7 +29,8 @@ type Stream struct {
 
 // Streams are what reads the output of a command, each stream to a limit.
 func Streams(c sandbox.Command, limit int64, flood func()) (out, err *Stream) {
-	return &Stream{Limit: limit, Copy: c.Stdout, Whole: c.Serve, Flood: flood}, &Stream{Limit: limit, Copy: c.Stderr, Flood: flood}
+	return &Stream{Limit: limit, Copy: c.Stdout, Pass: c.Pass, Whole: c.Serve, Flood: flood},
+		&Stream{Limit: limit, Copy: c.Stderr, Pass: c.Pass, Flood: flood}
 }
 
 // floodFactor is how often a stream may pass its limit before the run is ended for it.
@@ -87,9 +89,12 @@ func (s *Stream) Now(pipe int) bool {
 func (s *Stream) take(b []byte) {
 	s.Total += int64(len(b))
 	if !s.Whole {
-		b = b[:min(int64(len(b)), s.Limit-int64(len(s.Kept)))]
-		s.Kept = append(s.Kept, b...)
-		if s.Total > floodFactor*s.Limit {
+		keep := b[:min(int64(len(b)), s.Limit-int64(len(s.Kept)))]
+		s.Kept = append(s.Kept, keep...)
+		if !s.Pass {
+			b = keep
+		}
+		if (!s.Pass || s.Copy == nil) && s.Total > floodFactor*s.Limit {
 			s.Flood()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +78,55 @@ func TestCopyIsBounded(t *testing.T) {
 	copied, err := CopyTree(open(from), open(to), 10, nil)
 	if err == nil || !strings.Contains(err.Error(), "b: 5 bytes, and only 4 more may be copied") || !slices.Equal(copied, []string{"a", "c"}) {
 		t.Errorf("copied %q: %v", copied, err)
+	}
+}
+
+// TestCopyOpensFewFolders: the copy of many folders holds those open that lead to one entry, and no others. All
+// files are in it, each in its own folder.
+func TestCopyOpensFewFolders(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	want := 0
+	for _, dir := range []string{"a/b/c", "a/b2", "z"} {
+		for i := range 40 {
+			at := filepath.Join(from, dir, strconv.Itoa(i))
+			if err := errors.Join(os.MkdirAll(at, 0o755), os.WriteFile(filepath.Join(at, "file"), []byte(at[len(from):]), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			want++
+		}
+	}
+	opened := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	source, err1 := os.Open(from)
+	sink, err2 := os.Open(to)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	defer sink.Close()
+	before, most := opened(), 0
+	copied, err := CopyTree(source, sink, 1<<20, func(f func() error) error {
+		err := f()
+		most = max(most, opened()-before)
+		return err
+	})
+	if err != nil || len(copied) != want {
+		t.Fatalf("control: copied %d files, want %d: %v", len(copied), want, err)
+	}
+	for _, name := range copied {
+		if got, err := os.ReadFile(filepath.Join(to, name)); err != nil || string(got) != "/"+filepath.Dir(name) {
+			t.Errorf("%s holds %q: %v", name, got, err)
+		}
+	}
+	if most > 16 { // four folders of each tree, and the files on their way
+		t.Errorf("%d descriptors were open at once", most)
+	}
+	if left := opened(); left != before {
+		t.Errorf("%d descriptors are open, %d before", left, before)
 	}
 }

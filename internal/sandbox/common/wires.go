@@ -3,6 +3,7 @@
 package common
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,6 +50,35 @@ func Connect(stdin io.Reader) (w Wires, theirs []*os.File, err error) {
 		}
 		_ = unix.SetNonblock(ends[0], true) // it cannot fail
 		*mine, theirs = ends[0], append(theirs, os.NewFile(uintptr(ends[1]), "stream"))
+	}
+	return w, theirs, nil
+}
+
+// RefuseTTY is for a driver that gives no terminal.
+func RefuseTTY(c sandbox.Command) error {
+	if c.TTY != nil {
+		return errors.New("this driver gives a command no terminal; isolation namespace does")
+	}
+	return nil
+}
+
+// ConnectTTY is Connect for a command with a terminal, which is given to the user that the box belongs to.
+func ConnectTTY(tty *os.File, uid, gid int) (w Wires, theirs []*os.File, err error) {
+	w.Out, w.Err = -1, -1
+	if uid != os.Geteuid() {
+		if err := tty.Chown(uid, gid); err != nil {
+			return w, nil, err
+		}
+	}
+	for range 3 {
+		fd, err := unix.FcntlInt(tty.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			for _, f := range theirs {
+				f.Close()
+			}
+			return w, nil, err
+		}
+		theirs = append(theirs, os.NewFile(uintptr(fd), "terminal"))
 	}
 	return w, theirs, nil
 }

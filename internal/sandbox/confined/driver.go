@@ -82,7 +82,7 @@ func refuse(p sandbox.Profile, abi int) error {
 	if p.Template.Name != "host" {
 		return fmt.Errorf("confined: template %q: without a mount namespace there is no root but the host's", p.Template.Name)
 	}
-	if err := errors.Join(common.Refuse(p), common.RefuseHosts(p.Network)); err != nil {
+	if err := errors.Join(common.Refuse(p), common.RefuseHosts(p.Network), common.RefuseWritable(p)); err != nil {
 		return fmt.Errorf("confined: %w", err)
 	}
 	for _, m := range p.Mounts {
@@ -172,6 +172,9 @@ func (b *box) here(s string) string {
 func (b *box) Export(target, dir string) ([]string, error) {
 	return common.Export(b.places, target, dir)
 }
+
+// Abilities satisfies sandbox.Box: it has none.
+func (b *box) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
 
 // Close ends what runs in the box and removes its folders.
 func (b *box) Close() error {

@@ -63,6 +63,9 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return facts.Facts{}, errors.New("confined: no command to run")
 	}
+	if err := common.RefuseTTY(c); err != nil {
+		return facts.Facts{}, fmt.Errorf("confined: %w", err)
+	}
 	before, began := common.Look(b.places), time.Now()
 	r := &run{box: b}
 	b.now.Store(r)

@@ -115,6 +115,11 @@ func (r *run) take() error {
 	return err
 }
 
+// Abilities satisfies sandbox.Box.
+func (b *box) Abilities() sandbox.Abilities {
+	return sandbox.Abilities{Bridge: b.Bridge, Pause: b.Pause, Resume: b.Resume, Spent: b.group.CPU}
+}
+
 // Pause stops every process of the box where it stands.
 func (b *box) Pause() error { return b.group.Freeze(true) }
 
@@ -122,7 +127,5 @@ func (b *box) Pause() error { return b.group.Freeze(true) }
 func (b *box) Resume() error { return b.group.Freeze(false) }
 
 var (
-	_ sandbox.Warmer  = (*box)(nil)
-	_ sandbox.Bridged = (*box)(nil)
-	_ sandbox.Pauser  = (*box)(nil)
+	_ sandbox.Warmer = (*box)(nil)
 )

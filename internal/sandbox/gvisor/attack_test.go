@@ -244,3 +244,47 @@ func TestGroups(t *testing.T) {
 		t.Errorf("%v %s", err, st)
 	}
 }
+
+// TestOwnMemory: what gVisor itself holds for its guest, files and sockets, counts as the guest's memory, also
+// where no cgroup counts it.
+func TestOwnMemory(t *testing.T) {
+	const flood = `
+import array, os, socket, sys
+for _ in range(5):
+    if not os.fork(): break
+fd = os.open("/dev/null", os.O_RDONLY)
+full = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd] * 200))]
+keep = []
+for n in range(int(sys.argv[1])):
+    a, b = socket.socketpair(); keep.append((a, b)); a.setblocking(False)
+    try:
+        for i in range(200): a.sendmsg([b"x"], full)
+    except BlockingIOError: pass
+while os.getppid() > 2:
+    try: os.wait()
+    except ChildProcessError: break
+`
+	for _, r := range []struct {
+		sockets string
+		status  facts.Status
+	}{{"1", facts.OK}, {"400", facts.OOM}} {
+		p := sandboxtest.Profile()
+		p.Limits.Memory, p.Limits.Files, p.Limits.CPU, p.Limits.Wall = 64<<20, 1024, 5*time.Minute, 5*time.Minute
+		d := driver(t)
+		b, err := d.Start(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"python3", "-I", "-S", "-c", flood, r.sockets}})
+		if err != nil || f.Status != r.status {
+			t.Errorf("%s sockets: %s, %v, limit %v, peak %d MB: %v %q", r.sockets, f.Status, f.OOMKilled, f.Limit, f.Usage.MemoryPeak>>20, err, f.Stderr)
+		}
+		if r.status == facts.OOM && f.Usage.MemoryPeak < p.Limits.Memory {
+			t.Errorf("the facts tell of %d MB", f.Usage.MemoryPeak>>20)
+		}
+		t.Logf("%s sockets: %s, peak %d MB", r.sockets, f.Status, f.Usage.MemoryPeak>>20)
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

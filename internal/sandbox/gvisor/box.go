@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
@@ -85,7 +86,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 		return err
 	}
 	if !b.host.Memory() {
-		b.warnings = append(b.warnings, "memory: no cgroup here; gVisor's memory is looked at every few milliseconds instead")
+		b.warnings = append(b.warnings, facts.NoMemoryCgroup)
 	}
 	byTarget := map[string]sandbox.Tmpfs{}
 	for _, t := range places(b.profile) {
@@ -97,7 +98,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 		counted = 0
 	}
 	ask := job.Box{ID: b.profile.ID, Hostname: b.profile.Host(), Tree: append(nodes, byDepth(mounts)...),
-		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk}, Way: b.wayOut()}
+		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk, Own: overheadMemory}, Way: b.wayOut()}
 	var want []sandbox.Tmpfs
 	var copies []*os.File
 	for _, n := range ask.Tree {

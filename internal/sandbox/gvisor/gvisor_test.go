@@ -31,5 +31,5 @@ func TestSuite(t *testing.T) { sandboxtest.Run(t, driver(t)) }
 // started by root.
 func TestSuiteAsOrdinaryUser(t *testing.T) {
 	driver(t)
-	sandboxtest.AsOrdinaryUser(t, "TestSuite", "TestKilled")
+	sandboxtest.AsOrdinaryUser(t, "TestSuite", "TestKilled", "TestOwnMemory")
 }

@@ -102,7 +102,7 @@ func TestWarm(t *testing.T) {
 		if err := b.Adopt(job); err != nil {
 			t.Fatal(err)
 		}
-		p := b.(sandbox.Pauser)
+		p := b.Abilities()
 		if err := p.Pause(); err != nil {
 			t.Skipf("no freezer here: %v", err)
 		}

@@ -12,6 +12,9 @@ import (
 
 // connect makes the streams of a command and asks PID 1 to run it.
 func (b *box) connect(c sandbox.Command) (common.Wires, error) {
+	if err := common.RefuseTTY(c); err != nil {
+		return common.Wires{Out: -1, Err: -1}, err
+	}
 	w, files, err := common.Connect(c.Stdin)
 	if err != nil {
 		return w, fmt.Errorf("the streams: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"waldo/internal/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
@@ -33,7 +34,8 @@ type Driver struct {
 	options Options
 	machine func() (*os.File, error)
 	cgroups func() (*cgroup.Host, error)
-	filters func() ([3]seccomp.Program, error) // without a listener, with one, and with one that hears of ends
+	filters func() ([2]filters, error) // the first where files of the host are in sight as they are, the second where not
+	refused refusals
 	nursery *zygote.Nursery
 	spares  *kept[*zygote.Zygote, *spare] // of each zygote, and of none
 	holders *kept[struct{}, holder]
@@ -55,14 +57,25 @@ func New(o Options) *Driver {
 	return d
 }
 
+// filters are those of one kind of box: without a listener, with one, and with one that hears of ends.
+type filters [3]seccomp.Program
+
 // compile makes the filters of every box: shared memory and the choice of processors are left to
-// the command only where a cgroup bounds them.
-func (d *Driver) compile() (out [3]seccomp.Program, err error) {
+// the command only where a cgroup bounds them, and watching files only where they are its own.
+func (d *Driver) compile() (out [2]filters, err error) {
 	host, err := d.cgroups()
 	if err != nil {
 		return out, err
 	}
-	p := seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs()}
+	for i, watch := range []bool{false, true} {
+		if out[i], err = compile(seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs(), Watch: watch}); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+func compile(p seccomp.Profile) (out filters, err error) {
 	if out[0], err = seccomp.Compile(seccomp.Host(), p); err != nil {
 		return out, err
 	}
@@ -113,8 +126,15 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 	return d.start(p, host, machine, nil)
 }
 
-// start prepares a box, from a zygote where one is given.
-func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Box, error) {
+// start prepares a box, from a zygote where one is given. It tries again without each overlay that is refused.
+func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (b sandbox.Box, err error) {
+	for again := true; again; again = err != nil && d.refused.learn(err) {
+		b, err = d.startOnce(p, host, machine, from)
+	}
+	return b, err
+}
+
+func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Box, error) {
 	b := &box{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
 	if spare, ok := d.spares.take(from); ok {
 		b.stage, b.group, b.uid, b.gid, b.joined = spare.stage, spare.group, spare.uid, spare.gid, true
@@ -170,17 +190,24 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	mounts, err := b.take(slices.Concat(folders, b.profile.Mounts))
+	mounts, err := b.take(folders, b.profile.Mounts)
 	for _, m := range mounts {
 		files = append(files, m.tree)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("namespace: %w", err)
 	}
 	s := &setup{profile: b.profile, uid: b.uid, gid: b.gid, filters: filter, counted: b.host.Memory(), landlock: rules.FD >= 0,
-		mounts: mounts, links: links, firstTree: landlockFD + 1, files: len(files)}
+		mounts: mounts, links: links, firstTree: landlockFD + 1, files: len(files), refused: b.driver.refused.snapshot()}
 	if !b.host.Memory() {
-		b.warnings = append(b.warnings, "this user has no memory cgroup: each process is held to the limit, and the sum of all is looked at every 20 ms; see waldo doctor")
+		b.warnings = append(b.warnings, facts.NoMemoryCgroup)
+	}
+	if b.profile.Template.Dir == "" {
+		for _, dir := range slices.Concat(system, shared) {
+			if errno, refused := s.refused[dir]; refused {
+				b.warnings = append(b.warnings, asItIs(dir, errno))
+			}
+		}
 	}
 	s.forked, s.mapped = from != nil, b.uid != os.Geteuid() && common.Administers()
 	return b.launch(machine, from, files, s)
@@ -261,7 +288,11 @@ func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 	if kind == stage.RecWay {
 		return b.open(files)
 	}
-	if err := b.fill(p.writable, files); err != nil {
+	if len(files) < p.overlays {
+		return fmt.Errorf("namespace: the box sent %d descriptors, and its overlays alone are %d", len(files), p.overlays)
+	}
+	b.overlays = files[:p.overlays]
+	if err := b.fill(p.writable, files[p.overlays:]); err != nil {
 		return err
 	}
 	_, _ = b.stage.Ctl.Write([]byte{1}) // a box that is gone has left its reason behind
@@ -306,10 +337,9 @@ func (b *box) join() error {
 }
 
 var (
-	_ sandbox.Box     = (*box)(nil)
-	_ sandbox.Bridged = (*box)(nil)
-	_ sandbox.Forked  = (*box)(nil)
-	_ sandbox.Forker  = (*Driver)(nil)
+	_ sandbox.Box    = (*box)(nil)
+	_ sandbox.Forked = (*box)(nil)
+	_ sandbox.Forker = (*Driver)(nil)
 )
 
 // Export copies what the last run left in an exported Tmpfs to a folder of the host, which it

@@ -10,7 +10,9 @@ import (
 	"syscall"
 	"time"
 
+	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/reach"
 	"waldo/internal/sandbox/stage"
 )
 
@@ -128,3 +130,20 @@ func (b *box) Pause() error { return b.group.Freeze(true) }
 
 // Resume lets the processes of the box go on.
 func (b *box) Resume() error { return b.group.Freeze(false) }
+
+// Spent returns the processor time of everything in the box so far.
+func (b *box) Spent() time.Duration {
+	if b.host.Times() {
+		return b.group.CPU()
+	}
+	return common.TreeOf(b.init.Pid).CPU
+}
+
+// Reach returns what connects to ports of the sandbox whose PID 1 has that number outside, whichever waldo has it.
+func (d *Driver) Reach(pid int) (sandbox.Reach, error) {
+	program, err := d.machine()
+	if err != nil {
+		return nil, err
+	}
+	return reach.Open(program, pid)
+}

@@ -33,6 +33,10 @@ func job(c sandbox.Command, limits []common.Rlimit, forked bool) *stage.List {
 	}
 	l.Call("close descriptors", unix.SYS_CLOSE_RANGE, first, reportFD-1, 0)
 	l.Call("new session", unix.SYS_SETSID)
+	if c.TTY != nil { // the first terminal that a session without one opens is its own; the filter lets nobody ask for another's
+		l.Ignore("take the terminal", unix.SYS_OPENAT, atCWD, "/proc/self/fd/0", unix.O_RDWR)
+		l.Ignore("close it", unix.SYS_CLOSE_RANGE, first, reportFD-1, 0)
+	}
 	dir := c.Dir
 	if dir == "" {
 		dir = "/workspace"

@@ -5,47 +5,149 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
+	"slices"
+	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/stage"
 )
 
-// shown is a mount of the profile on its way into a box.
+// A folder of the host is shown through an overlay file system of the sandbox's own (overlayfs, read-only, its
+// one layer is the folder). The overlay has inodes of its own. Sockets, pipes, locks, leases and inotify marks
+// belong to inodes, so none of them connects the sandbox with processes outside, nor with another sandbox.
+
+// shown is a folder of the host on its way into a sandbox.
 type shown struct {
-	sandbox.Mount
-	folder bool
-	tree   *os.File // a detached copy of the mount; nil: PID 1 can reach the source by its path
+	lower  string   // its path on the host
+	tree   *os.File // a detached copy of its mount; nil: PID 1 can reach it by its path
+	target string   // where all of it is shown; empty: only its parts are
+	parts  []part
+	whole  bool // its mount point is in another that is shown
+	// writable: it is the folder itself, without an overlay, and what is written stays.
+	writable bool
+	seals    []string // paths below a writable folder that are read-only
 }
 
-// take looks at the sources of the mounts, and takes hold of those that the box's user cannot reach.
-func (b *box) take(mounts []sandbox.Mount) ([]shown, error) {
-	var out []shown
+// part is a file or folder of a folder that is shown.
+type part struct {
+	name, target string
+	folder       bool
+}
+
+// take looks at the sources of the mounts, and takes hold of those that the box's user cannot reach. A mount
+// whose overlay was refused becomes a place with a copy of the files.
+func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
+	if dir := b.profile.Template.Dir; dir != "" {
+		source, err := common.SourceOf(sandbox.Mount{Source: dir, Target: "/"}, b.uid)
+		if err != nil {
+			return out, err
+		}
+		m := shown{lower: source.Path}
+		for _, f := range folders {
+			m.parts = append(m.parts, part{path.Base(f.Source), f.Target, true})
+		}
+		if out, err = b.hold(out, m, source); err != nil {
+			return out, err
+		}
+	}
 	for _, m := range mounts {
 		source, err := common.SourceOf(m, b.uid)
 		if err != nil {
-			return out, fmt.Errorf("namespace: %w", err)
+			return out, err
 		}
-		s := shown{Mount: m, folder: source.Info.IsDir()}
-		s.Source = source.Path
-		if source.Held {
-			var warning string
-			s.tree, warning, err = source.Copy(m.Target, func(owner, group uint32) (*os.File, error) {
-				return b.driver.userNamespace(owner, group, b.uid, b.gid)
-			})
-			if err != nil {
-				return out, fmt.Errorf("namespace: %w", err)
+		if !source.Info.IsDir() {
+			name := path.Base(source.Path)
+			source = source.Folder()
+			if out, err = b.hold(out, shown{lower: source.Path, parts: []part{{name, m.Target, false}}}, source); err != nil {
+				return out, err
 			}
-			if warning != "" {
-				b.warnings = append(b.warnings, warning)
-			}
+			continue
 		}
-		out = append(out, s)
+		if out, err = b.folder(out, m, source); err != nil {
+			return out, err
+		}
 	}
 	return out, nil
+}
+
+// folder is take for one folder and for the file systems mounted below it. Only root can show those: nobody else
+// may copy a mount without them.
+func (b *box) folder(out []shown, m sandbox.Mount, source common.Source) ([]shown, error) {
+	below, err := common.Below(source.Path)
+	if err != nil {
+		return out, err
+	}
+	errno, refused := b.driver.refused.of(source.Path)
+	switch {
+	case m.Writable && len(below) > 0:
+		return out, fmt.Errorf("mount %s: another file system is mounted in it, at %s, so it cannot be writable", m.Target, below[0])
+	case m.Writable:
+		return b.hold(out, shown{lower: source.Path, target: m.Target, writable: true, seals: m.Sealed}, source)
+	case !source.Held && len(below) > 0:
+		return out, common.Advise(fmt.Errorf("mount %s: another file system is mounted in it, at %s", m.Target, below[0]),
+			"show folders that have no mounts in them, each by a line of its own")
+	case refused && len(below) > 0:
+		return out, fmt.Errorf("mount %s: no overlay of %s: %w", m.Target, source.Path, errno)
+	case refused:
+		l := b.profile.Limits
+		b.profile.Tmpfs = append(b.profile.Tmpfs[:len(b.profile.Tmpfs):len(b.profile.Tmpfs)],
+			sandbox.Tmpfs{Target: m.Target, Bytes: l.Disk, Inodes: l.Inodes, Seed: source.Path, Sealed: true})
+		b.warnings = append(b.warnings, fmt.Sprintf("%s is a copy, without links: no overlay of %s: %v", m.Target, source.Path, errno))
+		return out, nil
+	}
+	if out, err = b.hold(out, shown{lower: source.Path, target: m.Target}, source); err != nil {
+		return out, err
+	}
+	for _, at := range below {
+		mounted := source
+		mounted.Path = at
+		out, err = b.hold(out, shown{lower: at, target: m.Target + strings.TrimPrefix(at, source.Path), whole: true}, mounted)
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// hold appends what is shown, with a copy of its mount where waldo takes hold of it.
+func (b *box) hold(out []shown, m shown, source common.Source) ([]shown, error) {
+	var warning string
+	var err error
+	if source.Held {
+		m.tree, warning, err = source.CopyAlone(m.name(), func(owner, group uint32) (*os.File, error) {
+			return b.driver.userNamespace(owner, group, b.uid, b.gid)
+		})
+	}
+	if warning != "" {
+		b.warnings = append(b.warnings, warning)
+	}
+	if err != nil {
+		return out, err
+	}
+	if errno, ok := b.driver.refused.of(m.lower); ok && !m.writable {
+		b.warnings = append(b.warnings, asItIs(m.name(), errno))
+	}
+	return append(out, m), nil
+}
+
+// name is what errors and warnings call it.
+func (m shown) name() string {
+	if m.target == "" && len(m.parts) > 0 {
+		return m.parts[0].target
+	}
+	return m.target
+}
+
+// asItIs is the warning about a file or folder that is shown without an overlay.
+func asItIs(target string, errno unix.Errno) string {
+	return fmt.Sprintf("%s is shown as it is, since the kernel refuses an overlay of it (%v): file locks there are seen outside, and nothing can be watched", target, errno)
 }
 
 // userNamespace returns a user namespace in which owner and group are the user outside.
@@ -68,18 +170,153 @@ func (d *Driver) userNamespace(owner, group uint32, uid, gid int) (*os.File, err
 	return os.Open(proc + "ns/user")
 }
 
-// show appends the steps that put the mount into the box; fd is where the copy is, if there is one.
+// refusals are the folders of which the kernel refused an overlay, and its reasons.
+type refusals struct {
+	mu  sync.Mutex
+	all map[string]unix.Errno
+}
+
+// overlayOf is what the names of the steps start with that mount an overlay.
+const overlayOf = "overlay of "
+
+// learn reports whether a sandbox could not be made for want of an overlay, and remembers of which folder. Want of
+// memory or of descriptors passes, and is none of the reasons.
+func (r *refusals) learn(err error) bool {
+	var step *stage.StepError
+	if !errors.As(err, &step) || !strings.HasPrefix(step.Step, overlayOf) {
+		return false
+	}
+	switch step.Errno {
+	case unix.ENOMEM, unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.EINTR, unix.EAGAIN:
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	folder := strings.TrimPrefix(step.Step, overlayOf)
+	if _, known := r.all[folder]; known {
+		return false
+	}
+	if r.all == nil {
+		r.all = map[string]unix.Errno{}
+	}
+	r.all[folder] = step.Errno
+	return true
+}
+
+func (r *refusals) of(folder string) (errno unix.Errno, refused bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	errno, refused = r.all[folder]
+	return errno, refused
+}
+
+// snapshot is what is known now.
+func (r *refusals) snapshot() map[string]unix.Errno {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.all)
+}
+
+// Where an overlay finds what it needs. The lower folder is the current one: its name may hold anything. The second
+// layer, without which the kernel makes no overlay that is read-only, is an empty folder that the sandbox's /proc
+// covers.
+const (
+	layers = "lowerdir=.:/proc"
+	lobby  = old + "/proc" // what is mounted here goes with the host's root
+)
+
+// show appends the steps that put a folder, or parts of it, into the sandbox; fd is where the copy of its mount is,
+// if there is one. A descriptor of the overlay stays open, for waldo.
 func (s *setup) show(made map[string]bool, m shown, fd int) {
-	if m.folder {
-		s.mkdir(made, m.Target)
-	} else {
-		s.mkdir(made, path.Dir(m.Target))
-		s.write(m.Target, "", unix.O_CREAT)
+	name := "show " + m.name()
+	at := m.target
+	switch {
+	case at == "":
+		at = lobby
+	case m.whole:
+		made[at] = true
+	default:
+		s.mkdir(made, at)
 	}
-	if m.tree == nil {
-		s.bind(m.Source, m.Target)
-		return
+	_, refused := s.refused[m.lower]
+	from := old + m.lower
+	if m.tree != nil {
+		s.Call(name, unix.SYS_MOVE_MOUNT, fd, "", atCWD, lobby, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		from = lobby
 	}
-	s.Call("show "+m.Target, unix.SYS_MOVE_MOUNT, fd, "", atCWD, m.Target, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	s.attributes(m.Target, sealed, true)
+	switch {
+	case m.writable:
+		s.bindWritable(name, from, at, m.seals)
+	case !refused:
+		s.overlay(from, m.lower, at, name)
+		s.Call("take hold of "+m.name(), unix.SYS_FSPICK, atCWD, at, unix.FSPICK_CLOEXEC|unix.FSPICK_NO_AUTOMOUNT)
+		s.free++
+		s.overlays++
+	default:
+		s.unwatched = true
+		s.Call(name, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
+		s.attributes(at, sealed, false)
+	}
+	for _, p := range m.parts {
+		if p.folder {
+			s.mkdir(made, p.target)
+		} else {
+			s.mkdir(made, path.Dir(p.target))
+			s.write(p.target, "", unix.O_CREAT)
+		}
+		s.Call("show "+p.target, unix.SYS_OPEN_TREE, atCWD, lobby+"/"+p.name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		s.Call("show "+p.target, unix.SYS_MOVE_MOUNT, s.free, "", atCWD, p.target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		s.Call("close "+p.target, unix.SYS_CLOSE, s.free)
+	}
+}
+
+// bindWritable appends the mounting of a folder itself. A sealed path is covered by itself, read-only, and each
+// folder above it by itself: a mount point can be neither renamed nor removed. Nothing in it can be watched: its
+// inodes are the host's.
+func (s *setup) bindWritable(name, from, at string, seals []string) {
+	s.unwatched = true
+	s.Call(name, unix.SYS_MOUNT, from, at, 0, unix.MS_BIND, 0)
+	s.attributes(at, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, false)
+	covered := map[string]bool{}
+	cover := func(path string) {
+		if !covered[path] {
+			covered[path] = true
+			s.Call("cover "+path, unix.SYS_MOUNT, path, path, 0, unix.MS_BIND|unix.MS_REC, 0)
+		}
+	}
+	for _, seal := range seals {
+		below := ""
+		for part := range strings.SplitSeq(path.Dir(seal), "/") {
+			if below = path.Join(below, part); below != "." {
+				cover(path.Join(at, below))
+			}
+		}
+		cover(path.Join(at, seal))
+		s.attributes(path.Join(at, seal), sealed, true)
+	}
+}
+
+// overlay appends the mounting of an overlay of a folder, which the host knows as lower.
+func (s *setup) overlay(from, lower, at, name string) {
+	s.Call(name, unix.SYS_CHDIR, from)
+	s.Call(overlayOf+lower, unix.SYS_MOUNT, "waldo", at, "overlay", quiet|unix.MS_RDONLY, layers)
+	s.Call("return to the root", unix.SYS_CHDIR, "/")
+}
+
+// refresh lets the sandbox see what has changed in the folders that it is shown: an overlay keeps the names that it
+// has looked up. Remounting it, with the flags that it has, forgets them.
+func (b *box) refresh() {
+	for _, f := range b.overlays {
+		fd := int(f.Fd())
+		_ = unix.FsconfigSetFlag(fd, "ro") // a failure leaves the names as they were
+		_ = unix.FsconfigReconfigure(fd)
+	}
+}
+
+// closeOverlays lets go of the overlays.
+func (b *box) closeOverlays() {
+	for _, f := range slices.Backward(b.overlays) {
+		f.Close()
+	}
+	b.overlays = nil
 }

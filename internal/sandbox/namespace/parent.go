@@ -168,7 +168,7 @@ func (b *box) mapIDs() error {
 // becomeMapped appends the waiting for mapIDs and the change to the box's user.
 func (s *setup) becomeMapped() {
 	uid, gid := s.profile.Template.IDs()
-	s.hear()
+	s.Hear()
 	s.Call("the box's group", unix.SYS_SETRESGID, gid, gid, gid)
 	s.Call("the box's user", unix.SYS_SETRESUID, uid, uid, uid)
 }

@@ -15,6 +15,7 @@ type plan struct {
 	list     *stage.List
 	program  []byte
 	writable []string // the writable places, in the order in which they are sent
+	overlays int      // how many are sent before them
 	made     time.Time
 }
 
@@ -38,7 +39,7 @@ func (p *plans) of(s *setup) *plan {
 		return one
 	}
 	s.build()
-	one := &plan{list: &s.List, program: s.LinkAt(stage.ProgramBase), writable: s.writable, made: time.Now()}
+	one := &plan{list: &s.List, program: s.LinkAt(stage.ProgramBase), writable: s.writable, overlays: s.overlays, made: time.Now()}
 	if len(p.kept) >= plansMost || p.kept == nil {
 		p.kept = map[string]*plan{}
 	}
@@ -59,10 +60,11 @@ func (s *setup) key() string {
 	inUID, inGID := p.Template.IDs()
 	key += fmt.Sprintf(" %d %d", inUID, inGID)
 	for _, t := range p.Tmpfs {
-		key += fmt.Sprintf(" %q %d %d", t.Target, t.Bytes, t.Inodes)
+		key += fmt.Sprintf(" %q %d %d %t", t.Target, t.Bytes, t.Inodes, t.Sealed)
 	}
 	for _, m := range s.mounts {
-		key += fmt.Sprintf(" %q %q %t %t", m.Source, m.Target, m.folder, m.tree != nil)
+		key += fmt.Sprintf(" %q %q %t %t %#v %t %q", m.lower, m.target, m.whole, m.tree != nil, m.parts, m.writable, m.seals)
 	}
+	key += fmt.Sprint(s.refused)
 	return key
 }

@@ -164,8 +164,13 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	b := made.(*box)
 	out := []sandbox.Ability{ability("box", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
 	for _, w := range b.warnings {
-		out = append(out, ability("all of the box", false, "", errors.New(strings.TrimSuffix(w, "; see waldo doctor"))))
+		why := errors.New(strings.TrimSuffix(w, facts.SeeDoctor))
+		if w == facts.NoMemoryCgroup {
+			why = errors.New("no memory cgroup for this user: the limit holds for each process, and the sum is looked at every 20 ms")
+		}
+		out = append(out, ability("all of the box", false, "", why))
 	}
+	out = append(out, overlayAbility(b))
 	all := checks(b.init.Pid)
 	list := checkList(all)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -189,6 +194,19 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 		out = append(out, a)
 	}
 	return out
+}
+
+// overlayAbility says whether the machine's own folders are shown through overlays.
+func overlayAbility(b *box) sandbox.Ability {
+	var err error
+	if errno, refused := b.driver.refused.of("/usr"); refused {
+		err = fmt.Errorf("the kernel refuses an overlay of /usr: %w", errno)
+	}
+	a := ability("overlays", false, "sockets, pipes, locks and watches of shown folders stay in the sandbox", err)
+	if err != nil {
+		a.Hint = "/usr is shown as it is, and inotify is refused; other folders are copied. Load the module overlay, and mount nothing below /usr"
+	}
+	return a
 }
 
 // checkList is the job that makes the checks and reports each.

@@ -36,7 +36,16 @@ var etc = []struct{ name, content string }{
 }
 
 // shared is what of the host's /etc every box sees: none of it says which host this is.
-var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
+var shared = []string{"/etc/alternatives", "/etc/ssl/certs"}
+
+// system is what of the machine itself every sandbox sees, where it has no other root.
+var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}
+
+// loaderCache tells programs where their libraries are. It is copied.
+const (
+	loaderCache    = "/etc/ld.so.cache"
+	maxLoaderCache = 512 << 10
+)
 
 // devices are the device files of a box; a write to them changes nothing.
 var devices = []string{"null", "zero", "full", "random", "urandom"}
@@ -53,13 +62,13 @@ func (s *setup) makeRoot() {
 	s.Call("enter the root", unix.SYS_CHDIR, "/")
 
 	made := map[string]bool{"/": true}
+	s.mkdir(made, "/proc") // empty, until it is covered
 	s.template(made)
 	s.dev(made)
-	s.mkdir(made, "/proc")
+	s.places(made)
 	s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
 	s.Hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
 	s.Optional()
-	s.places(made)
 	s.coverResolv()
 	s.sendPlaces()
 
@@ -86,7 +95,7 @@ func (s *setup) template(made map[string]bool) {
 		}
 		return // its /etc/resolv.conf is covered once its folders are there
 	}
-	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"} {
+	for _, dir := range system {
 		info, err := os.Lstat(dir)
 		if err != nil {
 			continue
@@ -98,7 +107,7 @@ func (s *setup) template(made map[string]bool) {
 			continue
 		}
 		s.mkdir(made, dir)
-		s.bind(dir, dir)
+		s.host(dir, dir)
 	}
 	s.mkdir(made, "/etc")
 	for _, f := range etc {
@@ -113,22 +122,22 @@ func (s *setup) template(made map[string]bool) {
 		if err != nil {
 			continue
 		}
-		info, err := os.Stat(source)
-		if err != nil {
-			continue
-		}
-		if info.IsDir() {
-			s.mkdir(made, p)
-		} else {
-			s.mkdir(made, path.Dir(p))
-			s.write(p, "", unix.O_CREAT)
-		}
-		s.bind(source, p)
+		s.mkdir(made, p)
+		s.host(source, p)
+	}
+	if cache, err := os.ReadFile(loaderCache); err == nil && len(cache) <= maxLoaderCache { // programs start without it, slower
+		s.write(loaderCache, string(cache), unix.O_CREAT)
 	}
 }
 
-// bind appends a read-only view of a folder or file of the host, and of what is mounted below.
-func (s *setup) bind(source, target string) {
+// host appends a read-only view of a folder of the machine itself: through an overlay, or, where the kernel refuses
+// that, as it is with what is mounted below.
+func (s *setup) host(source, target string) {
+	if _, refused := s.refused[source]; !refused {
+		s.overlay(old+source, source, target, "show "+target)
+		return
+	}
+	s.unwatched = true
 	s.Call("show "+target, unix.SYS_MOUNT, old+source, target, 0, unix.MS_BIND|unix.MS_REC, 0)
 	s.attributes(target, sealed, true)
 }
@@ -164,14 +173,14 @@ func (s *setup) dev(made map[string]bool) {
 // places appends the mounts and writable places of the profile, outer ones first.
 func (s *setup) places(made map[string]bool) {
 	s.mkdir(made, "/workspace")
-	s.Call("link /workspace/.workspace", unix.SYS_SYMLINKAT, "output", atCWD, "/workspace/.workspace") // as older scripts name it
+	s.linkOutput()
 	type item struct {
 		target string
 		add    func()
 	}
 	var all []item
 	for i, m := range s.mounts {
-		all = append(all, item{m.Target, func() { s.show(made, m, s.firstTree+i) }})
+		all = append(all, item{m.name(), func() { s.show(made, m, s.firstTree+i) }})
 	}
 	for _, t := range s.profile.Tmpfs {
 		all = append(all, item{t.Target, func() { s.tmpfs(made, t) }})
@@ -190,7 +199,20 @@ func (s *setup) tmpfs(made map[string]bool, t sandbox.Tmpfs) {
 	s.mkdir(made, t.Target)
 	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=%s", t.Bytes, t.Inodes, mode)
 	s.writable = append(s.writable, t.Target)
+	if t.Sealed {
+		s.sealed = append(s.sealed, t.Target)
+	}
 	s.Call("mount "+t.Target, unix.SYS_MOUNT, "tmpfs", t.Target, "tmpfs", quiet, options)
+	if t.Target == workdir {
+		s.linkOutput()
+	}
+}
+
+const workdir = "/workspace"
+
+// linkOutput appends the name that older scripts have for output.
+func (s *setup) linkOutput() {
+	s.Call("link /workspace/.workspace", unix.SYS_SYMLINKAT, "output", atCWD, workdir+"/.workspace")
 }
 
 // mkdir appends the making of a folder and of those above it that the steps have not made.

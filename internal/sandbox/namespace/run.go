@@ -35,6 +35,7 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []common.Place
+	overlays []*os.File       // of the folders that it is shown
 	way      io.Closer        // who serves the way out; nil: there is none
 	notice   *notice.Listener // nil: the kernel gave no listener
 	joined   bool             // PID 1 was born in the version 2 cgroup
@@ -81,6 +82,9 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	}
 	if b.stage == nil {
 		return facts.Facts{}, stage.ErrGone
+	}
+	if b.ran {
+		b.refresh()
 	}
 	b.ran = true
 	if err := b.settle(); err != nil {
@@ -147,7 +151,11 @@ func (b *box) program(c sandbox.Command, forked bool) (*stage.List, []byte, erro
 
 // connect makes the streams of a command and sends its program, which starts it.
 func (b *box) connect(c sandbox.Command, program []byte) (common.Wires, error) {
-	w, theirs, err := common.Connect(c.Stdin)
+	make := func() (common.Wires, []*os.File, error) { return common.Connect(c.Stdin) }
+	if c.TTY != nil {
+		make = func() (common.Wires, []*os.File, error) { return common.ConnectTTY(c.TTY, b.uid, b.gid) }
+	}
+	w, theirs, err := make()
 	if err != nil {
 		return w, fmt.Errorf("namespace: the streams: %w", err)
 	}
@@ -216,6 +224,9 @@ func worse(a, b error) error {
 // look is how often the whole tree is looked at.
 const look = 20 * time.Millisecond
 
+// fresh is how many looks old a folder may be as a command sees it.
+const fresh = 50
+
 // watch ends the run at its limits. The function that it returns ends the watching.
 func (r *run) watch(ctx context.Context) func() {
 	done := make(chan struct{})
@@ -225,6 +236,7 @@ func (r *run) watch(ctx context.Context) func() {
 		defer wall.Stop()
 		tick := time.NewTicker(look)
 		defer tick.Stop()
+		looks := 0
 		for {
 			select {
 			case <-done:
@@ -237,6 +249,9 @@ func (r *run) watch(ctx context.Context) func() {
 				return
 			case <-tick.C:
 				r.measure()
+				if looks++; looks%fresh == 0 {
+					r.box.refresh()
+				}
 			}
 		}
 	})
@@ -325,6 +340,7 @@ func (b *box) Close() error {
 		b.notice.Close()
 		b.notice = nil
 	}
+	b.closeOverlays()
 	b.sharing.Lock()
 	for _, p := range b.places {
 		p.Dir.Close()

@@ -13,7 +13,6 @@ import (
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/machine"
 	"waldo/internal/sandbox/notice"
-	"waldo/internal/sandbox/seccomp"
 	"waldo/internal/sandbox/stage"
 )
 
@@ -28,19 +27,23 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 type setup struct {
 	stage.List
 	profile   sandbox.Profile
-	uid, gid  int                // outside
-	filters   [3]seccomp.Program // see Driver
-	counted   bool               // a cgroup counts the box's memory
-	landlock  bool               // a ruleset is at landlockFD
+	uid, gid  int        // outside
+	filters   [2]filters // see Driver
+	counted   bool       // a cgroup counts the box's memory
+	landlock  bool       // a ruleset is at landlockFD
 	mounts    []shown
-	links     []common.Link // at the top of another root
-	firstTree int           // the descriptor of the first of their copies; the others follow
-	writable  []string      // the writable places, in the order in which they are made
-	files     int           // how many descriptors come with the program
-	tasks     int           // the last of them: of the version 1 cgroups
-	free      int           // the lowest free descriptor while the box is being prepared
-	forked    bool          // a zygote walks it, not a machine of its own
-	mapped    bool          // waldo maps the user, who is another than the one that walks it
+	links     []common.Link         // at the top of another root
+	firstTree int                   // the descriptor of the first of their copies; the others follow
+	writable  []string              // the writable places, in the order in which they are made
+	files     int                   // how many descriptors come with the program
+	tasks     int                   // the last of them: of the version 1 cgroups
+	free      int                   // the lowest free descriptor while the box is being prepared
+	refused   map[string]unix.Errno // folders of which the kernel makes no overlay
+	unwatched bool                  // something of the host is shown without an overlay
+	overlays  int                   // of mounts: their descriptors are below free
+	sealed    []string              // the writable places that commands cannot write to
+	forked    bool                  // a zygote walks it, not a machine of its own
+	mapped    bool                  // waldo maps the user, who is another than the one that walks it
 }
 
 // build returns the program: what PID 1 does, from its beginning in namespaces of its own until it
@@ -97,38 +100,24 @@ func (s *setup) write(path, content string, flags int) {
 	s.Call("close "+path, unix.SYS_CLOSE, s.free)
 }
 
-// sendPlaces appends the sending of a descriptor of each writable place to waldo.
+// sendPlaces appends the sending of the overlays, and of a descriptor of each writable place, to waldo. A sealed
+// place is covered by itself, read-only; waldo's descriptor is of what is below.
 func (s *setup) sendPlaces() {
 	for _, t := range s.writable {
 		s.Call("open "+t, unix.SYS_OPENAT, atCWD, t, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	}
-	s.sendFiles("the places", stage.RecPlaces, s.free, len(s.writable))
-	s.Call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
-}
-
-// sendFiles appends the sending of n descriptors from first on, with a record.
-func (s *setup) sendFiles(what string, kind uint64, first, n int) {
-	control := binary.LittleEndian.AppendUint64(nil, uint64(16+4*n)) // struct cmsghdr
-	control = binary.LittleEndian.AppendUint32(control, unix.SOL_SOCKET)
-	control = binary.LittleEndian.AppendUint32(control, unix.SCM_RIGHTS)
-	for i := range n {
-		control = binary.LittleEndian.AppendUint32(control, uint32(first+i))
+	for _, t := range s.sealed {
+		s.Call("cover "+t, unix.SYS_MOUNT, t, t, 0, unix.MS_BIND|unix.MS_REC, 0)
+		s.attributes(t, sealed, false)
 	}
-	iov := s.Structure(s.Record(kind), machine.Num(stage.RecordSize))
-	head := s.Structure(machine.Num(0), machine.Num(0), iov, machine.Num(1), s.Bytes(control), machine.Num(len(control)), machine.Num(0)) // struct msghdr
-	s.Call("send "+what, unix.SYS_SENDMSG, stage.CtlFD, head, 0)
-}
-
-// hear appends the waiting for a word from waldo.
-func (s *setup) hear() {
-	hear := s.Call("hear from waldo", unix.SYS_RECVFROM, stage.CtlFD, s.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
-	s.Steps[hear].Equal, s.Steps[hear].Same = s.Structure(machine.Num(1)), machine.To(hear+1)
-	s.Steps[hear].Next = machine.At(stage.Gone)
+	s.free -= s.overlays
+	s.SendFiles("the places", stage.RecPlaces, s.free, s.overlays+len(s.writable))
+	s.Call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
 // isolate appends what takes PID 1 from the powers it had over its namespaces to none.
 func (s *setup) isolate() {
-	s.hear()
+	s.Hear()
 	// Only now, because waldo has meanwhile put the process into its cgroups: their paths must
 	// not be seen from inside.
 	s.Call("cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
@@ -196,13 +185,16 @@ func (s *setup) serve() {
 // one, and if it can one that hears of ends; else the plain one.
 func (s *setup) seccompSteps() {
 	set := func(name string, flags, filter int) int {
-		p := s.filters[filter]
+		p := s.filters[1][filter]
+		if s.unwatched {
+			p = s.filters[0][filter]
+		}
 		return s.Call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.Structure(machine.Num(p.Len()), s.Bytes(bytes.Clone(p))))
 	}
 	best := set("seccomp with notice of ends", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|notice.Killable, 2)
 	second := set("seccomp with notice", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 1)
 	listener := len(s.Steps)
-	s.sendFiles("the listener", stage.RecNotice, jobFD, 1)
+	s.SendFiles("the listener", stage.RecNotice, jobFD, 1)
 	s.Call("close the listener", unix.SYS_CLOSE, jobFD)
 	jump := s.Ignore("go on", unix.SYS_GETPID)
 	plain := set("seccomp", 0, 0)

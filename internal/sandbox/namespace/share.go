@@ -9,7 +9,7 @@ import (
 	"waldo/internal/sandbox/common"
 )
 
-// Share satisfies sandbox.Sharer, for one place of a box.
+// Share satisfies sandbox.Abilities, for one place of a box.
 func (b *box) Share(target, dir string) ([]string, error) {
 	b.sharing.Lock()
 	defer b.sharing.Unlock()
@@ -21,4 +21,7 @@ func (b *box) Share(target, dir string) ([]string, error) {
 	return nil, fmt.Errorf("namespace: %q is not a place of this box that may be shared", target)
 }
 
-var _ sandbox.Sharer = (*box)(nil)
+// Abilities satisfies sandbox.Box.
+func (b *box) Abilities() sandbox.Abilities {
+	return sandbox.Abilities{Bridge: b.Bridge, Share: b.Share, Pause: b.Pause, Resume: b.Resume, Spent: b.Spent, PID: func() int { return b.init.Pid }}
+}

@@ -23,7 +23,7 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	s, dir := b.(sandbox.Sharer), t.TempDir()
+	s, dir := b.Abilities(), t.TempDir()
 	write := func(name, text string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Error(err)

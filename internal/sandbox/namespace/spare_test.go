@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"waldo/internal/guest"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
@@ -139,8 +141,10 @@ func TestPlans(t *testing.T) {
 		func(s *setup) { s.profile.Tmpfs[0].Target += "x" }, func(s *setup) { s.profile.Tmpfs[0].Bytes++ }, func(s *setup) { s.profile.Tmpfs[0].Inodes++ },
 		func(s *setup) { s.profile.Template = sandbox.Template{Dir: "/srv"} }, func(s *setup) { s.links = []common.Link{{Name: "bin", Target: "usr/bin"}} },
 		func(s *setup) {
-			s.mounts = []shown{{Mount: sandbox.Mount{Source: "/usr", Target: "/workspace/input"}, folder: true}}
+			s.mounts = []shown{{lower: "/usr", target: "/workspace/input"}}
 		},
+		func(s *setup) { s.mounts = []shown{{lower: "/usr", parts: []part{{"bin", "/mnt", true}}}} },
+		func(s *setup) { s.refused = map[string]unix.Errno{"/usr": unix.EINVAL} }, func(s *setup) { s.profile.Tmpfs[0].Sealed = true },
 	} {
 		one := p.of(b(harm))
 		if one == same {

@@ -42,7 +42,7 @@ func (s *setup) wayOut() {
 	for _, p := range ports {
 		socket(unix.SOCK_STREAM, [4]byte{}, p)
 	}
-	s.sendFiles("the way out", stage.RecWay, s.free, next-s.free)
+	s.SendFiles("the way out", stage.RecWay, s.free, next-s.free)
 	s.Call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -298,22 +297,6 @@ type box struct {
 	once sync.Once
 }
 
-// Bridge returns waldo's end of the bridge that the waiting command has; nil: there is none.
-func (b *box) Bridge() *os.File {
-	if w, ok := b.Warmer.(sandbox.Bridged); ok {
-		return w.Bridge()
-	}
-	return nil
-}
-
-// Share satisfies sandbox.Sharer.
-func (b *box) Share(target, dir string) ([]string, error) {
-	if s, ok := b.Warmer.(sandbox.Sharer); ok {
-		return s.Share(target, dir)
-	}
-	return nil, errors.ErrUnsupported
-}
-
 // Close ends the box. It returns before everything in it is gone, unless very many are ending
 // already or the pool is closed.
 func (b *box) Close() (err error) {
@@ -337,7 +320,4 @@ func (b *box) Close() (err error) {
 	return err
 }
 
-var (
-	_ sandbox.Warmer  = (*box)(nil)
-	_ sandbox.Bridged = (*box)(nil)
-)
+var _ sandbox.Warmer = (*box)(nil)

@@ -373,12 +373,12 @@ func TestBridge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	ours := b.(sandbox.Bridged).Bridge()
+	ours := b.Abilities().Bridge()
 	if ours == nil {
 		t.Fatal("no bridge")
 	}
 	defer ours.Close()
-	if b.(sandbox.Bridged).Bridge() != nil {
+	if b.Abilities().Bridge() != nil {
 		t.Error("the bridge came twice")
 	}
 	go func() { _, _ = ours.WriteString("over the bridge") }()
@@ -398,7 +398,7 @@ func TestBridgeOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	defer b.(sandbox.Bridged).Bridge().Close()
+	defer b.Abilities().Bridge().Close()
 	if f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"true"}, Env: env}); err == nil {
 		t.Errorf("ran without its bridge: %+v", f)
 	}

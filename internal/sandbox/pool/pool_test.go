@@ -3,6 +3,8 @@ package pool
 import (
 	"context"
 	"errors"
+	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,7 +39,10 @@ type fake struct {
 	adopted atomic.Bool
 	closed  atomic.Bool
 	dead    bool
+	can     sandbox.Abilities
 }
+
+func (f *fake) Abilities() sandbox.Abilities { return f.can }
 
 func (f *fake) Warm(context.Context) error { f.maker.warmed.Add(1); return nil }
 func (f *fake) Adopt(sandbox.Profile) error {
@@ -330,5 +335,26 @@ func TestAfterClose(t *testing.T) {
 	}
 	if err := b.Close(); err != nil || m.open.Load() != 0 {
 		t.Errorf("%v, %d open", err, m.open.Load())
+	}
+}
+
+// TestHidesNoAbility: a box of a pool can do all that the box in it can.
+func TestHidesNoAbility(t *testing.T) {
+	all := sandbox.Abilities{Bridge: func() *os.File { return nil }, Share: func(string, string) ([]string, error) { return nil, nil },
+		Pause: func() error { return nil }, Resume: func() error { return nil },
+		Spent: func() time.Duration { return 0 }, PID: func() int { return 1 }}
+	for _, can := range []sandbox.Abilities{all, {}} {
+		inner := reflect.ValueOf(can)
+		outer := reflect.ValueOf((&box{Warmer: &fake{can: can}}).Abilities())
+		for i := range inner.NumField() {
+			if inner.Field(i).IsNil() != outer.Field(i).IsNil() {
+				t.Errorf("%s is hidden, or made up", inner.Type().Field(i).Name)
+			}
+		}
+	}
+	for i := range reflect.TypeFor[sandbox.Abilities]().NumField() {
+		if reflect.ValueOf(all).Field(i).IsNil() {
+			t.Errorf("the test does not know %s", reflect.TypeFor[sandbox.Abilities]().Field(i).Name)
+		}
 	}
 }

@@ -7,8 +7,20 @@ var bare = []group{
 	{"names of sockets are the host's, and Landlock does not hold them", `socket connect bind listen accept accept4`},
 	{"metadata of files: Landlock holds contents, not these", `chmod fchmodat fchmodat2 chown lchown fchownat utime utimes
 		futimesat utimensat setxattr lsetxattr setxattrat removexattr lremovexattr removexattrat`},
-	{"watching folders of the host", `inotify_init inotify_init1 inotify_add_watch`},
 	{"message queues of the host", `mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr`},
+}
+
+// noSetID keeps commands from making set-id files: in a folder of the host they would be run by others as the
+// sandbox's user. No filter sees what openat2 is asked for, and programs do without it.
+func noSetID(byName map[string]rule) {
+	for name, mode := range map[string]int{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "open": 2, "openat": 3, "mknod": 1, "mknodat": 2} {
+		allow := []test{bits(mode, setID, 0)}
+		for _, c := range byName[name].clauses { // of mknod: no devices either
+			allow = append(allow, c.tests...)
+		}
+		byName[name] = first(eperm, when(Allow, allow...))
+	}
+	byName["openat2"] = rule{other: enosys}
 }
 
 // bareRules takes from the rules what a box without namespaces must not have. Limits and priority
@@ -24,16 +36,6 @@ func bareRules(byName map[string]rule) {
 		byName[name] = own
 	}
 	byName["setpriority"] = first(eperm, when(Allow, is(0, 0), is(1, 0)))
-	// A set-id file in a folder of the host's would be run by others as the box's user. What openat2 is
-	// asked for stands where no filter sees it, and programs do without.
-	for name, mode := range map[string]int{"fchmod": 1, "creat": 1, "open": 2, "openat": 3, "mknod": 1, "mknodat": 2} {
-		allow := []test{bits(mode, setID, 0)}
-		for _, c := range byName[name].clauses { // of mknod: no devices either
-			allow = append(allow, c.tests...)
-		}
-		byName[name] = first(eperm, when(Allow, allow...))
-	}
-	byName["openat2"] = rule{other: enosys}
 	// Connected pairs only: a datagram socket may send to any name.
 	byName["socketpair"] = first(eafnosupport, when(Allow, is(0, 1), test{1, 0xf, []uint32{1, 5}}))
 }

@@ -48,6 +48,7 @@ type Profile struct {
 	Inet     bool     // TCP, UDP and route questions: only where a network namespace is the wall
 	Shared   bool     // memfd, shared anonymous memory, System V IPC: only where a cgroup counts their memory
 	Affinity bool     // sched_setaffinity: only where a cgroup bounds the processors
+	Watch    bool     // inotify, F_NOTIFY and set-id files: only where the files in sight are objects of the sandbox's own
 	Bare     bool     // no namespaces around it: what they keep from the host is refused here
 	Notify   []string // calls answered by a listener (SECCOMP_RET_USER_NOTIF) in place of Allow or an errno
 	Ends     bool     // exit_group, and kill with a number from EndSignal, are answered by the listener too
@@ -136,6 +137,13 @@ func rulesFor(a Arch, p Profile) (map[uint32]rule, error) {
 	put(counted, eperm)
 	if p.Shared {
 		put(counted, Allow)
+	}
+	put(watching, eperm)
+	if p.Watch {
+		put(watching, Allow)
+	}
+	if !p.Watch || p.Bare { // files of the host's may be in sight, and writable
+		noSetID(byName)
 	}
 	if p.Bare {
 		bareRules(byName)

@@ -17,6 +17,7 @@ const (
 	enosys          = Errno | 38
 	enoprotoopt     = Errno | 92
 	eprotonosupport = Errno | 93
+	eopnotsupp      = Errno | 95
 	eafnosupport    = Errno | 97
 )
 
@@ -54,6 +55,13 @@ const (
 	shmHuge       = 0x800      // SHM_HUGETLB
 	mfdHuge       = 0x4        // MFD_HUGETLB
 	newListener   = 0x8        // SECCOMP_FILTER_FLAG_NEW_LISTENER
+	readFlags     = 0x77       // RWF_HIPRI, DSYNC, SYNC, APPEND, NOAPPEND, ATOMIC: without NOWAIT (8) and DONTCACHE (0x80)
+	dontNeed      = 4          // POSIX_FADV_DONTNEED
+	noReuse       = 5          // POSIX_FADV_NOREUSE
+	pageCold      = 20         // MADV_COLD
+	pageOut       = 21         // MADV_PAGEOUT
+	setLease      = 1024       // F_SETLEASE
+	notifyDir     = 1026       // F_NOTIFY
 )
 
 // filtered gives the rules for the calls whose arguments matter.
@@ -76,8 +84,20 @@ func filtered(p Profile) map[string]rule {
 		"socketpair": first(eafnosupport, when(Allow, is(0, 1), bits(1, 0xf, 1)), when(Allow, is(0, 1), test{1, 0xf, []uint32{2, 5}})),
 		// No BPF on sockets, no kernel TLS.
 		"setsockopt": first(Allow, when(enoprotoopt, is(1, 1), is(2, 26, 50, 51, 52)), when(enoprotoopt, is(1, 6), is(2, 31))),
+		// The page cache belongs to the whole machine. RWF_NOWAIT and mincore report which pages are in it; DONTNEED
+		// and PAGEOUT remove pages from it, and COLD and NOREUSE make them the next to go.
+		// libunwind does without mincore where the kernel has none.
+		"mincore":   first(enosys),
+		"madvise":   first(Allow, when(einval, is(2, pageCold, pageOut))),
+		"preadv2":   first(eopnotsupp, when(Allow, bits(5, ^uint32(readFlags), 0))),
+		"pwritev2":  first(eopnotsupp, when(Allow, bits(5, ^uint32(readFlags), 0))),
+		"fadvise64": first(Allow, when(eperm, is(3, dontNeed, noReuse))),
+		"fcntl":     first(Allow),
 		// Affinity stays as the driver set it where that is the bound on processors.
 		"sched_setaffinity": first(eperm),
+	}
+	if !p.Watch {
+		r["fcntl"] = first(Allow, when(einval, is(1, setLease, notifyDir)))
 	}
 	if p.Affinity {
 		r["sched_setaffinity"] = first(Allow)

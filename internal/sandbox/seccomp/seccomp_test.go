@@ -11,7 +11,7 @@ import (
 )
 
 // everything is the widest filter that any box gets.
-var everything = Profile{Inet: true, Shared: true, Affinity: true}
+var everything = Profile{Inet: true, Shared: true, Affinity: true, Watch: true}
 
 func compile(t testing.TB, a Arch, p Profile) Program {
 	t.Helper()
@@ -146,10 +146,32 @@ func TestVerdicts(t *testing.T) {
 		{"a listener of one's own", "seccomp", [6]uint64{1, 8}, everything, eperm},
 		{"kernel TLS", "setsockopt", [6]uint64{3, 6, 31}, everything, enoprotoopt},
 		{"a BPF filter on a socket", "setsockopt", [6]uint64{3, 1, 26}, everything, enoprotoopt},
+		{"an eBPF program on a socket", "setsockopt", [6]uint64{3, 1, 50}, everything, enoprotoopt},
+		{"a BPF program of SO_REUSEPORT", "setsockopt", [6]uint64{3, 1, 51}, everything, enoprotoopt},
+		{"an eBPF program of SO_REUSEPORT, dirty upper half", "setsockopt", [6]uint64{3, dirty | 1, dirty | 52}, everything, enoprotoopt},
 		{"reuse of an address", "setsockopt", [6]uint64{3, 1, 2}, Profile{}, Allow},
 		{"sync succeeds and does nothing", "sync", [6]uint64{}, Profile{}, Errno},
 		{"affinity is the bound on processors", "sched_setaffinity", [6]uint64{}, Profile{}, eperm},
 		{"affinity where a cgroup bounds processors", "sched_setaffinity", [6]uint64{}, everything, Allow},
+		{"a read at an offset", "preadv2", [6]uint64{3, 0, 1, 0, 0, 0}, Profile{}, Allow},
+		{"a read of high priority", "preadv2", [6]uint64{3, 0, 1, 0, 0, dirty | 1}, Profile{}, Allow},
+		{"a read that reports what is cached", "preadv2", [6]uint64{3, 0, 1, 0, 0, 8}, everything, eopnotsupp},
+		{"the same among other flags, dirty upper half", "preadv2", [6]uint64{3, 0, 1, 0, 0, dirty | 0xb}, everything, eopnotsupp},
+		{"a read that leaves nothing cached", "preadv2", [6]uint64{3, 0, 1, 0, 0, 0x80}, everything, eopnotsupp},
+		{"a write that does not wait", "pwritev2", [6]uint64{3, 0, 1, 0, 0, 8}, everything, eopnotsupp},
+		{"a flag that no kernel has yet", "pwritev2", [6]uint64{3, 0, 1, 0, 0, 1 << 31}, everything, eopnotsupp},
+		{"advice to read ahead", "fadvise64", [6]uint64{3, 0, 0, 3}, Profile{}, Allow},
+		{"advice to empty the page cache", "fadvise64", [6]uint64{3, 0, 0, dirty | 4}, everything, eperm},
+		{"advice that pages are read once", "fadvise64", [6]uint64{3, 0, 0, dirty | 5}, everything, eperm},
+		{"advice on own memory", "madvise", [6]uint64{0, 4096, 4}, Profile{}, Allow},
+		{"advice to reclaim pages", "madvise", [6]uint64{0, 4096, 21}, everything, einval},
+		{"advice to reclaim pages first", "madvise", [6]uint64{0, 4096, dirty | 20}, everything, einval},
+		{"what is cached of a file", "mincore", [6]uint64{0, 4096}, everything, enosys},
+		{"watching files that are the sandbox's own", "inotify_add_watch", [6]uint64{}, everything, Allow},
+		{"watching files of the host", "inotify_add_watch", [6]uint64{}, Profile{}, eperm},
+		{"watching a folder by fcntl", "fcntl", [6]uint64{3, 1026}, Profile{}, einval},
+		{"a lease, which other processes break", "fcntl", [6]uint64{3, 1024}, Profile{}, einval},
+		{"watching a folder of the sandbox's own", "fcntl", [6]uint64{3, 1026}, everything, Allow},
 		{"hidden memory", "memfd_secret", [6]uint64{}, everything, eperm},
 		{"the mounts of the host", "statmount", [6]uint64{}, everything, eperm},
 		{"taking another's descriptor", "pidfd_getfd", [6]uint64{}, everything, eperm},

@@ -3,6 +3,7 @@
 package stage
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -84,6 +85,26 @@ func (l *List) TakeDescriptors(most int, gone machine.Target) {
 	l.Steps[i].Next, l.Steps[i].Fail = gone, gone
 }
 
+// SendFiles appends the sending of n descriptors from first on, with a record.
+func (l *List) SendFiles(what string, kind uint64, first, n int) {
+	control := binary.LittleEndian.AppendUint64(nil, uint64(16+4*n)) // struct cmsghdr
+	control = binary.LittleEndian.AppendUint32(control, unix.SOL_SOCKET)
+	control = binary.LittleEndian.AppendUint32(control, unix.SCM_RIGHTS)
+	for i := range n {
+		control = binary.LittleEndian.AppendUint32(control, uint32(first+i))
+	}
+	iov := l.Structure(l.Record(kind), machine.Num(RecordSize))
+	head := l.Structure(machine.Num(0), machine.Num(0), iov, machine.Num(1), l.Bytes(control), machine.Num(len(control)), machine.Num(0)) // struct msghdr
+	l.Call("send "+what, unix.SYS_SENDMSG, CtlFD, head, 0)
+}
+
+// Hear appends the waiting for a word from waldo.
+func (l *List) Hear() {
+	hear := l.Call("hear from waldo", unix.SYS_RECVFROM, CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.Steps[hear].Equal, l.Steps[hear].Same = l.Structure(machine.Num(1)), machine.To(hear+1)
+	l.Steps[hear].Next = machine.At(Gone)
+}
+
 // Index returns the step that a record of failure is about.
 func (l *List) Index(r Record, base uint64) (int, bool) {
 	i := (r.A - base) / StepSize
@@ -93,6 +114,18 @@ func (l *List) Index(r Record, base uint64) (int, bool) {
 	return int(i), true
 }
 
+// StepError is the failure of one step.
+type StepError struct {
+	Step  string // its name
+	Errno unix.Errno
+}
+
+// Error names the step and the reason.
+func (e *StepError) Error() string { return "namespace: " + e.Step + ": " + e.Errno.Error() }
+
+// Unwrap returns the reason.
+func (e *StepError) Unwrap() error { return e.Errno }
+
 // Failure says in words what a record of failure says.
 func (l *List) Failure(r Record, base uint64) error {
 	i, ok := l.Index(r, base)
@@ -100,7 +133,7 @@ func (l *List) Failure(r Record, base uint64) error {
 		return fmt.Errorf("namespace: the box reports %d %#x %d", r.Kind, r.A, r.B)
 	}
 	errno := unix.Errno(r.B)
-	err := fmt.Errorf("namespace: %s: %w", l.Steps[i].Name, errno)
+	var err error = &StepError{l.Steps[i].Name, errno}
 	h := l.Steps[i].Hint
 	if h == UserNSHint || l.Steps[i].NR == unix.SYS_MOUNT && errno == unix.EACCES { // in a namespace of one's own, only a security module says that
 		h = common.NamespaceHint(errno)

@@ -24,7 +24,7 @@ const RecordSize = 4*8 + int(unsafe.Sizeof(unix.Rusage{}))
 const (
 	RecFailed = iota + 1 // a step failed: its address, its errno
 	RecPID               // PID 1 of the box was made: its number for waldo
-	RecPlaces            // with it come descriptors of the writable places
+	RecPlaces            // with it come the overlays of mounts, then descriptors of the writable places
 	RecWay               // with it come the sockets of the way out
 	RecNotice            // with it comes the listener of the filter
 	RecReady             // the box is prepared

@@ -237,7 +237,7 @@ func (s *Stage) Receive() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	b, oob := make([]byte, RecordSize), make([]byte, unix.CmsgSpace(4*MaxPlaces))
+	b, oob := make([]byte, RecordSize), make([]byte, unix.CmsgSpace(4*(MaxPlaces+MaxFiles)))
 	for got := 0; got < len(b); {
 		var n, oobn int
 		rerr := conn.Read(func(fd uintptr) bool {
@@ -306,8 +306,30 @@ func Silent(fds ...int) error {
 	return nil
 }
 
+// ReceiveFile receives a record of a kind and the one descriptor that comes with it.
+func (s *Stage) ReceiveFile(kind uint64) (*os.File, error) {
+	r, err := s.Receive()
+	files := s.files
+	s.files = nil
+	if err == nil && r.Kind == kind && len(files) == 1 {
+		return files[0], nil
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	return nil, errors.Join(err, fmt.Errorf("namespace: the box reports %d, with %d descriptors", r.Kind, len(files)))
+}
+
 // SendJob hands over the descriptors, then the program.
 func (s *Stage) SendJob(fds []int, program []byte) error {
+	if err := s.SendFiles(fds); err != nil {
+		return err
+	}
+	return s.Send(program)
+}
+
+// SendFiles hands over descriptors.
+func (s *Stage) SendFiles(fds []int) error {
 	conn, err := s.Ctl.SyscallConn()
 	if err != nil {
 		return err
@@ -319,5 +341,5 @@ func (s *Stage) SendJob(fds []int, program []byte) error {
 	if err := errors.Join(werr, err); err != nil {
 		return fmt.Errorf("namespace: to the box: %w", err)
 	}
-	return s.Send(program)
+	return nil
 }

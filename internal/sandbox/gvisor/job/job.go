@@ -76,6 +76,9 @@ type Limits struct {
 	Pids   int64         `json:"pids"`
 	Files  int64         `json:"files"`
 	Disk   int64         `json:"disk"` // bytes of one file
+	// Own is how many bytes gVisor's own processes may grow by beside Memory while a command runs: its files and
+	// sockets are held there. 0: a cgroup bounds them.
+	Own int64 `json:"own,omitempty"`
 }
 
 // Slack is how far a guest may pass its limit of memory: where Linux copies 4 KiB that a forked

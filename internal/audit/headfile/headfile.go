@@ -1,4 +1,5 @@
-package audit
+// Package headfile keeps the head of a log in a file, apart from the log.
+package headfile
 
 import (
 	"context"
@@ -8,19 +9,20 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"waldo/internal/store"
 )
 
-// HeadFile keeps a head in a file, which may be on another disk or a share that only grows.
-type HeadFile struct {
+// File is a head in a file, which may be on another disk or a share that only grows.
+type File struct {
 	Path string
 	mu   sync.Mutex
 }
 
 // Head reads the head, nil where there is no file.
-func (h *HeadFile) Head(context.Context, string) (*store.Head, error) {
+func (h *File) Head(context.Context, string) (*store.Head, error) {
 	b, err := os.ReadFile(h.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -36,7 +38,7 @@ func (h *HeadFile) Head(context.Context, string) (*store.Head, error) {
 }
 
 // SetHead replaces the file, unless it is as far already.
-func (h *HeadFile) SetHead(ctx context.Context, log string, head store.Head) error {
+func (h *File) SetHead(ctx context.Context, log string, head store.Head) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if old, err := h.Head(ctx, log); err != nil || (old != nil && old.Seq >= head.Seq) {
@@ -46,13 +48,13 @@ func (h *HeadFile) SetHead(ctx context.Context, log string, head store.Head) err
 }
 
 // ResetHead replaces the file.
-func (h *HeadFile) ResetHead(_ context.Context, _ string, head store.Head) error {
+func (h *File) ResetHead(_ context.Context, _ string, head store.Head) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.replace(head)
 }
 
-func (h *HeadFile) replace(head store.Head) error {
+func (h *File) replace(head store.Head) error {
 	b, err := json.Marshal(head)
 	if err != nil {
 		return err
@@ -68,5 +70,12 @@ func (h *HeadFile) replace(head store.Head) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return syncDir(filepath.Dir(h.Path))
+	if runtime.GOOS == "windows" { // a folder cannot be synced there
+		return nil
+	}
+	d, err := os.Open(filepath.Dir(h.Path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"waldo/internal/call"
+	"waldo/internal/id"
+)
+
+// askersFolder holds a locked file for each waldo at work, in the state directory. A question names the
+// file, so that whoever answers can tell whether the session that asked is still there.
+const askersFolder = "askers"
+
+// asker is the file of this process.
+type asker struct {
+	name string
+	file *os.File
+}
+
+// newAsker makes and locks the file. Where files cannot be locked it returns nil, and sessions are taken
+// to last.
+func newAsker(state string) (*asker, error) {
+	dir := filepath.Join(state, askersFolder)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	a := &asker{name: id.New("q_")}
+	f, err := os.OpenFile(filepath.Join(dir, a.name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	a.file = f
+	if locked, err := holdFile(f); !locked || err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return a, nil
+}
+
+// Close ends the claim that this process is at work.
+func (a *asker) Close() error { return errors.Join(os.Remove(a.file.Name()), a.file.Close()) }
+
+// goneAsker reports whether the process that made the file has ended. A process that was killed leaves
+// the file, and no lock on it.
+func goneAsker(state string) func(name string) bool {
+	return func(name string) bool {
+		if !id.Is("q_", name) {
+			return true
+		}
+		path := filepath.Join(state, askersFolder, name)
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return errors.Is(err, fs.ErrNotExist)
+		}
+		defer f.Close()
+		locked, err := holdFile(f)
+		if !locked || err != nil {
+			return false
+		}
+		_ = os.Remove(path) // it is of no use any more
+		return true
+	}
+}
+
+// askerOf names this process for the sessions that end with it, which is all but that of waldo call.
+func (h *house) askerOf(n call.Session) string {
+	if h.asker == nil || n == h.lasting {
+		return ""
+	}
+	return h.asker.name
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package main
+
+import "os"
+
+// holdFile locks nothing: a session is taken to last.
+func holdFile(*os.File) (bool, error) { return false, nil }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/catalogue"
+	"waldo/internal/lifecycle"
+	"waldo/internal/store"
+)
+
+// completer lists the values that a word of the command line can have. What cannot be read offers none.
+type completer func(ctx context.Context, g *global) []string
+
+func words(all ...string) completer {
+	return func(context.Context, *global) []string { return all }
+}
+
+// completions gives every command below root the values of its flags and of its first arguments.
+func completions(root *cobra.Command, g *global) {
+	flags := map[string]completer{
+		"lang": words("python", "javascript", "typescript", "shell"), "isolation": words("auto", "gvisor", "namespace", "confined"),
+		"detail": words("name", "basic", "full"), "format": words("jsonl", "csv"), "effect": words("allow", "ask", "deny"),
+		"key": words("file", "keyring"), "color": words("auto", "always", "never"), "template": templateNames, "secret": secretNames,
+		"accept": serverNames, "show": serverNames, "approval": approvalIDs, "capability": capabilities, "environment": words(),
+	}
+	args := map[string]completer{
+		"approve": approvalIDs, "approvals": approvalIDs, "deny": approvalIDs, "login": serverNames, "call": capabilities, "explain": capabilities,
+		"secret rm": secretNames, "secret set": secretNames, "template rm": templateNames,
+		"sandbox exec": sandboxes, "sandbox ps": sandboxes, "sandbox logs": sandboxes, "sandbox kill": sandboxes, "sandbox pause": sandboxes,
+		"sandbox resume": sandboxes, "sandbox snapshot": sandboxes, "sandbox restore": sandboxes, "sandbox reset": sandboxes, "sandbox rm": sandboxes,
+	}
+	var each func(c *cobra.Command, path string)
+	each = func(c *cobra.Command, path string) {
+		if values := args[path]; values != nil && c.ValidArgsFunction == nil {
+			c.ValidArgsFunction = func(c *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+				if len(given) > 0 {
+					return nil, cobra.ShellCompDirectiveDefault
+				}
+				return values(c.Context(), g), cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+		for name, values := range flags {
+			if c.LocalFlags().Lookup(name) != nil {
+				_ = c.RegisterFlagCompletionFunc(name, func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+					return values(c.Context(), g), cobra.ShellCompDirectiveNoFileComp
+				}) // an error: the command has its own
+			}
+		}
+		for _, sub := range c.Commands() {
+			below := sub.Name()
+			if path != "" {
+				below = path + " " + below
+			}
+			each(sub, below)
+		}
+	}
+	each(root, "")
+}
+
+func approvalIDs(ctx context.Context, g *global) (out []string) {
+	k, done, err := desk(g)
+	if err != nil {
+		return nil
+	}
+	defer done()
+	open, _ := k.Pending(ctx)
+	for _, q := range open {
+		out = append(out, cobra.CompletionWithDesc(q.ID, brief(string(q.Capability), 60)))
+	}
+	return out
+}
+
+func sandboxes(ctx context.Context, g *global) (out []string) {
+	state, err := openState(g)
+	if err != nil {
+		return nil
+	}
+	s, err := store.Open(state)
+	if err != nil {
+		return nil
+	}
+	defer s.Close()
+	all, _ := lifecycle.New(s, time.Now).List(ctx, owner())
+	for _, b := range all {
+		out = append(out, b.Name)
+	}
+	return out
+}
+
+func serverNames(_ context.Context, g *global) []string {
+	_, cfg, err := configured(g)
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(cfg.Servers))
+}
+
+func secretNames(_ context.Context, g *global) (out []string) {
+	state, cfg, err := configured(g)
+	if err == nil {
+		out = slices.Collect(maps.Keys(namedSecrets(state, cfg)))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func templateNames(_ context.Context, g *global) (out []string) {
+	state, err := openState(g)
+	if err != nil {
+		return nil
+	}
+	s, err := openTemplates(state)
+	if err != nil {
+		return nil
+	}
+	all, _ := s.List()
+	for _, t := range all {
+		out = append(out, t.Name)
+	}
+	return append(out, "host")
+}
+
+// capabilities are the names that the configuration's contracts give, without their patterns: no server is started
+// for a completion.
+func capabilities(_ context.Context, g *global) (out []string) {
+	_, cfg, err := configured(g)
+	if err != nil {
+		return nil
+	}
+	for _, c := range cfg.Contracts {
+		if catalogue.Named(c.Pattern) {
+			out = append(out, c.Pattern)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,326 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/audit"
+	"waldo/internal/display"
+	"waldo/internal/id"
+	"waldo/internal/session"
+	"waldo/internal/store"
+)
+
+// Orders of the operator's reach every waldo of a state directory through its store: there is no daemon.
+// Each waldo looks for them, carries them out and says what became of each.
+const (
+	ordersBucket = "orders"  // reload, and "stop NAME" for as long as it holds
+	repliesFor   = "replies" // "ORDER ASKER": what a waldo has done about an order
+	reloadOrder  = "reload"
+	stopOrder    = "stop "
+	everybody    = "*"
+
+	ordersEvery = 250 * time.Millisecond
+	repliesTime = 15 * time.Second // a waldo that has not answered by then is told of
+)
+
+// The kinds of record that orders leave in the log.
+const (
+	kindReload = "reload"
+	kindStop   = "stop"
+)
+
+// order is what is kept of one.
+type order struct {
+	ID string    `json:"id"`
+	At time.Time `json:"at"`
+}
+
+// orderedAt is when an order was given.
+func orderedAt(row string) time.Time {
+	var o order
+	_ = json.Unmarshal([]byte(row), &o) // one that cannot be read is old
+	return o.At
+}
+
+// reply is what one waldo has done about an order.
+type reply struct {
+	PID    int      `json:"pid"`
+	Serves bool     `json:"serves,omitempty"` // it is a waldo serve
+	Said   string   `json:"said,omitempty"`   // of a reload: the configuration now in force
+	Kept   string   `json:"kept,omitempty"`   // why the configuration before it stays in force
+	Ended  []string `json:"ended,omitempty"`  // sessions
+}
+
+// attendant carries out the orders in one waldo.
+type attendant struct {
+	h    *house
+	seen map[string]string
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex                      // one reload at a time
+	reload func(ctx context.Context) reply // nil: this waldo does not
+}
+
+// attend takes the orders that stand already, and from now on looks for others until it is closed. hup
+// has the signals that ask for a reload.
+func (h *house) attend(ctx context.Context, hup <-chan os.Signal) error {
+	rows, err := h.store.List(ctx, ordersBucket)
+	if err != nil {
+		return err
+	}
+	h.sessions.Stop(stoppedBy(rows))
+	maps.DeleteFunc(rows, func(_, row string) bool { // whoever has just given it may wait for our answer
+		return time.Since(orderedAt(row)) < repliesTime
+	})
+	a := &attendant{h: h, seen: rows}
+	ctx, a.end = context.WithCancel(context.WithoutCancel(ctx))
+	h.attendant = a
+	a.work.Go(func() {
+		t := time.NewTicker(ordersEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hup:
+				a.work.Go(func() { a.renew(ctx) })
+			case <-t.C:
+				a.look(ctx)
+			}
+		}
+	})
+	return nil
+}
+
+// Close ends what is being done about orders.
+func (a *attendant) Close() {
+	a.end()
+	a.work.Wait()
+}
+
+// look carries out the orders that are new.
+func (a *attendant) look(ctx context.Context) {
+	rows, err := a.h.store.List(ctx, ordersBucket)
+	if err != nil {
+		if ctx.Err() == nil {
+			slog.Warn("the operator's orders cannot be read", "why", err)
+		}
+		return
+	}
+	if maps.Equal(rows, a.seen) {
+		return
+	}
+	ended := a.h.sessions.Stop(stoppedBy(rows))
+	a.over(ctx, ended)
+	for name, row := range rows {
+		var o order
+		if a.seen[name] == row || json.Unmarshal([]byte(row), &o) != nil {
+			continue
+		}
+		stop, is := strings.CutPrefix(name, stopOrder)
+		if !is {
+			a.work.Go(func() { a.say(ctx, o, a.renew(ctx)) }) // secrets may be slow to come, and a stop does not wait
+			continue
+		}
+		r := reply{PID: os.Getpid(), Serves: a.serves()}
+		for _, n := range ended {
+			if named(stop, n) {
+				r.Ended = append(r.Ended, string(n.ID))
+			}
+		}
+		a.say(ctx, o, r)
+	}
+	a.seen = rows
+}
+
+func (a *attendant) serves() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reload != nil
+}
+
+// renew takes the configuration anew where this waldo can.
+func (a *attendant) renew(ctx context.Context) reply {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reload == nil {
+		return reply{PID: os.Getpid()}
+	}
+	return a.reload(ctx)
+}
+
+// over ends what stopped sessions have beside their calls.
+func (a *attendant) over(ctx context.Context, ended []session.Info) {
+	for _, n := range ended {
+		for _, h := range a.h.lives.all() {
+			h.upstreams.Forget(n.ID)
+			a.work.Go(func() {
+				if err := h.runner.End(n.ID); err != nil {
+					slog.Warn("ending a session", "session", n.ID, "why", err)
+				}
+			})
+		}
+		a.h.record(ctx, kindStop, map[string]any{"name": string(n.Principal), "session": n.ID, "by": principal()})
+	}
+}
+
+func (a *attendant) say(ctx context.Context, o order, r reply) {
+	b, err := json.Marshal(r)
+	if err == nil && a.h.asker != nil {
+		err = a.h.store.Put(ctx, repliesFor, o.ID+" "+a.h.asker.name, string(b))
+	}
+	if err != nil {
+		slog.Warn("an order was not answered", "order", o.ID, "why", err)
+	}
+}
+
+// record writes what was done about an order into the log.
+func (h *house) record(ctx context.Context, kind string, body any) {
+	if err := recordOrder(ctx, h.log, kind, body); err != nil {
+		slog.Warn("an order could not be recorded", "order", kind, "why", err)
+	}
+}
+
+func recordOrder(ctx context.Context, log *audit.Log, kind string, body any) error {
+	b, err := json.Marshal(body)
+	if err == nil {
+		_, err = log.Append(context.WithoutCancel(ctx), kind, b, true)
+	}
+	return err
+}
+
+// ordered says in a few words what a record holds of an order.
+func ordered(p paint, r audit.Record) display.Text {
+	var b struct {
+		File, By, Why, Name, Session string
+		InForce                      string `json:"in_force"`
+		Taken, Release               bool
+	}
+	_ = json.Unmarshal(r.Body, &b)
+	switch {
+	case r.Kind == kindReload && b.Taken:
+		return display.Sprintf("%s %s %s, by %s", p.good("taken"), orNone(b.File), b.InForce, b.By)
+	case r.Kind == kindReload:
+		return display.Sprintf("%s %s by %s: %s", p.bad("kept"), b.InForce, b.By, b.Why)
+	case b.Session != "":
+		return display.Sprintf("%s session %s of %s, by %s", p.bad("ended"), b.Session, b.Name, b.By)
+	case b.Release:
+		return display.Sprintf("%s %s, by %s", p.good("let in"), b.Name, b.By)
+	}
+	return display.Sprintf("%s %s, by %s", p.bad("stopped"), b.Name, b.By)
+}
+
+// named reports whether a name is one that waldo shows for a session: its principal, that without token:,
+// or its own id.
+func named(name string, n session.Info) bool {
+	return name == everybody || name == string(n.Principal) || "token:"+name == string(n.Principal) || n.ID != "" && name == string(n.ID)
+}
+
+// stoppedBy says which sessions the orders stop.
+func stoppedBy(rows map[string]string) func(session.Info) bool {
+	var names []string
+	for name := range rows {
+		if name, is := strings.CutPrefix(name, stopOrder); is {
+			names = append(names, name)
+		}
+	}
+	return func(n session.Info) bool {
+		for _, name := range names {
+			if named(name, n) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// putOrder puts an order and returns what every waldo at work did about it, and how many have not answered.
+func putOrder(ctx context.Context, s *store.Store, name string) (replies []reply, silent int, err error) {
+	o := order{ID: id.New("o_"), At: time.Now().UTC()}
+	b, err := json.Marshal(o)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := s.Put(ctx, ordersBucket, name, string(b)); err != nil {
+		return nil, 0, err
+	}
+	if err := forgetReplies(ctx, s); err != nil {
+		return nil, 0, err
+	}
+	wanted := map[string]bool{}
+	gone := goneAsker(s.Dir())
+	all, err := os.ReadDir(filepath.Join(s.Dir(), askersFolder))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, 0, err
+	}
+	for _, f := range all {
+		wanted[f.Name()] = true
+	}
+	for until := time.Now().Add(repliesTime); ; time.Sleep(ordersEvery / 5) {
+		rows, err := s.List(ctx, repliesFor)
+		if err != nil {
+			return replies, len(wanted), err
+		}
+		for row, text := range rows {
+			from, is := strings.CutPrefix(row, o.ID+" ")
+			var r reply
+			if !is || !wanted[from] || json.Unmarshal([]byte(text), &r) != nil {
+				continue
+			}
+			delete(wanted, from)
+			replies = append(replies, r)
+			if err := s.Delete(ctx, repliesFor, row); err != nil {
+				return replies, len(wanted), err
+			}
+		}
+		maps.DeleteFunc(wanted, func(from string, _ bool) bool { return gone(from) })
+		if len(wanted) == 0 || time.Now().After(until) || ctx.Err() != nil {
+			return replies, len(wanted), ctx.Err()
+		}
+	}
+}
+
+// forgetReplies removes what nobody waits for: answers to orders that stand no more.
+func forgetReplies(ctx context.Context, s *store.Store) error {
+	orders, err := s.List(ctx, ordersBucket)
+	if err != nil {
+		return err
+	}
+	stand := map[string]bool{}
+	for _, row := range orders {
+		var o order
+		if json.Unmarshal([]byte(row), &o) == nil {
+			stand[o.ID] = true
+		}
+	}
+	rows, err := s.List(ctx, repliesFor)
+	if err != nil {
+		return err
+	}
+	for row := range rows {
+		if of, _, _ := strings.Cut(row, " "); !stand[of] {
+			if err := s.Delete(ctx, repliesFor, row); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r reply) who() string {
+	if r.Serves {
+		return fmt.Sprintf("waldo serve (process %d)", r.PID)
+	}
+	return fmt.Sprintf("waldo (process %d)", r.PID)
+}

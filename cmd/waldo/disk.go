@@ -1,0 +1,174 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/audit"
+	"waldo/internal/display"
+)
+
+// stored is one part of the state directory, what it is for, and its size.
+type stored struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+	Files int    `json:"files"`
+	What  string `json:"what"`
+}
+
+// holds says what the parts of the state directory are, and what removes them.
+var holds = map[string]string{
+	"log": "audit log; log.keep", "packages": "packages of servers; 30 days after the last use", "workspaces": "files of sessions; 30 days after the last use",
+	"gvisor": "the gVisor runtime; written again when needed", "templates": "root filesystems; waldo template rm", "backups": "files that import and install changed",
+	"snapshots": "snapshots of named sandboxes; waldo sandbox rm", "waldo.db": "approvals, sandboxes and other state", "cache": "downloaded packages of sandboxes",
+	"output": "output of background commands; waldo sandbox rm",
+}
+
+func newDu(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "du", Short: "What the state directory holds, the largest first", Args: cobra.NoArgs,
+		Example: "  waldo du\n  waldo du --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			all, total, err := usedBy(state)
+			if err != nil {
+				return err
+			}
+			if g.json {
+				return printJSON(c.OutOrStdout(), map[string]any{"state": state, "bytes": total.Bytes, "files": total.Files, "parts": all})
+			}
+			display.Fprintf(c.OutOrStdout(), "%10s %8s  %-12s %s\n", "SIZE", "FILES", "NAME", "WHAT")
+			for _, p := range append(all, total) {
+				display.Fprintf(c.OutOrStdout(), "%10s %8d  %-12s %s\n", sized(p.Bytes), p.Files, p.Name, p.What)
+			}
+			return nil
+		},
+	}
+}
+
+// usedBy adds up the parts of a state directory, the largest first.
+func usedBy(state string) (all []stored, total stored, err error) {
+	entries, err := os.ReadDir(state)
+	if err != nil {
+		return nil, total, err
+	}
+	total = stored{Name: "total", What: state}
+	all = []stored{}
+	for _, e := range entries {
+		p := stored{Name: e.Name(), What: holds[e.Name()]}
+		err := filepath.WalkDir(filepath.Join(state, e.Name()), func(_ string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				var info fs.FileInfo
+				if info, err = d.Info(); err == nil {
+					p.Bytes, p.Files = p.Bytes+info.Size(), p.Files+1
+				}
+			}
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+				return nil // gone meanwhile, or a sandbox's own
+			}
+			return err
+		})
+		if err != nil {
+			return nil, total, err
+		}
+		all, total.Bytes, total.Files = append(all, p), total.Bytes+p.Bytes, total.Files+p.Files
+	}
+	slices.SortStableFunc(all, func(a, b stored) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return all, total, nil
+}
+
+// sized writes a number of bytes for a person.
+func sized(n int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB"}
+	x, i := float64(n), 0
+	for x >= 1000 && i < len(units)-1 {
+		x, i = x/1000, i+1
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", x, units[i])
+}
+
+func newPrune(g *global) *cobra.Command {
+	var dry bool
+	c := &cobra.Command{
+		Use: "prune [--dry-run]", Short: "Remove what retention allows: old log segments, unused packages and files of sessions", Args: cobra.NoArgs,
+		Long: "Removes whole segments of the log that are older than log.keep, and packages and files of sessions that nobody used\n" +
+			"for 30 days. A record in the log says what was removed of it, so that waldo log verify still holds. A running waldo serve\n" +
+			"does the same every hour. Where the log names approvers, the first one signs for what is removed, at a terminal.",
+		Example: "  waldo prune --dry-run\n  waldo prune",
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := openHouse(c.Context(), g, settings{})
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			old, err := h.prunable(c.Context())
+			if err != nil {
+				return err
+			}
+			_, before, err := usedBy(h.state)
+			if err != nil {
+				return err
+			}
+			freed := old.Bytes
+			if !dry {
+				if err := h.sweep(c.Context(), time.Now(), h.signRemoval(c)); err != nil {
+					return err
+				}
+				_, after, err := usedBy(h.state)
+				if err != nil {
+					return err
+				}
+				freed = max(0, before.Bytes-after.Bytes)
+			}
+			if g.json {
+				return printJSON(c.OutOrStdout(), map[string]any{"dry_run": dry, "log": old, "bytes": freed})
+			}
+			tellPruned(c, h, old, freed, dry)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&dry, "dry-run", false, "say what would be removed of the log, and remove nothing")
+	return c
+}
+
+// prunable says what log.keep no longer keeps.
+func (h *house) prunable(ctx context.Context) (audit.Pruned, error) {
+	if h.cfg.Log.Keep == 0 {
+		return audit.Pruned{}, nil
+	}
+	return audit.Prunable(ctx, audit.Dir(h.state), logOptions(h.store), time.Now().Add(-h.cfg.Log.Keep))
+}
+
+func tellPruned(c *cobra.Command, h *house, old audit.Pruned, freed int64, dry bool) {
+	w := c.OutOrStdout()
+	word := "removed"
+	if dry {
+		word = "would remove"
+	}
+	switch {
+	case h.cfg.Log.Keep == 0:
+		display.Fprintf(w, "log: every record is kept; log: {keep: 90d} in waldo.yaml sets a retention\n")
+	case old.Through == 0:
+		display.Fprintf(w, "log: no whole segment is older than %s\n", h.cfg.Log.Keep)
+	default:
+		display.Fprintf(w, "log: %s %s up to record %d, of %s (%s)\n", word, count(len(old.Segments), "segment"), old.Through, old.Newest, sized(old.Bytes))
+	}
+	if !dry {
+		display.Fprintf(w, "%s freed\n", sized(freed))
+	}
+}

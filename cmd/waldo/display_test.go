@@ -1,0 +1,70 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestEveryTextIsEscaped finds no way round package display: the commands print with it alone. What package display
+// takes as ready is listed here with its reason.
+func TestEveryTextIsEscaped(t *testing.T) {
+	ready := map[string]string{
+		"table.go":   "cells that display.Line has escaped, with spaces between them",
+		"approve.go": "Question.Show escapes each part",
+		"call.go":    "a tool's own words, cleaned, and its JSON",
+		"check.go":   "Problem.Render escapes each part",
+		"demo.go":    "the demo's own script, and texts that were escaped before",
+		"log.go":     "JSON",
+		"paint.go":   "waldo's own escapes, and hints that were escaped before",
+		"run.go":     "Report and artifacts escape each part",
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 20 {
+		t.Fatal(err, len(files))
+	}
+	printed := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			c, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			s, ok := c.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			what := s.Sel.Name
+			if x, ok := s.X.(*ast.Ident); ok {
+				what = x.Name + "." + what
+			}
+			switch {
+			case strings.HasPrefix(what, "fmt.Fprint"), strings.HasPrefix(what, "fmt.Print"), what == "os.Stdout.Write":
+				t.Errorf("%s prints with %s, which escapes nothing", name, what)
+			case what == "display.Fprintf":
+				printed++
+			case what == "display.Text" && ready[name] == "":
+				t.Errorf("%s says that a text is ready, and is not listed here", name)
+			}
+			return true
+		})
+	}
+	if printed < 80 {
+		t.Errorf("control: only %d texts are printed", printed)
+	}
+}

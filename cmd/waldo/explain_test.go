@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"waldo/internal/call"
+	"waldo/internal/catalogue"
+	"waldo/internal/id"
+	"waldo/internal/policy"
+)
+
+// listing is a server at a url that lists tools as they are given and answers nothing else.
+func listing(t *testing.T, tools json.RawMessage) string {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			ID     json.RawMessage
+			Method string
+		}
+		if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&q) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		answers := map[string]string{
+			"initialize": `"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"s","version":"1"},"capabilities":{"tools":{}}}`,
+			"tools/list": `"result":{"tools":` + string(tools) + `}`,
+		}
+		answer, ok := answers[q.Method]
+		switch {
+		case q.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+			return
+		case !ok:
+			answer = `"error":{"code":-32601,"message":"no such method"}`
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, q.ID, answer)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// explainTools are definitions of our own, for a checkout without the corpus beside it.
+const explainTools = `[{"name":"a","inputSchema":{"type":"object"},"annotations":{"destructiveHint":true}},
+ {"name":"b","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":false}},
+ {"name":"c","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"destructiveHint":false}},
+ {"name":"d","inputSchema":{"type":"object"},"annotations":{"destructiveHint":"yes"}},
+ {"name":"e","inputSchema":{"type":"object"}}]`
+
+// A dry run decides as the pipeline does, for every tool of the corpus, under every kind of contract.
+func TestExplainDecidesAsTheCall(t *testing.T) {
+	all := map[string]json.RawMessage{"own": json.RawMessage(explainTools)}
+	files, _ := filepath.Glob(filepath.Join("..", "..", "..", "shared", "corpora", "mcp-tools", "*", "*.json"))
+	if len(files) == 0 {
+		t.Log("the corpora are not beside this repository: definitions of our own alone")
+	}
+	for _, f := range files {
+		var d struct{ Tools json.RawMessage }
+		if b, err := os.ReadFile(f); err != nil || json.Unmarshal(b, &d) != nil {
+			t.Fatal(f, err)
+		}
+		all[strings.TrimSuffix(filepath.Base(f), ".json")] = d.Tools
+	}
+	decided, tightened := 0, 0
+	for name, tools := range all {
+		url := listing(t, tools)
+		for _, entry := range []string{"{mode: read, approval: none}", "{mode: write, approval: none}", "{mode: high_risk, approval: none}",
+			"{mode: write, approval: always}", "deny", `{mode: write, approval: {when: "has(args.x)"}, rules: [{when: "capability.contains('a')", danger: 3}]}`} {
+			more := explained(t, name, url, entry)
+			decided, tightened = decided+more[0], tightened+more[1]
+		}
+	}
+	t.Logf("%d decisions, %d of them by an annotation", decided, tightened)
+	if tightened < 2 || len(files) > 0 && decided < 3000 {
+		t.Error("too few decisions for this to show anything")
+	}
+}
+
+// explained compares the two ways for every tool of one server under one contract.
+func explained(t *testing.T, name, url, entry string) (n [2]int) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "waldo.yaml")
+	text := fmt.Sprintf("version: 1\nservers: {s: {url: %q}}\ncapabilities:\n  s.*: %s\n", url, entry)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := &global{config: file, state: filepath.Join(dir, "state")}
+	opened := func() *house {
+		h, err := openHouse(context.Background(), g, settings{tells: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	h := opened()
+	if _, err := h.compareLock(context.Background(), io.Discard, []string{"s"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = opened()
+	defer h.Close()
+	args, _ := call.ArgsOf(map[string]any{})
+	shown := map[string]*catalogue.Entry{}
+	for _, e := range h.catalogue.List(context.Background(), catalogue.Viewer{Principal: principal(), Door: "cli"}) {
+		shown[string(e.Capability)] = e
+	}
+	for tool := range h.lock.Servers["s"].Tools {
+		capability := call.Capability("s." + tool)
+		c := call.Call{ID: id.New(id.Call), Capability: capability, Args: args, Door: "cli", Principal: principal()}
+		if e := shown[string(capability)]; e != nil {
+			c.ToolDigest = e.Digest
+		} else if entry != "deny" {
+			continue // its name is none that can be called
+		}
+		real, dry := h.broker.Policy.Decide(c), dryRun(h, capability, args)
+		if real.Effect != dry.Effect || real.Danger != dry.Danger || real.Reasons[0] != dry.Reasons[0] {
+			t.Errorf("%s %s under %s: explain says %s danger %d %v, the call %s danger %d %v", name, capability, entry,
+				dry.Effect, dry.Danger, dry.Reasons[0].Code, real.Effect, real.Danger, real.Reasons[0].Code)
+		}
+		n[0]++
+		if real.Effect == policy.Ask && real.Reasons[0].Code == "annotation.destructive" {
+			n[1]++
+		}
+	}
+	return n
+}

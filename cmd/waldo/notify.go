@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os/exec"
+	"time"
+
+	"waldo/internal/approval"
+	"waldo/internal/contract"
+)
+
+// notifier runs the operator's command for each question, so that a person who is away hears of it.
+type notifier struct {
+	rules func() contract.Approvals
+	slots chan struct{}
+}
+
+// How many of the operator's commands run at a time, and how long one runs.
+const (
+	maxNotifying = 4
+	notifyTime   = 30 * time.Second
+	notifyWait   = 2 * time.Second // how long a waldo that ends waits for them; they then go on alone
+)
+
+func newNotifier(rules func() contract.Approvals) notifier {
+	return notifier{rules, make(chan struct{}, maxNotifying)}
+}
+
+// notice is what the command reads. It holds the agent's words only where the operator asks for them.
+type notice struct {
+	Approval   string          `json:"approval_id"`
+	Capability string          `json:"capability"`
+	Principal  string          `json:"principal"`
+	Session    string          `json:"session"`
+	Door       string          `json:"door"`
+	Mode       string          `json:"mode"`
+	Danger     int             `json:"danger"`
+	Role       string          `json:"role,omitempty"`
+	Because    []string        `json:"because"` // codes
+	Created    time.Time       `json:"created"`
+	Expires    time.Time       `json:"expires"`
+	Answer     string          `json:"answer"` // the command that answers
+	Args       json.RawMessage `json:"args,omitempty"`
+	Notes      []string        `json:"notes,omitempty"` // what tokens in the arguments stand for
+}
+
+// Name satisfies approval.Carrier.
+func (notifier) Name() string { return "notify" }
+
+// Notify runs the command and waits for it; the call that asked does not. It fails in the log of
+// waldo's own messages alone.
+func (n notifier) Notify(ctx context.Context, q approval.Question) {
+	rules := n.rules()
+	if len(rules.Notify) == 0 {
+		return
+	}
+	select {
+	case n.slots <- struct{}{}:
+		defer func() { <-n.slots }()
+	default:
+		slog.Warn("approval.notify was not run: too many of its commands are at work", "approval", q.ID)
+		return
+	}
+	told := notice{Approval: q.ID, Capability: string(q.Capability), Principal: string(q.Principal), Session: string(q.Session), Door: q.Door,
+		Mode: q.Mode, Danger: q.Danger, Role: q.Role, Because: []string{}, Created: q.Created, Expires: q.Expires, Answer: "waldo approve " + q.ID}
+	for _, r := range q.Reasons {
+		told.Because = append(told.Because, r.Code)
+	}
+	if rules.NotifyArguments {
+		told.Args, told.Notes = q.Args, q.Notes
+	}
+	b, err := json.Marshal(told)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, notifyTime)
+		defer cancel()
+		c := exec.CommandContext(ctx, rules.Notify[0], rules.Notify[1:]...)
+		c.Stdin, c.WaitDelay = bytes.NewReader(append(b, '\n')), time.Second
+		err = c.Run()
+	}
+	if err != nil {
+		slog.Warn("approval.notify failed", "approval", q.ID, "command", rules.Notify[0], "why", err)
+	}
+}

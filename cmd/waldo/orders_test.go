@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"waldo/internal/audit"
+	"waldo/internal/gateway/identity"
+	"waldo/internal/session"
+)
+
+// houseOf opens a house with a configuration that the test can write anew.
+func houseOf(t *testing.T, config string) (*house, *global) {
+	t.Helper()
+	dir := t.TempDir()
+	g := &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}
+	write(t, g, config)
+	h, err := openHouse(t.Context(), g, settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	h.takesReloads(g, func(*house) error { return nil })
+	return h, g
+}
+
+func write(t *testing.T, g *global, config string) {
+	t.Helper()
+	if err := os.WriteFile(g.config, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A house that calls are in is closed when the last of them is over, and not before.
+func TestAnEarlierHouseLastsAsLongAsItsCalls(t *testing.T) {
+	h, g := houseOf(t, "version: 1\n")
+	first, done := h.lives.enter()
+	closed := make(chan struct{})
+	h.close = append(h.close, func() error { close(closed); return nil })
+	write(t, g, "version: 1\nredaction: {}\n")
+	if r := h.attendant.renew(t.Context()); r.Kept != "" {
+		t.Fatal(r.Kept)
+	}
+	now, over := h.lives.enter()
+	over()
+	if first != h || now == h || len(h.lives.all()) != 2 {
+		t.Fatal("a call does not enter the house in force")
+	}
+	select {
+	case <-closed:
+		t.Fatal("a house was closed over a call")
+	case <-time.After(50 * time.Millisecond):
+	}
+	done()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a house whose calls are over stays open")
+	}
+}
+
+// What is refused at a reload is refused with the reason, and changes nothing.
+func TestReloadRefuses(t *testing.T) {
+	const good = "version: 1\n"
+	for _, row := range []struct{ why, config, want string }{
+		{"control: another configuration is taken", "version: 1\nredaction: {}\n", ""},
+		{"an unknown key", "version: 1\nnope: 1\n", "key.unknown"},
+		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', secrets: {Authorization: 'env:WALDO_NOT_SET'}}}\n", "secret"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			h, g := houseOf(t, good)
+			write(t, g, row.config)
+			r := h.attendant.renew(t.Context())
+			if row.want == "" && r.Kept != "" || !strings.Contains(r.Kept, row.want) {
+				t.Errorf("kept: %q", r.Kept)
+			}
+			if took := h.lives.inForce() != h; took != (row.want == "") {
+				t.Errorf("in force is another: %v", took)
+			}
+		})
+	}
+	t.Run("where it cannot be served", func(t *testing.T) {
+		h, g := houseOf(t, good)
+		h.takesReloads(g, func(next *house) error { _, err := listenOn("0.0.0.0:0", next.cfg.Gateway); return err })
+		if r := h.attendant.renew(t.Context()); !strings.Contains(r.Kept, "needs gateway.auth") || h.lives.inForce() != h {
+			t.Errorf("kept: %q", r.Kept)
+		}
+	})
+}
+
+func TestNamed(t *testing.T) {
+	n := session.Info{ID: "n_a", Principal: "token:ci"}
+	for name, want := range map[string]bool{"*": true, "token:ci": true, "ci": true, "n_a": true, "": false, "c": false, "token:": false, "n_b": false, "os:0": false} {
+		if named(name, n) != want {
+			t.Errorf("%q: %v", name, !want)
+		}
+	}
+	if named("", session.Info{Principal: "os:0"}) {
+		t.Error("no name is everybody's")
+	}
+}
+
+// One token's agent is ended over HTTP, in both eras of the protocol, while another goes on; and a token
+// that a reload takes away opens nothing any more.
+func TestStopAndReloadOverHTTP(t *testing.T) {
+	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
+		t.Run(revision, func(t *testing.T) {
+			ci, ciHash := identity.NewToken()
+			bob, bobHash := identity.NewToken()
+			both := fmt.Sprintf("version: 1\ncapabilities: {run_python: {mode: read, approval: none}}\ngateway: {auth: {tokens: {ci: %q, bob: %q}}}\n", ciHash, bobHash)
+			h, g := houseOf(t, both)
+			url := listening(t, h)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			connect := func(token string) (*mcp.ClientSession, error) {
+				return mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil).Connect(ctx,
+					&mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: shows(token)}, MaxRetries: -1}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+			}
+			ask := func(s *mcp.ClientSession) string {
+				t.Helper()
+				r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "run_python", Arguments: map[string]any{"code": "print(6*7)"}})
+				if err != nil {
+					return err.Error()
+				}
+				return fmt.Sprint(r.IsError) + " " + r.Content[0].(*mcp.TextContent).Text
+			}
+			opened := func(token string) *mcp.ClientSession {
+				t.Helper()
+				s, err := connect(token)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Close() })
+				return s
+			}
+			a, b := opened(ci), opened(bob)
+			if got := ask(a) + ask(b); got != "false 42\nfalse 42\n" {
+				t.Fatalf("control: %q", got)
+			}
+			if _, silent, err := putOrder(ctx, h.store, stopOrder+"ci"); err != nil || silent > 0 {
+				t.Fatal(err, silent)
+			}
+			if got := ask(a); !strings.Contains(got, "session.stopped") {
+				t.Errorf("a stopped token's agent goes on: %q", got)
+			}
+			if got := ask(b); got != "false 42\n" {
+				t.Errorf("another token's agent was ended: %q", got)
+			}
+			if got := ask(opened(ci)); !strings.Contains(got, "session.stopped") {
+				t.Errorf("a stopped token begins anew: %q", got)
+			}
+			if err := h.store.Delete(ctx, ordersBucket, stopOrder+"ci"); err != nil {
+				t.Fatal(err)
+			}
+			for h.sessions.Kept("token:ci") {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if got := ask(opened(ci)); got != "false 42\n" {
+				t.Errorf("a token that was let in again: %q", got)
+			}
+			write(t, g, strings.Replace(both, fmt.Sprintf("ci: %q, ", ciHash), "", 1))
+			if replies, _, err := putOrder(ctx, h.store, reloadOrder); err != nil || len(replies) != 1 || replies[0].Kept != "" {
+				t.Fatal(replies, err)
+			}
+			if _, err := connect(ci); err == nil {
+				t.Error("a token that is configured no more opens")
+			}
+			if got := ask(b); got != "false 42\n" {
+				t.Errorf("a token that stays: %q", got)
+			}
+			if r, err := audit.Verify(ctx, audit.Dir(h.state), nil, time.Now()); err != nil || !r.OK {
+				t.Error(r, err)
+			}
+		})
+	}
+}

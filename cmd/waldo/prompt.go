@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"waldo/internal/display"
+	"waldo/internal/secret"
+)
+
+// passphrase asks at the terminal, without echo. A pipe is refused: an agent can write to a pipe,
+// and the first enrolment would be its own.
+func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
+	f, ok := c.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return secret.Value{}, &exit{code: exitUsage, text: "a passphrase is typed at a terminal, and standard input is none", hint: "run this yourself, in a terminal"}
+	}
+	b, err := readPassword(c.Context(), f, func() { display.Fprintf(c.ErrOrStderr(), "%s", prompt) })
+	display.Fprintf(c.ErrOrStderr(), "\n")
+	if err != nil {
+		return secret.Value{}, err
+	}
+	return secret.NewValue(string(b)), nil
+}
+
+// readPassword reads one line without echo. It calls prompt once echo is off, so that nothing typed at
+// the prompt is shown. The terminal is as it was when this returns, also where Ctrl-C or a signal ends
+// it. A terminal that cannot be silenced is not read.
+func readPassword(ctx context.Context, f *os.File, prompt func()) ([]byte, error) {
+	before, err := term.MakeRaw(int(f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = term.Restore(int(f.Fd()), before) }() // there is no other way to set it
+	prompt()
+	type typed struct {
+		line []byte
+		err  error
+	}
+	done := make(chan typed, 1)
+	go func() { // after a signal it stays until the process ends
+		line, err := readLine(f)
+		done <- typed{line, err}
+	}()
+	select {
+	case t := <-done:
+		return t.line, t.err
+	case <-ctx.Done():
+		return nil, errInterrupted
+	}
+}
+
+// errInterrupted ends a command as the signal does that Ctrl-C sends.
+var errInterrupted = &exit{code: 130, text: "interrupted"}
+
+// maxPassword is how many bytes of a line are taken.
+const maxPassword = 1 << 20
+
+// readLine reads a line from a terminal that passes each byte on, one at a time, so that what follows
+// the line stays for the next. It takes the keys that erase a character or the line.
+func readLine(r io.Reader) ([]byte, error) {
+	const interrupt, end, erase, backspace, kill, quit = 3, 4, 8, 127, 21, 28
+	var line []byte
+	for one := make([]byte, 1); ; {
+		n, err := r.Read(one)
+		if n == 0 && (err == nil || errors.Is(err, io.EOF)) {
+			return nil, errors.New("the terminal was closed")
+		}
+		if n == 0 {
+			return nil, err
+		}
+		switch c := one[0]; c {
+		case interrupt, quit:
+			return nil, errInterrupted
+		case end:
+			if len(line) == 0 {
+				return nil, errors.New("the terminal was closed")
+			}
+		case '\r', '\n':
+			return line, nil
+		case erase, backspace:
+			_, last := utf8.DecodeLastRune(line)
+			line = line[:len(line)-last]
+		case kill:
+			line = line[:0]
+		default:
+			if len(line) < maxPassword && (c >= ' ' || c == '\t') {
+				line = append(line, c)
+			}
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/contract"
+	"waldo/internal/display"
+	"waldo/internal/store"
+)
+
+// takesReloads has the house take a configuration anew when it is told to. fits refuses one that cannot
+// be served where this waldo serves.
+func (h *house) takesReloads(g *global, fits func(next *house) error) {
+	h.attendant.mu.Lock()
+	defer h.attendant.mu.Unlock()
+	h.attendant.reload = func(ctx context.Context) reply {
+		r := reply{PID: os.Getpid(), Serves: true}
+		next, err := h.successor(ctx, g, fits)
+		was := h.lives.inForce().cfg
+		if err != nil {
+			r.Kept = h.known.Text(err.Error())
+			slog.Warn("the new configuration is not taken; the one before it stays in force", "file", was.File, "why", err)
+			h.record(ctx, kindReload, map[string]any{"file": was.File, "taken": false, "why": r.Kept, "in_force": was.Digest, "by": principal()})
+			return r
+		}
+		h.lives.change(next)
+		r.Said = fmt.Sprintf("%s (%s)", orNone(next.cfg.File), next.cfg.Digest)
+		slog.Info("a new configuration is in force", "file", next.cfg.File, "digest", next.cfg.Digest)
+		if !reflect.DeepEqual(fixed(was.Gateway), fixed(next.cfg.Gateway)) {
+			r.Said += "; changes of gateway other than auth.tokens need a new start"
+			slog.Warn("changes of gateway other than auth.tokens need a new start of this waldo serve")
+		}
+		h.record(ctx, kindReload, map[string]any{"file": next.cfg.File, "taken": true, "in_force": next.cfg.Digest, "before": was.Digest, "by": principal()})
+		return r
+	}
+}
+
+// fixed is what of gateway is read at the start alone.
+func fixed(g contract.Gateway) contract.Gateway {
+	g.Tokens = nil
+	return g
+}
+
+func orNone(file string) string {
+	if file == "" {
+		return "no configuration"
+	}
+	return file
+}
+
+// successor opens the house of the configuration as it is now, on the same ground.
+func (h *house) successor(ctx context.Context, g *global, fits func(next *house) error) (*house, error) {
+	s := h.set
+	s.after, s.cfg = h, nil
+	next, err := openHouse(ctx, g, s)
+	if err != nil {
+		return nil, err
+	}
+	err = next.requireSecrets()
+	if was := h.lives.inForce().cfg.File; err == nil && was != "" && next.cfg.File != was { // never a looser one because a file is gone
+		err = usage("bring it back", "%s is gone; what is found in its place is %s", was, orNone(next.cfg.File))
+	}
+	if err == nil {
+		err = fits(next)
+	}
+	if err != nil {
+		_ = next.Close() // it has served nobody
+		return nil, err
+	}
+	return next, nil
+}
+
+func newReload(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "reload", Short: "Take the configuration anew into every running waldo serve of this state directory", Args: cobra.NoArgs,
+		Long: "Each waldo serve of the state directory reads its own configuration file again, as at its start: with its own flags,\n" +
+			"and one that was only found has to be trusted in its new form. Calls under way end under the contracts that they\n" +
+			"began with; hosts stay connected and are told that their lists have changed. A configuration that cannot be taken\n" +
+			"leaves the one before it in force. SIGHUP does the same for one process. Exit status 1: one was not taken.",
+		Example: "  waldo reload",
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, err := openState(g)
+			if err != nil {
+				return err
+			}
+			s, err := store.Open(state)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			replies, silent, err := putOrder(c.Context(), s, reloadOrder)
+			if err != nil {
+				return err
+			}
+			if g.json {
+				if err := printJSON(c.OutOrStdout(), map[string]any{"replies": replies, "silent": silent}); err != nil {
+					return err
+				}
+			}
+			serve, kept := 0, 0
+			for _, r := range replies {
+				switch {
+				case !r.Serves:
+					continue
+				case r.Kept != "":
+					kept++
+					display.Fprintf(c.ErrOrStderr(), "%s keeps the configuration that it has: %s\n", r.who(), display.Lines(r.Kept))
+				case !g.json:
+					display.Fprintf(c.OutOrStdout(), "%s took %s\n", r.who(), r.Said)
+				}
+				serve++
+			}
+			if serve == 0 && silent == 0 {
+				display.Fprintf(c.ErrOrStderr(), "no waldo serve runs on %s\n", state)
+			}
+			return unheeded(kept, silent)
+		},
+	}
+}
+
+// unheeded is the error of an order that was not carried out everywhere.
+func unheeded(kept, silent int) error {
+	switch {
+	case silent > 0:
+		return &exit{code: exitProblems, text: count(silent, "waldo process") + " did not answer in time", hint: "it may hang or be suspended: look for it, and end it if need be"}
+	case kept > 0:
+		return &exit{code: exitProblems, text: "the new configuration is not in force everywhere", hint: "waldo check shows where and how; waldo trust records a file that was found"}
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"waldo/internal/adopt"
+	"waldo/internal/contract"
+	"waldo/internal/display"
+	"waldo/internal/hosts"
+	"waldo/internal/install"
+	"waldo/internal/upstream/files"
+)
+
+// showing of one server: what its sandbox has of this machine's files.
+type serverFiles struct {
+	Server string        `json:"server"`
+	Files  []files.Mount `json:"files"`
+}
+
+// shownFiles returns what the sandboxes of a configuration's servers are shown. What is too much of this
+// machine is a problem; a file that is missing here is a warning.
+func shownFiles(g *global, cfg *contract.Config) (list []serverFiles, problems, warnings contract.Problems) {
+	state, err := stateDir(g.state)
+	if err != nil {
+		state = "" // without a state directory nothing of it can be shown
+	}
+	here := files.Here(state).For(cfg)
+	list = []serverFiles{}
+	for _, f := range here.Outside(cfg) {
+		problems = append(problems, contract.Problem{At: f.At, Code: "files.changeable", Text: f.Text, Hint: f.Hint})
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
+		s := cfg.Servers[name]
+		if len(s.Command) == 0 {
+			continue
+		}
+		_, packaged, _ := install.Parse(s.Command)
+		_, shown, faults := here.Shown(s, packaged)
+		if len(shown) > 0 {
+			list = append(list, serverFiles{name, shown})
+		}
+		for _, f := range faults {
+			p := contract.Problem{At: f.At, Code: "server.files", Text: "server " + name + ": " + f.Text, Hint: f.Hint}
+			if f.Refused {
+				problems = append(problems, p)
+			} else {
+				warnings = append(warnings, p)
+			}
+		}
+	}
+	return list, problems, warnings
+}
+
+// tellShown lists what the servers' sandboxes are shown.
+func tellShown(w io.Writer, list []serverFiles) {
+	for _, s := range list {
+		display.Fprintf(w, "server %s is shown %s\n", s.Server, listed(s.Files))
+	}
+}
+
+// listed names what is shown, in quoted words where a name could paint the screen.
+func listed(shown []files.Mount) string {
+	var out []string
+	for _, m := range shown {
+		text := hosts.Show(m.Source)
+		if m.Source != m.Target {
+			text += " at " + hosts.Show(m.Target)
+		}
+		out = append(out, text+" ("+m.Why+")")
+	}
+	return strings.Join(out, ", ")
+}
+
+// showImported says of each server to import what its sandbox will be shown, and holds one that cannot be.
+func (m *importing) showImported(r *imported) error {
+	state, err := stateDir(m.g.state)
+	if err != nil {
+		return err
+	}
+	here := files.Here(state)
+	r.Shown = []serverFiles{}
+	for i := range r.Servers {
+		s := &r.Servers[i]
+		if len(s.Command) == 0 || s.Held != "" || s.Skipped != "" {
+			continue
+		}
+		_, packaged, _ := install.Parse(s.Command)
+		_, shown, faults := here.Shown(plannedServer(*s), packaged)
+		if slices.ContainsFunc(faults, func(f files.Fault) bool { return f.Refused }) && len(s.Propose.Folders) > 0 {
+			s.Propose.Folders = nil // what cannot be shown is not proposed
+			_, shown, faults = here.Shown(plannedServer(*s), packaged)
+		}
+		if len(shown) > 0 {
+			r.Shown = append(r.Shown, serverFiles{s.Name, shown})
+		}
+		for _, f := range faults {
+			if f.Refused && s.Held == "" {
+				s.Held = f.Text
+				continue
+			}
+			if f.Missing {
+				continue // it may be on another machine: waldo check says so
+			}
+			s.Notes = append(s.Notes, hosts.Flag{Code: "files", Text: f.Error(), At: hosts.Pos{Line: lineOf(*s)}})
+		}
+	}
+	return nil
+}
+
+// plannedServer is a server to import, as its waldo.yaml will have it.
+func plannedServer(s adopt.Server) contract.Server {
+	return contract.Server{Name: s.Name, Command: s.Command, Mounts: s.Propose.Mounts(), At: contract.Position{File: s.Target}}
+}
+
+// lineOf is the line of the host's file that a server stands on.
+func lineOf(s adopt.Server) int {
+	n := 0
+	_, _ = fmt.Sscanf(s.From[strings.LastIndexByte(s.From, ':')+1:], "%d", &n)
+	return n
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/display"
+	"waldo/internal/id"
+	"waldo/internal/store"
+)
+
+func newStop(g *global) *cobra.Command {
+	var all, release bool
+	c := &cobra.Command{
+		Use: "stop NAME | --all", Short: "End an agent's sessions, sandboxes and requests now, and keep it out", Args: cobra.MaximumNArgs(1),
+		Long: "NAME is a principal as waldo log shows it (os:1000, token:ci, or ci alone) or the id of a session (n_..). Its sessions\n" +
+			"end in every waldo of the state directory: calls under way are cancelled, their sandboxes are removed, and later\n" +
+			"calls are denied (session.stopped). A principal, or everybody (--all), stays out until --release; a session that has\n" +
+			"ended stays ended. Both are written into the log. os:UID is every agent of that user and the user's own waldo run.\n\n" +
+			"It stops agents that reach the world through waldo. A program outside any sandbox, with the user's own account,\n" +
+			"can give this order too, and can take it back.",
+		Example: "  waldo stop ci\n  waldo stop --all\n  waldo stop --release --all",
+		RunE: func(c *cobra.Command, args []string) error {
+			if all == (len(args) == 1) {
+				return usage("as in waldo stop ci, or waldo stop --all", "give a name or --all")
+			}
+			name := everybody
+			if !all {
+				name = args[0]
+			}
+			return stop(c, g, name, release)
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "every session of every agent")
+	c.Flags().BoolVar(&release, "release", false, "let a principal, or everybody, in again; sessions that have ended stay ended")
+	return c
+}
+
+func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
+	ctx := c.Context()
+	state, err := openState(g)
+	if err != nil {
+		return err
+	}
+	s, err := store.Open(state)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	log, err := openLog(ctx, s, 0)
+	if err != nil && !release { // a log that is damaged is no reason to let an agent go on
+		display.Fprintf(c.ErrOrStderr(), "waldo: this is not recorded: %v\n", err)
+	} else if err != nil {
+		return err
+	} else {
+		defer func() { err = errors.Join(err, log.Close()) }()
+		if err := recordOrder(ctx, log, kindStop, map[string]any{"name": name, "release": release, "by": principal()}); err != nil {
+			return err
+		}
+	}
+	if release {
+		return letIn(c, s, name)
+	}
+	if err := forgetCLI(ctx, s, name); err != nil {
+		return err
+	}
+	replies, silent, err := putOrder(ctx, s, stopOrder+name)
+	if err != nil {
+		return err
+	}
+	ended := 0
+	for _, r := range replies {
+		ended += len(r.Ended)
+	}
+	if g.json {
+		err = printJSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
+	} else {
+		for _, r := range replies {
+			for _, n := range r.Ended {
+				display.Fprintf(c.OutOrStdout(), "%s ended %s\n", r.who(), n)
+			}
+		}
+		what := name
+		if name == everybody {
+			what = "everybody"
+		}
+		display.Fprintf(c.ErrOrStderr(), "%s ended", count(ended, "session"))
+		if !id.Is(id.Session, name) {
+			display.Fprintf(c.ErrOrStderr(), "; %s stays out until: waldo stop --release %s", what, strings.ReplaceAll(name, everybody, "--all"))
+		}
+		display.Fprintf(c.ErrOrStderr(), "\n")
+	}
+	return errors.Join(err, unheeded(0, silent))
+}
+
+// letIn takes a stop back.
+func letIn(c *cobra.Command, s *store.Store, name string) error {
+	if id.Is(id.Session, name) {
+		return usage("its principal opens another", "a session that has ended stays ended")
+	}
+	orders, err := s.List(c.Context(), ordersBucket)
+	if err != nil {
+		return err
+	}
+	if _, stands := orders[stopOrder+name]; !stands {
+		var stopped []string
+		for order := range orders {
+			if of, is := strings.CutPrefix(order, stopOrder); is && !id.Is(id.Session, of) {
+				stopped = append(stopped, strings.ReplaceAll(of, everybody, "--all"))
+			}
+		}
+		return usage("stopped now: "+strings.Join(append(stopped, "(no more)"), ", "), "nobody was stopped by that name")
+	}
+	return s.Delete(c.Context(), ordersBucket, stopOrder+name)
+}
+
+// forgetCLI ends the session that all waldo calls of a user share, where it is meant, and forgets the ends
+// of sessions that are too long ago for anybody to have one.
+func forgetCLI(ctx context.Context, s *store.Store, name string) error {
+	shared, err := s.List(ctx, cliBucket)
+	if err != nil {
+		return err
+	}
+	for who, row := range shared {
+		if n, _, _ := strings.Cut(row, " "); name == everybody || name == who || name == n {
+			if err := s.Delete(ctx, cliBucket, who); err != nil {
+				return err
+			}
+		}
+	}
+	orders, err := s.List(ctx, ordersBucket)
+	if err != nil {
+		return err
+	}
+	for order, row := range orders {
+		of, is := strings.CutPrefix(order, stopOrder)
+		if is && id.Is(id.Session, of) && orderedAt(row).Before(time.Now().Add(-keptFor)) {
+			if err := s.Delete(ctx, ordersBucket, order); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

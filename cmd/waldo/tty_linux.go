@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"waldo/internal/runner"
+	"waldo/internal/sandbox"
+)
+
+// onTerminal gives a command a terminal of its own and connects it with the person's, which is raw until done is
+// called. The person's own terminal never reaches the sandbox: bytes and the size of the window do.
+func (h *house) onTerminal(c *cobra.Command, o *runner.Options, level string, end func()) (done func() error, err error) {
+	if level == "" || level == "auto" {
+		level = h.runner.Auto
+	}
+	if _, ok := h.drivers[level].(sandbox.Reacher); !ok {
+		return nil, &exit{code: exitDenied, text: "a sandbox of isolation " + level + " gives a command no terminal", hint: "--isolation namespace"}
+	}
+	in, ok := c.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return nil, usage("leave -t out", "-t needs a terminal, and standard input is none")
+	}
+	master, slave, err := newTerminal()
+	if err != nil {
+		return nil, err
+	}
+	size := func() {
+		if s, err := unix.IoctlGetWinsize(int(in.Fd()), unix.TIOCGWINSZ); err == nil {
+			_ = unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, s)
+		}
+	}
+	size()
+	before, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return nil, closing(err, master, slave)
+	}
+	signals, over := make(chan os.Signal, 8), make(chan struct{})
+	signal.Notify(signals, unix.SIGWINCH, unix.SIGHUP, unix.SIGQUIT)
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if s != unix.SIGWINCH {
+					end()
+				}
+				size()
+			case <-over:
+				return
+			}
+		}
+	}()
+	out := h.redact.TerminalStream(whole{c.OutOrStdout()})
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = io.Copy(out, master)
+	}()
+	go func() { _, _ = io.Copy(master, in) }() // it waits for a key until the process ends
+	o.TTY, o.Stdin = slave, nil
+	name := os.Getenv("TERM")
+	if name == "" {
+		name = "xterm"
+	}
+	o.Env = append([]string{"TERM=" + name}, o.Env...)
+	return sync.OnceValue(func() error {
+		_ = slave.Close()
+		select {
+		case <-written: // the sandbox has ended, so nobody has the terminal
+			_ = out.Close()
+		case <-time.After(5 * time.Second):
+		}
+		signal.Stop(signals)
+		close(over)
+		return closing(term.Restore(int(in.Fd()), before), master)
+	}), nil
+}
+
+func closing(err error, files ...*os.File) error {
+	for _, f := range files {
+		_ = f.Close()
+	}
+	return err
+}
+
+// newTerminal returns the two ends of a new terminal.
+func newTerminal() (master, slave *os.File, err error) {
+	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		return nil, nil, closing(err, master)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		return nil, nil, closing(err, master)
+	}
+	return master, slave, nil
+}

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/runner"
+)
+
+func (h *house) onTerminal(*cobra.Command, *runner.Options, string, func()) (func() error, error) {
+	return nil, errors.New("-t: only sandboxes of Linux have terminals")
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// plainFlag says a mistake in a flag in waldo's words, with what to do about it.
+func plainFlag(c *cobra.Command, err error) error {
+	help := "see " + c.CommandPath() + " --help"
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			return usage(help, "unknown flag -%s", unknown.GetSpecifiedName())
+		}
+		name := unknown.GetSpecifiedName()
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		if near := nearest(name, names); near != "" {
+			help = "did you mean --" + near + "?"
+		}
+		return usage(help, "unknown flag --%s", name)
+	}
+	if empty := (*pflag.ValueRequiredError)(nil); errors.As(err, &empty) {
+		what, _ := pflag.UnquoteUsage(empty.GetFlag())
+		return usage(help, "--%s needs a value: %s", empty.GetFlag().Name, cmp.Or(what, "text"))
+	}
+	if wrong := (*pflag.InvalidValueError)(nil); errors.As(err, &wrong) {
+		f := wrong.GetFlag()
+		return usage(help, "--%s must be %s, not %q", f.Name, wantedValue(f.Value, wrong.Unwrap()), wrong.GetValue())
+	}
+	return usage(help, "%v", err)
+}
+
+// wantedValue says in words what values a flag takes.
+func wantedValue(v pflag.Value, cause error) string {
+	switch v.Type() {
+	case "bool":
+		return "true or false"
+	case "int", "int64":
+		return "a whole number"
+	case "float64":
+		return "a number"
+	case "duration":
+		return "a time with its unit, as in 30s, 5m or 2h"
+	case "stringSlice":
+		return "a list with commas"
+	}
+	return cause.Error()
+}
+
+// plainArgs says a mistake in a command's arguments in waldo's words. fault is what the command's own check said.
+func plainArgs(c *cobra.Command, args []string, fault error) error {
+	help := "see " + c.CommandPath() + " --help"
+	text := fault.Error()
+	known := strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ") || strings.HasPrefix(text, "unknown command ")
+	if !known {
+		return usage(help, "%s", text)
+	}
+	if c.HasAvailableSubCommands() && len(args) > 0 {
+		return unknownCommand(c, args[0])
+	}
+	required, most := places(c)
+	if len(args) < len(required) {
+		hint := help
+		if c.Example != "" {
+			line, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
+			hint = "as in: " + line
+		}
+		return usage(hint, "missing %s", strings.Join(required[len(args):], " and "))
+	}
+	if most < len(args) {
+		return usage(help, "unexpected argument %q", args[most])
+	}
+	return usage(help, "wrong number of arguments")
+}
+
+// places reads the line of use of a command: the names of the arguments that it needs, and how many it takes.
+func places(c *cobra.Command) (required []string, most int) {
+	for _, word := range strings.Fields(c.Use)[1:] {
+		if word == "|" || strings.HasPrefix(word, "[-") {
+			break
+		}
+		name := strings.TrimSuffix(strings.Trim(word, "[]"), "..")
+		if name == "" || strings.ToUpper(name) != name || strings.HasPrefix(name, "-") {
+			continue
+		}
+		most++
+		if !strings.HasPrefix(word, "[") {
+			required = append(required, name)
+		}
+	}
+	return required, most
+}
+
+// unknownCommand is the error for a word that is not a command below c.
+func unknownCommand(c *cobra.Command, word string) error {
+	hint := "see " + c.CommandPath() + " --help"
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() || sub.Name() == "help" {
+			names = append(append(names, sub.Name()), sub.Aliases...)
+		}
+	}
+	if near := nearest(word, names); near != "" {
+		hint = "did you mean " + c.CommandPath() + " " + near + "?"
+	}
+	if c.HasParent() {
+		return usage(hint, "unknown command %q of %s", word, c.CommandPath())
+	}
+	return usage(hint, "unknown command %q", word)
+}
+
+// nearest returns the name that a word was most likely meant to be; empty: none is near. A word of three letters or
+// fewer must begin like the name, since half of all such words are two changes apart.
+func nearest(word string, names []string) string {
+	best, least := "", 1+len(word)/3
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if name == "" || word == "" || len(word) <= 3 && name[0] != word[0] {
+			continue
+		}
+		d := distance(word, name)
+		if strings.HasPrefix(name, word) && len(word) > 1 {
+			d = 1
+		}
+		if d <= least && (best == "" || d < least) {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters that are added, left out, changed or swapped with their neighbour between two words.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}
+
+// systemCall is an error of the operating system as Go writes it, with the name of the call before the file.
+var systemCall = regexp.MustCompile(
+	`\b(?:stat|lstat|open|openat|read|readlink|mkdir|chdir|execute|fork/exec) ([^\s:]+): ` +
+		`(no such file or directory|permission denied|is a directory|not a directory|file exists)`)
+
+// withoutCalls leaves the names of system calls out of an error: the file and what is wrong with it say enough.
+func withoutCalls(text string) string { return systemCall.ReplaceAllString(text, "$1: $2") }
+
+// newHelp is waldo help, which does not take a word that is no command for a wish to see everything.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about a command", Example: "  waldo help run\n  waldo help sandbox exec", Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			at, _, err := c.Root().Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var out []string
+			for _, sub := range at.Commands() {
+				if sub.IsAvailableCommand() {
+					out = append(out, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			at, rest := c.Root(), args
+			for len(rest) > 0 {
+				i := slices.IndexFunc(at.Commands(), func(s *cobra.Command) bool { return s.Name() == rest[0] || s.HasAlias(rest[0]) })
+				if i < 0 {
+					return unknownCommand(at, rest[0])
+				}
+				at, rest = at.Commands()[i], rest[1:]
+			}
+			at.InitDefaultHelpFlag()
+			return at.Help()
+		},
+	}
+}

@@ -1,0 +1,59 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A selection takes the records of its time that match, the newest of them, and counts what it left.
+func TestSelect(t *testing.T) {
+	dir, heads := t.TempDir()+"/log", &memory{}
+	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	l, err := Open(context.Background(), dir, Options{Heads: heads, SegmentBytes: 1000, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := now
+	for i := range 40 { // with the first record, 41
+		now = start.Add(time.Duration(i+1) * time.Hour)
+		kind := "even"
+		if i%2 == 1 {
+			kind = "odd"
+		}
+		if _, err := l.Append(context.Background(), kind, fmt.Appendf(nil, `{"i":%d}`, i), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names, _ := segments(dir); len(names) < 5 {
+		t.Fatalf("control: %d segments", len(names))
+	}
+	odd := func(r Record) bool { return r.Kind == "odd" }
+	for _, row := range []struct {
+		why  string
+		s    Selection
+		want []uint64
+		n    Counted
+	}{
+		{"the last three", Selection{Last: 3}, []uint64{39, 40, 41}, Counted{3, 41, 41, 41}},
+		{"since an hour", Selection{Since: start.Add(39 * time.Hour)}, []uint64{40, 41}, Counted{2, 2, 41, 41}},
+		{"the last odd two", Selection{Last: 2, Match: odd}, []uint64{39, 41}, Counted{2, 20, 41, 41}},
+		{"odd since", Selection{Match: odd, Since: start.Add(37 * time.Hour)}, []uint64{39, 41}, Counted{2, 2, 41, 41}},
+		{"nothing matches", Selection{Match: func(Record) bool { return false }}, nil, Counted{0, 0, 41, 41}},
+		{"later than all", Selection{Since: now.Add(time.Hour)}, nil, Counted{0, 0, 41, 41}},
+	} {
+		var got []uint64
+		n, err := Select(context.Background(), dir, row.s, func(r Record) error { got = append(got, r.Seq); return nil })
+		if err != nil || !slices.Equal(got, row.want) || n != row.n {
+			t.Errorf("%s: %v %+v %v, want %v %+v", row.why, got, n, err, row.want, row.n)
+		}
+	}
+	if n, err := Select(context.Background(), t.TempDir(), Selection{}, nil); err != nil || n != (Counted{}) {
+		t.Errorf("no log: %+v %v", n, err)
+	}
+}

@@ -1,0 +1,97 @@
+package redact
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// TestMasks redacts the text files below the folders of WALDO_MASKS (parted by colons) as a result would be,
+// once for each class, and prints how many values were masked for each 10 MB, with examples: as many as
+// WALDO_MASKS_EXAMPLES says. Source code and licences hold no secrets, so each mask of one is false.
+func TestMasks(t *testing.T) {
+	folders := os.Getenv("WALDO_MASKS")
+	if folders == "" {
+		t.Skip("WALDO_MASKS names no folders of source code")
+	}
+	examples, err := strconv.Atoi(os.Getenv("WALDO_MASKS_EXAMPLES"))
+	if err != nil {
+		examples = 5
+	}
+	classes := Classes()
+	if only := os.Getenv("WALDO_MASKS_CLASSES"); only != "" {
+		classes = strings.Split(only, ",")
+	}
+	total, bytesOf := map[class]int{}, 0
+	for _, dir := range filepath.SplitList(folders) {
+		size, found := 0, map[class][]string{}
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			if err != nil || len(b) > 8<<20 || !utf8.Valid(b) || bytes.IndexByte(b, 0) >= 0 {
+				return err
+			}
+			size += len(b)
+			for _, c := range classes {
+				for _, v := range masked(c, string(b)) {
+					found[c] = append(found[c], path+": "+around(string(b), v))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytesOf += size
+		t.Logf("%s: %.1f MB of text", dir, float64(size)/1e6)
+		for _, c := range classes {
+			total[c] += len(found[c])
+			t.Logf("  %-12s %5d masks, %7.2f for each 10 MB", c, len(found[c]), float64(len(found[c]))*1e7/float64(size))
+			step := max(1, len(found[c])/max(1, examples))
+			for i := 0; i < len(found[c]) && examples > 0; i += step {
+				t.Log("      ", found[c][i])
+			}
+		}
+	}
+	t.Logf("together: %.1f MB", float64(bytesOf)/1e6)
+	for _, c := range classes {
+		t.Logf("  %-12s %5d masks, %7.2f for each 10 MB", c, total[c], float64(total[c])*1e7/float64(bytesOf))
+	}
+	if bytesOf < 10e6 {
+		t.Errorf("%d bytes are too few to say what happens in 10 MB", bytesOf)
+	} else if n := float64(total["secrets"]) * 1e7 / float64(bytesOf); n > 1 {
+		t.Errorf("with the default class, %.2f masks for each 10 MB of source code, at most 1 is the goal", n)
+	}
+}
+
+// masked returns the values of one class that redaction hides in a text beside those that it hides by default.
+func masked(c class, s string) (values []string) {
+	p := &pass{known: noSecrets(), clean: true, classes: map[class]bool{c: true}}
+	if c == "secrets" {
+		p.hid = func(v string) { values = append(values, v) }
+	} else {
+		p.token = func(_, v string) (string, bool) { values = append(values, v); return "", false }
+	}
+	p.textOrJSON(s)
+	return values
+}
+
+// around returns the line of a text in which a value stands.
+func around(s, v string) string {
+	i := strings.Index(s, v)
+	if i < 0 {
+		return strconv.Quote(v)
+	}
+	from, to := strings.LastIndexByte(s[:i], '\n')+1, i+len(v)
+	if e := strings.IndexByte(s[to:], '\n'); e >= 0 {
+		to += e
+	}
+	return strconv.Quote(v[:min(len(v), 60)]) + " in " + strconv.Quote(s[max(from, i-50):min(to, i+min(len(v), 100)+50)])
+}

@@ -1,0 +1,208 @@
+// Package words tells names and words of source code from what was drawn by chance.
+package words
+
+import (
+	"bytes"
+	"strings"
+)
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isAlnum(c byte) bool { return isDigit(c) || isAlpha(c) }
+
+// strong are names whose value is a secret whatever it looks like; weak ones ask for a value that
+// looks drawn by chance. Both are matched in the letters and digits of the name.
+var (
+	strong = split("password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring")
+	weak   = split("token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "login", "nonce", "otp", "pin")
+	// about end a name that tells of a secret without holding it.
+	about = split("count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "words", "budget", "chars", "characters", "signatures", "board", "helper", "sha1", "sha256", "sha512", "md5", "fingerprint")
+)
+
+func split(words ...string) [][]byte {
+	out := make([][]byte, len(words))
+	for i, w := range words {
+		out[i] = []byte(w)
+	}
+	return out
+}
+
+// Secrecy says how surely a name holds a secret: 2 strong, 1 weak, 0 not at all. A strong name may
+// stand anywhere in it, a weak one is a word of its own: an author is no auth, a monkey no key.
+func Secrecy(name []byte) int {
+	if len(name) < 3 || len(name) > 128 {
+		return 0
+	}
+	var buf [128]byte
+	flat := buf[:0]
+	for _, c := range name {
+		if isUpper(c) {
+			c |= 0x20
+		}
+		if isAlnum(c) {
+			flat = append(flat, c)
+		}
+	}
+	level := 0
+	for _, k := range strong {
+		if i := bytes.Index(flat, k); i >= 0 && !bytes.HasPrefix(flat[i:], []byte("secretar")) && !crossing(k, name) {
+			level = 2
+			break
+		}
+	}
+	if level == 0 && (bytes.Contains(flat, []byte("token")) || HasWord(name, weak)) {
+		level = 1
+	}
+	if level == 0 {
+		return 0
+	}
+	for _, w := range about {
+		if len(flat) > len(w) && bytes.HasSuffix(flat, w) && lastWord(name, w) {
+			return 0
+		}
+	}
+	return level
+}
+
+// crossing reports whether a short strong name stands in a name only across its words: PW_D_STATUS.
+func crossing(k, name []byte) bool {
+	return len(k) == 3 && !bytes.Contains(bytes.ToLower(name), k)
+}
+
+// HasWord reports whether one of the words stands in a name in snake, kebab or camel case.
+func HasWord(name []byte, words [][]byte) bool {
+	start := 0
+	for i := 1; i <= len(name); i++ {
+		end := i == len(name) || !isAlnum(name[i]) || name[i] >= 'A' && name[i] <= 'Z' && (name[i-1] >= 'a' || i+1 < len(name) && name[i+1] >= 'a')
+		if !end {
+			continue
+		}
+		for start < i && !isAlnum(name[start]) {
+			start++
+		}
+		w := name[start:i]
+		for _, k := range words {
+			if len(w) == len(k) && bytes.EqualFold(w, k) {
+				return true
+			}
+		}
+		start = i
+	}
+	return false
+}
+
+// lastWord reports whether w is the last word of a name in snake, kebab or camel case.
+func lastWord(name, w []byte) bool {
+	n := len(name) - len(w)
+	if n <= 0 || !bytes.EqualFold(name[n:], w) {
+		return false
+	}
+	return !isAlpha(name[n-1]) || name[n] >= 'A' && name[n] <= 'Z' && name[n-1] >= 'a'
+}
+
+// Code reports whether a bare value is an expression of source code and no secret: a name with parts
+// (self.password, clientSecret), a call or an index (itemgetter(0), certs[0]), a number. Its words tell: a secret
+// drawn by chance has none.
+func Code(val []byte) bool {
+	if val = bytes.TrimLeft(val, "!&*+(@#~:-"); len(val) == 0 || isHexNumber(val) {
+		return true
+	}
+	end, parts := 0, false
+	for end < len(val) && (isAlnum(val[end]) || strings.IndexByte("_.:$?>#-", val[end]) >= 0) {
+		parts = parts || end > 0 && (strings.IndexByte("_.:>", val[end]) >= 0 || isUpper(val[end]) && !isUpper(val[end-1]))
+		end++
+	}
+	name, rest := val[:end], val[end:]
+	words := Wordy(bytes.TrimRight(name, "0123456789"))
+	switch {
+	case len(name) == 0, !isAlpha(name[0]) && name[0] != '_' && name[0] != '$':
+		return false
+	case len(rest) > 0 && (rest[0] == '(' || rest[0] == '['):
+		return words || strings.IndexByte(string(name), '.') > 0 || strings.IndexByte(string(name), '_') >= 0
+	case len(rest) > 0:
+		return words && strings.IndexByte("{|/<", rest[0]) >= 0 && Wordy(rest)
+	}
+	return Wordy(name) && (parts || Secrecy(name) > 0 && !bytes.ContainsAny(name, "0123456789"))
+}
+
+// Named reports whether a quoted value is itself the name of a secret, in more than one word: "refresh_token".
+func Named(val []byte) bool {
+	return Secrecy(val) > 0 && !bytes.ContainsAny(val, "0123456789") && Wordy(val) && (bytes.ContainsAny(val, "_-.") || len(val) < 30 && Camel(val))
+}
+
+func Camel(b []byte) bool {
+	for i := 1; i < len(b); i++ {
+		if isUpper(b[i]) && !isUpper(b[i-1]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Closing reports whether a quote before what was taken for a value ends a text: 'Password: ', and more.
+func Closing(val []byte) bool {
+	return len(val) > 1 && (val[0] == ',' && val[1] == ' ' || val[0] == ')')
+}
+
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
+
+// isHexNumber reports whether val is a number as source code writes one: 0x02.
+func isHexNumber(val []byte) bool {
+	if len(val) > 10 || !bytes.HasPrefix(val, []byte("0x")) {
+		return false
+	}
+	for _, c := range val[2:] {
+		if !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// Wordy reports whether the letters of a text stand in words: runs of one case, or of one capital and small
+// letters, of three and more at the mean, with at most one number in the midst of a word. What is drawn by chance
+// changes its kind sooner.
+func Wordy(b []byte) bool {
+	letters, runs, digits, inside := 0, 0, 0, 0
+	for i, c := range b {
+		switch {
+		case isDigit(c):
+			if digits++; i == 0 || !isDigit(b[i-1]) {
+				runs++
+			}
+		case isAlpha(c):
+			letters++
+			if c >= 'a' && i > 0 && isDigit(b[i-1]) {
+				inside++
+			}
+			if i == 0 || !isAlpha(b[i-1]) || isUpper(c) && !isUpper(b[i-1]) || !isUpper(c) && isUpper(b[i-1]) && i > 1 && isUpper(b[i-2]) {
+				runs++
+			}
+		}
+	}
+	return letters > 0 && inside <= 1 && digits*2 <= letters && letters+digits >= 3*runs
+}
+
+// Kinds counts the different bytes in b.
+func Kinds(b []byte) (n int) {
+	var seen [256]bool
+	for _, c := range b {
+		if !seen[c] {
+			seen[c] = true
+			n++
+		}
+	}
+	return n
+}
+
+// Filler reports whether a text is mostly x or asterisks.
+func Filler(b []byte) bool {
+	n := bytes.Count(b, []byte("x")) + bytes.Count(b, []byte("X")) + bytes.Count(b, []byte("*"))
+	return n*10 > len(b)*6
+}
+
+// Version reports whether a value is the number of a release: ^1.2.1.
+func Version(s string) bool {
+	s = strings.TrimLeft(s, "^~v=")
+	return strings.Count(s, ".") >= 2 && len(s) < 24 && strings.Trim(s, "0123456789.") == ""
+}

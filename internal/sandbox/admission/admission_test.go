@@ -1,0 +1,131 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"math/rand"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// enter enters or fails at once.
+func enter(t *testing.T, g *Gate, principal string, memory int64) (leave func()) {
+	t.Helper()
+	leave, err := g.Enter(t.Context(), principal, memory)
+	if err != nil {
+		t.Fatalf("%s, %d: %v", principal, memory, err)
+	}
+	return leave
+}
+
+func refused(t *testing.T, g *Gate, principal string, memory int64) {
+	t.Helper()
+	var full *Full
+	if _, err := g.Enter(t.Context(), principal, memory); !errors.As(err, &full) {
+		t.Errorf("%s, %d: %v", principal, memory, err)
+	}
+}
+
+// TestBounds: each bound refuses what the other would let in, and what leaves makes room once.
+func TestBounds(t *testing.T) {
+	g := New(Limits{Memory: 100, Each: 2, Wait: time.Millisecond})
+	a := enter(t, g, "a", 10)
+	enter(t, g, "a", 10)
+	refused(t, g, "a", 10) // a third of one principal
+	enter(t, g, "", 10)    // waldo's own are not counted
+	enter(t, g, "", 10)
+	enter(t, g, "", 10)
+	b := enter(t, g, "b", 50)
+	refused(t, g, "c", 1) // 100 are used
+	b()
+	b()
+	refused(t, g, "c", 51)
+	enter(t, g, "c", 50)
+	refused(t, g, "d", 1)
+	a()
+	enter(t, g, "a", 10)
+	alone := New(Limits{Memory: 100, Each: 2})
+	leave := enter(t, alone, "a", 1000) // alone, as the operator's own run may be
+	refused(t, alone, "b", 1)
+	leave()
+	enter(t, alone, "b", 1)
+	refused(t, alone, "a", 1000)
+}
+
+// TestLine: who waits gets in when there is room, and no small one passes a large one for ever.
+func TestLine(t *testing.T) {
+	g := New(Limits{Memory: 100, Each: 2, Wait: time.Minute})
+	first, second := enter(t, g, "a", 50), enter(t, g, "a", 50)
+	in := make(chan string, 3)
+	wait := func(ctx context.Context, name string, memory int64) {
+		n := len(g.line)
+		go func() {
+			if _, err := g.Enter(ctx, name, memory); err != nil {
+				name += " " + err.Error()
+			}
+			in <- name
+		}()
+		for {
+			g.mu.Lock()
+			longer := len(g.line) > n
+			g.mu.Unlock()
+			if longer {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	wait(gone, "gone", 100)
+	wait(t.Context(), "large", 100)
+	wait(t.Context(), "small", 1)
+	cancel()
+	if got := <-in; got != "gone context canceled" {
+		t.Error(got)
+	}
+	first()
+	select {
+	case got := <-in:
+		t.Errorf("%s passed", got)
+	case <-time.After(50 * time.Millisecond):
+	}
+	second()
+	if got := <-in; got != "large" {
+		t.Error(got)
+	}
+}
+
+// TestNeverMore: at no moment are the bounds passed, and at the end nobody is inside.
+func TestNeverMore(t *testing.T) {
+	g := New(Limits{Memory: 100, Each: 3, Wait: time.Minute})
+	var used, most atomic.Int64
+	count := map[string]*atomic.Int64{"a": {}, "b": {}, "c": {}}
+	var wg sync.WaitGroup
+	for i := range 300 {
+		name, memory := string(rune('a'+i%3)), int64(1+rand.Intn(60))
+		wg.Go(func() {
+			leave, err := g.Enter(t.Context(), name, memory)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n := used.Add(memory); n > 100 {
+				t.Errorf("%d are used", n)
+			}
+			n := count[name].Add(1)
+			if most.Store(max(most.Load(), n)); n > 3 {
+				t.Errorf("%d of %s", n, name)
+			}
+			time.Sleep(time.Duration(rand.Intn(1000)) * time.Microsecond)
+			count[name].Add(-1)
+			used.Add(-memory)
+			leave()
+		})
+	}
+	wg.Wait()
+	if g.used != 0 || g.live != 0 || len(g.count) != 0 || len(g.line) != 0 || most.Load() < 2 {
+		t.Errorf("at the end: %+v, at most %d of one", g, most.Load())
+	}
+}

@@ -1,0 +1,191 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/sandbox/stage"
+)
+
+// shell runs a shell in a sandbox and returns what it says.
+func shell(t *testing.T, b sandbox.Box, script string) (stdout string, warnings []string) {
+	t.Helper()
+	f, err := b.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(f.Stdout + f.Stderr), f.Warnings
+}
+
+// TestOverlayRefused: where the kernel makes no overlay of a folder, a folder of the profile is copied, and one of
+// the machine itself is shown as it is, without inotify. The run says both.
+func TestOverlayRefused(t *testing.T) {
+	input := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(input, "file"), []byte("text"), 0o600), unix.Mkfifo(filepath.Join(input, "pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p := sandboxtest.Profile()
+	p.Mounts = []sandbox.Mount{{Source: input, Target: "/workspace/input"}}
+	const look = `cd /workspace/input; ls; cat file; stat -f -c %T .; (: >new) 2>/dev/null || echo sealed
+/usr/bin/python3 -c 'import ctypes; l = ctypes.CDLL(None, use_errno=True); print("watch", l.inotify_init1(0) > 0 or ctypes.get_errno())'`
+	d := New(Options{})
+	start := func() sandbox.Box {
+		b, err := d.Start(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		return b
+	}
+	if got, warned := shell(t, start(), look); got != "file\npipe\ntextoverlayfs\nsealed\nwatch True" || len(warned) > 0 && strings.Contains(fmt.Sprint(warned), "overlay") {
+		t.Fatalf("control: %q %q", got, warned)
+	}
+	for _, folder := range []string{input, "/usr"} {
+		if !d.refused.learn(&stage.StepError{Step: overlayOf + folder, Errno: unix.EINVAL}) {
+			t.Fatal("a refusal is not remembered")
+		}
+	}
+	refused := false
+	for _, a := range d.Probe(t.Context()).Abilities {
+		refused = refused || a.Name == "overlays" && !a.OK && strings.Contains(a.Hint, "inotify")
+	}
+	if !refused {
+		t.Error("the probe does not say that there is no overlay")
+	}
+	got, warned := shell(t, start(), look)
+	if got != "file\ntexttmpfs\nsealed\nwatch 1" {
+		t.Errorf("without overlays: %q", got)
+	}
+	for _, want := range []string{"/workspace/input is a copy", "/usr is shown as it is"} {
+		if !strings.Contains(fmt.Sprint(warned), want) {
+			t.Errorf("no warning that %s: %q", want, warned)
+		}
+	}
+}
+
+// TestShownAsItIs: what is mounted below a folder of the machine that is shown as it is, without an overlay, is sealed
+// with it. The control writes to that mount from outside, where its mode lets everybody.
+func TestShownAsItIs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount something in a folder")
+	}
+	below, err := os.MkdirTemp("/usr/lib", "waldo-test-")
+	if err != nil {
+		t.Skip("nothing can be mounted below /usr: ", err)
+	}
+	defer os.Remove(below)
+	if err := unix.Mount("waldo", below, "tmpfs", 0, "size=1m,mode=777"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(below, unix.MNT_DETACH)
+	if err := errors.Join(os.WriteFile(filepath.Join(below, "outside"), nil, 0o666), os.Chmod(below, 0o777)); err != nil {
+		t.Fatal("control:", err)
+	}
+	d := New(Options{})
+	if !d.refused.learn(&stage.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}) {
+		t.Fatal("a refusal is not remembered")
+	}
+	b, err := d.Start(t.Context(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	got, _ := shell(t, b, "cd "+below+" && ls && (: >inside) 2>&1 | grep -o 'Read-only.*'")
+	if want := "outside\nRead-only file system"; got != want {
+		t.Errorf("below what is shown as it is: %q, wanted %q", got, want)
+	}
+	if _, err := os.Stat(filepath.Join(below, "inside")); err == nil {
+		t.Error("the sandbox has written there")
+	}
+}
+
+// TestLearn: the kernel's refusal of an overlay is remembered, once; want of memory is no refusal, and no other step is
+// an overlay.
+func TestLearn(t *testing.T) {
+	var r refusals
+	for _, row := range []struct {
+		err  error
+		want bool
+	}{
+		{&stage.StepError{Step: "show /usr", Errno: unix.EINVAL}, false},
+		{&stage.StepError{Step: overlayOf + "/usr", Errno: unix.ENOMEM}, false},
+		{errors.New("overlay of /usr"), false},
+		{fmt.Errorf("wrapped: %w", &stage.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}), true},
+		{&stage.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}, false},
+	} {
+		if got := r.learn(row.err); got != row.want {
+			t.Errorf("%v: %v", row.err, got)
+		}
+	}
+	if errno, ok := r.of("/usr"); !ok || errno != unix.EINVAL {
+		t.Errorf("%v %v", errno, ok)
+	}
+}
+
+// TestFoldersStayFresh: a command sees what is changed in a folder while it runs, within a second or two, although an
+// overlay keeps the names that it has looked up.
+func TestFoldersStayFresh(t *testing.T) {
+	input := t.TempDir()
+	name := filepath.Join(input, "file")
+	if err := os.WriteFile(name, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := sandboxtest.Profile()
+	p.Mounts = []sandbox.Mount{{Source: input, Target: "/workspace/input"}}
+	b, err := New(Options{}).Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	replace := time.AfterFunc(300*time.Millisecond, func() {
+		_ = os.WriteFile(name+".new", []byte("new"), 0o644)
+		_ = os.Rename(name+".new", name)
+	})
+	defer replace.Stop()
+	got, _ := shell(t, b, `cd /workspace/input; cat file missing 2>/dev/null; for i in $(seq 300); do grep -q new file && echo changed && break; sleep 0.1; done`)
+	if got != "oldchanged" {
+		t.Errorf("%q", got)
+	}
+	if err := os.WriteFile(filepath.Join(input, "missing"), []byte("there"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := shell(t, b, "cat /workspace/input/missing"); got != "there" {
+		t.Errorf("the next command sees %q", got)
+	}
+}
+
+// TestMountsBelow: what is mounted in a folder that is shown is shown where root can copy it, and is an error where
+// not.
+func TestMountsBelow(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount something in a folder")
+	}
+	input := t.TempDir()
+	at := filepath.Join(input, "other disk")
+	if err := errors.Join(os.Mkdir(at, 0o755), os.WriteFile(filepath.Join(at, "covered"), nil, 0o644), unix.Mount("waldo", at, "tmpfs", 0, "size=1m,mode=755"),
+		os.WriteFile(filepath.Join(at, "inner"), []byte("inner"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(at, unix.MNT_DETACH)
+	p := sandboxtest.Profile()
+	p.Mounts = []sandbox.Mount{{Source: input, Target: "/workspace/input"}}
+	b, err := New(Options{}).Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if got, _ := shell(t, b, `cd "/workspace/input/other disk" && ls && (: >x) 2>&1 | grep -o "Read-only.*"; stat -f -c %T .`); got != "inner\noverlayfs" && got != "inner\nRead-only file system\noverlayfs" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,99 @@
+//go:build linux && (amd64 || arm64)
+
+package namespace
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+// TestWritableMount: what is written to a writable folder stays there, in its owner's name; its sealed paths are
+// neither written, renamed nor removed, nor are the folders above them; nothing in it can be watched. The control
+// is the same folder, read-only.
+func TestWritableMount(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".git/hooks", "src"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"waldo.yaml", ".git/config", ".git/index", "src/a"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("old\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const script = `cd /project
+try() { if ("$@") >/dev/null 2>&1; then echo "done: $*"; else echo "denied: $*"; fi; }
+put() { echo new >"$1"; }
+try put src/a; try put src/b; try put .git/index; try put waldo.yaml; try put .git/config; try put .git/hooks/pre-commit
+try mv waldo.yaml x; try rm -f .git/config; try mv .git y; try mv .git/hooks z; try rmdir .git/hooks
+try chmod 4755 src/a; try chmod 2755 src/a; try chmod 755 src/a
+/usr/bin/python3 -c 'import os
+for how in (lambda: os.open("/project/new", os.O_CREAT|os.O_WRONLY, 0o4755), lambda: os.mknod("/project/node", 0o104755), lambda: os.fchmod(os.open("/project/src/a", os.O_RDWR), 0o6755)):
+  try: how(); print("set-id done")
+  except OSError as e: print("set-id", e.errno)'
+/usr/bin/python3 -c 'import ctypes, os; print("watch", ctypes.CDLL(None).inotify_init1(0) >= 0, "flags", os.statvfs("/project").f_flag & 7)'`
+	d := New(Options{})
+	run := func(m sandbox.Mount) string {
+		p := sandboxtest.Profile()
+		p.Mounts = []sandbox.Mount{m}
+		b, err := d.Start(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		got, _ := shell(t, b, script)
+		return got
+	}
+	if got := run(sandbox.Mount{Source: dir, Target: "/project"}); !strings.Contains(got, "denied: put src/a") {
+		t.Fatalf("control: %s", got)
+	}
+	open := run(sandbox.Mount{Source: dir, Target: "/project", Writable: true})
+	if !strings.Contains(open, "done: put waldo.yaml") || !strings.Contains(open, "done: put .git/hooks/pre-commit") || !strings.Contains(open, "done: mv .git y") {
+		t.Fatalf("control, nothing sealed: %s", open)
+	}
+	if err := os.Rename(filepath.Join(dir, "y"), filepath.Join(dir, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"x", "z"} {
+		_ = os.RemoveAll(filepath.Join(dir, f))
+	}
+	for _, name := range []string{"waldo.yaml", ".git/config", ".git/hooks/pre-commit"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("old\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(filepath.Join(dir, ".git", "index"), os.Getuid(), os.Getgid()); err != nil {
+		t.Fatal(err)
+	}
+	sealed := run(sandbox.Mount{Source: dir, Target: "/project", Writable: true, Sealed: []string{"waldo.yaml", ".git/hooks", ".git/config"}})
+	for line := range strings.SplitSeq("done: put src/a,done: put src/b,done: put .git/index,denied: put waldo.yaml,denied: put .git/config,"+
+		"denied: put .git/hooks/pre-commit,denied: mv waldo.yaml x,denied: rm -f .git/config,denied: mv .git y,denied: mv .git/hooks z,denied: rmdir .git/hooks,denied: chmod 4755 src/a,denied: chmod 2755 src/a,done: chmod 755 src/a,set-id 1,watch False flags 6", ",") {
+		if !strings.Contains(sealed, line) {
+			t.Errorf("wanted %q in:\n%s", line, sealed)
+		}
+	}
+	if strings.Contains(sealed, "set-id done") {
+		t.Errorf("set-id files are made:\n%s", sealed)
+	}
+	for name, want := range map[string]string{"src/a": "new\n", "src/b": "new\n", "waldo.yaml": "old\n", ".git/config": "old\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s holds %q, %v; wanted %q", name, got, err, want)
+		}
+	}
+	if st, err := os.Stat(filepath.Join(dir, "src/b")); err != nil || int(st.Sys().(*syscall.Stat_t).Uid) != os.Getuid() {
+		t.Errorf("src/b: %v %v", st, err)
+	}
+}

@@ -1,0 +1,151 @@
+//go:build linux && (amd64 || arm64)
+
+// Package reach connects to ports of a sandbox's loopback from outside. A process of waldo's own joins the user and
+// network namespaces of the sandbox and nothing else, makes sockets there and hands them over. A socket stays in the
+// namespace that it was made in, so it leads to that loopback alone, and only waldo has it: nothing in the sandbox gets
+// a descriptor, a route or a listener by it.
+package reach
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/machine"
+	"waldo/internal/sandbox/stage"
+)
+
+// Reach connects to ports of one sandbox.
+type Reach struct {
+	mu    sync.Mutex
+	stage *stage.Stage
+}
+
+// ErrOwn is what is said of a process that is of no sandbox.
+var ErrOwn = errors.New("namespace: it is not a process of a sandbox: it has the network of this machine")
+
+// Open returns what connects to the sandbox whose PID 1 has that number outside. program is the executable of a
+// machine.
+func Open(program *os.File, pid int) (*Reach, error) {
+	user, network, err := namespacesOf(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer user.Close()
+	defer network.Close()
+	s := &stage.List{}
+	s.Call("close the machine", unix.SYS_CLOSE_RANGE, stage.CtlFD+1, 0xffffffff, 0)
+	s.TakeDescriptors(2, machine.At(stage.Gone))
+	s.Call("join the user namespace", unix.SYS_SETNS, stage.CtlFD+1, unix.CLONE_NEWUSER)
+	s.Call("join the network namespace", unix.SYS_SETNS, stage.CtlFD+2, unix.CLONE_NEWNET)
+	s.Call("close the namespaces", unix.SYS_CLOSE_RANGE, stage.CtlFD+1, 0xffffffff, 0)
+	s.Call("report", unix.SYS_WRITE, stage.CtlFD, s.Record(stage.RecReady), stage.RecordSize)
+	again := len(s.Steps)
+	s.Hear()
+	s.Call("a socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	s.SendFiles("the socket", stage.RecWay, stage.CtlFD+1, 1)
+	last := s.Call("close the socket", unix.SYS_CLOSE, stage.CtlFD+1)
+	s.Steps[last].Next = machine.To(again)
+	st, err := stage.Spawn(program, os.Geteuid(), os.Getegid())
+	if err != nil {
+		return nil, err
+	}
+	if err = st.Send(s.LinkAt(stage.ProgramBase)); err == nil {
+		err = st.SendFiles([]int{int(user.Fd()), int(network.Fd())})
+	}
+	if err == nil {
+		err = st.Ready(s, nil, nil)
+	}
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return &Reach{stage: st}, nil
+}
+
+// namespacesOf returns the user and network namespaces of a sandbox. PID 1 does not show its own, the commands show
+// theirs, which are the same. Those of this process are refused: a number may have become another process's.
+func namespacesOf(pid int) (user, network *os.File, err error) {
+	err = errors.New("namespace: no command runs in the sandbox")
+	for _, child := range common.Children(pid) {
+		if user, network, err = openBoth(child); err == nil {
+			return user, network, nil
+		}
+	}
+	return nil, nil, err
+}
+
+// openBoth opens the namespaces of one process, which must be none of this process's.
+func openBoth(pid int) (user, network *os.File, err error) {
+	for _, row := range []struct {
+		name string
+		to   **os.File
+	}{{"user", &user}, {"net", &network}} {
+		if err = foreign(pid, row.name, row.to); err != nil {
+			if user != nil {
+				user.Close()
+			}
+			return nil, nil, err
+		}
+	}
+	return user, network, nil
+}
+
+// foreign opens a namespace that is not this process's own.
+func foreign(pid int, name string, to **os.File) error {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
+	if err != nil {
+		return fmt.Errorf("namespace: %w", err)
+	}
+	theirs, err := f.Stat()
+	own, oerr := os.Stat("/proc/self/ns/" + name)
+	if err = errors.Join(err, oerr); err == nil && os.SameFile(theirs, own) {
+		err = ErrOwn
+	}
+	if err != nil {
+		f.Close()
+		return err
+	}
+	*to = f
+	return nil
+}
+
+// within is how long a connection may take: a full queue of the sandbox's server keeps nobody.
+const within = 5 * time.Second
+
+// Dial connects to a port of the sandbox's loopback.
+func (r *Reach) Dial(port uint16) (net.Conn, error) {
+	f, err := r.socket()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	limit := unix.NsecToTimeval(int64(within))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
+		return nil, err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return nil, fmt.Errorf("port %d of the sandbox: %w", port, err)
+	}
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{})
+	return net.FileConn(f)
+}
+
+// socket has a socket made in the sandbox's network.
+func (r *Reach) socket() (*os.File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.stage.Ctl.Write([]byte{1}); err != nil {
+		return nil, err
+	}
+	return r.stage.ReceiveFile(stage.RecWay)
+}
+
+// Close ends the process that makes sockets. Connections stay.
+func (r *Reach) Close() error { return r.stage.Close() }

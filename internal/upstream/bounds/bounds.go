@@ -1,0 +1,124 @@
+// Package bounds holds what a server sends within bounds: how much that answers nothing, how often that its lists have
+// changed, and what is kept of its stderr.
+package bounds
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What a server may send that answers nothing: so many units at once, and so many more in each second. A message is
+// one unit, and one more for each KiB. A server that sends more is stopped: reading costs processor time, a second or two for the burst, and a hundredth of a processor for the rate.
+const (
+	Burst = 200_000
+	Rate  = 1000
+)
+
+// Meter counts what a server sends unasked.
+type Meter struct {
+	mu   sync.Mutex
+	used float64   // units that are not paid back yet
+	at   time.Time // when that was counted
+}
+
+// Full counts a message of that many bytes, and reports whether that is more than a server may send.
+func (m *Meter) Full(bytes int, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.at.IsZero() {
+		m.used = max(0, m.used-Rate*now.Sub(m.at).Seconds())
+	}
+	m.at = now
+	m.used += 1 + float64(bytes)/1024
+	return m.used > Burst
+}
+
+// How long lie between two times that somebody is told of a change: twice as long each time, until it is quiet.
+const (
+	FirstPace   = 100 * time.Millisecond
+	LongestPace = 30 * time.Second
+)
+
+// Pace has a server's word that something changed passed on now and then, however often it comes. The last word is
+// never lost.
+type Pace struct {
+	mu    sync.Mutex
+	Tell  func()
+	after func(d time.Duration, f func()) // nil: time.AfterFunc
+	wait  time.Duration                   // after the last time
+	last  time.Time                       // when it was passed on
+	due   bool                            // it will be
+}
+
+// For makes the pace of what is told of a server until ctx is done; tell may be nil.
+func For(ctx context.Context, server string, tell func(server string)) *Pace {
+	return &Pace{Tell: func() {
+		if tell != nil && ctx.Err() == nil {
+			tell(server)
+		}
+	}}
+}
+
+// Ask passes the word on, at once or when its time comes.
+func (p *Pace) Ask(now time.Time) {
+	if p.next(now) {
+		p.Tell()
+	}
+}
+
+// next reports whether the word is passed on now.
+func (p *Pace) next(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.due {
+		return false
+	}
+	since := now.Sub(p.last)
+	if since >= 2*LongestPace {
+		p.wait = 0
+	}
+	left := max(0, p.wait-since)
+	p.wait = min(max(FirstPace, 2*p.wait), LongestPace)
+	p.last = now.Add(left)
+	if left == 0 {
+		return true
+	}
+	p.due = true
+	after := p.after
+	if after == nil {
+		after = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
+	}
+	after(left, func() {
+		p.mu.Lock()
+		p.due = false
+		p.mu.Unlock()
+		p.Tell()
+	})
+	return false
+}
+
+// Tail keeps the last bytes written to it.
+type Tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+const maxTail = 4 << 10
+
+// Write satisfies io.Writer.
+func (t *Tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, b[max(0, len(b)-maxTail):]...)
+	t.b = append(t.b[:0], t.b[max(0, len(t.b)-maxTail):]...)
+	return len(b), nil
+}
+
+// String satisfies fmt.Stringer.
+func (t *Tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(string(t.b), "")
+}

@@ -1,0 +1,26 @@
+package upstream
+
+import (
+	"errors"
+	"time"
+)
+
+// errFlooded is why a server was stopped that sent without pause.
+var errFlooded = errors.New("it was stopped, since it sent messages without pause that answer nothing")
+
+// unasked counts a message of the server that answers nothing, and stops a server that sends too many: the operator
+// is told once, and its calls say why until it has rested.
+func (ses *session) unasked(bytes int) {
+	if !ses.meter.Full(bytes, time.Now()) || !ses.flooded.CompareAndSwap(false, true) {
+		return
+	}
+	s := ses.s
+	s.m.o.Log.Warn("server stopped", "server", s.cfg.Name, "error", errFlooded)
+	s.mu.Lock()
+	if s.session == ses {
+		s.session, s.failed = nil, errFlooded
+		s.fell(false, 0)
+	}
+	s.mu.Unlock()
+	go ses.kill() // the connection may be reading this very message
+}

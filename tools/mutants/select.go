@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"hash/fnv"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// A selection says which guards of the list a run tries.
+type selection struct {
+	words string        // only guards whose name or file holds them
+	since string        // a revision: what changed after it is tried first
+	share int           // with since: one in so many of the guards that did not change; 0 is none of them
+	limit time.Duration // no guard is begun after this time; 0 is no limit
+}
+
+// choose returns the guards to try, in order: new and changed blocks of the list, then guards of
+// changed files, then a share of the others. seed, the tree's commit, rotates the last two.
+func (s selection) choose(guards []guard, before map[guard]bool, changed map[string]bool, seed string) []guard {
+	var fresh, touched, rest []guard
+	for _, g := range guards {
+		switch {
+		case s.words != "" && !strings.Contains(g.file, s.words) && !strings.Contains(g.name, s.words):
+		case s.since == "" || !before[g.block()]:
+			fresh = append(fresh, g)
+		case changed[g.file]:
+			touched = append(touched, g)
+		case s.share > 0 && (number(g.name)+number(seed))%uint64(s.share) == 0:
+			rest = append(rest, g)
+		}
+	}
+	rotate(touched, seed)
+	rotate(rest, seed)
+	return append(append(fresh, touched...), rest...)
+}
+
+// block is the guard without its place in the list.
+func (g guard) block() guard {
+	g.line = 0
+	return g
+}
+
+// rotate begins the guards at a place that the seed gives, so that a time limit cuts others each time.
+func rotate(guards []guard, seed string) {
+	if len(guards) == 0 {
+		return
+	}
+	at := int(number(seed) % uint64(len(guards)))
+	copy(guards, append(append([]guard{}, guards[at:]...), guards[:at]...))
+}
+
+func number(s string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return h.Sum64()
+}
+
+// history reads the list as it was at a revision, the files that changed after it, and the
+// commit of the tree. A revision that this checkout does not have is an error.
+func history(since string) (before map[guard]bool, changed map[string]bool, seed string, err error) {
+	old, err := git("show", since+":"+list)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	guards, err := parse(bytes.NewReader(old), since+":"+list)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	before = map[guard]bool{}
+	for _, g := range guards {
+		before[g.block()] = true
+	}
+	names, err := git("diff", "--name-only", since)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	changed = map[string]bool{}
+	for _, name := range strings.Fields(string(names)) {
+		changed[name] = true
+	}
+	head, err := git("rev-parse", "HEAD")
+	return before, changed, string(head), err
+}
+
+func git(args ...string) ([]byte, error) {
+	out, err := exec.Command("git", args...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
+	}
+	return out, nil
+}

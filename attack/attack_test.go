@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox/sandboxtest"
 )
 

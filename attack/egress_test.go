@@ -31,8 +31,8 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"waldo/internal/egress"
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
+	"waldo/internal/network/egress"
 	"waldo/internal/sandbox"
 )
 

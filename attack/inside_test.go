@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/egress"
-	"waldo/internal/redact"
+	"waldo/internal/core/redact"
+	"waldo/internal/model/secret"
+	"waldo/internal/network/egress"
 	"waldo/internal/sandbox/gvisor"
-	"waldo/internal/secret"
 )
 
 // realToken is what the servers want and no box may ever see.

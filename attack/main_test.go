@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
-	"waldo/internal/id"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
 )

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/egress"
-	"waldo/internal/egress/packages"
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
+	"waldo/internal/network/egress"
+	"waldo/internal/network/egress/packages"
 )
 
 // registries serves two versions of a package to npm, with a scope and without, and to pip, whose

@@ -41,12 +41,12 @@ fair "$work/pool.test" -test.run '^$' -test.bench 'Sustained' -test.benchtime 10
 fair "$work/pool.test" -test.run '^$' -test.bench 'Memory' -test.benchtime 1x | tee -a "$work/out"
 go test -c -o "$work/gvisor.test" ./internal/sandbox/gvisor
 (cd internal/sandbox/gvisor && fair "$work/gvisor.test" -test.run '^$' -test.bench 'Warm' -test.benchtime "${SERVED:-30}x") | tee -a "$work/out"
-go test -c -o "$work/runner.test" ./internal/runner
-(cd internal/runner && fair "$work/runner.test" -test.run '^$' -test.bench 'Served' -test.benchtime "${SERVED:-30}x") | tee -a "$work/out"
-go test -c -o "$work/egress.test" ./internal/egress
-(cd internal/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Throughput|Connect' -test.benchtime 40x) | tee -a "$work/out"
-(cd internal/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Inside' -test.benchtime 2000x) | tee -a "$work/out"
-(cd internal/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Hundred' -test.benchtime 1x) | tee -a "$work/out"
+go test -c -o "$work/runner.test" ./internal/executor/runner
+(cd internal/executor/runner && fair "$work/runner.test" -test.run '^$' -test.bench 'Served' -test.benchtime "${SERVED:-30}x") | tee -a "$work/out"
+go test -c -o "$work/egress.test" ./internal/network/egress
+(cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Throughput|Connect' -test.benchtime 40x) | tee -a "$work/out"
+(cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Inside' -test.benchtime 2000x) | tee -a "$work/out"
+(cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Hundred' -test.benchtime 1x) | tee -a "$work/out"
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
 CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$work/waldo" ./cmd/waldo # as make build does

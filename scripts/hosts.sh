@@ -9,8 +9,8 @@ begun=$SECONDS
 scripts/setup-npm.sh npm
 scripts/setup-npm.sh npm-hosts
 scripts/setup-chromium.sh
-go vet -tags hosts ./internal/hosts/real
-go test -c -tags hosts -o .cache/hosts.test ./internal/hosts/real
+go vet -tags hosts ./internal/agenthosts/real
+go test -c -tags hosts -o .cache/hosts.test ./internal/agenthosts/real
 export WALDO_BIN=$PWD/bin/waldo WALDO_CACHE=$PWD/.cache
 alone=(unshare --net)
 [ "$(id -u)" = 0 ] || alone=(unshare --net --map-root-user)

@@ -14,12 +14,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/approval"
-	"waldo/internal/audit"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/policy"
-	"waldo/internal/store"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/storage/database"
 )
 
 // desk opens the place where questions lie, without the rest of the house.
@@ -28,7 +28,7 @@ func desk(g *global) (*approval.Desk, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := store.Open(state)
+	s, err := database.Open(state)
 	if err != nil {
 		return nil, nil, err
 	}

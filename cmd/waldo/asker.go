@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"waldo/internal/call"
-	"waldo/internal/id"
+	"waldo/internal/model/call"
+	"waldo/internal/model/id"
 )
 
 // askersFolder holds a locked file for each waldo at work, in the state directory. A question names the

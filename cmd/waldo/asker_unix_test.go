@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/approval"
-	"waldo/internal/contract"
-	"waldo/internal/id"
+	"waldo/internal/core/approval"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/id"
 )
 
 // A process is at work while it holds its file, and gone when it has closed it or was killed.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/display"
-	"waldo/internal/id"
-	"waldo/internal/lifecycle"
+	"waldo/internal/model/display"
+	"waldo/internal/model/id"
+	"waldo/internal/storage/sandboxes"
 )
 
 // readyFD is where a waldo that holds a command in the background says that the command's box is there.
@@ -131,7 +131,7 @@ const psRow = "%-28s %-8s %-17s %-21s %-7s %s\n"
 func newSandboxPs(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1), Example: "  waldo sandbox ps work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
 			all, err := m.Commands(c.Context(), owner(), args[0])
 			if err != nil || g.json {
 				return orJSON(c, err, all)
@@ -155,7 +155,7 @@ func newSandboxKill(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "kill NAME CALL", Short: "End a command that runs in a sandbox, with everything that it has started", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox kill work c_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
 			return m.Kill(c.Context(), owner(), args[0], args[1])
 		}),
 	}
@@ -166,7 +166,7 @@ func newSandboxLogs(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs NAME CALL", Short: "What a command in the background has written so far", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox logs work c_…\n  waldo sandbox logs -f work c_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
 			stdout, stderr, err := m.OutputOf(c.Context(), owner(), args[0], args[1])
 			if err != nil {
 				return err
@@ -174,7 +174,7 @@ func newSandboxLogs(g *global) *cobra.Command {
 			var files [2]*os.File
 			for i, at := range []string{stdout, stderr} {
 				if files[i], err = os.Open(at); err != nil {
-					return fmt.Errorf("sandbox %s: %w: %s", args[0], lifecycle.ErrNoCommand, args[1])
+					return fmt.Errorf("sandbox %s: %w: %s", args[0], sandboxes.ErrNoCommand, args[1])
 				}
 				defer files[i].Close()
 			}
@@ -182,7 +182,7 @@ func newSandboxLogs(g *global) *cobra.Command {
 			for lives := follow; ; time.Sleep(100 * time.Millisecond) {
 				if lives {
 					all, err := m.Commands(c.Context(), owner(), args[0])
-					lives = err == nil && slices.ContainsFunc(all, func(one lifecycle.Command) bool { return one.Call == args[1] })
+					lives = err == nil && slices.ContainsFunc(all, func(one sandboxes.Command) bool { return one.Call == args[1] })
 				}
 				_, oerr := io.Copy(out, files[0])
 				_, eerr := io.Copy(errw, files[1])

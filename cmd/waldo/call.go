@@ -11,15 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/approval"
-	"waldo/internal/call"
-	"waldo/internal/catalogue"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/facts"
-	"waldo/internal/id"
-	"waldo/internal/policy"
-	"waldo/internal/redact"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/policy"
+	"waldo/internal/core/redact"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
 )
 
 func newCall(g *global) *cobra.Command {
@@ -201,8 +201,8 @@ func newTools(g *global) *cobra.Command {
 		Use: "tools [QUERY]", Short: "The catalogue: what an agent may ask for, and search over it", Args: cobra.ArbitraryArgs,
 		Example: "  waldo tools\n  waldo tools create ticket --detail full",
 		RunE: func(c *cobra.Command, args []string) error {
-			d := catalogue.Detail(detail)
-			if d != catalogue.Name && d != catalogue.Basic && d != catalogue.Full {
+			d := catalog.Detail(detail)
+			if d != catalog.Name && d != catalog.Basic && d != catalog.Full {
 				return usage("as in --detail full", "--detail %s: it is name, basic or full", detail)
 			}
 			h, err := openHouse(c.Context(), g, settings{tells: true})
@@ -210,20 +210,20 @@ func newTools(g *global) *cobra.Command {
 				return err
 			}
 			defer h.Close()
-			var entries []*catalogue.Entry
+			var entries []*catalog.Entry
 			var offers sync.WaitGroup
-			me := catalogue.Viewer{Principal: principal(), Door: "cli"}
+			me := catalog.Viewer{Principal: principal(), Door: "cli"}
 			offers.Go(func() { h.catalogue.Prompts(c.Context(), me) }) // what is kept from agents of these is told below, too
 			if len(args) > 0 {
 				entries = h.catalogue.Search(c.Context(), me, strings.Join(args, " "), 0)
 			} else {
 				entries = h.catalogue.List(c.Context(), me)
 			}
-			told := make([]catalogue.Told, len(entries))
+			told := make([]catalog.Told, len(entries))
 			for i, e := range entries {
 				told[i] = e.Tell(d)
 			}
-			if g.json || d == catalogue.Full {
+			if g.json || d == catalog.Full {
 				if err := printJSON(c.OutOrStdout(), told); err != nil {
 					return err
 				}
@@ -245,14 +245,14 @@ func newTools(g *global) *cobra.Command {
 }
 
 // leftOut names what a server has named, so that nothing in it can hide, nor fill the screen.
-func leftOut(p catalogue.Problem) string {
+func leftOut(p catalog.Problem) string {
 	name := cmp.Or(string(p.Capability), p.Server)
 	switch {
-	case p.Code == catalogue.OffersUnavailable || p.Code == catalogue.OffersSlow:
+	case p.Code == catalog.OffersUnavailable || p.Code == catalog.OffersSlow:
 		return "what " + name + " offers beside tools"
 	case p.Item != "":
 		return fmt.Sprintf("%s %+.200q", name, p.Item)
-	case !catalogue.Named(name):
+	case !catalog.Named(name):
 		return fmt.Sprintf("%+.200q", name)
 	}
 	return name
@@ -260,10 +260,10 @@ func leftOut(p catalogue.Problem) string {
 
 // tellTools lists tools with what the policy says of a call without arguments: a condition on arguments that are
 // missing applies.
-func tellTools(w io.Writer, h *house, entries []*catalogue.Entry, d catalogue.Detail) {
+func tellTools(w io.Writer, h *house, entries []*catalog.Entry, d catalog.Detail) {
 	var rows [][]string
 	for _, e := range entries {
-		if d == catalogue.Name {
+		if d == catalog.Name {
 			display.Fprintf(w, "%s\n", e.Capability)
 			continue
 		}

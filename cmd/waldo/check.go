@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/policy"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 func newCheck(g *global) *cobra.Command {

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/catalogue"
-	"waldo/internal/lifecycle"
-	"waldo/internal/store"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/sandboxes"
 )
 
 // completer lists the values that a word of the command line can have. What cannot be read offers none.
@@ -31,8 +31,8 @@ func completions(root *cobra.Command, g *global) {
 	args := map[string]completer{
 		"approve": approvalIDs, "approvals": approvalIDs, "deny": approvalIDs, "login": serverNames, "call": capabilities, "explain": capabilities,
 		"secret rm": secretNames, "secret set": secretNames, "template rm": templateNames,
-		"sandbox exec": sandboxes, "sandbox ps": sandboxes, "sandbox logs": sandboxes, "sandbox kill": sandboxes, "sandbox pause": sandboxes,
-		"sandbox resume": sandboxes, "sandbox snapshot": sandboxes, "sandbox restore": sandboxes, "sandbox reset": sandboxes, "sandbox rm": sandboxes,
+		"sandbox exec": sandboxNames, "sandbox ps": sandboxNames, "sandbox logs": sandboxNames, "sandbox kill": sandboxNames, "sandbox pause": sandboxNames,
+		"sandbox resume": sandboxNames, "sandbox snapshot": sandboxNames, "sandbox restore": sandboxNames, "sandbox reset": sandboxNames, "sandbox rm": sandboxNames,
 	}
 	var each func(c *cobra.Command, path string)
 	each = func(c *cobra.Command, path string) {
@@ -75,17 +75,17 @@ func approvalIDs(ctx context.Context, g *global) (out []string) {
 	return out
 }
 
-func sandboxes(ctx context.Context, g *global) (out []string) {
+func sandboxNames(ctx context.Context, g *global) (out []string) {
 	state, err := openState(g)
 	if err != nil {
 		return nil
 	}
-	s, err := store.Open(state)
+	s, err := database.Open(state)
 	if err != nil {
 		return nil
 	}
 	defer s.Close()
-	all, _ := lifecycle.New(s, time.Now).List(ctx, owner())
+	all, _ := sandboxes.New(s, time.Now).List(ctx, owner())
 	for _, b := range all {
 		out = append(out, b.Name)
 	}
@@ -133,7 +133,7 @@ func capabilities(_ context.Context, g *global) (out []string) {
 		return nil
 	}
 	for _, c := range cfg.Contracts {
-		if catalogue.Named(c.Pattern) {
+		if catalog.Named(c.Pattern) {
 			out = append(out, c.Pattern)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 // stateDir returns where waldo keeps its state: --state, $WALDO_STATE, $XDG_STATE_HOME/waldo,

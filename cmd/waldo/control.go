@@ -13,11 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"waldo/internal/audit"
-	"waldo/internal/display"
-	"waldo/internal/id"
-	"waldo/internal/session"
-	"waldo/internal/store"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/session"
+	"waldo/internal/model/display"
+	"waldo/internal/model/id"
+	"waldo/internal/storage/database"
 )
 
 // Orders of the operator's reach every waldo of a state directory through its store: there is no daemon.
@@ -246,7 +246,7 @@ func stoppedBy(rows map[string]string) func(session.Info) bool {
 }
 
 // putOrder puts an order and returns what every waldo at work did about it, and how many have not answered.
-func putOrder(ctx context.Context, s *store.Store, name string) (replies []reply, silent int, err error) {
+func putOrder(ctx context.Context, s *database.Store, name string) (replies []reply, silent int, err error) {
 	o := order{ID: id.New("o_"), At: time.Now().UTC()}
 	b, err := json.Marshal(o)
 	if err != nil {
@@ -292,7 +292,7 @@ func putOrder(ctx context.Context, s *store.Store, name string) (replies []reply
 }
 
 // forgetReplies removes what nobody waits for: answers to orders that stand no more.
-func forgetReplies(ctx context.Context, s *store.Store) error {
+func forgetReplies(ctx context.Context, s *database.Store) error {
 	orders, err := s.List(ctx, ordersBucket)
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/display"
-	"waldo/internal/redact"
+	"waldo/internal/core/redact"
+	"waldo/internal/model/display"
 )
 
 // Who judges each class of the corpus of MCP, or why nobody does.

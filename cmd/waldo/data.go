@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"waldo/internal/contract"
+	"waldo/internal/agenthosts/wellknown"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/contract"
 	"waldo/internal/sandbox"
-	"waldo/internal/upstream/files"
-	"waldo/internal/wellknown"
 )
 
 // dataFolder makes sure of the lasting folder of a name, mode 0700, in the state directory.

@@ -17,13 +17,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/approval"
-	"waldo/internal/audit"
-	"waldo/internal/call"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/facts"
-	"waldo/internal/runner"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
+	"waldo/internal/executor/runner"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
 )
 
 //go:embed demo/waldo.yaml

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/audit"
-	"waldo/internal/display"
+	"waldo/internal/core/audit"
+	"waldo/internal/model/display"
 )
 
 // stored is one part of the state directory, what it is for, and its size.

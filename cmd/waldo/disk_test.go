@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/audit"
-	"waldo/internal/store"
+	"waldo/internal/core/audit"
+	"waldo/internal/storage/database"
 )
 
 // waldo prune removes what log.keep does not keep, and the log is sound afterwards; without log.keep it stays.
 func TestPruneCommand(t *testing.T) {
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state")
-	s, err := store.Open(state)
+	s, err := database.Open(state)
 	if err != nil {
 		t.Fatal(err)
 	}

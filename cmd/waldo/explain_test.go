@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/call"
-	"waldo/internal/catalogue"
-	"waldo/internal/id"
-	"waldo/internal/policy"
+	"waldo/internal/core/policy"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/model/call"
+	"waldo/internal/model/id"
 )
 
 // listing is a server at a url that lists tools as they are given and answers nothing else.
@@ -110,8 +110,8 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 	h = opened()
 	defer h.Close()
 	args, _ := call.ArgsOf(map[string]any{})
-	shown := map[string]*catalogue.Entry{}
-	for _, e := range h.catalogue.List(context.Background(), catalogue.Viewer{Principal: principal(), Door: "cli"}) {
+	shown := map[string]*catalog.Entry{}
+	for _, e := range h.catalogue.List(context.Background(), catalog.Viewer{Principal: principal(), Door: "cli"}) {
 		shown[string(e.Capability)] = e
 	}
 	for tool := range h.lock.Servers["s"].Tools {

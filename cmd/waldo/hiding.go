@@ -5,11 +5,11 @@ import (
 	"io"
 	"runtime/debug"
 
-	"waldo/internal/call"
-	"waldo/internal/catalogue"
-	"waldo/internal/display"
-	"waldo/internal/redact"
-	"waldo/internal/wire"
+	"waldo/internal/core/redact"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/model/call"
+	"waldo/internal/model/display"
+	"waldo/internal/protocol/strictjson"
 )
 
 // hiding takes known secrets out of what waldo itself says: errors, lines of its log, a crash. Each
@@ -46,11 +46,11 @@ func crashed(w io.Writer, fault any) int {
 // of a schema.
 func (h *house) told(tools []call.Tool, err error) ([]call.Tool, error) {
 	for i := range tools {
-		for _, v := range []*wire.Value{&tools[i].Input, &tools[i].Output, &tools[i].Annotations} {
+		for _, v := range []*strictjson.Value{&tools[i].Input, &tools[i].Output, &tools[i].Annotations} {
 			if v.IsZero() {
 				continue
 			}
-			hidden, bad := wire.Parse(h.known.JSON(v.Raw()))
+			hidden, bad := strictjson.Parse(h.known.JSON(v.Raw()))
 			if bad != nil {
 				return nil, errors.Join(err, bad)
 			}
@@ -61,9 +61,9 @@ func (h *house) told(tools []call.Tool, err error) ([]call.Tool, error) {
 }
 
 // held says what a server lists and is kept from agents.
-func (h *house) held(server string) (out []catalogue.Problem) {
+func (h *house) held(server string) (out []catalog.Problem) {
 	for _, q := range h.upstreams.Quarantined(server) {
-		out = append(out, catalogue.Problem{Server: server, Capability: q.Capability, Item: q.Name, Code: q.Code, Text: q.Text})
+		out = append(out, catalog.Problem{Server: server, Capability: q.Capability, Item: q.Name, Code: q.Code, Text: q.Text})
 	}
 	return out
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"waldo/internal/redact"
-	"waldo/internal/secret"
+	"waldo/internal/core/redact"
+	"waldo/internal/model/secret"
 )
 
 // TestHiding: an error, a hint and a crash show no secret that is known.

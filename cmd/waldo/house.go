@@ -14,34 +14,34 @@ import (
 	"sync"
 	"time"
 
-	"waldo/internal/approval"
-	"waldo/internal/audit"
-	"waldo/internal/audit/headfile"
-	"waldo/internal/bridge"
-	"waldo/internal/broker"
-	"waldo/internal/call"
-	"waldo/internal/catalogue"
-	"waldo/internal/contract"
-	"waldo/internal/facts"
-	"waldo/internal/gateway/identity"
-	"waldo/internal/id"
-	"waldo/internal/install"
-	"waldo/internal/policy"
-	"waldo/internal/redact"
-	"waldo/internal/runner"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/audit/headfile"
+	"waldo/internal/core/broker"
+	"waldo/internal/core/policy"
+	"waldo/internal/core/redact"
+	"waldo/internal/core/session"
+	"waldo/internal/executor/runner"
+	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/frontend/bridge"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/frontend/mcpserver/identity"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/pkginstall"
+	"waldo/internal/protocol/strictjson"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/admission"
 	"waldo/internal/sandbox/confined"
 	"waldo/internal/sandbox/gvisor"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
-	"waldo/internal/secret/source"
-	"waldo/internal/session"
-	"waldo/internal/store"
-	"waldo/internal/upstream"
-	"waldo/internal/upstream/files"
-	"waldo/internal/wire"
-	"waldo/internal/workspace"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/secretsource"
+	"waldo/internal/storage/workspace"
 )
 
 // house is every room, joined. It is built by openHouse, floor by floor, and closed in reverse.
@@ -49,11 +49,11 @@ type house struct {
 	state     string
 	cfg       *contract.Config
 	policy    *policy.Policy
-	store     *store.Store
+	store     *database.Store
 	log       *audit.Log
 	sessions  *session.Manager
 	redact    *redact.Redactor
-	secrets   *source.Keeper
+	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	approvals *approval.Desk
 	lock      *upstream.Lock // as it was when the house was opened
@@ -63,11 +63,11 @@ type house struct {
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
 	upstreams *upstream.Manager
-	pins      map[string]*install.Pin // packages that were accepted, by server; only `waldo lock --accept` writes it
-	freshLock bool                    // the registries are asked, whatever they said a while ago
-	pinsMu    sync.Mutex              // servers are looked at several at a time
-	programs  map[string]string       // digests of the programs of a trusted configuration; nil: it was named
-	catalogue *catalogue.Catalogue
+	pins      map[string]*pkginstall.Pin // packages that were accepted, by server; only `waldo lock --accept` writes it
+	freshLock bool                       // the registries are asked, whatever they said a while ago
+	pinsMu    sync.Mutex                 // servers are looked at several at a time
+	programs  map[string]string          // digests of the programs of a trusted configuration; nil: it was named
+	catalogue *catalog.Catalogue
 	broker    *broker.Broker
 	attendant *attendant               // carries out the operator's orders
 	entry     func() *identity.Options // who is let in over HTTP
@@ -145,7 +145,7 @@ func openState(g *global) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, err = store.CheckDir(dir)
+	dir, err = database.CheckDir(dir)
 	if err != nil {
 		return "", &exit{code: exitFailed, err: err, hint: "give another with --state DIR"}
 	}
@@ -216,7 +216,7 @@ func (h *house) machine() policy.Machine {
 // logOptions says where the head of the log is kept: in waldo.db and, where $WALDO_LOG_HEAD names a
 // file, there as well. On another machine's disk it shows what somebody who can rewrite both the
 // log and the database has done.
-func logOptions(s *store.Store) audit.Options {
+func logOptions(s *database.Store) audit.Options {
 	o := audit.Options{Heads: s}
 	if path := os.Getenv("WALDO_LOG_HEAD"); path != "" {
 		o.Second = &headfile.File{Path: path}
@@ -226,7 +226,7 @@ func logOptions(s *store.Store) audit.Options {
 
 // openLog opens the log of a state directory. Where records are kept for a time, segments are begun often
 // enough for the older ones to be removed.
-func openLog(ctx context.Context, s *store.Store, keep time.Duration) (*audit.Log, error) {
+func openLog(ctx context.Context, s *database.Store, keep time.Duration) (*audit.Log, error) {
 	o := logOptions(s)
 	o.SegmentAge = keep / 10
 	log, err := audit.Open(ctx, s.Path("log"), o)
@@ -262,7 +262,7 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 func (h *house) openGround(ctx context.Context, s settings) (err error) {
 	h.lives = newLives(h)
 	defer func() { h.ground, h.close = h.close, nil }()
-	if h.store, err = store.Open(h.state); err != nil {
+	if h.store, err = database.Open(h.state); err != nil {
 		return err
 	}
 	h.close = append(h.close, h.store.Close)
@@ -316,7 +316,7 @@ func (h *house) openWorkers(s settings) error {
 	h.runner.Admit = admitter(admission.New(roomOf(h.cfg.Sandboxes)))
 	h.runner.Template = h.templateOf
 	h.close = append(h.close, h.runner.Close)
-	h.pins = map[string]*install.Pin{}
+	h.pins = map[string]*pkginstall.Pin{}
 	for name, l := range h.lock.Servers {
 		h.pins[name] = l.Package
 	}
@@ -339,10 +339,10 @@ func (h *house) openWorkers(s settings) error {
 }
 
 func (h *house) openCorridor(s settings) error {
-	sources, offers, plain := map[string]catalogue.Source{}, map[string]catalogue.OfferSource{}, ""
+	sources, offers, plain := map[string]catalog.Source{}, map[string]catalog.OfferSource{}, ""
 	for name, s := range h.cfg.Servers {
 		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.told(h.upstreams.Tools(ctx, name)) }
-		offers[name] = func(ctx context.Context) (o catalogue.Offer, err error) {
+		offers[name] = func(ctx context.Context) (o catalog.Offer, err error) {
 			o.Prompts, o.Resources, o.Templates, err = h.upstreams.Offer(ctx, name)
 			return o, err
 		}
@@ -350,18 +350,18 @@ func (h *house) openCorridor(s settings) error {
 			plain = name
 		}
 	}
-	o := catalogue.Options{
-		Builtins: catalogue.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean, Names: h.policy.Names, Held: h.held,
+	o := catalog.Options{
+		Builtins: catalog.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean, Names: h.policy.Names, Held: h.held,
 		Of:       func(cap call.Capability) string { k, _ := h.policy.Lookup(cap); return k.Server },
 		Patience: func(cap call.Capability) time.Duration { k, _ := h.policy.Lookup(cap); return k.Timeout },
-		Usable:   func(cap call.Capability, v catalogue.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Door) },
+		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Door) },
 	}
 	if s.warm > 0 { // nobody looks at a list of what is missing
-		o.Missing = func(first catalogue.Problem, n int) {
+		o.Missing = func(first catalog.Problem, n int) {
 			slog.Warn("kept from agents: "+count(n, "definition"), "server", first.Server, "code", first.Code, "first", leftOut(first), "why", h.clean(first.Text))
 		}
 	}
-	h.catalogue = catalogue.New(o)
+	h.catalogue = catalog.New(o)
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{
 		Policy:    tightened{h},
@@ -411,14 +411,14 @@ func (t tightened) Decide(c call.Call) policy.Decision {
 }
 
 // mode is the class of a tool for hosts: its contract's, or what its server says where that is more.
-func (h *house) mode(cap call.Capability, annotations wire.Value) contract.Mode {
+func (h *house) mode(cap call.Capability, annotations strictjson.Value) contract.Mode {
 	k, _ := h.policy.Lookup(cap)
 	return policy.Tighten(policy.Decision{Contract: k}, annotations).Mode()
 }
 
 // aside hides in what a server says beside its answer what its contract hides; in a question to a
 // person, what must not leave in any case.
-func (h *house) aside(c call.Call, v wire.Value, question bool) wire.Value {
+func (h *house) aside(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 	k, _ := h.policy.Lookup(c.Capability)
 	if question {
 		k.Redact = []string{"secrets"}
@@ -523,8 +523,8 @@ func (h *house) tools(run call.Call) []call.Tool {
 }
 
 // viewOf is the view of the code of a run.
-func viewOf(run call.Call) catalogue.Viewer {
-	return catalogue.Viewer{Principal: run.Principal, Door: "bridge"}
+func viewOf(run call.Call) catalog.Viewer {
+	return catalog.Viewer{Principal: run.Principal, Door: "bridge"}
 }
 
 func (h *house) find(_ call.Call, name string) (call.Tool, bool) {
@@ -539,7 +539,7 @@ func (h *house) search(run call.Call, words string, most int) []call.Tool {
 	return plain(h.catalogue.Search(context.Background(), viewOf(run), words, most))
 }
 
-func plain(entries []*catalogue.Entry) []call.Tool {
+func plain(entries []*catalog.Entry) []call.Tool {
 	tools := make([]call.Tool, len(entries))
 	for i, e := range entries {
 		tools[i] = e.Tool
@@ -554,7 +554,7 @@ func (h *house) check(c call.Call, t call.Tool) *call.Reason {
 		return nil // the policy decides on what nobody knows
 	}
 	faults := e.Check(c.Args)
-	if len(faults) == 0 || !h.catalogue.Shows(catalogue.Viewer{Principal: c.Principal, Door: c.Door}, e) {
+	if len(faults) == 0 || !h.catalogue.Shows(catalog.Viewer{Principal: c.Principal, Door: c.Door}, e) {
 		return nil // and it refuses, whatever the arguments, what the caller may not know of
 	}
 	text := make([]string, len(faults))

@@ -12,14 +12,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/call"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/gateway"
-	"waldo/internal/gateway/identity"
-	"waldo/internal/gateway/web"
-	"waldo/internal/id"
-	"waldo/internal/session"
+	"waldo/internal/core/session"
+	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/frontend/mcpserver/identity"
+	"waldo/internal/frontend/mcpserver/web"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/id"
 )
 
 // defaultListen is where waldo listens when nobody says where.
@@ -122,7 +122,7 @@ func (g *guests) close() {
 }
 
 // serveHTTP answers over HTTP until ctx is done, and tells where.
-func (h *house) serveHTTP(ctx context.Context, listen string, o gateway.Options, tell io.Writer) error {
+func (h *house) serveHTTP(ctx context.Context, listen string, o mcpserver.Options, tell io.Writer) error {
 	at, err := listenOn(listen, h.cfg.Gateway)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (h *house) serveHTTP(ctx context.Context, listen string, o gateway.Options,
 	g := &guests{h: h, info: map[call.Principal]session.Info{}, in: map[call.Session]int{}}
 	defer g.close()
 	o.Ended = g.leave
-	door := gateway.New(o)
+	door := mcpserver.New(o)
 	h.lives.door.Store(door)
 	s := web.New(web.Options{
 		Door: door, Open: g.enter, Over: func(n call.Session) bool { return g.over(session.Info{ID: n}) },

@@ -16,7 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"waldo/internal/gateway/identity"
+	"waldo/internal/frontend/mcpserver/identity"
 )
 
 // heard keeps every byte that an upstream is sent.

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/adopt"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/hosts"
-	"waldo/internal/policy"
+	"waldo/internal/agenthosts"
+	"waldo/internal/agenthosts/hostimport"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 func newImport(g *global) *cobra.Command {
@@ -48,7 +48,7 @@ func newImport(g *global) *cobra.Command {
 
 func hostNames() string {
 	var names []string
-	for _, h := range hosts.All() {
+	for _, h := range agenthosts.All() {
 		names = append(names, h.Name)
 	}
 	return strings.Join(names, ", ")
@@ -58,8 +58,8 @@ func completeHosts(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 	return strings.Split(hostNames(), ", "), cobra.ShellCompDirectiveNoFileComp
 }
 
-func findHost(name string) (*hosts.Host, error) {
-	h, ok := hosts.Find(name)
+func findHost(name string) (*agenthosts.Host, error) {
+	h, ok := agenthosts.Find(name)
 	if !ok {
 		return nil, usage("one of "+hostNames(), "there is no host %q", name)
 	}
@@ -76,13 +76,13 @@ type importing struct {
 }
 
 type imported struct {
-	Files   []string        `json:"files"`
-	Servers []adopt.Server  `json:"servers"`
-	Left    []leftServer    `json:"left"` // what is no server that waldo can read
-	Targets []*importTarget `json:"targets"`
-	Written bool            `json:"written"`
-	Shown   []serverFiles   `json:"shown"`
-	host    *hosts.Host     // of the first file
+	Files   []string            `json:"files"`
+	Servers []hostimport.Server `json:"servers"`
+	Left    []leftServer        `json:"left"` // what is no server that waldo can read
+	Targets []*importTarget     `json:"targets"`
+	Written bool                `json:"written"`
+	Shown   []serverFiles       `json:"shown"`
+	host    *agenthosts.Host    // of the first file
 }
 
 // importTarget is one waldo.yaml that servers are added to.
@@ -92,18 +92,18 @@ type importTarget struct {
 	Backup  string   `json:"backup,omitempty"`
 	User    bool     `json:"user"` // the user's own, which needs no waldo trust
 	project string   // whose links are not followed; empty: the path is the operator's own
-	file    *hosts.File
+	file    *agenthosts.File
 	text    []byte
 }
 
 // leftServer is an entry of a host's file that cannot be read, and why.
 type leftServer struct {
-	Name string           `json:"name"` // as the host has it
-	Why  []*hosts.Problem `json:"why"`
+	Name string                `json:"name"` // as the host has it
+	Why  []*agenthosts.Problem `json:"why"`
 }
 
 // unreadable says what cannot be read of a host's file.
-func unreadable(code int, problems []*hosts.Problem) error {
+func unreadable(code int, problems []*agenthosts.Problem) error {
 	all := make([]string, len(problems))
 	for i, p := range problems {
 		all[i] = p.Error()
@@ -113,7 +113,7 @@ func unreadable(code int, problems []*hosts.Problem) error {
 
 // left says what was left, once the others are taken over: exit code 2 where there are none.
 func (r *imported) left() error {
-	var problems []*hosts.Problem
+	var problems []*agenthosts.Problem
 	for _, l := range r.Left {
 		problems = append(problems, l.Why...)
 	}
@@ -128,7 +128,7 @@ func (r *imported) left() error {
 
 // importSource is one file to read.
 type importSource struct {
-	host          *hosts.Host // nil: told by the file
+	host          *agenthosts.Host // nil: told by the file
 	path, project string
 	user          bool // it is the user's own file of that host
 }
@@ -139,7 +139,7 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	m.to = cmp.Or(m.to, m.g.config, os.Getenv("WALDO_CONFIG"))
-	r := imported{Servers: []adopt.Server{}, Left: []leftServer{}, Targets: []*importTarget{}}
+	r := imported{Servers: []hostimport.Server{}, Left: []leftServer{}, Targets: []*importTarget{}}
 	taken := map[string]map[string]bool{}
 	for _, s := range sources {
 		if err := m.read(s, &r, taken); err != nil {
@@ -156,13 +156,13 @@ func (m *importing) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	for _, t := range r.Targets {
-		if t.file, err = hosts.Open(t.Path, t.project); err != nil {
+		if t.file, err = agenthosts.Open(t.Path, t.project); err != nil {
 			return &exit{code: exitUsage, err: err, hint: hintOf(err, "name another file: --out FILE")}
 		}
 		if t.text, err = draft(t, &r); err != nil {
 			return err
 		}
-		t.Diff = append([]string{}, hosts.Diff(t.file.Text, t.text)...)
+		t.Diff = append([]string{}, agenthosts.Diff(t.file.Text, t.text)...)
 	}
 	if !m.g.json {
 		tellImport(c.OutOrStdout(), &r)
@@ -208,7 +208,7 @@ func (m *importing) target(r *imported, userWide bool) (*importTarget, error) {
 
 // sources are the files to read: the one that was named, or those of the host that are there.
 func (m *importing) sources(args []string) ([]importSource, error) {
-	var host *hosts.Host
+	var host *agenthosts.Host
 	if m.from != "" {
 		h, err := findHost(m.from)
 		if err != nil {
@@ -216,13 +216,13 @@ func (m *importing) sources(args []string) ([]importSource, error) {
 		}
 		host = h
 	}
-	env, err := hosts.Here()
+	env, err := agenthosts.Here()
 	if err != nil {
 		return nil, err
 	}
 	if len(args) == 1 {
 		abs, err := filepath.Abs(args[0])
-		own := slices.ContainsFunc(hosts.All(), func(h *hosts.Host) bool { return h.User(env) == abs })
+		own := slices.ContainsFunc(agenthosts.All(), func(h *agenthosts.Host) bool { return h.User(env) == abs })
 		return []importSource{{host: host, path: args[0], user: own}}, err
 	}
 	dir, err := os.Getwd()
@@ -247,18 +247,18 @@ func (m *importing) sources(args []string) ([]importSource, error) {
 
 // read adds the servers of one file.
 func (m *importing) read(s importSource, r *imported, taken map[string]map[string]bool) error {
-	f, err := hosts.Open(s.path, s.project)
+	f, err := agenthosts.Open(s.path, s.project)
 	if err == nil && !f.Exists {
-		err = fmt.Errorf("%s: there is no such file", hosts.Show(s.path))
+		err = fmt.Errorf("%s: there is no such file", agenthosts.Show(s.path))
 	}
 	if err != nil {
 		return &exit{code: exitUsage, err: err, hint: hintOf(err, "name the host's file")}
 	}
-	format := hosts.FormatOf(s.path)
+	format := agenthosts.FormatOf(s.path)
 	if s.host != nil {
 		format = s.host.Format
 	}
-	v, err := hosts.Parse(format, s.path, f.Text)
+	v, err := agenthosts.Parse(format, s.path, f.Text)
 	if err != nil {
 		return &exit{code: exitUsage, err: err}
 	}
@@ -272,17 +272,17 @@ func (m *importing) read(s importSource, r *imported, taken map[string]map[strin
 		if err != nil {
 			return err
 		}
-		host = hosts.Guess(abs, v)
+		host = agenthosts.Guess(abs, v)
 	}
 	all, problems := host.Read(s.path, v, dir)
 	if len(problems) > 0 {
 		return unreadable(exitUsage, problems)
 	}
-	servers, left := hosts.Whole(all)
+	servers, left := agenthosts.Whole(all)
 	for _, one := range left {
 		r.Left = append(r.Left, leftServer{one.Name, one.Problems})
 	}
-	base, err := filepath.Abs(hosts.Base(s.path))
+	base, err := filepath.Abs(agenthosts.Base(s.path))
 	if err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func (m *importing) read(s importSource, r *imported, taken map[string]map[strin
 	}
 	r.Files = append(r.Files, f.Path)
 	for _, userWide := range []bool{true, false} {
-		some := slices.DeleteFunc(slices.Clone(servers), func(x hosts.Server) bool { return (s.user && x.From == "") != userWide })
+		some := slices.DeleteFunc(slices.Clone(servers), func(x agenthosts.Server) bool { return (s.user && x.From == "") != userWide })
 		if len(some) == 0 {
 			continue
 		}
@@ -303,11 +303,11 @@ func (m *importing) read(s importSource, r *imported, taken map[string]map[strin
 		if taken[t.Path] == nil {
 			taken[t.Path] = map[string]bool{}
 		}
-		o := adopt.Options{Workspace: base, Home: home}
+		o := hostimport.Options{Workspace: base, Home: home}
 		if !t.User {
 			o.Data = dataOfFolder(filepath.Dir(t.Path))
 		}
-		for _, one := range adopt.Plan(host, s.path, some, o, taken[t.Path]) {
+		for _, one := range hostimport.Plan(host, s.path, some, o, taken[t.Path]) {
 			if one.Target = t.Path; t.User && one.Held == "" {
 				one.Held = relativePath(one.Command)
 			}
@@ -323,7 +323,7 @@ func relativePath(command []string) string {
 	for _, w := range command {
 		script := slices.Contains([]string{".py", ".js", ".mjs", ".cjs", ".ts", ".sh"}, filepath.Ext(w))
 		if strings.HasPrefix(w, "./") || strings.HasPrefix(w, "../") || script && !filepath.IsAbs(w) && !strings.HasPrefix(w, "-") {
-			return fmt.Sprintf("%s is relative to the folder where the host starts: write the whole path", hosts.Show(w))
+			return fmt.Sprintf("%s is relative to the folder where the host starts: write the whole path", agenthosts.Show(w))
 		}
 	}
 	return ""
@@ -347,14 +347,16 @@ func hintOf(err error, otherwise string) string {
 // choose keeps the servers that --only names.
 func (m *importing) choose(r *imported) error {
 	for _, name := range m.only {
-		if !slices.ContainsFunc(r.Servers, func(s adopt.Server) bool { return s.Name == name || s.Was == name }) &&
+		if !slices.ContainsFunc(r.Servers, func(s hostimport.Server) bool { return s.Name == name || s.Was == name }) &&
 			!slices.ContainsFunc(r.Left, func(l leftServer) bool { return l.Name == name }) {
 			return usage("waldo import --dry-run lists them", "there is no server %q in %s", name, strings.Join(r.Files, ", "))
 		}
 	}
 	if len(m.only) > 0 {
 		r.Left = slices.DeleteFunc(r.Left, func(l leftServer) bool { return !slices.Contains(m.only, l.Name) })
-		r.Servers = slices.DeleteFunc(r.Servers, func(s adopt.Server) bool { return !slices.Contains(m.only, s.Name) && !slices.Contains(m.only, s.Was) })
+		r.Servers = slices.DeleteFunc(r.Servers, func(s hostimport.Server) bool {
+			return !slices.Contains(m.only, s.Name) && !slices.Contains(m.only, s.Was)
+		})
 	}
 	return nil
 }
@@ -367,14 +369,14 @@ func draft(t *importTarget, r *imported) ([]byte, error) {
 	if len(problems) > 0 {
 		return nil, &exit{code: exitUsage, err: problems, hint: "fix it first: waldo check " + target.Path}
 	}
-	var add []adopt.Server
+	var add []hostimport.Server
 	for i := range r.Servers {
 		s := &r.Servers[i]
 		if s.Target != t.Path {
 			continue
 		}
 		there, ok := old.Servers[s.Name]
-		s.Listed = adopt.Covers(old, s.Name)
+		s.Listed = hostimport.Covers(old, s.Name)
 		switch {
 		case s.Skipped != "":
 		case ok && s.Held == "" && s.Same(there):
@@ -390,7 +392,7 @@ func draft(t *importTarget, r *imported) ([]byte, error) {
 	if len(add) == 0 {
 		return target.Text, nil
 	}
-	text, err := adopt.Add(target.Text, add)
+	text, err := hostimport.Add(target.Text, add)
 	if err != nil {
 		return nil, &exit{code: exitUsage, text: target.Path, err: err, hint: "or write to another file: --out FILE"}
 	}
@@ -418,7 +420,7 @@ func (m *importing) write(ctx context.Context, t *importTarget, r *imported) err
 		if s.Target != t.Path || s.Skipped != "" || s.Held != "" {
 			continue
 		}
-		if err := s.Each(func(x *adopt.Secret) error { return m.move(ctx, x) }); err != nil {
+		if err := s.Each(func(x *hostimport.Secret) error { return m.move(ctx, x) }); err != nil {
 			return err
 		}
 	}
@@ -442,7 +444,7 @@ func (m *importing) write(ctx context.Context, t *importTarget, r *imported) err
 	return nil
 }
 
-func (m *importing) move(ctx context.Context, s *adopt.Secret) error {
+func (m *importing) move(ctx context.Context, s *hostimport.Secret) error {
 	if s.Literal.IsZero() {
 		return nil
 	}
@@ -455,7 +457,7 @@ func (m *importing) move(ctx context.Context, s *adopt.Secret) error {
 }
 
 // keepCopy keeps a copy of a file in the state directory, where only the operator reads.
-func keepCopy(state string, f *hosts.File) (string, error) {
+func keepCopy(state string, f *agenthosts.File) (string, error) {
 	dir := filepath.Join(state, "backups")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -469,9 +471,9 @@ func tellImport(w io.Writer, r *imported) {
 	for _, s := range r.Servers {
 		name := s.Name
 		if s.Was != "" {
-			name += ", there " + hosts.Show(s.Was)
+			name += ", there " + agenthosts.Show(s.Was)
 		}
-		display.Fprintf(w, "%s  %s\n", p.head(name), p.dim(hosts.Line(s.From)))
+		display.Fprintf(w, "%s  %s\n", p.head(name), p.dim(agenthosts.Line(s.From)))
 		display.Fprintf(w, "  runs    %s\n", s.Shown)
 		for _, f := range r.Shown {
 			if f.Server == s.Name && s.Held == "" {
@@ -479,7 +481,7 @@ func tellImport(w io.Writer, r *imported) {
 			}
 		}
 		for _, e := range s.Env {
-			display.Fprintf(w, "  env     %s=%s\n", e.Name, hosts.Show(e.Value))
+			display.Fprintf(w, "  env     %s=%s\n", e.Name, agenthosts.Show(e.Value))
 		}
 		for _, x := range s.Secrets {
 			display.Fprintf(w, "  secret  %s from %s%s\n", x.Variable, x.Ref, moves(x))
@@ -488,7 +490,7 @@ func tellImport(w io.Writer, r *imported) {
 			display.Fprintf(w, "  token   from %s%s\n", s.Bearer.Ref, moves(*s.Bearer))
 		}
 		for _, h := range s.Headers {
-			display.Fprintf(w, "  header  %s from %s%s\n", hosts.Show(h.Variable), h.Ref, moves(h))
+			display.Fprintf(w, "  header  %s from %s%s\n", agenthosts.Show(h.Variable), h.Ref, moves(h))
 		}
 		for _, n := range s.Notes {
 			display.Fprintf(w, "  %s    line %d: %s\n", p.warn("note"), n.At.Line, n.Text)
@@ -508,7 +510,7 @@ func tellImport(w io.Writer, r *imported) {
 	}
 }
 
-func moves(x adopt.Secret) string {
+func moves(x hostimport.Secret) string {
 	if x.Literal.IsZero() {
 		return ""
 	}
@@ -535,7 +537,7 @@ func tellWritten(w io.Writer, r *imported, dry bool) {
 			in[s.Target]++
 			all++
 		}
-		_ = s.Each(func(x *adopt.Secret) error { literal = literal || x.Moved; return nil })
+		_ = s.Each(func(x *hostimport.Secret) error { literal = literal || x.Moved; return nil })
 	}
 	if dry {
 		display.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", count(all, "server"), len(r.Servers)+len(r.Left))
@@ -559,7 +561,7 @@ func tellWritten(w io.Writer, r *imported, dry bool) {
 		}
 		display.Fprintf(w, "next: read it, above all the lines that waldo proposed, then: %s\n", next)
 	}
-	if _, known := hosts.Find(r.host.Name); known {
+	if _, known := agenthosts.Find(r.host.Name); known {
 		display.Fprintf(w, "then: waldo install %s --remove-others, so that %s has waldo alone\n", r.host.Name, r.host.Title)
 	}
 	if literal {

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/adopt"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/hosts"
-	"waldo/internal/secret"
+	"waldo/internal/agenthosts"
+	"waldo/internal/agenthosts/hostimport"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/secret"
 )
 
 func newInstall(g *global) *cobra.Command {
@@ -55,8 +55,8 @@ func newInstall(g *global) *cobra.Command {
 // installing is one run of waldo install.
 type installing struct {
 	g             *global
-	host          *hosts.Host
-	gateway       hosts.Gateway
+	host          *agenthosts.Host
+	gateway       agenthosts.Gateway
 	name          string
 	project, user bool
 	alone, undo   bool
@@ -93,7 +93,7 @@ func (n *installing) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f, err := hosts.Open(path, project)
+	f, err := agenthosts.Open(path, project)
 	if err != nil {
 		return &exit{code: exitUsage, err: err, hint: hintOf(err, "waldo install "+n.host.Name+" --print shows the entry, to be put in by hand")}
 	}
@@ -101,7 +101,7 @@ func (n *installing) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ledger := hosts.Ledger{Dir: filepath.Join(state, "hosts")}
+	ledger := agenthosts.Ledger{Dir: filepath.Join(state, "hosts")}
 	r := &installed{Host: n.host.Name, File: f.Path, Diff: []string{}, Others: []string{}, Removed: []string{}, secrets: secretsIn(n.host, f)}
 	if _, here := os.Stat("waldo.yaml"); here == nil && !n.project && n.gateway.URL == "" && n.loaded() == "" {
 		r.Note = "the entry loads ./waldo.yaml in this folder alone; for every folder, move it to ~/.config/waldo, or name it: --config ./waldo.yaml"
@@ -185,7 +185,7 @@ func (n *installing) loaded() string {
 }
 
 // lost says of each of a host's servers that the written entry's configuration does not have, why.
-func (n *installing) lost(f *hosts.File) (map[string]string, error) {
+func (n *installing) lost(f *agenthosts.File) (map[string]string, error) {
 	cfg, file := contract.Default(), n.loaded()
 	where := "there is no configuration that the entry loads in every folder"
 	if file != "" {
@@ -195,22 +195,22 @@ func (n *installing) lost(f *hosts.File) (map[string]string, error) {
 		}
 		where = "it is not in " + file
 	}
-	v, err := hosts.Parse(n.host.Format, f.Path, f.Text)
+	v, err := agenthosts.Parse(n.host.Format, f.Path, f.Text)
 	if err != nil {
 		return nil, &exit{code: exitUsage, err: err}
 	}
-	base, err := filepath.Abs(hosts.Base(f.Path))
+	base, err := filepath.Abs(agenthosts.Base(f.Path))
 	if err != nil {
 		return nil, err
 	}
 	home, _ := os.UserHomeDir()
 	servers, _ := n.host.Read(f.Path, v, "")
-	whole, left := hosts.Whole(servers)
+	whole, left := agenthosts.Whole(servers)
 	out := map[string]string{}
 	for _, s := range left {
 		out[s.Name] = "waldo cannot read it"
 	}
-	planned := adopt.Plan(n.host, f.Path, whole, adopt.Options{Workspace: base, Home: home}, map[string]bool{})
+	planned := hostimport.Plan(n.host, f.Path, whole, hostimport.Options{Workspace: base, Home: home}, map[string]bool{})
 	for i, p := range planned {
 		there, ok := cfg.Servers[p.Name]
 		switch {
@@ -238,7 +238,7 @@ func (n *installing) place() (path, project string, err error) {
 		}
 		return path, dir, nil
 	}
-	env, err := hosts.Here()
+	env, err := agenthosts.Here()
 	if err != nil {
 		return "", "", err
 	}
@@ -246,17 +246,17 @@ func (n *installing) place() (path, project string, err error) {
 }
 
 // secretsIn are the literal secrets of a host's file, so that a shown line has none of them.
-func secretsIn(h *hosts.Host, f *hosts.File) []string {
-	v, err := hosts.Parse(h.Format, f.Path, f.Text)
+func secretsIn(h *agenthosts.Host, f *agenthosts.File) []string {
+	v, err := agenthosts.Parse(h.Format, f.Path, f.Text)
 	if err != nil {
 		return nil
 	}
 	servers, _ := h.Read(f.Path, v, "")
 	var out []string
 	for _, s := range servers {
-		for _, e := range append(append(s.Env, s.Headers...), hosts.Setting{Name: "url", Value: s.URL}) {
-			if raw := e.Value.Raw(); raw != "" && adopt.Credential(e.Name, raw) {
-				out = append(out, strings.Trim(hosts.Quote(raw), `"`), raw)
+		for _, e := range append(append(s.Env, s.Headers...), agenthosts.Setting{Name: "url", Value: s.URL}) {
+			if raw := e.Value.Raw(); raw != "" && hostimport.Credential(e.Name, raw) {
+				out = append(out, strings.Trim(agenthosts.Quote(raw), `"`), raw)
 			}
 		}
 		for i, w := range s.Command {
@@ -264,8 +264,8 @@ func secretsIn(h *hosts.Host, f *hosts.File) []string {
 			if i > 0 {
 				before = s.Command[i-1].Raw()
 			}
-			if adopt.Mask(before, w.Raw()) != w.Raw() {
-				out = append(out, strings.Trim(hosts.Quote(w.Raw()), `"`), w.Raw())
+			if hostimport.Mask(before, w.Raw()) != w.Raw() {
+				out = append(out, strings.Trim(agenthosts.Quote(w.Raw()), `"`), w.Raw())
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func secretsIn(h *hosts.Host, f *hosts.File) []string {
 }
 
 func (r *installed) diff(before, after []byte) {
-	for _, line := range hosts.Diff(before, after) {
+	for _, line := range agenthosts.Diff(before, after) {
 		for _, s := range r.secrets {
 			line = strings.ReplaceAll(line, s, "[secret]")
 		}
@@ -282,7 +282,7 @@ func (r *installed) diff(before, after []byte) {
 }
 
 // putIn writes the entry, and takes the others out where that was asked for.
-func (n *installing) putIn(ledger hosts.Ledger, f *hosts.File, project string, entry hosts.Value, r *installed) error {
+func (n *installing) putIn(ledger agenthosts.Ledger, f *agenthosts.File, project string, entry agenthosts.Value, r *installed) error {
 	there, err := n.host.Servers(f.Path, f.Text)
 	if err != nil {
 		return &exit{code: exitUsage, err: err}
@@ -302,7 +302,7 @@ func (n *installing) putIn(ledger hosts.Ledger, f *hosts.File, project string, e
 		switch {
 		case m.Name == n.name || n.host.Own(m):
 		case lost[m.Name] != "":
-			refused = append(refused, fmt.Sprintf("server %s would be lost: %s", hosts.Show(m.Name), lost[m.Name]))
+			refused = append(refused, fmt.Sprintf("server %s would be lost: %s", agenthosts.Show(m.Name), lost[m.Name]))
 		case n.alone:
 			r.Removed = append(r.Removed, m.Name)
 			if text, err = n.host.Take(f.Path, text, m.Name); err != nil {
@@ -320,7 +320,7 @@ func (n *installing) putIn(ledger hosts.Ledger, f *hosts.File, project string, e
 	if len(r.Diff) == 0 || n.dry {
 		return nil
 	}
-	c := hosts.Change{Path: f.Path, Project: project, Host: n.host.Name, Server: n.name, At: time.Now().UTC(), Existed: f.Exists, Before: f.Text, Removed: r.Removed}
+	c := agenthosts.Change{Path: f.Path, Project: project, Host: n.host.Name, Server: n.name, At: time.Now().UTC(), Existed: f.Exists, Before: f.Text, Removed: r.Removed}
 	if r.Backup, err = ledger.Keep(c, text); err != nil {
 		return err
 	}
@@ -332,7 +332,7 @@ func (n *installing) putIn(ledger hosts.Ledger, f *hosts.File, project string, e
 }
 
 // takeBack undoes the last change of the file.
-func (n *installing) takeBack(ledger hosts.Ledger, f *hosts.File, r *installed) error {
+func (n *installing) takeBack(ledger agenthosts.Ledger, f *agenthosts.File, r *installed) error {
 	c, err := ledger.Last(f.Path)
 	if err != nil {
 		return err
@@ -345,7 +345,7 @@ func (n *installing) takeBack(ledger hosts.Ledger, f *hosts.File, r *installed) 
 		return &exit{code: exitUsage, err: err, hint: "the text before the change is in " + c.File()}
 	}
 	r.Exact = exact
-	r.secrets = append(r.secrets, secretsIn(n.host, &hosts.File{Path: f.Path, Text: text})...)
+	r.secrets = append(r.secrets, secretsIn(n.host, &agenthosts.File{Path: f.Path, Text: text})...)
 	r.diff(f.Text, text)
 	if n.dry {
 		return nil
@@ -387,7 +387,7 @@ func (n *installing) tell(w io.Writer, r *installed) {
 	if len(r.Others) > 0 {
 		shown := slices.Clone(r.Others)
 		for i := range shown {
-			shown[i] = hosts.Show(shown[i])
+			shown[i] = agenthosts.Show(shown[i])
 		}
 		display.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.warn("note:"), strings.Join(shown, ", "))
 		display.Fprintf(w, "hint: waldo import --from %s, then waldo install %s --remove-others\n", n.host.Name, n.host.Name)

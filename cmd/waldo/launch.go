@@ -11,14 +11,14 @@ import (
 	"strings"
 	"time"
 
-	"waldo/internal/call"
-	"waldo/internal/contract"
-	"waldo/internal/facts"
-	"waldo/internal/id"
+	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
-	"waldo/internal/upstream"
-	"waldo/internal/upstream/files"
-	"waldo/internal/workspace"
+	"waldo/internal/storage/workspace"
 )
 
 // showing are the mounts of folders, and of programs that lie in none of them and not in /usr.

@@ -6,13 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"waldo/internal/gateway"
+	"waldo/internal/frontend/mcpserver"
 )
 
 // lives are the houses that stand on one ground: the one in force, and those before it until the calls that
 // they took are over. A call ends in the house that decided it.
 type lives struct {
-	door atomic.Pointer[gateway.Door] // the one that serves; nil: none does
+	door atomic.Pointer[mcpserver.Door] // the one that serves; nil: none does
 
 	mu    sync.Mutex
 	now   *house

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/upstream"
+	"waldo/internal/executor/upstream"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 func newLock(g *global) *cobra.Command {

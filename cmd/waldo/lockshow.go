@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/display"
-	"waldo/internal/upstream"
-	"waldo/internal/upstream/suspect"
-	"waldo/internal/wire"
+	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/suspect"
+	"waldo/internal/model/display"
+	"waldo/internal/protocol/strictjson"
 )
 
 // shownServer is a server as `waldo lock --show` prints it: what accepting it would accept.
@@ -75,7 +75,7 @@ func stateOf(was, now string, known bool) string {
 	return isChanged
 }
 
-func defsOf(digests map[string]string, definitions map[string]wire.Value, before map[string]string) []def {
+func defsOf(digests map[string]string, definitions map[string]strictjson.Value, before map[string]string) []def {
 	out := []def{}
 	for _, name := range slices.Sorted(maps.Keys(digests)) {
 		old, known := before[name]

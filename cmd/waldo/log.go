@@ -15,13 +15,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/audit"
-	"waldo/internal/call"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/id"
-	"waldo/internal/policy"
-	"waldo/internal/store"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/id"
+	"waldo/internal/storage/database"
 )
 
 // line is what the fields of every kind of record have to say in one line.
@@ -156,7 +156,7 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 	if err != nil {
 		return audit.Report{}, err
 	}
-	s, err := store.Open(state)
+	s, err := database.Open(state)
 	if err != nil {
 		return audit.Report{}, err
 	}
@@ -239,7 +239,7 @@ func newSetAside(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := store.Open(state)
+			s, err := database.Open(state)
 			if err != nil {
 				return err
 			}

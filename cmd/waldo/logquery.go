@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/audit"
-	"waldo/internal/contract"
-	"waldo/internal/display"
+	"waldo/internal/core/audit"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 // logFlags say which records waldo log shows.

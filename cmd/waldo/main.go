@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"waldo/internal/display"
-	"waldo/internal/redact"
+	"waldo/internal/core/redact"
+	"waldo/internal/executor/upstream/outside"
+	"waldo/internal/model/display"
 	"waldo/internal/sandbox/confined"
-	"waldo/internal/upstream/outside"
 )
 
 // The exit codes of waldo itself. Where a command ran, its own code is passed on instead.

@@ -8,8 +8,8 @@ import (
 	"os/exec"
 	"time"
 
-	"waldo/internal/approval"
-	"waldo/internal/contract"
+	"waldo/internal/core/approval"
+	"waldo/internal/model/contract"
 )
 
 // notifier runs the operator's command for each question, so that a person who is away hears of it.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"waldo/internal/audit"
-	"waldo/internal/gateway/identity"
-	"waldo/internal/session"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/session"
+	"waldo/internal/frontend/mcpserver/identity"
 )
 
 // houseOf opens a house with a configuration that the test can write anew.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/call"
-	"waldo/internal/facts"
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
 )
 
 // TestOutcome: the exit code is that of the command where it ran to its end, and says of nothing that

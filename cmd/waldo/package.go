@@ -11,15 +11,15 @@ import (
 	"strings"
 	"time"
 
-	"waldo/internal/contract"
-	"waldo/internal/facts"
-	"waldo/internal/id"
-	"waldo/internal/install"
-	"waldo/internal/redact"
+	"waldo/internal/core/redact"
+	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/diff"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/pkginstall"
 	"waldo/internal/sandbox"
-	"waldo/internal/upstream"
-	"waldo/internal/upstream/diff"
-	"waldo/internal/upstream/files"
 )
 
 // packageAt is where the box of a server has its installed package, read-only.
@@ -27,11 +27,11 @@ const packageAt = "/opt/server"
 
 // wanted returns the package that a server's command names; ok is false for one that needs none
 // installed. Outside a box the command is run as it is written.
-func wanted(s contract.Server) (w install.Wanted, ok bool, err error) {
+func wanted(s contract.Server) (w pkginstall.Wanted, ok bool, err error) {
 	if s.URL != "" || s.Placement == "outside" {
 		return w, false, nil
 	}
-	if w, ok, err = install.Parse(s.Command); err != nil {
+	if w, ok, err = pkginstall.Parse(s.Command); err != nil {
 		err = fmt.Errorf("server %s: %w", s.Name, err)
 	}
 	return w, ok, err
@@ -61,7 +61,7 @@ func unsealed(cfg *contract.Config) []contract.Problem {
 		warn := func(text, hint string) {
 			out = append(out, contract.Problem{At: s.CommandAt, Code: "server.package", Text: "server " + name + ": " + text, Hint: hint})
 		}
-		if _, ok, err := install.Parse(s.Command); err != nil {
+		if _, ok, err := pkginstall.Parse(s.Command); err != nil {
 			warn(err.Error()+"; it is not installed, and the server does not start", "as in [npx, -y, NAME@VERSION] or [uvx, NAME==VERSION]; options of the program stand behind the package")
 			continue
 		} else if ok {
@@ -79,12 +79,12 @@ func unsealed(cfg *contract.Config) []contract.Problem {
 }
 
 // installer installs the package of one server.
-func (h *house) installer(ctx context.Context, s contract.Server, w install.Wanted) (i *install.Installer, err error) {
-	i = &install.Installer{
+func (h *house) installer(ctx context.Context, s contract.Server, w pkginstall.Wanted) (i *pkginstall.Installer, err error) {
+	i = &pkginstall.Installer{
 		Dir: filepath.Join(h.state, "packages"), Config: h.npmConfig,
-		Run: func(ctx context.Context, j install.Job) error { return h.installBox(ctx, s, j) },
+		Run: func(ctx context.Context, j pkginstall.Job) error { return h.installBox(ctx, s, j) },
 	}
-	if w.Manager == install.PyPI {
+	if w.Manager == pkginstall.PyPI {
 		i.Python, err = h.python(ctx, w.Python)
 		return i, err
 	}
@@ -125,12 +125,12 @@ var installLimits = sandbox.Limits{
 
 // installBox runs a job in a box that reaches the registry to read, and nothing else. It gets no
 // secret and no configuration of this machine.
-func (h *house) installBox(ctx context.Context, s contract.Server, j install.Job) error {
+func (h *house) installBox(ctx context.Context, s contract.Server, j pkginstall.Job) error {
 	l := installLimits
 	p := sandbox.Profile{
 		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: showing(j.Show, j.Argv[0]), Limits: l,
 		Tmpfs: []sandbox.Tmpfs{
-			{Target: install.Place, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Seed: j.Seed},
+			{Target: pkginstall.Place, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Seed: j.Seed},
 			{Target: "/workspace/tmp", Bytes: l.Disk, Inodes: l.Inodes},
 			{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes},
 		},
@@ -147,12 +147,12 @@ func (h *house) installBox(ctx context.Context, s contract.Server, j install.Job
 	if err != nil {
 		return errors.Join(err, way.End())
 	}
-	f, err := box.Run(ctx, sandbox.Command{Argv: j.Argv, Env: slices.Concat(env, j.Env), Dir: install.Place})
+	f, err := box.Run(ctx, sandbox.Command{Argv: j.Argv, Env: slices.Concat(env, j.Env), Dir: pkginstall.Place})
 	if err == nil && (f.Status != facts.OK || f.ExitCode == nil || *f.ExitCode != 0) {
 		err = fmt.Errorf("%s: %.600s", f.Status, redact.Clean(strings.TrimSpace(f.Stdout+f.Stderr)))
 	}
 	if err == nil {
-		_, err = box.Export(install.Place, j.Out)
+		_, err = box.Export(pkginstall.Place, j.Out)
 	}
 	tried := h.reached(s, p.ID, way)
 	if err != nil {
@@ -167,18 +167,18 @@ func refusedOf(err error, tried []facts.Attempt) error {
 		switch at := fmt.Sprintf("%s:%d", a.Host, a.Port); {
 		case a.Why == "":
 		case a.Why == "egress.address":
-			return fmt.Errorf("%w\n%s: %w: its name stands for an address that is not public, or not among its addresses (%s); where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at, install.ErrUnreached, a.Why, a.Host)
+			return fmt.Errorf("%w\n%s: %w: its name stands for an address that is not public, or not among its addresses (%s); where it is a registry of yours, say where it stands in waldo.yaml: addresses: {%s: [10.0.0.7]}", err, at, pkginstall.ErrUnreached, a.Why, a.Host)
 		case a.Allowed:
-			return fmt.Errorf("%w\n%s: %w (%s)", err, at, install.ErrUnreached, a.Why)
+			return fmt.Errorf("%w\n%s: %w (%s)", err, at, pkginstall.ErrUnreached, a.Why)
 		default:
-			return fmt.Errorf("%w\n%s: %w: it is not the registry (%s)", err, at, install.ErrUnreached, a.Why)
+			return fmt.Errorf("%w\n%s: %w: it is not the registry (%s)", err, at, pkginstall.ErrUnreached, a.Why)
 		}
 	}
 	return err
 }
 
 // packaged returns how a server is started whose package is pinned, and what its box is shown of it.
-func (h *house) packaged(ctx context.Context, s contract.Server, w install.Wanted) ([]string, []sandbox.Mount, error) {
+func (h *house) packaged(ctx context.Context, s contract.Server, w pkginstall.Wanted) ([]string, []sandbox.Mount, error) {
 	pin := h.pinOf(s.Name)
 	if pin == nil {
 		return nil, nil, fmt.Errorf("server %s: the package %s was never accepted, so it is not installed: waldo lock --accept %s", s.Name, w.Spec, s.Name)
@@ -188,7 +188,7 @@ func (h *house) packaged(ctx context.Context, s contract.Server, w install.Wante
 		return nil, nil, fmt.Errorf("server %s: %w", s.Name, err)
 	}
 	dir, argv, err := in.Open(ctx, pin, w, packageAt)
-	if errors.Is(err, install.ErrPin) {
+	if errors.Is(err, pkginstall.ErrPin) {
 		err = fmt.Errorf("%w; look with waldo lock, install it anew with waldo lock --accept %s", err, s.Name)
 	}
 	if err != nil {
@@ -203,20 +203,20 @@ func (h *house) packaged(ctx context.Context, s contract.Server, w install.Wante
 }
 
 // pinOf is the accepted package of a server; nil: none.
-func (h *house) pinOf(server string) *install.Pin {
+func (h *house) pinOf(server string) *pkginstall.Pin {
 	h.pinsMu.Lock()
 	defer h.pinsMu.Unlock()
 	return h.pins[server]
 }
 
-func (h *house) setPin(server string, p *install.Pin) {
+func (h *house) setPin(server string, p *pkginstall.Pin) {
 	h.pinsMu.Lock()
 	defer h.pinsMu.Unlock()
 	h.pins[server] = p
 }
 
 // sameAsPinned reports whether the registry has what is accepted of a server's package already.
-func (h *house) sameAsPinned(ctx context.Context, s contract.Server, w install.Wanted) bool {
+func (h *house) sameAsPinned(ctx context.Context, s contract.Server, w pkginstall.Wanted) bool {
 	pin := h.pinOf(s.Name)
 	if pin == nil || !pin.Is(w) {
 		return false
@@ -239,7 +239,7 @@ const askedAgain = time.Hour
 const resolved = "registry"
 
 // acceptPackage installs the package of a server as its registry has it now.
-func (h *house) acceptPackage(ctx context.Context, s contract.Server, w install.Wanted) error {
+func (h *house) acceptPackage(ctx context.Context, s contract.Server, w pkginstall.Wanted) error {
 	in, err := h.installer(ctx, s, w)
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (h *house) acceptPackage(ctx context.Context, s contract.Server, w install.
 }
 
 // comparePackage says how what a registry would give today differs from what was accepted.
-func (h *house) comparePackage(ctx context.Context, s contract.Server, w install.Wanted) ([]upstream.Change, error) {
+func (h *house) comparePackage(ctx context.Context, s contract.Server, w pkginstall.Wanted) ([]upstream.Change, error) {
 	pin := h.pinOf(s.Name)
 	change := upstream.Change{Server: s.Name, Code: "lock.package"}
 	if !pin.Is(w) {

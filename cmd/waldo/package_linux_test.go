@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/contract"
-	"waldo/internal/install"
+	"waldo/internal/model/contract"
+	"waldo/internal/pkginstall"
 )
 
 // TestInstallBox: what is unpacked of a registry reads from it, and reaches nothing else of this machine.
@@ -52,13 +52,13 @@ func TestInstallBox(t *testing.T) {
 	}
 	defer h.Close()
 	s := contract.Server{Name: "weather"}
-	in, err := h.installer(t.Context(), s, install.Wanted{})
+	in, err := h.installer(t.Context(), s, pkginstall.Wanted{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := func(s *httptest.Server) string { return strings.Replace(s.URL, "127.0.0.1", "localhost", 1) }
 	run := func(argv ...string) (string, error) {
-		job := install.Job{Argv: argv, Reach: []string{"GET,HEAD " + strings.TrimPrefix(at(srv), "http://")}, Seed: t.TempDir(), Out: t.TempDir()}
+		job := pkginstall.Job{Argv: argv, Reach: []string{"GET,HEAD " + strings.TrimPrefix(at(srv), "http://")}, Seed: t.TempDir(), Out: t.TempDir()}
 		err := in.Run(t.Context(), job)
 		b, _ := os.ReadFile(filepath.Join(job.Out, "said"))
 		ran, _ := os.ReadFile(filepath.Join(job.Out, "node_modules/weather/ran"))
@@ -91,12 +91,12 @@ func TestInstallBox(t *testing.T) {
 }
 
 // acceptsQuietly accepts the package as `waldo lock` does, and looks for what its script would have left.
-func acceptsQuietly(t *testing.T, in *install.Installer, registry string) {
+func acceptsQuietly(t *testing.T, in *pkginstall.Installer, registry string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(os.Getenv("HOME"), ".npmrc"), []byte("registry="+registry+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, _, err := install.Parse([]string{"npx", "weather"})
+	w, _, err := pkginstall.Parse([]string{"npx", "weather"})
 	if err != nil {
 		t.Fatal(err)
 	}

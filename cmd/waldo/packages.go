@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/egress"
-	"waldo/internal/egress/packages"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/network/egress"
+	"waldo/internal/network/egress/packages"
 )
 
 // keptPackages is how many bytes of packages are kept between runs.

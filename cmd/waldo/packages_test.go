@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/contract"
-	"waldo/internal/egress"
-	"waldo/internal/egress/packages"
+	"waldo/internal/model/contract"
+	"waldo/internal/network/egress"
+	"waldo/internal/network/egress/packages"
 )
 
 // The rules for a registry: TLS alone, GET and HEAD alone, below its path, by the pins of the lock.

@@ -4,7 +4,7 @@ import (
 	"io"
 	"strings"
 
-	"waldo/internal/display"
+	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
 )
 

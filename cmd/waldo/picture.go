@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"waldo/internal/lifecycle"
-	"waldo/internal/workspace"
+	"waldo/internal/storage/sandboxes"
+	"waldo/internal/storage/workspace"
 )
 
 // pictured gives a workspace that has nothing yet the files of the snapshot that the run starts from.
@@ -21,7 +21,7 @@ func (h *house) pictured(w *workspace.Workspace, err error) (*workspace.Workspac
 			return w, nil
 		}
 	}
-	if err := lifecycle.New(h.store, time.Now).Fill(context.Background(), owner(), h.picture, w, mostLimits.Disk); err != nil {
+	if err := sandboxes.New(h.store, time.Now).Fill(context.Background(), owner(), h.picture, w, mostLimits.Disk); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil

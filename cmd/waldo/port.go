@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/display"
-	"waldo/internal/lifecycle"
+	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
+	"waldo/internal/storage/sandboxes"
 )
 
 func newSandboxPort(g *global) *cobra.Command {
@@ -25,7 +25,7 @@ func newSandboxPort(g *global) *cobra.Command {
 		Long: "Connections to 127.0.0.1:LOCAL (PORT unless given, 0: any) go to PORT at the loopback of the sandbox, of the first of\n" +
 			"its commands that answers there. The sandbox gets no way out by it. Every user of this machine can connect to LOCAL.",
 		Example: "  waldo sandbox exec --background work -- npm start\n  waldo sandbox port work 3000\n  waldo sandbox port work 3000:8080",
-		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *sandboxes.Manager, args []string) error {
 			port, local, err := ports(args[1])
 			if err != nil {
 				return err
@@ -68,12 +68,12 @@ func ports(text string) (port, local uint16, err error) {
 }
 
 // dialIn connects to a port of a sandbox, of the first of its commands that answers there.
-func dialIn(ctx context.Context, driver sandbox.Reacher, m *lifecycle.Manager, s lifecycle.Sandbox, port uint16) (net.Conn, error) {
+func dialIn(ctx context.Context, driver sandbox.Reacher, m *sandboxes.Manager, s sandboxes.Sandbox, port uint16) (net.Conn, error) {
 	all, err := m.Commands(ctx, s.Owner, s.ID)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b lifecycle.Command) int { return strings.Compare(a.Call, b.Call) })
+	slices.SortFunc(all, func(a, b sandboxes.Command) int { return strings.Compare(a.Call, b.Call) })
 	err = fmt.Errorf("sandbox %s: no command runs that could answer at port %d", s.Name, port)
 	for _, one := range all {
 		if one.PID == 0 {

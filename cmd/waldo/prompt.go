@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"waldo/internal/display"
-	"waldo/internal/secret"
+	"waldo/internal/model/display"
+	"waldo/internal/model/secret"
 )
 
 // passphrase asks at the terminal, without echo. A pipe is refused: an agent can write to a pipe,

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/contract"
-	"waldo/internal/install"
+	"waldo/internal/model/contract"
+	"waldo/internal/pkginstall"
 )
 
 // TestSourcePackages: what builds a source package would run where it is installed, and does not.
@@ -47,7 +47,7 @@ func TestSourcePackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	w, _, err := install.Parse([]string{"uvx", "source"})
+	w, _, err := pkginstall.Parse([]string{"uvx", "source"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +56,8 @@ func TestSourcePackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := in.Run
-	var job install.Job
-	in.Run = func(ctx context.Context, j install.Job) error { job = j; return run(ctx, j) }
+	var job pkginstall.Job
+	in.Run = func(ctx context.Context, j pkginstall.Job) error { job = j; return run(ctx, j) }
 	if _, err := in.Accept(t.Context(), w); err == nil || !strings.Contains(err.Error(), "waldo takes wheels alone") {
 		t.Errorf("a source package: %v", err)
 	}

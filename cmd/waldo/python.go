@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"waldo/internal/egress/packages"
-	"waldo/internal/install"
+	"waldo/internal/network/egress/packages"
+	"waldo/internal/pkginstall"
 )
 
 // askPython has an interpreter say which one it is behind environments and links, and what its pip takes
@@ -26,19 +26,19 @@ except ImportError: pass
 print(json.dumps(out))`
 
 // python finds the Python of this machine, of a version where one is named, and where its packages come from.
-func (h *house) python(ctx context.Context, version string) (install.Python, error) {
+func (h *house) python(ctx context.Context, version string) (pkginstall.Python, error) {
 	name := "python3"
 	if version != "" {
 		name = "python" + version
 	}
 	exe, err := exec.LookPath(name)
 	if err != nil {
-		return install.Python{}, fmt.Errorf("%s is not on this machine, and the package needs it", name)
+		return pkginstall.Python{}, fmt.Errorf("%s is not on this machine, and the package needs it", name)
 	}
 	var is interpreter
 	for range 3 { // that of an environment names the one it was made of
 		if is, err = h.ask(ctx, exe); err != nil {
-			return install.Python{}, err
+			return pkginstall.Python{}, err
 		}
 		if is.Exe == exe {
 			break
@@ -46,9 +46,9 @@ func (h *house) python(ctx context.Context, version string) (install.Python, err
 		exe = is.Exe
 	}
 	if !is.Pip {
-		return install.Python{}, fmt.Errorf("%s has no pip, which fetches the package (into a box, not into this Python): install it (Debian: apt install python3-pip; otherwise %s -m ensurepip)", exe, exe)
+		return pkginstall.Python{}, fmt.Errorf("%s has no pip, which fetches the package (into a box, not into this Python): install it (Debian: apt install python3-pip; otherwise %s -m ensurepip)", exe, exe)
 	}
-	py := install.Python{Exe: exe, Prefix: filepath.Clean(is.Prefix), Version: is.Version, Index: pythonIndex()}
+	py := pkginstall.Python{Exe: exe, Prefix: filepath.Clean(is.Prefix), Version: is.Version, Index: pythonIndex()}
 	if py.Index == "" {
 		py.Index = is.Index
 	}
@@ -60,7 +60,7 @@ func (h *house) python(ctx context.Context, version string) (install.Python, err
 	if strings.HasPrefix(py.Prefix+"/", "/usr/") { // every box has it
 		py.Prefix = ""
 	} else if strings.HasPrefix(h.state+"/", strings.TrimSuffix(py.Prefix, "/")+"/") {
-		return install.Python{}, fmt.Errorf("%s lives in %s, which holds waldo's own files: it is not shown to a box; install a Python in a folder of its own", exe, py.Prefix)
+		return pkginstall.Python{}, fmt.Errorf("%s lives in %s, which holds waldo's own files: it is not shown to a box; install a Python in a folder of its own", exe, py.Prefix)
 	}
 	return py, nil
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"waldo/internal/contract"
-	"waldo/internal/egress"
+	"waldo/internal/model/contract"
+	"waldo/internal/network/egress"
 )
 
 // TestPython: what a Python of this machine says of itself is taken, and no folder shown for its sake that

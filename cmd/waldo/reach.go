@@ -12,22 +12,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/egress"
-	"waldo/internal/oauth"
-	"waldo/internal/redact"
-	"waldo/internal/remote"
-	"waldo/internal/secret"
+	"waldo/internal/core/redact"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/secret"
+	"waldo/internal/network/egress"
+	"waldo/internal/network/mcphttp"
+	"waldo/internal/network/oauth"
 )
 
 // reach makes the way to a server at a url: what it may be dialled at, and how waldo shows itself.
-func (h *house) reach(_ context.Context, s contract.Server) (remote.Options, error) {
-	rt, err := remote.Transport(s.URL, insideOf(h.cfg))
+func (h *house) reach(_ context.Context, s contract.Server) (mcphttp.Options, error) {
+	rt, err := mcphttp.Transport(s.URL, insideOf(h.cfg))
 	if err != nil {
-		return remote.Options{}, err
+		return mcphttp.Options{}, err
 	}
-	o := remote.Options{Transport: rt}
+	o := mcphttp.Options{Transport: rt}
 	switch {
 	case s.Auth.OAuth != nil:
 		o.Auth = telling{login(h.state, s, rt, h.secrets.Get, h.redact.Known), s.Name}
@@ -164,7 +164,7 @@ func newLogin(g *global) *cobra.Command {
 			case port < 0 || port > 65535:
 				return usage("as in --port 8085", "--port %d is no port", port)
 			}
-			rt, err := remote.Transport(s.URL, insideOf(cfg))
+			rt, err := mcphttp.Transport(s.URL, insideOf(cfg))
 			if err != nil {
 				return err
 			}

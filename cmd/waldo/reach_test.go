@@ -14,7 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"waldo/internal/secret"
+	"waldo/internal/model/secret"
 )
 
 // browse goes through a page as a person's browser would: browse URL.

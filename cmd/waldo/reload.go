@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/store"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/storage/database"
 )
 
 // takesReloads has the house take a configuration anew when it is told to. fits refuses one that cannot
@@ -89,7 +89,7 @@ func newReload(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := store.Open(state)
+			s, err := database.Open(state)
 			if err != nil {
 				return err
 			}

@@ -10,8 +10,8 @@ import (
 	"os"
 	"time"
 
-	"waldo/internal/call"
-	"waldo/internal/contract"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/sandbox/admission"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/contract"
+	"waldo/internal/model/contract"
 	"waldo/internal/sandbox/admission"
 )
 

@@ -19,18 +19,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/approval"
-	"waldo/internal/call"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/egress"
-	"waldo/internal/facts"
-	"waldo/internal/id"
-	"waldo/internal/runner"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/session"
+	"waldo/internal/executor/runner"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/model/secret"
+	"waldo/internal/network/egress"
 	"waldo/internal/sandbox"
-	"waldo/internal/secret"
-	"waldo/internal/session"
-	"waldo/internal/workspace"
+	"waldo/internal/storage/workspace"
 )
 
 // maxScript is how many bytes a script may have.

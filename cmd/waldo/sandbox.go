@@ -13,17 +13,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/call"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/facts"
-	"waldo/internal/id"
-	"waldo/internal/lifecycle"
-	"waldo/internal/runner"
+	"waldo/internal/executor/runner"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
-	"waldo/internal/store"
-	"waldo/internal/template"
-	"waldo/internal/workspace"
+	"waldo/internal/sandbox/template"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/sandboxes"
+	"waldo/internal/storage/workspace"
 )
 
 func newSandbox(g *global) *cobra.Command {
@@ -41,14 +41,14 @@ func newSandbox(g *global) *cobra.Command {
 }
 
 // boxes opens the named sandboxes of a house, pausing and stopping what was idle first.
-func (h *house) boxes(ctx context.Context) (*lifecycle.Manager, error) {
-	m := lifecycle.New(h.store, time.Now)
+func (h *house) boxes(ctx context.Context) (*sandboxes.Manager, error) {
+	m := sandboxes.New(h.store, time.Now)
 	_, err := m.Sweep(ctx)
 	return m, err
 }
 
 // withBoxes runs f with the named sandboxes of the state directory and their owner's name.
-func withBoxes(g *global, f func(c *cobra.Command, h *house, m *lifecycle.Manager, args []string) error) func(*cobra.Command, []string) error {
+func withBoxes(g *global, f func(c *cobra.Command, h *house, m *sandboxes.Manager, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		h, err := openHouse(c.Context(), g, settings{})
 		if err != nil {
@@ -70,20 +70,20 @@ func inWords(err error) error {
 		code int
 		hint string
 	}{
-		{lifecycle.ErrAbsent, exitUsage, "waldo sandbox list"},
-		{lifecycle.ErrNoPicture, exitUsage, "waldo sandbox snapshot --list"},
+		{sandboxes.ErrAbsent, exitUsage, "waldo sandbox list"},
+		{sandboxes.ErrNoPicture, exitUsage, "waldo sandbox snapshot --list"},
 		{workspace.ErrName, exitUsage, "as in work:input/data.csv"},
-		{lifecycle.ErrKind, exitUsage, "give a file or folder"},
+		{sandboxes.ErrKind, exitUsage, "give a file or folder"},
 		{workspace.ErrApart, exitUsage, "copy it by itself, as in work:output/report"},
 		{workspace.ErrTooMuch, exitUsage, "waldo sandbox create --disk-mb says how much a sandbox holds"},
 		{workspace.ErrArchive, exitUsage, "as in: tar c DIR | waldo sandbox cp - work:input"},
-		{lifecycle.ErrNoCommand, exitUsage, "waldo sandbox ps NAME"},
-		{lifecycle.ErrExists, exitUsage, "give another name, or remove that one first"},
-		{lifecycle.ErrName, exitUsage, "as in: waldo sandbox create work"},
-		{lifecycle.ErrPaused, exitFailed, "waldo sandbox resume NAME"},
-		{lifecycle.ErrStopped, exitFailed, "waldo sandbox resume NAME"},
-		{lifecycle.ErrBusy, exitFailed, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
-		{lifecycle.ErrDamaged, exitFailed, "the sandbox is as it was; restore another"},
+		{sandboxes.ErrNoCommand, exitUsage, "waldo sandbox ps NAME"},
+		{sandboxes.ErrExists, exitUsage, "give another name, or remove that one first"},
+		{sandboxes.ErrName, exitUsage, "as in: waldo sandbox create work"},
+		{sandboxes.ErrPaused, exitFailed, "waldo sandbox resume NAME"},
+		{sandboxes.ErrStopped, exitFailed, "waldo sandbox resume NAME"},
+		{sandboxes.ErrBusy, exitFailed, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
+		{sandboxes.ErrDamaged, exitFailed, "the sandbox is as it was; restore another"},
 	} {
 		var e *exit
 		if errors.Is(err, row.is) && !errors.As(err, &e) {
@@ -103,7 +103,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle 30m\n  waldo sandbox create copy --from p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *sandboxes.Manager, args []string) error {
 			if id.Is(id.Snapshot, b.template) && from == "" { // as for run and exec
 				from = b.template
 			}
@@ -116,7 +116,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 			if b.isolation != "auto" && h.drivers[b.isolation] == nil {
 				return &exit{code: exitDenied, text: "isolation " + b.isolation + " is not in this build", hint: "waldo doctor says what there is"}
 			}
-			s := lifecycle.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle, CPUFixed: c.Flags().Changed("cpu-seconds")}
+			s := sandboxes.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle, CPUFixed: c.Flags().Changed("cpu-seconds")}
 			if len(args) == 1 {
 				s.Name = args[0]
 			}
@@ -184,7 +184,7 @@ const listRow = "%-20s %-8s %-11s %-5s %-21s %-10s %s\n"
 func newSandboxList(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs, Example: "  waldo sandbox list --json",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, _ []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, _ []string) error {
 			all, err := m.List(c.Context(), owner())
 			if err != nil || g.json {
 				return orJSON(c, err, all)
@@ -287,7 +287,7 @@ func (e *execFlags) wall(sandboxs time.Duration) time.Duration {
 
 // processor is the limit of the command's processor time: what was given for it or for its sandbox, or else as
 // much as its wall clock allows one processor.
-func (e *execFlags) processor(s lifecycle.Sandbox) time.Duration {
+func (e *execFlags) processor(s sandboxes.Sandbox) time.Duration {
 	switch {
 	case e.cpu > 0:
 		return time.Duration(e.cpu * float64(time.Second))
@@ -348,7 +348,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 }
 
 // openIn opens the house as a sandbox's limits need it, the sandbox's session, and its next command.
-func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *house, run *lifecycle.Run, k call.Call, err error) {
+func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *house, run *sandboxes.Run, k call.Call, err error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return nil, nil, k, usage("", "%v", err)
@@ -409,16 +409,16 @@ func levelOf(ctx context.Context, g *global, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	kept, err := store.Open(state)
+	kept, err := database.Open(state)
 	if err != nil {
 		return "", err
 	}
-	s, err := lifecycle.New(kept, time.Now).Get(ctx, owner(), name)
+	s, err := sandboxes.New(kept, time.Now).Get(ctx, owner(), name)
 	return s.Isolation, errors.Join(err, kept.Close())
 }
 
 // reopen finds the template of a sandbox again, the one that it was made with.
-func (h *house) reopen(s lifecycle.Sandbox) (template.Template, error) {
+func (h *house) reopen(s sandboxes.Sandbox) (template.Template, error) {
 	if s.Template == "host" {
 		return template.Host(), nil
 	}
@@ -437,7 +437,7 @@ func newSandboxPause(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "pause NAME", Short: "Let nothing new start, and stop what runs where it stands", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox pause work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
 			still, going, err := m.Pause(c.Context(), owner(), args[0])
 			if err != nil {
 				return err
@@ -455,7 +455,7 @@ func newSandboxPause(g *global) *cobra.Command {
 func newSandboxResume(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume NAME", Short: "Use a paused or stopped sandbox again", Args: cobra.ExactArgs(1), Example: "  waldo sandbox resume work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
 			_, err := m.Resume(c.Context(), owner(), args[0])
 			return err
 		}),
@@ -467,7 +467,7 @@ func newSandboxReset(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "reset NAME", Short: "Make a sandbox as if it were new: no file, no session, nothing of its owner", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox reset work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
 			if next == "" {
 				next = owner()
 			}
@@ -489,7 +489,7 @@ func newSandboxRemove(g *global) *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "rm NAME", Short: "Delete a sandbox and its files; its snapshots stay", Args: cobra.ExactArgs(1), Example: "  waldo sandbox rm work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *lifecycle.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
 			return m.Remove(c.Context(), owner(), args[0], force)
 		}),
 	}

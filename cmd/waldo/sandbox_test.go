@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/lifecycle"
 	"waldo/internal/sandbox"
+	"waldo/internal/storage/sandboxes"
 )
 
 // TestProcessorFitsTheTime: a command that may run for longer has processor time for it, unless somebody set that.
@@ -23,7 +23,7 @@ func TestProcessorFitsTheTime(t *testing.T) {
 		{"the sandbox's was set", execFlags{timeout: 10 * time.Minute}, true, 10 * time.Second},
 		{"the command's was set", execFlags{timeout: 10 * time.Minute, cpu: 1.5}, true, 1500 * time.Millisecond},
 	} {
-		if got := row.e.processor(lifecycle.Sandbox{Limits: l, CPUFixed: row.fixed}); got != row.want {
+		if got := row.e.processor(sandboxes.Sandbox{Limits: l, CPUFixed: row.fixed}); got != row.want {
 			t.Errorf("%s: %v, want %v", row.why, got, row.want)
 		}
 	}

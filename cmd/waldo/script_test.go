@@ -12,9 +12,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/sandbox/confined"
 	"waldo/internal/sandbox/sandboxtest"
-	"waldo/internal/upstream/outside"
 )
 
 func TestMain(m *testing.M) {

@@ -20,42 +20,42 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/redact"
-	"waldo/internal/secret"
-	"waldo/internal/secret/safe"
-	"waldo/internal/secret/source"
+	"waldo/internal/core/redact"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/secret"
+	"waldo/internal/storage/secretsource"
+	"waldo/internal/storage/secretstore"
 )
 
 // osKeyring is the keyring of this machine, for the key of the store.
 type osKeyring struct{}
 
 func (osKeyring) Get(service, account string) (string, error) {
-	return source.Keyring(service, account)
+	return secretsource.Keyring(service, account)
 }
 func (osKeyring) Set(service, account, value string) error {
-	return source.SetKeyring(service, account, value)
+	return secretsource.SetKeyring(service, account, value)
 }
 
 // openSafe opens the stored secrets of a state directory.
-func openSafe(state string) *safe.Safe {
-	s := safe.Open(filepath.Join(state, "secrets"))
+func openSafe(state string) *secretstore.Safe {
+	s := secretstore.Open(filepath.Join(state, "secrets"))
 	s.Keyring = osKeyring{}
 	return s
 }
 
 // newKeeper makes what gives out secrets: waldo's own process fetches them, never the agent or a
 // server. Whatever it gives out is known to redaction before.
-func newKeeper(state string, cfg *contract.Config, known *redact.Registry) *source.Keeper {
+func newKeeper(state string, cfg *contract.Config, known *redact.Registry) *secretsource.Keeper {
 	learn := func(name secret.Ref, v secret.Value) error {
 		if err := known.Add(name, v); err != nil {
 			slog.Warn("a secret is short", "secret", string(name), "why", err)
 		}
 		return nil
 	}
-	k := &source.Keeper{Learned: learn, Specs: map[secret.Ref]secret.Spec{}, Sources: source.Sources{
-		Env: os.LookupEnv, Files: true, Commands: true, Keyring: source.Keyring, Stored: openSafe(state).Get, Identity: os.Getenv("WALDO_AGE_IDENTITY"),
+	k := &secretsource.Keeper{Learned: learn, Specs: map[secret.Ref]secret.Spec{}, Sources: secretsource.Sources{
+		Env: os.LookupEnv, Files: true, Commands: true, Keyring: secretsource.Keyring, Stored: openSafe(state).Get, Identity: os.Getenv("WALDO_AGE_IDENTITY"),
 		Vault: vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
 	}}
 	if term.IsTerminal(int(os.Stdin.Fd())) {
@@ -91,12 +91,12 @@ func askOnce() func(string) (secret.Value, error) {
 
 // vault is set up as Vault's own command is: VAULT_ADDR, VAULT_TOKEN or ~/.vault-token,
 // VAULT_NAMESPACE and VAULT_CACERT; or as an AppRole with VAULT_ROLE_ID and VAULT_SECRET_ID.
-func vault(learned func(secret.Ref, secret.Value)) *source.Vault {
-	v := &source.Vault{Address: os.Getenv("VAULT_ADDR"), Namespace: os.Getenv("VAULT_NAMESPACE"), RoleID: os.Getenv("VAULT_ROLE_ID"), Learned: learned}
+func vault(learned func(secret.Ref, secret.Value)) *secretsource.Vault {
+	v := &secretsource.Vault{Address: os.Getenv("VAULT_ADDR"), Namespace: os.Getenv("VAULT_NAMESPACE"), RoleID: os.Getenv("VAULT_ROLE_ID"), Learned: learned}
 	if v.Address == "" {
 		return nil
 	}
-	tell := func(ref secret.Ref, of source.Sources) func() (secret.Value, error) {
+	tell := func(ref secret.Ref, of secretsource.Sources) func() (secret.Value, error) {
 		return func() (secret.Value, error) {
 			got, err := of.Resolve(ref)
 			if err == nil {
@@ -105,11 +105,11 @@ func vault(learned func(secret.Ref, secret.Value)) *source.Vault {
 			return got, err
 		}
 	}
-	v.SecretID = tell("env:VAULT_SECRET_ID", source.Sources{Env: os.LookupEnv})
+	v.SecretID = tell("env:VAULT_SECRET_ID", secretsource.Sources{Env: os.LookupEnv})
 	if _, ok := os.LookupEnv("VAULT_TOKEN"); ok {
-		v.Token = tell("env:VAULT_TOKEN", source.Sources{Env: os.LookupEnv})
+		v.Token = tell("env:VAULT_TOKEN", secretsource.Sources{Env: os.LookupEnv})
 	} else if home, err := os.UserHomeDir(); err == nil && v.RoleID == "" {
-		v.Token = tell(secret.Ref("file:"+filepath.Join(home, ".vault-token")), source.Sources{Files: true})
+		v.Token = tell(secret.Ref("file:"+filepath.Join(home, ".vault-token")), secretsource.Sources{Files: true})
 	}
 	if pem, err := os.ReadFile(os.Getenv("VAULT_CACERT")); err == nil {
 		v.Roots = x509.NewCertPool()
@@ -147,7 +147,7 @@ type secretFinding struct {
 }
 
 // checkSecrets fetches every secret that the configuration names for this environment, all at once.
-func checkSecrets(k *source.Keeper, cfg *contract.Config) []secretFinding {
+func checkSecrets(k *secretsource.Keeper, cfg *contract.Config) []secretFinding {
 	uses := cfg.SecretUses
 	for _, name := range slices.Sorted(maps.Keys(cfg.Secrets)) {
 		if s := cfg.Secrets[name]; !slices.ContainsFunc(uses, func(u contract.SecretUse) bool { return u.Ref == secret.Ref(name) }) && (s.Spec.From != "" || len(s.Spec.Command) > 0) {
@@ -234,7 +234,7 @@ func newSecretSet(g *global) *cobra.Command {
 			case len(args) > 1:
 				return usage("pipe it: … | waldo secret set NAME; and change the secret, it is in your shell's history now", "a secret is never an argument")
 			case len(args) == 0 || !secret.Name(args[0]):
-				return usage("as in: waldo secret set github", "%v", safe.ErrName)
+				return usage("as in: waldo secret set github", "%v", secretstore.ErrName)
 			case key != "" && key != "file" && key != "keyring":
 				return usage("file or keyring", "--key %s is no place for a key", key)
 			}
@@ -312,7 +312,7 @@ func newSecretRemove(g *global) *cobra.Command {
 			}
 			s := openSafe(state)
 			for _, name := range args {
-				if err := s.Remove(name); errors.Is(err, source.ErrMissing) || errors.Is(err, safe.ErrName) {
+				if err := s.Remove(name); errors.Is(err, secretsource.ErrMissing) || errors.Is(err, secretstore.ErrName) {
 					return usage("waldo secret list", "there is no secret named %s", name)
 				} else if err != nil {
 					return err

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/audit"
-	"waldo/internal/call"
-	"waldo/internal/contract"
-	"waldo/internal/facts"
-	"waldo/internal/gateway"
-	"waldo/internal/wire"
+	"waldo/internal/core/audit"
+	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/strictjson"
 )
 
 // instructions tell the model how to use the gateway.
@@ -84,9 +84,9 @@ func newServe(g *global) *cobra.Command {
 			defer h.sessions.Close(n.ID)
 			defer h.tidy(n)
 			h.lives.inForce().expect(n)
-			door := gateway.New(o)
+			door := mcpserver.New(o)
 			h.lives.door.Store(door)
-			err = door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), gateway.Who{Session: n.ID, Principal: n.Principal})
+			err = door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), mcpserver.Who{Session: n.ID, Principal: n.Principal})
 			if c.Context().Err() != nil {
 				return nil // told to end, and it has
 			}
@@ -100,8 +100,8 @@ func newServe(g *global) *cobra.Command {
 }
 
 // options make a door to the houses of this waldo: each call goes to the one in force when it comes.
-func (h *house) options() gateway.Options {
-	return gateway.Options{
+func (h *house) options() mcpserver.Options {
+	return mcpserver.Options{
 		Version: version, Instructions: instructions, Catalogue: h.catalogue,
 		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
 			now, done := h.lives.enter()
@@ -111,11 +111,11 @@ func (h *house) options() gateway.Options {
 		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
 			return h.lives.inForce().broker.Refuse(ctx, c, why)
 		},
-		Mode: func(cap call.Capability, said wire.Value) contract.Mode {
+		Mode: func(cap call.Capability, said strictjson.Value) contract.Mode {
 			return h.lives.inForce().mode(cap, said)
 		},
 		Log: slog.New(slog.NewTextHandler(logged{hiding{os.Stderr, h.known}}, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Aside: func(c call.Call, v wire.Value, question bool) wire.Value {
+		Aside: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 			return h.lives.inForce().aside(c, v, question)
 		},
 		Ended: h.forget,

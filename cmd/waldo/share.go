@@ -8,11 +8,11 @@ import (
 	"path"
 	"strings"
 
-	"waldo/internal/call"
-	"waldo/internal/contract"
+	"waldo/internal/executor/upstream"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/sandbox"
-	"waldo/internal/upstream"
-	"waldo/internal/workspace"
+	"waldo/internal/storage/workspace"
 )
 
 // placedInWorkspace is the placement of a server that has the files of its session.

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"waldo/internal/adopt"
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/hosts"
-	"waldo/internal/install"
-	"waldo/internal/upstream/files"
+	"waldo/internal/agenthosts"
+	"waldo/internal/agenthosts/hostimport"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/pkginstall"
 )
 
 // showing of one server: what its sandbox has of this machine's files.
@@ -38,7 +38,7 @@ func shownFiles(g *global, cfg *contract.Config) (list []serverFiles, problems, 
 		if len(s.Command) == 0 {
 			continue
 		}
-		_, packaged, _ := install.Parse(s.Command)
+		_, packaged, _ := pkginstall.Parse(s.Command)
 		_, shown, faults := here.Shown(s, packaged)
 		if len(shown) > 0 {
 			list = append(list, serverFiles{name, shown})
@@ -66,9 +66,9 @@ func tellShown(w io.Writer, list []serverFiles) {
 func listed(shown []files.Mount) string {
 	var out []string
 	for _, m := range shown {
-		text := hosts.Show(m.Source)
+		text := agenthosts.Show(m.Source)
 		if m.Source != m.Target {
-			text += " at " + hosts.Show(m.Target)
+			text += " at " + agenthosts.Show(m.Target)
 		}
 		out = append(out, text+" ("+m.Why+")")
 	}
@@ -88,7 +88,7 @@ func (m *importing) showImported(r *imported) error {
 		if len(s.Command) == 0 || s.Held != "" || s.Skipped != "" {
 			continue
 		}
-		_, packaged, _ := install.Parse(s.Command)
+		_, packaged, _ := pkginstall.Parse(s.Command)
 		_, shown, faults := here.Shown(plannedServer(*s), packaged)
 		if slices.ContainsFunc(faults, func(f files.Fault) bool { return f.Refused }) && len(s.Propose.Folders) > 0 {
 			s.Propose.Folders = nil // what cannot be shown is not proposed
@@ -105,19 +105,19 @@ func (m *importing) showImported(r *imported) error {
 			if f.Missing {
 				continue // it may be on another machine: waldo check says so
 			}
-			s.Notes = append(s.Notes, hosts.Flag{Code: "files", Text: f.Error(), At: hosts.Pos{Line: lineOf(*s)}})
+			s.Notes = append(s.Notes, agenthosts.Flag{Code: "files", Text: f.Error(), At: agenthosts.Pos{Line: lineOf(*s)}})
 		}
 	}
 	return nil
 }
 
 // plannedServer is a server to import, as its waldo.yaml will have it.
-func plannedServer(s adopt.Server) contract.Server {
+func plannedServer(s hostimport.Server) contract.Server {
 	return contract.Server{Name: s.Name, Command: s.Command, Mounts: s.Propose.Mounts(), At: contract.Position{File: s.Target}}
 }
 
 // lineOf is the line of the host's file that a server stands on.
-func lineOf(s adopt.Server) int {
+func lineOf(s hostimport.Server) int {
 	n := 0
 	_, _ = fmt.Sscanf(s.From[strings.LastIndexByte(s.From, ':')+1:], "%d", &n)
 	return n

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/display"
-	"waldo/internal/id"
-	"waldo/internal/store"
+	"waldo/internal/model/display"
+	"waldo/internal/model/id"
+	"waldo/internal/storage/database"
 )
 
 func newStop(g *global) *cobra.Command {
@@ -46,7 +46,7 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := store.Open(state)
+	s, err := database.Open(state)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 }
 
 // letIn takes a stop back.
-func letIn(c *cobra.Command, s *store.Store, name string) error {
+func letIn(c *cobra.Command, s *database.Store, name string) error {
 	if id.Is(id.Session, name) {
 		return usage("its principal opens another", "a session that has ended stays ended")
 	}
@@ -120,7 +120,7 @@ func letIn(c *cobra.Command, s *store.Store, name string) error {
 
 // forgetCLI ends the session that all waldo calls of a user share, where it is meant, and forgets the ends
 // of sessions that are too long ago for anybody to have one.
-func forgetCLI(ctx context.Context, s *store.Store, name string) error {
+func forgetCLI(ctx context.Context, s *database.Store, name string) error {
 	shared, err := s.List(ctx, cliBucket)
 	if err != nil {
 		return err

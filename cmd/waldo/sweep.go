@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/approval"
-	"waldo/internal/display"
-	"waldo/internal/install"
-	"waldo/internal/lifecycle"
-	"waldo/internal/workspace"
+	"waldo/internal/core/approval"
+	"waldo/internal/model/display"
+	"waldo/internal/pkginstall"
+	"waldo/internal/storage/sandboxes"
+	"waldo/internal/storage/workspace"
 )
 
 // keptFor is how long the files of a session stay that nobody opened, a question that nobody answered in
@@ -26,7 +26,7 @@ const keptFor = 30 * 24 * time.Hour
 // sweep closes sessions that are idle and deletes what is kept no longer.
 func (h *house) sweep(ctx context.Context, now time.Time, sign signing) error {
 	h.sessions.Sweep()
-	named, err := lifecycle.New(h.store, time.Now).Workspaces(ctx)
+	named, err := sandboxes.New(h.store, time.Now).Workspaces(ctx)
 	if err != nil {
 		return err // without their names no workspace is known to be nobody's
 	}
@@ -35,7 +35,7 @@ func (h *house) sweep(ctx context.Context, now time.Time, sign signing) error {
 		open[n.Workspace] = true
 	}
 	_, err = workspace.Sweep(filepath.Join(h.state, "workspaces"), now.Add(-keptFor), func(w string) bool { return named[w] || open[w] })
-	_, unused := install.Sweep(filepath.Join(h.state, "packages"), now, now.Add(-keptFor), h.accepted())
+	_, unused := pkginstall.Sweep(filepath.Join(h.state, "packages"), now, now.Add(-keptFor), h.accepted())
 	_, old := h.log.Prune(ctx, h.cfg.Log.Keep, string(principal()), sign)
 	return errors.Join(err, unused, old, h.approvals.Sweep(ctx, now.Add(-keptFor)))
 }
@@ -73,8 +73,8 @@ func (h *house) signRemoval(c *cobra.Command) signing {
 }
 
 // accepted are the packages that waldo.lock names.
-func (h *house) accepted() []*install.Pin {
-	return slices.DeleteFunc(slices.Collect(maps.Values(h.pins)), func(p *install.Pin) bool { return p == nil })
+func (h *house) accepted() []*pkginstall.Pin {
+	return slices.DeleteFunc(slices.Collect(maps.Values(h.pins)), func(p *pkginstall.Pin) bool { return p == nil })
 }
 
 // keepClean sweeps now, and once an hour until ctx is done. What cannot be deleted is told and kept.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"waldo/internal/display"
+	"waldo/internal/model/display"
 )
 
 // table prints rows below a header, each column as wide as its widest cell, and escapes every cell. Nothing is printed

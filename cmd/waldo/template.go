@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/id"
-	"waldo/internal/lifecycle"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
-	"waldo/internal/template"
+	"waldo/internal/sandbox/template"
+	"waldo/internal/storage/sandboxes"
 )
 
 // openTemplates opens the root filesystems that are kept in a state directory.
@@ -33,7 +33,7 @@ func openTemplates(state string) (*template.Store, error) {
 // snapshot it is the one that its sandbox had, with its files to start from.
 func (h *house) template(ctx context.Context, name string, fresh bool) (template.Template, error) {
 	if id.Is(id.Snapshot, name) {
-		p, err := lifecycle.New(h.store, time.Now).Picture(ctx, owner(), name)
+		p, err := sandboxes.New(h.store, time.Now).Picture(ctx, owner(), name)
 		if err != nil {
 			return template.Template{}, inWords(err)
 		}

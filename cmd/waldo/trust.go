@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/contract"
-	"waldo/internal/display"
-	"waldo/internal/hosts"
-	"waldo/internal/upstream/files"
+	"waldo/internal/agenthosts"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 )
 
 // trust is what is remembered of one configuration.
@@ -282,6 +282,6 @@ func tellTrust(w io.Writer, file string, t trust) {
 		display.Fprintf(w, "without a waldo.lock: nothing pins what its servers show\n")
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.Programs)) {
-		display.Fprintf(w, "with the program %s (%s)\n", hosts.Show(p), t.Programs[p])
+		display.Fprintf(w, "with the program %s (%s)\n", agenthosts.Show(p), t.Programs[p])
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"waldo/internal/runner"
+	"waldo/internal/executor/runner"
 	"waldo/internal/sandbox"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/runner"
+	"waldo/internal/executor/runner"
 )
 
 func (h *house) onTerminal(*cobra.Command, *runner.Options, string, func()) (func() error, error) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/display"
+	"waldo/internal/model/display"
 )
 
 // The linker sets these for a release; make build sets commit and committed.

@@ -4,8 +4,8 @@ import (
 	"log/slog"
 	"time"
 
-	"waldo/internal/call"
-	"waldo/internal/session"
+	"waldo/internal/core/session"
+	"waldo/internal/model/call"
 )
 
 // warmBoxes is how many boxes a gateway keeps ready at most. The pool adapts to what is asked for.

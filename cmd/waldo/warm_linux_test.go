@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/call"
-	"waldo/internal/id"
-	"waldo/internal/session"
+	"waldo/internal/core/session"
+	"waldo/internal/model/call"
+	"waldo/internal/model/id"
 )
 
 // TestFirstClient: boxes for a principal that comes over HTTP are made when its first client comes, so

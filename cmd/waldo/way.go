@@ -12,15 +12,15 @@ import (
 	"slices"
 	"time"
 
-	"waldo/internal/contract"
-	"waldo/internal/egress"
-	"waldo/internal/egress/shelf"
-	"waldo/internal/facts"
-	"waldo/internal/policy"
-	"waldo/internal/redact"
-	"waldo/internal/runner"
+	"waldo/internal/core/policy"
+	"waldo/internal/core/redact"
+	"waldo/internal/executor/runner"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/secret"
+	"waldo/internal/network/egress"
+	"waldo/internal/network/egress/pkgcache"
 	"waldo/internal/sandbox"
-	"waldo/internal/secret"
 )
 
 // egress makes the way out of the box of a decided call.
@@ -82,7 +82,7 @@ func (h *house) wayTo(lines []string, n contract.Network, secrets map[string]sec
 	}
 	o := egress.Options{Credentials: creds, Forms: redact.Forms}
 	if len(from) > 0 {
-		if o.Shelf, err = shelf.Open(filepath.Join(h.state, "shelf"), keptPackages); err != nil {
+		if o.Shelf, err = pkgcache.Open(filepath.Join(h.state, "shelf"), keptPackages); err != nil {
 			return nil, fmt.Errorf("what is kept of packages: %w", err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 )
 
 // Profile is everything one box may touch. The zero Profile has no files, no network, no

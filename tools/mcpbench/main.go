@@ -23,9 +23,9 @@ import (
 	"sync"
 	"time"
 
-	"waldo/internal/jsonrpc"
-	"waldo/internal/remote"
-	"waldo/internal/wire"
+	"waldo/internal/network/mcphttp"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
 )
 
 // tools are what the server offers: one that reads, one that writes, both doing nothing.
@@ -34,7 +34,7 @@ const tools = `{"tools":[{"name":"look","description":"Looks.","inputSchema":{"t
 
 // answer is what the server says, in the revision 2025-11-25.
 func answer(m jsonrpc.Message) (any, error) {
-	raw := func(s string) (any, error) { return wire.Parse([]byte(s)) }
+	raw := func(s string) (any, error) { return strictjson.Parse([]byte(s)) }
 	switch m.Method {
 	case "initialize":
 		return raw(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}`)
@@ -79,7 +79,7 @@ func serve(address string) error {
 
 // link is a connection to the server or to waldo.
 type link interface {
-	Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (wire.Value, error)
+	Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error)
 	Notify(method string, params any) bool
 	Serve(ctx context.Context) error
 	Close()
@@ -90,11 +90,11 @@ func open(program []string, address string) (link, int, error) {
 	var l link
 	pid := 0
 	if address != "" {
-		rt, err := remote.Transport(address, nil)
+		rt, err := mcphttp.Transport(address, nil)
 		if err != nil {
 			return nil, 0, err
 		}
-		c, err := remote.New(remote.Options{URL: address, Transport: rt})
+		c, err := mcphttp.New(mcphttp.Options{URL: address, Transport: rt})
 		if err != nil {
 			return nil, 0, err
 		}

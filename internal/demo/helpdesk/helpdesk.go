@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sync"
 
-	"waldo/internal/jsonrpc"
+	"waldo/internal/protocol/jsonrpc"
 )
 
 // data is what one run of the server knows.

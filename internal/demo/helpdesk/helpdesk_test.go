@@ -10,8 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"waldo/internal/schema"
-	"waldo/internal/wire"
+	"waldo/internal/protocol/jsonschema"
+	"waldo/internal/protocol/strictjson"
 )
 
 // connect joins the official SDK's client to the server.
@@ -63,11 +63,11 @@ func TestToolsKeepTheirSchemas(t *testing.T) {
 			}
 			for _, def := range tools {
 				if def.name == row.tool {
-					v, err := wire.Parse([]byte(def.output))
+					v, err := strictjson.Parse([]byte(def.output))
 					if err != nil {
 						t.Fatal(err)
 					}
-					compiled, err := schema.Compile(v)
+					compiled, err := jsonschema.Compile(v)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 )
 
 // Bounds of a tree that code in a sandbox may have written.

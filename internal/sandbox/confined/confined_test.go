@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/sandboxtest"

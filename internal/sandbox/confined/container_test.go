@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/sandboxtest"

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/landlock"

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"

@@ -12,13 +12,13 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
 )
 
 // waiting is a command that was started before its job was there.
 type waiting struct {
 	common.Waiting
-	job    *stage.List
+	job    *initproc.List
 	leader int // the command's process; 0: not known
 }
 
@@ -30,7 +30,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil {
-		return stage.ErrGone
+		return initproc.ErrGone
 	}
 	if b.profile.Ahead == nil || b.waiting != nil {
 		return fmt.Errorf("namespace: no command to start ahead")
@@ -59,7 +59,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 		_, err = io.WriteString(w.In, head)
 		return errors.Join(err, b.rest())
 	}
-	if err := common.FeedHead(ctx, w.In, head, stage.Patience); err != nil {
+	if err := common.FeedHead(ctx, w.In, head, initproc.Patience); err != nil {
 		return err
 	}
 	if pids := common.Children(b.init.Pid); len(pids) == 1 {
@@ -92,7 +92,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.stage == nil || b.ran || b.waiting == nil && b.profile.Ahead != nil {
-		return stage.ErrGone
+		return initproc.ErrGone
 	}
 	if err := refuse(p); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if b.notice != nil { // of a command that waits and asks for something: only one that ends does
 		listener = b.notice.FD()
 	}
-	if err := stage.Silent(b.stage.FD, listener); err != nil {
+	if err := initproc.Silent(b.stage.FD, listener); err != nil {
 		return err
 	}
 	seeded, err := common.Adopt(&b.profile, p, b.places, b.uid, b.gid)
@@ -147,11 +147,11 @@ func (r *run) take() error {
 	r.box.listen()
 	w.In.Close()
 	first := &run{box: r.box, job: w.job}
-	_ = r.box.stage.Ctl.SetReadDeadline(time.Now().Add(stage.Patience))
+	_ = r.box.stage.Ctl.SetReadDeadline(time.Now().Add(initproc.Patience))
 	_, err = first.wait()
 	_ = r.box.stage.Ctl.SetReadDeadline(time.Time{})
 	if first.killed.Load() {
-		return stage.ErrGone
+		return initproc.ErrGone
 	}
 	return err
 }

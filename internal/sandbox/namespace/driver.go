@@ -12,14 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/landlock"
-	"waldo/internal/sandbox/notice"
 	"waldo/internal/sandbox/seccomp"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/seccompnotify"
 	"waldo/internal/sandbox/zygote"
 )
 
@@ -44,7 +44,7 @@ type Driver struct {
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
-	d := &Driver{options: o, machine: sync.OnceValues(stage.Machine), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
+	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
 	d.filters = sync.OnceValues(d.compile)
 	d.spares = &kept[*zygote.Zygote, *spare]{make: d.spare, over: func(z *zygote.Zygote) bool { return z != nil && !z.Usable() }, most: func(z *zygote.Zygote) int {
 		if z != nil {
@@ -79,7 +79,7 @@ func compile(p seccomp.Profile) (out filters, err error) {
 	if out[0], err = seccomp.Compile(seccomp.Host(), p); err != nil {
 		return out, err
 	}
-	p.Notify = notice.Calls()
+	p.Notify = seccompnotify.Calls()
 	if out[1], err = seccomp.Compile(seccomp.Host(), p); err != nil {
 		return out, err
 	}
@@ -155,11 +155,11 @@ func refuse(p sandbox.Profile) error {
 	if err := common.Refuse(p); err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	if len(p.Mounts) > stage.MaxFiles/2-common.MaxTop/2 {
-		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), stage.MaxFiles/2-common.MaxTop/2)
+	if len(p.Mounts) > initproc.MaxFiles/2-common.MaxTop/2 {
+		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), initproc.MaxFiles/2-common.MaxTop/2)
 	}
-	if len(p.Tmpfs) >= stage.MaxPlaces {
-		return fmt.Errorf("namespace: %d writable places; at most %d", len(p.Tmpfs), stage.MaxPlaces-1)
+	if len(p.Tmpfs) >= initproc.MaxPlaces {
+		return fmt.Errorf("namespace: %d writable places; at most %d", len(p.Tmpfs), initproc.MaxPlaces-1)
 	}
 	return nil
 }
@@ -227,8 +227,8 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	}
 	s.tasks = len(b.group.JoinFDs)
 	p := b.driver.plans.of(s)
-	if len(p.program) > stage.ProgramMax {
-		return fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(p.program), stage.ProgramMax)
+	if len(p.program) > initproc.ProgramMax {
+		return fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(p.program), initproc.ProgramMax)
 	}
 	unsent := b.stage.SendBox(files, b.group.JoinFDs, p.program)
 	if err := b.stage.HandOver(); err != nil { // it says more than that nobody listens
@@ -250,13 +250,13 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 
 // begin has PID 1 of a box made in a cgroup of its own, by a zygote where one is given. It reports whether
 // it is in the version 2 group from its beginning.
-func begin(machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid int, l cgroup.Limits) (s *stage.Stage, g *cgroup.Group, joined bool, err error) {
+func begin(machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid int, l cgroup.Limits) (s *initproc.Stage, g *cgroup.Group, joined bool, err error) {
 	if from == nil {
 		if g, err = host.New(cgroup.NewID(), l); err == nil {
 			if host.CPUs() {
 				l.MilliCPU = 0 // there it is the group that bounds them
 			}
-			s, joined, err = stage.SpawnInit(machine, uid, gid, g, l.MilliCPU)
+			s, joined, err = initproc.SpawnInit(machine, uid, gid, g, l.MilliCPU)
 		}
 	} else if s, err = fork(from); err == nil { // while it makes PID 1, the group is made
 		g, err = host.NewForked(cgroup.NewID(), l)
@@ -275,17 +275,17 @@ func begin(machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid in
 
 // receive takes what the box sends while it is being prepared.
 func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
-	if kind == stage.RecNotice && len(files) == 1 {
+	if kind == initproc.RecNotice && len(files) == 1 {
 		_ = unix.SetNonblock(int(files[0].Fd()), true) // so that it can be waited for; it cannot fail
 		fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		files[0].Close()
 		if err != nil {
 			return fmt.Errorf("namespace: the listener: %w", err)
 		}
-		b.notice = notice.Listen(os.NewFile(uintptr(fd), "seccomp"))
+		b.notice = seccompnotify.Listen(os.NewFile(uintptr(fd), "seccomp"))
 		return nil
 	}
-	if kind == stage.RecWay {
+	if kind == initproc.RecWay {
 		return b.open(files)
 	}
 	if len(files) < p.overlays {

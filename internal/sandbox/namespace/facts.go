@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/notice"
+	"waldo/internal/sandbox/seccompnotify"
 )
 
 // ending is how a command ended. The zero ending: PID 1 was killed before it could report, by
@@ -106,7 +106,7 @@ func (r *run) denials(f *facts.Facts) {
 		}
 	}
 	if more > 0 {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more denials than the %d that are listed", more, notice.Max))
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more denials than the %d that are listed", more, seccompnotify.Max))
 	}
 }
 

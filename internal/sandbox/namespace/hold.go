@@ -12,8 +12,8 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/reach"
-	"waldo/internal/sandbox/stage"
 )
 
 // A command that was started ahead is held in the call that ends it, so that its answer does not
@@ -117,9 +117,9 @@ func (b *box) settle() error {
 		return fmt.Errorf("namespace: a held command: %w", err)
 	}
 	b.notice.Release()
-	_ = b.stage.Ctl.SetReadDeadline(time.Now().Add(stage.Patience))
+	_ = b.stage.Ctl.SetReadDeadline(time.Now().Add(initproc.Patience))
 	r, err := b.stage.Receive()
-	if err == nil && r.Kind != stage.RecExit {
+	if err == nil && r.Kind != initproc.RecExit {
 		err = errors.New("namespace: PID 1 does not report an end that was seen")
 	}
 	return errors.Join(err, b.stage.Ctl.SetReadDeadline(time.Time{}))

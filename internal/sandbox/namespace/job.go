@@ -10,8 +10,8 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/machine"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/initvm"
 )
 
 // reportFD is where a command's process keeps the socket until its execve closes it. Nothing is
@@ -20,9 +20,9 @@ const reportFD = 20
 
 // job returns the program of one command: what its process does from fork to execve. It runs with
 // no capabilities, behind the filter. One that is forked goes on as the interpreter that it is.
-func job(c sandbox.Command, limits []common.Rlimit, forked bool) *stage.List {
-	l := &stage.List{}
-	l.Call("keep the socket", unix.SYS_DUP3, stage.CtlFD, reportFD, unix.O_CLOEXEC)
+func job(c sandbox.Command, limits []common.Rlimit, forked bool) *initproc.List {
+	l := &initproc.List{}
+	l.Call("keep the socket", unix.SYS_DUP3, initproc.CtlFD, reportFD, unix.O_CLOEXEC)
 	for i := range 3 {
 		l.Call("standard streams", unix.SYS_DUP3, jobFD+i, i, 0)
 	}
@@ -53,22 +53,22 @@ func job(c sandbox.Command, limits []common.Rlimit, forked bool) *stage.List {
 		execute(l, c)
 	}
 	end := l.Call("end", unix.SYS_EXIT_GROUP, 127)
-	l.Steps[end].Next = machine.To(end)
-	l.Die = machine.To(len(l.Steps))
-	l.Call("report a failure", unix.SYS_WRITE, reportFD, uint64(stage.FailureAddr), stage.RecordSize)
-	l.Steps[len(l.Steps)-1].Next, l.Steps[len(l.Steps)-1].Fail = machine.To(end), machine.To(end)
+	l.Steps[end].Next = initvm.To(end)
+	l.Die = initvm.To(len(l.Steps))
+	l.Call("report a failure", unix.SYS_WRITE, reportFD, uint64(initproc.FailureAddr), initproc.RecordSize)
+	l.Steps[len(l.Steps)-1].Next, l.Steps[len(l.Steps)-1].Fail = initvm.To(end), initvm.To(end)
 	return l
 }
 
 // execute appends the execve of a command.
-func execute(l *stage.List, c sandbox.Command) {
+func execute(l *initproc.List, c sandbox.Command) {
 	argv, env := l.Strings(c.Argv), l.Strings(c.Env)
 	for _, p := range candidates(c) {
 		i := l.Call(execve+p, unix.SYS_EXECVE, p, argv, env)
-		l.Steps[i].Fail = machine.To(i + 1)
-		l.Call("report", unix.SYS_WRITE, reportFD, uint64(stage.FailureAddr), stage.RecordSize)
+		l.Steps[i].Fail = initvm.To(i + 1)
+		l.Call("report", unix.SYS_WRITE, reportFD, uint64(initproc.FailureAddr), initproc.RecordSize)
 	}
-	l.Call("report that none ran", unix.SYS_WRITE, reportFD, l.Record(stage.RecNotRun), stage.RecordSize)
+	l.Call("report that none ran", unix.SYS_WRITE, reportFD, l.Record(initproc.RecNotRun), initproc.RecordSize)
 }
 
 // What the names of the steps start with whose failure is the command's and not waldo's.

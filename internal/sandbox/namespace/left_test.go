@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/guest"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/sandboxtest"
 )
 

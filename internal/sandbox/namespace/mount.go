@@ -16,7 +16,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
 )
 
 // A folder of the host is shown through an overlay file system of the sandbox's own (overlayfs, read-only, its
@@ -182,7 +182,7 @@ const overlayOf = "overlay of "
 // learn reports whether a sandbox could not be made for want of an overlay, and remembers of which folder. Want of
 // memory or of descriptors passes, and is none of the reasons.
 func (r *refusals) learn(err error) bool {
-	var step *stage.StepError
+	var step *initproc.StepError
 	if !errors.As(err, &step) || !strings.HasPrefix(step.Step, overlayOf) {
 		return false
 	}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/sandboxtest"
-	"waldo/internal/sandbox/stage"
 )
 
 // shell runs a shell in a sandbox and returns what it says.
@@ -52,7 +52,7 @@ func TestOverlayRefused(t *testing.T) {
 		t.Fatalf("control: %q %q", got, warned)
 	}
 	for _, folder := range []string{input, "/usr"} {
-		if !d.refused.learn(&stage.StepError{Step: overlayOf + folder, Errno: unix.EINVAL}) {
+		if !d.refused.learn(&initproc.StepError{Step: overlayOf + folder, Errno: unix.EINVAL}) {
 			t.Fatal("a refusal is not remembered")
 		}
 	}
@@ -93,7 +93,7 @@ func TestShownAsItIs(t *testing.T) {
 		t.Fatal("control:", err)
 	}
 	d := New(Options{})
-	if !d.refused.learn(&stage.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}) {
+	if !d.refused.learn(&initproc.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}) {
 		t.Fatal("a refusal is not remembered")
 	}
 	b, err := d.Start(t.Context(), sandboxtest.Profile())
@@ -118,11 +118,11 @@ func TestLearn(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{&stage.StepError{Step: "show /usr", Errno: unix.EINVAL}, false},
-		{&stage.StepError{Step: overlayOf + "/usr", Errno: unix.ENOMEM}, false},
+		{&initproc.StepError{Step: "show /usr", Errno: unix.EINVAL}, false},
+		{&initproc.StepError{Step: overlayOf + "/usr", Errno: unix.ENOMEM}, false},
 		{errors.New("overlay of /usr"), false},
-		{fmt.Errorf("wrapped: %w", &stage.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}), true},
-		{&stage.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}, false},
+		{fmt.Errorf("wrapped: %w", &initproc.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}), true},
+		{&initproc.StepError{Step: overlayOf + "/usr", Errno: unix.EINVAL}, false},
 	} {
 		if got := r.learn(row.err); got != row.want {
 			t.Errorf("%v: %v", row.err, got)

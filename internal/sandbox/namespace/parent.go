@@ -15,8 +15,8 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/machine"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/initvm"
 	"waldo/internal/sandbox/zygote"
 )
 
@@ -34,44 +34,44 @@ var handled = []int{int(unix.SIGINT), int(unix.SIGPIPE), int(unix.SIGXFSZ)}
 
 // Where a zygote goes on when a box cannot be made, and when it has been.
 const (
-	zygoteFail = stage.BootBase + 2*stage.StepSize
-	zygoteNext = stage.BootBase + 3*stage.StepSize
+	zygoteFail = initproc.BootBase + 2*initproc.StepSize
+	zygoteNext = initproc.BootBase + 3*initproc.StepSize
 )
 
 // zygoteBoot is the list that the machine in a zygote starts with: take the socket of a box, make its
 // PID 1, go on to the next.
-var zygoteBoot = sync.OnceValue(func() *stage.List {
-	l := stage.NewBoot()
-	l.Ignore("report that there is no box", unix.SYS_WRITE, stage.CtlFD, stage.FailureAddr, stage.RecordSize)
-	l.Ignore("forget the box", unix.SYS_CLOSE_RANGE, stage.CtlFD, zygoteFD-1, 0)
-	room := unix.CmsgSpace(4)                                                                                                                                                                     // one descriptor, which lands at stage.CtlFD
-	head := l.Structure(machine.Num(0), machine.Num(0), l.Structure(l.Structure(machine.Num(0)), machine.Num(1)), machine.Num(1), l.Bytes(make([]byte, room)), machine.Num(room), machine.Num(0)) // struct msghdr
+var zygoteBoot = sync.OnceValue(func() *initproc.List {
+	l := initproc.NewBoot()
+	l.Ignore("report that there is no box", unix.SYS_WRITE, initproc.CtlFD, initproc.FailureAddr, initproc.RecordSize)
+	l.Ignore("forget the box", unix.SYS_CLOSE_RANGE, initproc.CtlFD, zygoteFD-1, 0)
+	room := unix.CmsgSpace(4)                                                                                                                                                              // one descriptor, which lands at stage.CtlFD
+	head := l.Structure(initvm.Num(0), initvm.Num(0), l.Structure(l.Structure(initvm.Num(0)), initvm.Num(1)), initvm.Num(1), l.Bytes(make([]byte, room)), initvm.Num(room), initvm.Num(0)) // struct msghdr
 	take := l.Call("take the socket of a box", unix.SYS_RECVMSG, zygoteFD, head, 0)
-	l.Steps[take].Equal, l.Steps[take].Same, l.Steps[take].Next, l.Steps[take].Fail = l.Structure(machine.Num(1)), machine.To(take+1), machine.At(stage.Gone), machine.At(stage.Gone)
-	l.MakeInit(machine.At(zygoteFail), machine.At(zygoteNext))
+	l.Steps[take].Equal, l.Steps[take].Same, l.Steps[take].Next, l.Steps[take].Fail = l.Structure(initvm.Num(1)), initvm.To(take+1), initvm.At(initproc.Gone), initvm.At(initproc.Gone)
+	l.MakeInit(initvm.At(zygoteFail), initvm.At(zygoteNext))
 	first := len(l.Steps)
 	l.Call("keep the socket", unix.SYS_DUP3, zygote.ControlFD, zygoteFD, unix.O_CLOEXEC)
-	l.Call("close the rest", unix.SYS_CLOSE_RANGE, stage.CtlFD, zygoteFD-1, 0)
+	l.Call("close the rest", unix.SYS_CLOSE_RANGE, initproc.CtlFD, zygoteFD-1, 0)
 	for i, sig := range handled {
-		l.Call("keep what is done about a signal", unix.SYS_RT_SIGACTION, sig, 0, stage.HandlerAddr+i*sigactionSize, 8)
+		l.Call("keep what is done about a signal", unix.SYS_RT_SIGACTION, sig, 0, initproc.HandlerAddr+i*sigactionSize, 8)
 	}
-	hello := l.Call("say that it waits", unix.SYS_WRITE, zygoteFD, l.Record(stage.RecReady), stage.RecordSize)
-	l.Steps[hello].Next = machine.To(take)
+	hello := l.Call("say that it waits", unix.SYS_WRITE, zygoteFD, l.Record(initproc.RecReady), initproc.RecordSize)
+	l.Steps[hello].Next = initvm.To(take)
 	l.Entry = first
 	return l
 })
 
 // bootOfZygote is what the machine in a zygote starts with.
-func bootOfZygote() machine.Boot {
+func bootOfZygote() initvm.Boot {
 	l := zygoteBoot()
-	return machine.Boot{Entry: stage.BootBase + uint64(l.Entry)*stage.StepSize, At: stage.BootBase, Steps: l.LinkAt(stage.BootBase), Failed: stage.RecFailed, Room: stage.MemoryEnd - stage.DataBase}
+	return initvm.Boot{Entry: initproc.BootBase + uint64(l.Entry)*initproc.StepSize, At: initproc.BootBase, Steps: l.LinkAt(initproc.BootBase), Failed: initproc.RecFailed, Room: initproc.MemoryEnd - initproc.DataBase}
 }
 
 // zygoteMachine is what an interpreter is told after its head: the addresses and sizes of a
 // machine's code and data, how much room the data has, then both.
 func zygoteMachine() []byte {
-	text, data := machine.Code(), bootOfZygote().Data()
-	out := fmt.Appendf(nil, "%11d %11d %11d %11d %11d\n", stage.CodeBase, len(text), stage.DataBase, len(data), stage.MemoryEnd-stage.DataBase)
+	text, data := initvm.Code(), bootOfZygote().Data()
+	out := fmt.Appendf(nil, "%11d %11d %11d %11d %11d\n", initproc.CodeBase, len(text), initproc.DataBase, len(data), initproc.MemoryEnd-initproc.DataBase)
 	return append(append(out, text...), data...)
 }
 
@@ -100,7 +100,7 @@ func newNursery() *zygote.Nursery {
 		}
 		return zygote.Start(ctx, zygote.Options{
 			Argv: strings.Split(k.Argv, "\x00"), Env: zygoteEnv,
-			Stdin: append([]byte(k.Head), zygoteMachine()...), Hello: stage.RecordSize, UID: uid, GID: gid,
+			Stdin: append([]byte(k.Head), zygoteMachine()...), Hello: initproc.RecordSize, UID: uid, GID: gid,
 		})
 	}}
 }
@@ -136,8 +136,8 @@ func (d *Driver) Close() error {
 }
 
 // fork has a zygote make PID 1 of a box, in the way that stage.Spawn has a machine.
-func fork(z *zygote.Zygote) (*stage.Stage, error) {
-	s, theirs, err := stage.New(zygoteBoot())
+func fork(z *zygote.Zygote) (*initproc.Stage, error) {
+	s, theirs, err := initproc.New(zygoteBoot())
 	if err != nil {
 		return nil, err
 	}
@@ -176,18 +176,18 @@ func (s *setup) becomeMapped() {
 // letGo appends the end of what PID 1 has of the interpreter's memory: only the machine stays.
 func (s *setup) letGo() {
 	s.Ignore("let the command go first", unix.SYS_SCHED_YIELD)
-	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, stage.CodeBase)
-	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, stage.MemoryEnd, machine.TaskSize-stage.MemoryEnd)
+	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, initproc.CodeBase)
+	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, initproc.MemoryEnd, initvm.TaskSize-initproc.MemoryEnd)
 }
 
 // comeBack appends the end of a job that is the interpreter's own: the process may be looked into
 // like one that was executed, keeps nothing of how its box was made, and goes on.
-func comeBack(l *stage.List) {
+func comeBack(l *initproc.List) {
 	for i, sig := range handled {
-		l.Call("what the interpreter does about a signal", unix.SYS_RT_SIGACTION, sig, stage.HandlerAddr+i*sigactionSize, 0, 8)
+		l.Call("what the interpreter does about a signal", unix.SYS_RT_SIGACTION, sig, initproc.HandlerAddr+i*sigactionSize, 0, 8)
 	}
 	l.Call("dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
-	l.Call("forget the box's program", unix.SYS_MUNMAP, stage.ProgramBase, stage.ProgramMax)
+	l.Call("forget the box's program", unix.SYS_MUNMAP, initproc.ProgramBase, initproc.ProgramMax)
 	l.Call("close the socket", unix.SYS_CLOSE, reportFD)
 	l.Call("come back", ^uintptr(0))
 }

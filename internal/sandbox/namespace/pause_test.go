@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/sandboxtest"
 )

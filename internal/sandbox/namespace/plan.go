@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
 )
 
 // plan is the finished program of a box, and what waldo has to know of it.
 type plan struct {
-	list     *stage.List
+	list     *initproc.List
 	program  []byte
 	writable []string // the writable places, in the order in which they are sent
 	overlays int      // how many are sent before them
@@ -39,7 +39,7 @@ func (p *plans) of(s *setup) *plan {
 		return one
 	}
 	s.build()
-	one := &plan{list: &s.List, program: s.LinkAt(stage.ProgramBase), writable: s.writable, overlays: s.overlays, made: time.Now()}
+	one := &plan{list: &s.List, program: s.LinkAt(initproc.ProgramBase), writable: s.writable, overlays: s.overlays, made: time.Now()}
 	if len(p.kept) >= plansMost || p.kept == nil {
 		p.kept = map[string]*plan{}
 	}

@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/initvm"
 	"waldo/internal/sandbox/landlock"
-	"waldo/internal/sandbox/machine"
-	"waldo/internal/sandbox/stage"
 )
 
 // Probe makes each kind of namespace, then a whole box, and makes system calls in it that the
@@ -76,19 +76,19 @@ func makeNamespace(machine *os.File, flag int) error {
 	if err != nil {
 		return err
 	}
-	var l stage.List
+	var l initproc.List
 	l.Call("user namespace", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
-	l.Hint(stage.UserNSHint)
+	l.Hint(initproc.UserNSHint)
 	l.Call("namespace", unix.SYS_UNSHARE, flag)
-	l.Hint(stage.UserNSHint)
-	l.Call("report", unix.SYS_WRITE, stage.CtlFD, l.Record(stage.RecReady), stage.RecordSize)
+	l.Hint(initproc.UserNSHint)
+	l.Call("report", unix.SYS_WRITE, initproc.CtlFD, l.Record(initproc.RecReady), initproc.RecordSize)
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
-	s, err := stage.Spawn(machine, uid, gid)
+	s, err := initproc.Spawn(machine, uid, gid)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if err := s.Send(l.LinkAt(stage.ProgramBase)); err != nil {
+	if err := s.Send(l.LinkAt(initproc.ProgramBase)); err != nil {
 		return err
 	}
 	return s.Ready(&l, nil, nil)
@@ -153,7 +153,7 @@ const (
 func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	p := sandbox.Profile{ID: "s_probe", Template: sandbox.Template{Name: "host"},
 		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp", Bytes: probeBytes, Inodes: 2}}, // the root, and the file
-		Limits: sandbox.Limits{Wall: stage.Patience, CPU: stage.Patience, Memory: 64 << 20, Pids: 8, Files: 64,
+		Limits: sandbox.Limits{Wall: initproc.Patience, CPU: initproc.Patience, Memory: 64 << 20, Pids: 8, Files: 64,
 			Disk: 4 * probeBytes, Inodes: 64, Output: 1 << 10}}
 	started := time.Now()
 	made, err := d.Start(ctx, p)
@@ -179,7 +179,7 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	}
 	defer null.Close()
 	fd := int(null.Fd())
-	if err := b.stage.SendJob([]int{fd, fd, fd}, list.LinkAt(stage.JobBase)); err != nil {
+	if err := b.stage.SendJob([]int{fd, fd, fd}, list.LinkAt(initproc.JobBase)); err != nil {
 		return append(out, ability("checks", true, "", err))
 	}
 	for _, c := range all {
@@ -210,20 +210,20 @@ func overlayAbility(b *box) sandbox.Ability {
 }
 
 // checkList is the job that makes the checks and reports each.
-func checkList(all []check) *stage.List {
-	l := &stage.List{}
+func checkList(all []check) *initproc.List {
+	l := &initproc.List{}
 	open := l.Call("file", unix.SYS_OPENAT, atCWD, "/tmp/f", unix.O_CREAT|unix.O_RDWR, 0o600)
 	l.Result(open, l.Call("keep it", unix.SYS_DUP3, 0, probeFD, 0), 0)
 	socket := l.Call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0)
 	l.Result(socket, l.Call("keep it", unix.SYS_DUP3, 0, probeFD+1, 0), 0)
 	for _, c := range all {
-		rec := l.Record(stage.RecNote)
+		rec := l.Record(initproc.RecNote)
 		i := l.Call(c.name, c.nr, c.args...)
 		l.Steps[i].Store = rec.Plus(16)
-		l.Steps[i].Fail = machine.To(i + 2)
-		after := l.Call("report", unix.SYS_WRITE, stage.CtlFD, rec, stage.RecordSize)
-		l.Steps[after].Next = machine.To(i + 3)
-		l.Call("report", unix.SYS_WRITE, stage.CtlFD, uint64(stage.FailureAddr), stage.RecordSize)
+		l.Steps[i].Fail = initvm.To(i + 2)
+		after := l.Call("report", unix.SYS_WRITE, initproc.CtlFD, rec, initproc.RecordSize)
+		l.Steps[after].Next = initvm.To(i + 3)
+		l.Call("report", unix.SYS_WRITE, initproc.CtlFD, uint64(initproc.FailureAddr), initproc.RecordSize)
 	}
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
 	return l
@@ -240,9 +240,9 @@ func (c check) expected() string {
 }
 
 // judge compares what came of the check with what must.
-func (c check) judge(rec stage.Record) error {
+func (c check) judge(rec initproc.Record) error {
 	got := unix.Errno(0)
-	if rec.Kind == stage.RecFailed {
+	if rec.Kind == initproc.RecFailed {
 		got = unix.Errno(rec.B)
 	}
 	switch {

@@ -16,12 +16,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/notice"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/seccompnotify"
 )
 
 // box is one prepared box.
@@ -30,22 +30,22 @@ type box struct {
 	profile  sandbox.Profile
 	host     *cgroup.Host
 	group    *cgroup.Group
-	stage    *stage.Stage // nil: the box is over
-	init     *os.Process  // its PID 1
+	stage    *initproc.Stage // nil: the box is over
+	init     *os.Process     // its PID 1
 	uid, gid int
 	warnings []string
 	places   []common.Place
-	overlays []*os.File       // of the folders that it is shown
-	way      io.Closer        // who serves the way out; nil: there is none
-	notice   *notice.Listener // nil: the kernel gave no listener
-	joined   bool             // PID 1 was born in the version 2 cgroup
-	waiting  *waiting         // a command that waits for its job; nil: none
-	held     bool             // the last command has ended but is still there
-	ran      bool             // a command was run, or is
-	leader   *os.Process      // of the command that was started ahead; nil: there was none
-	threads  []*os.File       // its threads, before there was a job
-	stands   *os.File         // tells how its first thread stands; nil: not opened yet
-	forked   bool             // PID 1 is a copy of the interpreter that its first command is to be
+	overlays []*os.File              // of the folders that it is shown
+	way      io.Closer               // who serves the way out; nil: there is none
+	notice   *seccompnotify.Listener // nil: the kernel gave no listener
+	joined   bool                    // PID 1 was born in the version 2 cgroup
+	waiting  *waiting                // a command that waits for its job; nil: none
+	held     bool                    // the last command has ended but is still there
+	ran      bool                    // a command was run, or is
+	leader   *os.Process             // of the command that was started ahead; nil: there was none
+	threads  []*os.File              // its threads, before there was a job
+	stands   *os.File                // tells how its first thread stands; nil: not opened yet
+	forked   bool                    // PID 1 is a copy of the interpreter that its first command is to be
 
 	running sync.Mutex
 	sharing sync.Mutex // of the places, while a command runs
@@ -57,7 +57,7 @@ type box struct {
 type run struct {
 	box     *box
 	command sandbox.Command
-	job     *stage.List
+	job     *initproc.List
 	common.Wires
 	began    time.Time
 	before   cgroup.Usage
@@ -81,7 +81,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		return facts.Facts{}, fmt.Errorf("namespace: %w", err)
 	}
 	if b.stage == nil {
-		return facts.Facts{}, stage.ErrGone
+		return facts.Facts{}, initproc.ErrGone
 	}
 	if b.ran {
 		b.refresh()
@@ -140,11 +140,11 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 }
 
 // program makes the program of a command, as steps and as bytes.
-func (b *box) program(c sandbox.Command, forked bool) (*stage.List, []byte, error) {
+func (b *box) program(c sandbox.Command, forked bool) (*initproc.List, []byte, error) {
 	l := job(c, common.Rlimits(b.profile.Limits, b.host.Pids(), b.host.Memory()), forked)
-	program := l.LinkAt(stage.JobBase)
-	if len(program) > stage.JobMax {
-		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), stage.JobMax)
+	program := l.LinkAt(initproc.JobBase)
+	if len(program) > initproc.JobMax {
+		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), initproc.JobMax)
 	}
 	return l, program, nil
 }
@@ -186,21 +186,21 @@ func (r *run) wait() (ending, error) {
 			r.box.held = true
 			_ = r.box.stage.Ctl.SetReadDeadline(time.Time{})
 			return *r.held.Load(), nil
-		case errors.Is(err, stage.ErrGone):
+		case errors.Is(err, initproc.ErrGone):
 			r.killed.Store(true)
 			return ending{}, nil
 		case err != nil:
 			return e, err
-		case rec.Kind == stage.RecExit:
+		case rec.Kind == initproc.RecExit:
 			e.reported, e.status, e.usage = true, syscall.WaitStatus(rec.B), rec.Usage
 			return e, nil
-		case rec.Kind == stage.RecNotRun:
+		case rec.Kind == initproc.RecNotRun:
 			e.notRun = worst
 			continue
 		}
-		i, ok := r.job.Index(rec, stage.JobBase)
+		i, ok := r.job.Index(rec, initproc.JobBase)
 		if !ok {
-			return e, r.job.Failure(rec, stage.JobBase)
+			return e, r.job.Failure(rec, initproc.JobBase)
 		}
 		name, what := r.job.Steps[i].Name, unix.Errno(rec.B)
 		if file, ok := strings.CutPrefix(name, execve); ok {
@@ -208,7 +208,7 @@ func (r *run) wait() (ending, error) {
 		} else if dir, ok := strings.CutPrefix(name, enter); ok {
 			e.notRun = &os.PathError{Op: "enter", Path: dir, Err: what}
 		} else {
-			return e, r.job.Failure(rec, stage.JobBase)
+			return e, r.job.Failure(rec, initproc.JobBase)
 		}
 	}
 }

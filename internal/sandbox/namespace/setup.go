@@ -11,9 +11,9 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/machine"
-	"waldo/internal/sandbox/notice"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/initvm"
+	"waldo/internal/sandbox/seccompnotify"
 )
 
 // The one user that a box has, where its template names none. Its id outside is another for each box
@@ -25,7 +25,7 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 
 // setup is what the program that prepares a box is made from.
 type setup struct {
-	stage.List
+	initproc.List
 	profile   sandbox.Profile
 	uid, gid  int        // outside
 	filters   [2]filters // see Driver
@@ -86,7 +86,7 @@ func (s *setup) mapIDs() {
 	uid, gid := s.profile.Template.IDs()
 	s.write("/proc/self/setgroups", "deny", 0)
 	s.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", uid, s.uid), 0)
-	s.Hint(stage.UserNSHint)
+	s.Hint(initproc.UserNSHint)
 	s.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", gid, s.gid), 0)
 }
 
@@ -111,7 +111,7 @@ func (s *setup) sendPlaces() {
 		s.attributes(t, sealed, false)
 	}
 	s.free -= s.overlays
-	s.SendFiles("the places", stage.RecPlaces, s.free, s.overlays+len(s.writable))
+	s.SendFiles("the places", initproc.RecPlaces, s.free, s.overlays+len(s.writable))
 	s.Call("close the places", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
@@ -126,7 +126,7 @@ func (s *setup) isolate() {
 	first := len(s.Steps)
 	for c := range 64 {
 		i := s.Call("drop from the bounding set", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0)
-		s.Steps[i].Fail = machine.To(first + 64) // the kernel knows no more
+		s.Steps[i].Fail = initvm.To(first + 64) // the kernel knows no more
 	}
 	header := binary.LittleEndian.AppendUint32(nil, unix.LINUX_CAPABILITY_VERSION_3)
 	s.Call("drop capabilities", unix.SYS_CAPSET, append(header, 0, 0, 0, 0), make([]byte, 24))
@@ -146,39 +146,39 @@ func (s *setup) isolate() {
 // Descriptors of PID 1: its end of the socket, the box's root, and from jobFD on what comes with
 // a command: its standard streams and perhaps a bridge.
 const (
-	treeFD     = stage.CtlFD + 1
+	treeFD     = initproc.CtlFD + 1
 	jobFD      = treeFD + 1
-	landlockFD = stage.CtlFD + 1 // until the root is there
+	landlockFD = initproc.CtlFD + 1 // until the root is there
 )
 
 // serve appends the life of PID 1: take a command, start it, reap whatever ends until it ends,
 // kill the rest, report. It ends when waldo's end of the socket is closed.
 func (s *setup) serve() {
-	within := func(v machine.Value, off uint64) machine.Value { return v.Plus(off) }
-	exit, child := s.Record(stage.RecExit), s.Structure(machine.Num(0))
+	within := func(v initvm.Value, off uint64) initvm.Value { return v.Plus(off) }
+	exit, child := s.Record(initproc.RecExit), s.Structure(initvm.Num(0))
 
-	s.Call("report ready", unix.SYS_WRITE, stage.CtlFD, s.Record(stage.RecReady), stage.RecordSize)
+	s.Call("report ready", unix.SYS_WRITE, initproc.CtlFD, s.Record(initproc.RecReady), initproc.RecordSize)
 	take := len(s.Steps)
-	gone := machine.At(stage.Gone)
+	gone := initvm.At(initproc.Gone)
 	s.TakeDescriptors(4, gone)
-	s.TakeProgram("take a command", stage.JobBase, gone)
+	s.TakeProgram("take a command", initproc.JobBase, gone)
 	clone := s.Call("start the command", unix.SYS_CLONE, int(unix.SIGCHLD), 0, 0, 0, 0)
 	s.Steps[clone].Store = child
-	s.Steps[clone].Equal, s.Steps[clone].Same = s.Structure(machine.Num(0)), machine.At(stage.JobBase)
-	s.Steps[clone-1].Same = machine.To(clone)
+	s.Steps[clone].Equal, s.Steps[clone].Same = s.Structure(initvm.Num(0)), initvm.At(initproc.JobBase)
+	s.Steps[clone-1].Same = initvm.To(clone)
 	s.Call("close its descriptors", unix.SYS_CLOSE_RANGE, jobFD, 0xffffffff, 0)
 	if s.forked {
 		s.letGo()
 	}
 	wait := s.Call("wait", unix.SYS_WAIT4, ^uint64(0), within(exit, 16), unix.WALL, 0, 0, 0)
-	s.Steps[wait].Equal, s.Steps[wait].Next = child, machine.To(wait)
-	s.Steps[wait].Same = machine.To(wait + 1)
+	s.Steps[wait].Equal, s.Steps[wait].Next = child, initvm.To(wait)
+	s.Steps[wait].Same = initvm.To(wait + 1)
 	s.Ignore("kill what is left", unix.SYS_KILL, ^uint64(0), int(unix.SIGKILL))
 	reap := s.Call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
-	s.Steps[reap].Next, s.Steps[reap].Fail = machine.To(reap), machine.To(reap+1)
+	s.Steps[reap].Next, s.Steps[reap].Fail = initvm.To(reap), initvm.To(reap+1)
 	s.Call("usage", unix.SYS_GETRUSAGE, ^uint64(0), within(exit, 32)) // RUSAGE_CHILDREN
-	last := s.Call("report the end", unix.SYS_WRITE, stage.CtlFD, exit, stage.RecordSize)
-	s.Steps[last].Next = machine.To(take)
+	last := s.Call("report the end", unix.SYS_WRITE, initproc.CtlFD, exit, initproc.RecordSize)
+	s.Steps[last].Next = initvm.To(take)
 }
 
 // seccompSteps appends the filter: one with a listener, which goes to waldo, where the kernel gives
@@ -189,16 +189,16 @@ func (s *setup) seccompSteps() {
 		if s.unwatched {
 			p = s.filters[0][filter]
 		}
-		return s.Call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.Structure(machine.Num(p.Len()), s.Bytes(bytes.Clone(p))))
+		return s.Call(name, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.Structure(initvm.Num(p.Len()), s.Bytes(bytes.Clone(p))))
 	}
-	best := set("seccomp with notice of ends", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|notice.Killable, 2)
+	best := set("seccomp with notice of ends", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|seccompnotify.Killable, 2)
 	second := set("seccomp with notice", unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, 1)
 	listener := len(s.Steps)
-	s.SendFiles("the listener", stage.RecNotice, jobFD, 1)
+	s.SendFiles("the listener", initproc.RecNotice, jobFD, 1)
 	s.Call("close the listener", unix.SYS_CLOSE, jobFD)
 	jump := s.Ignore("go on", unix.SYS_GETPID)
 	plain := set("seccomp", 0, 0)
-	s.Steps[best].Next, s.Steps[best].Fail = machine.To(listener), machine.To(second)
-	s.Steps[second].Fail = machine.To(plain)
-	s.Steps[jump].Next = machine.To(plain + 1)
+	s.Steps[best].Next, s.Steps[best].Fail = initvm.To(listener), initvm.To(second)
+	s.Steps[second].Fail = initvm.To(plain)
+	s.Steps[jump].Next = initvm.To(plain + 1)
 }

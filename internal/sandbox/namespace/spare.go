@@ -11,19 +11,19 @@ import (
 
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/zygote"
 )
 
 // spare is PID 1 of a box that nobody has asked for yet: in namespaces and a cgroup of its own, which
 // take the kernel longest of all to make, and waiting for what its box is to be. It becomes one box.
 type spare struct {
-	stage    *stage.Stage
+	stage    *initproc.Stage
 	group    *cgroup.Group
 	uid, gid int
 }
 
-func (s *spare) silent() error { return stage.Silent(s.stage.FD) }
+func (s *spare) silent() error { return initproc.Silent(s.stage.FD) }
 
 func (s *spare) close() error { return errors.Join(s.stage.Close(), s.group.Close()) }
 
@@ -66,9 +66,9 @@ func (d *Driver) spare(from *zygote.Zygote) (_ *spare, err error) {
 
 // holder is a user namespace that stands for nobody yet, and the process that holds it. A mount is shown
 // through it: it lets the box's user stand for the owner of the files.
-type holder struct{ *stage.Stage }
+type holder struct{ *initproc.Stage }
 
-func (h holder) silent() error { return stage.Silent(h.FD) }
+func (h holder) silent() error { return initproc.Silent(h.FD) }
 
 func (h holder) close() error { return h.Close() }
 
@@ -78,16 +78,16 @@ func (d *Driver) holder() (h holder, err error) {
 	if err != nil {
 		return h, err
 	}
-	var l stage.List
+	var l initproc.List
 	l.Call("user namespace for a mount", unix.SYS_UNSHARE, unix.CLONE_NEWUSER)
-	l.Hint(stage.UserNSHint)
-	l.Call("report", unix.SYS_WRITE, stage.CtlFD, l.Record(stage.RecReady), stage.RecordSize)
-	l.Call("wait", unix.SYS_RECVFROM, stage.CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.Hint(initproc.UserNSHint)
+	l.Call("report", unix.SYS_WRITE, initproc.CtlFD, l.Record(initproc.RecReady), initproc.RecordSize)
+	l.Call("wait", unix.SYS_RECVFROM, initproc.CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
-	if h.Stage, err = stage.Spawn(machine, os.Geteuid(), os.Getegid()); err != nil {
+	if h.Stage, err = initproc.Spawn(machine, os.Geteuid(), os.Getegid()); err != nil {
 		return h, err
 	}
-	if err = h.Send(l.LinkAt(stage.ProgramBase)); err == nil {
+	if err = h.Send(l.LinkAt(initproc.ProgramBase)); err == nil {
 		err = h.Ready(&l, nil, nil)
 	}
 	if err != nil {

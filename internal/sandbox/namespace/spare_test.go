@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/guest"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/guest"
+	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/sandboxtest"
-	"waldo/internal/sandbox/stage"
 	"waldo/internal/sandbox/zygote"
 )
 
@@ -77,7 +77,7 @@ func TestSpares(t *testing.T) {
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for stage.Silent(d.spares.ready[0].thing.stage.FD) == nil {
+	for initproc.Silent(d.spares.ready[0].thing.stage.FD) == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if _, init := one(); init != second {
@@ -182,7 +182,7 @@ func TestJoin(t *testing.T) {
 	if b.group, err = host.New(cgroup.NewID(), cgroup.Limits{Memory: roomy, Pids: 8}); err != nil {
 		t.Fatal(err)
 	}
-	if b.stage, err = stage.Spawn(machine, os.Geteuid(), os.Getegid()); err != nil {
+	if b.stage, err = initproc.Spawn(machine, os.Geteuid(), os.Getegid()); err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()

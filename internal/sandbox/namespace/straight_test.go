@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/facts"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/sandboxtest"
-	"waldo/internal/sandbox/stage"
 )
 
 // waits starts a box with a Python that runs the script that it reads after its head.
@@ -169,7 +169,7 @@ func TestEndedWhileWaiting(t *testing.T) {
 	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
 	w := warmed(t, p)
 	asked := func() bool { // or, where nobody can hear that, has ended
-		return w.notice != nil && w.notice.FD() >= 0 && stage.Silent(w.notice.FD()) != nil || stage.Silent(w.stage.FD) != nil
+		return w.notice != nil && w.notice.FD() >= 0 && initproc.Silent(w.notice.FD()) != nil || initproc.Silent(w.stage.FD) != nil
 	}
 	for end := time.Now().Add(time.Minute); !asked(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -12,7 +12,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
 )
 
 // wayOut appends what gives the box a way out that waldo serves: a route that makes all addresses of
@@ -42,7 +42,7 @@ func (s *setup) wayOut() {
 	for _, p := range ports {
 		socket(unix.SOCK_STREAM, [4]byte{}, p)
 	}
-	s.SendFiles("the way out", stage.RecWay, s.free, next-s.free)
+	s.SendFiles("the way out", initproc.RecWay, s.free, next-s.free)
 	s.Call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 

@@ -21,8 +21,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/guest"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
 	"waldo/internal/sandbox/sandboxtest"

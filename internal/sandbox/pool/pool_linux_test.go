@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/facts"
-	"waldo/internal/guest"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
 	"waldo/internal/sandbox/sandboxtest"

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/guest"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
 )

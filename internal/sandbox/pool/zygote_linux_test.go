@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"waldo/internal/facts"
-	"waldo/internal/guest"
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/guest"
 )
 
 // places prints what all boxes from one interpreter share.

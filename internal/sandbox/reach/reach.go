@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox/common"
-	"waldo/internal/sandbox/machine"
-	"waldo/internal/sandbox/stage"
+	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/initvm"
 )
 
 // Reach connects to ports of one sandbox.
 type Reach struct {
 	mu    sync.Mutex
-	stage *stage.Stage
+	stage *initproc.Stage
 }
 
 // ErrOwn is what is said of a process that is of no sandbox.
@@ -39,24 +39,24 @@ func Open(program *os.File, pid int) (*Reach, error) {
 	}
 	defer user.Close()
 	defer network.Close()
-	s := &stage.List{}
-	s.Call("close the machine", unix.SYS_CLOSE_RANGE, stage.CtlFD+1, 0xffffffff, 0)
-	s.TakeDescriptors(2, machine.At(stage.Gone))
-	s.Call("join the user namespace", unix.SYS_SETNS, stage.CtlFD+1, unix.CLONE_NEWUSER)
-	s.Call("join the network namespace", unix.SYS_SETNS, stage.CtlFD+2, unix.CLONE_NEWNET)
-	s.Call("close the namespaces", unix.SYS_CLOSE_RANGE, stage.CtlFD+1, 0xffffffff, 0)
-	s.Call("report", unix.SYS_WRITE, stage.CtlFD, s.Record(stage.RecReady), stage.RecordSize)
+	s := &initproc.List{}
+	s.Call("close the machine", unix.SYS_CLOSE_RANGE, initproc.CtlFD+1, 0xffffffff, 0)
+	s.TakeDescriptors(2, initvm.At(initproc.Gone))
+	s.Call("join the user namespace", unix.SYS_SETNS, initproc.CtlFD+1, unix.CLONE_NEWUSER)
+	s.Call("join the network namespace", unix.SYS_SETNS, initproc.CtlFD+2, unix.CLONE_NEWNET)
+	s.Call("close the namespaces", unix.SYS_CLOSE_RANGE, initproc.CtlFD+1, 0xffffffff, 0)
+	s.Call("report", unix.SYS_WRITE, initproc.CtlFD, s.Record(initproc.RecReady), initproc.RecordSize)
 	again := len(s.Steps)
 	s.Hear()
 	s.Call("a socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	s.SendFiles("the socket", stage.RecWay, stage.CtlFD+1, 1)
-	last := s.Call("close the socket", unix.SYS_CLOSE, stage.CtlFD+1)
-	s.Steps[last].Next = machine.To(again)
-	st, err := stage.Spawn(program, os.Geteuid(), os.Getegid())
+	s.SendFiles("the socket", initproc.RecWay, initproc.CtlFD+1, 1)
+	last := s.Call("close the socket", unix.SYS_CLOSE, initproc.CtlFD+1)
+	s.Steps[last].Next = initvm.To(again)
+	st, err := initproc.Spawn(program, os.Geteuid(), os.Getegid())
 	if err != nil {
 		return nil, err
 	}
-	if err = st.Send(s.LinkAt(stage.ProgramBase)); err == nil {
+	if err = st.Send(s.LinkAt(initproc.ProgramBase)); err == nil {
 		err = st.SendFiles([]int{int(user.Fd()), int(network.Fd())})
 	}
 	if err == nil {
@@ -144,7 +144,7 @@ func (r *Reach) socket() (*os.File, error) {
 	if _, err := r.stage.Ctl.Write([]byte{1}); err != nil {
 		return nil, err
 	}
-	return r.stage.ReceiveFile(stage.RecWay)
+	return r.stage.ReceiveFile(initproc.RecWay)
 }
 
 // Close ends the process that makes sockets. Connections stay.

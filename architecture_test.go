@@ -1,0 +1,283 @@
+// Package waldo_test keeps ARCHITECTURE.md true: which layer imports which, how large a package,
+// file or function may grow, and that every dependency has its reason.
+package waldo_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+)
+
+const module = "waldo/"
+
+// layers says for each folder of internal which other layers its packages may import. Packages of one layer may import
+// each other. A folder that is not listed fails the test.
+var layers = map[string][]string{
+	"frontend":   {"model", "protocol"},                                                        // where calls come from
+	"core":       {"model", "protocol", "detect", "storage"},                                   // the call pipeline
+	"executor":   {"model", "protocol", "core", "network", "sandbox", "storage", "pkginstall"}, // carries out one granted call
+	"sandbox":    {"model"},                                                                    // makes sandboxes
+	"network":    {"model", "protocol", "detect"},                                              // egress, MCP over HTTP, OAuth
+	"storage":    {"model"},                                                                    // what outlives a process
+	"agenthosts": {"model"},                                                                    // waldo import and waldo install
+	"pkginstall": {"protocol"},                                                                 // packages of MCP servers
+	"model":      {"protocol"},                                                                 // values, no I/O
+	"detect":     nil,                                                                          // what a secret or personal data looks like
+	"protocol":   nil,                                                                          // JSON, JSON-RPC, JSON Schema
+	"demo":       {"protocol"},                                                                 // the server of waldo demo
+}
+
+// narrower says of which packages of a layer another layer may know: the rest of it is none of its business.
+var narrower = map[string]map[string][]string{
+	"executor": {"core": {"core/grant", "core/policy"}}, // only a grant crosses from core to an executor
+	"sandbox":  {"model": {"model/facts", "model/id"}},  // no contract, no call
+	"network":  {"model": {"model/facts", "model/secret", "model/hostrule"}},
+	"storage":  {"model": {"model/facts", "model/secret", "model/id"}},
+	"model":    {"protocol": {"protocol/strictjson"}},
+	"core":     {"storage": {"storage/database"}},
+}
+
+// exceptions are single imports that the layers do not allow, and the reason for each.
+var exceptions = map[string]string{
+	"network/egress -> sandbox":    "an egress is what a sandbox's profile names as its network",
+	"storage/sandboxes -> sandbox": "a named sandbox is kept as the limits and facts of sandboxes",
+	"cmd/waldo-gvisor -> sandbox":  "the gVisor executable is the driver's other half",
+}
+
+// anywhere may import every package: commands wire the layers, and tests and tools stand outside of them.
+var anywhere = []string{"cmd/waldo", "attack", "tools/mutants", "tools/mcpbench", "internal/sandbox/sandboxtest"}
+
+// The caps, in lines, and who is excused from one, for what reason.
+const (
+	maxFile    = 700
+	maxFunc    = 100
+	maxPackage = 3000
+)
+
+var excused = map[string]string{
+	"cmd/waldo":               "every command of waldo, and the application that joins the packages, until it has a package of its own",
+	"internal/model/contract": "the table of every key of waldo.yaml, which is data, and its one reader",
+}
+
+// only says which external package may be imported by which packages alone.
+var only = map[string][]string{
+	"github.com/modelcontextprotocol/go-sdk": {"internal/frontend/mcpserver", "internal/executor/upstream", "internal/demo/helpdesk"},
+	"github.com/go-jose/go-jose":             {"internal/frontend/mcpserver/identity"},
+	"modernc.org/sqlite":                     {"internal/storage/database"},
+	"github.com/jackc/pgx/v5":                {"internal/network/egress/postgres"},
+	"github.com/schollz/progressbar":         {"cmd/waldo"},
+	"github.com/spf13/cobra":                 {"cmd/waldo"},
+	"github.com/spf13/pflag":                 {"cmd/waldo"},
+	"github.com/google/go-containerregistry": {"internal/sandbox/template"},
+	"github.com/klauspost/compress":          {"internal/sandbox/template"},
+	"github.com/google/cel-go":               {"internal/model/contract", "internal/core/policy"},
+	"github.com/tailscale/hujson":            {"internal/agenthosts"},
+	"github.com/pelletier/go-toml/v2":        {"internal/agenthosts"},
+	"gvisor.dev/gvisor":                      {"cmd/waldo-gvisor"},
+	"filippo.io/age":                         {"internal/storage/secretsource", "internal/storage/secretstore"},
+	"github.com/zalando/go-keyring":          {"internal/storage/secretsource"},
+	"github.com/opencontainers/runtime-spec": {"cmd/waldo-gvisor"},
+}
+
+type source struct {
+	path, dir string
+	file      *ast.File
+	lines     int
+}
+
+func sources(t *testing.T, fset *token.FileSet) []source {
+	t.Helper()
+	var out []source
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
+			return nil
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(fset, p, b, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		out = append(out, source{path: p, dir: filepath.ToSlash(filepath.Dir(p)), file: f, lines: strings.Count(string(b), "\n")})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) < 10 {
+		t.Fatalf("only %d files found: the plan is being checked in the wrong place", len(out))
+	}
+	return out
+}
+
+// layer is the first folder of a package under internal.
+func layer(pkg string) string {
+	first, _, _ := strings.Cut(pkg, "/")
+	return first
+}
+
+// allowed reports whether a package may import another; both without "internal/".
+func allowed(from, to string) bool {
+	for except := range exceptions {
+		one, other, _ := strings.Cut(except, " -> ")
+		if (from == one || strings.HasPrefix(from, one+"/")) && (to == other || strings.HasPrefix(to, other+"/")) {
+			return true
+		}
+	}
+	a, b := layer(from), layer(to)
+	if a == b {
+		return true
+	}
+	if only := narrower[a][b]; only != nil && !slices.Contains(only, to) {
+		return false
+	}
+	return slices.Contains(layers[a], b)
+}
+
+func TestLayers(t *testing.T) {
+	built := map[string]bool{}
+	for _, s := range sources(t, token.NewFileSet()) {
+		from := strings.TrimPrefix(s.dir, "internal/")
+		if from != s.dir {
+			built[layer(from)] = true
+			if _, ok := layers[layer(from)]; !ok {
+				t.Errorf("%s: no layer is called %s", s.path, layer(from))
+			}
+		}
+		if slices.Contains(anywhere, s.dir) {
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			to, ours := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module)
+			if ours && !allowed(from, strings.TrimPrefix(to, "internal/")) {
+				t.Errorf("%s imports %s, which the layers do not allow", s.path, to)
+			}
+		}
+	}
+	for name := range layers {
+		if !built[name] {
+			t.Errorf("the layer %s has no package", name)
+		}
+	}
+	for from, to := range map[string]string{"sandbox/pool": "model/contract", "network/egress": "core/policy", "executor/runner": "core/broker", "frontend/bridge": "executor/runner", "core/broker": "executor/runner"} {
+		if allowed(from, to) {
+			t.Errorf("control: %s may import %s", from, to)
+		}
+	}
+}
+
+func TestExternalPackages(t *testing.T) {
+	for _, s := range sources(t, token.NewFileSet()) {
+		for _, imp := range s.file.Imports {
+			path := strings.Trim(imp.Path.Value, `"`)
+			for prefix, users := range only {
+				if (path == prefix || strings.HasPrefix(path, prefix+"/")) && !slices.Contains(users, s.dir) {
+					t.Errorf("%s imports %s, which belongs to %v alone", s.path, path, users)
+				}
+			}
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	fset := token.NewFileSet()
+	size := map[string]int{}
+	for _, s := range sources(t, fset) {
+		size[s.dir] += s.lines
+		if s.lines > maxFile && excused[s.path] == "" {
+			t.Errorf("%s has %d lines, more than %d", s.path, s.lines, maxFile)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			n := fset.Position(f.End()).Line - fset.Position(f.Pos()).Line + 1
+			if n > maxFunc && excused[s.path+":"+f.Name.Name] == "" {
+				t.Errorf("%s: func %s has %d lines, more than %d", s.path, f.Name.Name, n, maxFunc)
+			}
+		}
+	}
+	for dir, n := range size {
+		if n > maxPackage && excused[dir] == "" {
+			t.Errorf("package %s has %d lines, more than %d", dir, n, maxPackage)
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	said, seen := map[string]bool{}, map[string]bool{}
+	for _, s := range sources(t, token.NewFileSet()) {
+		seen[s.dir] = true
+		if s.file.Doc != nil {
+			said[s.dir] = true
+		}
+	}
+	for dir := range seen {
+		if !said[dir] {
+			t.Errorf("package %s has no doc comment", dir)
+		}
+	}
+}
+
+func TestNoInitFunctions(t *testing.T) {
+	for _, s := range sources(t, token.NewFileSet()) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s registers itself in init(): main lists the packages instead", s.path)
+			}
+		}
+	}
+}
+
+// TestDependencies holds go.mod's direct requirements against deps.txt: each has a line saying why.
+func TestDependencies(t *testing.T) {
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("deps.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, reason, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "" || strings.HasPrefix(name, "#") {
+			continue
+		}
+		why[name] = strings.TrimSpace(reason)
+	}
+	var direct []string
+	for line := range strings.Lines(string(mod)) {
+		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(f) == 2 && strings.Contains(f[0], ".") && strings.HasPrefix(f[1], "v") {
+			direct = append(direct, f[0])
+		}
+	}
+	sort.Strings(direct)
+	for _, d := range direct {
+		if len(why[d]) < 10 {
+			t.Errorf("%s is required in go.mod and deps.txt does not say why", d)
+		}
+		delete(why, d)
+	}
+	for name := range why {
+		t.Errorf("deps.txt speaks of %s, which go.mod does not require directly", name)
+	}
+}

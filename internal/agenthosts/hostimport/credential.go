@@ -1,0 +1,96 @@
+package hostimport
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+
+	"waldo/internal/model/contract"
+)
+
+// removed stands where a credential stood.
+const removed = "CREDENTIAL-REMOVED"
+
+var (
+	// secretName is what people call the variables, flags and headers that hold credentials.
+	secretName = regexp.MustCompile(`(?i)token|secret|passw|pwd|passphrase|api[-_.]?key|access[-_.]?key|private[-_.]?key|credential|auth|cookie|bearer|dsn|conn(ection)?[-_.]?str|(database|db|mongo|redis|postgres|mysql|amqp|webhook)[-_.]?ur[il]|(^|[-_.])(pat|key|sid)$`)
+	// secretShape is what credentials look like, whatever they are called.
+	secretShape = regexp.MustCompile(`-----BEGIN|(^|[^A-Za-z0-9])(gh[pousr]_|github_pat_|glpat-|sk-|sk_|rk_|pk_live|xox[a-z]-|xapp-|AKIA|ASIA|AIza|npm_|hvs\.|dop_v1|shpat_|lin_api_|ntn_|secret_|pplx-|hf_|fc-|tvly-|BSA|ATATT)[A-Za-z0-9_-]{8,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ`)
+	userinfo    = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s@]*:[^/?#\s@]*@`)
+	long        = regexp.MustCompile(`^[A-Za-z0-9+/=_-]{24,}$`)
+	harmless    = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|none|null|[0-9]{1,5}|basic|bearer|oauth2?|stdio|https?|header)$`)
+	counts      = regexp.MustCompile(`(?i)limit|max|min|count|ttl|timeout|length|size|expir|budget`)
+)
+
+// Credential reports whether the value of something called name is to be treated as a secret. It
+// errs to that side: a harmless value in the secret store does no harm.
+func Credential(name, value string) bool {
+	v := strings.TrimSpace(value)
+	if v == "" {
+		return false
+	}
+	if contract.LooksSecret(v) || secretShape.MatchString(v) || userinfo.MatchString(v) || random(v) {
+		return true
+	}
+	if u, err := url.Parse(v); err == nil && u.Host != "" && credentialQuery(u) {
+		return true
+	}
+	if !secretName.MatchString(name) {
+		return false
+	}
+	return !harmless.MatchString(v) && !(counts.MatchString(name) && strings.Trim(v, "0123456789.smhd") == "") && !file(v)
+}
+
+// random reports a long run of letters and digits of both kinds, as generated ones are.
+func random(v string) bool {
+	return long.MatchString(v) && strings.ContainsAny(v, "0123456789") && !strings.HasPrefix(v, "/") &&
+		strings.IndexFunc(v, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0 && strings.Count(v, "/")+strings.Count(v, "-") < 5
+}
+
+// file reports the path of a file, which names a secret and is none.
+func file(v string) bool {
+	return (strings.HasPrefix(v, "/") || strings.HasPrefix(v, "./") || strings.HasPrefix(v, "~/")) && strings.Count(v, "/") > 1 && !strings.ContainsAny(v, "=+ ")
+}
+
+func credentialQuery(u *url.URL) bool {
+	for name, values := range u.Query() {
+		for _, v := range values {
+			if Credential(name, v) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Mask returns an argument without the credential in it, where there is one.
+func Mask(before, arg string) string {
+	clean, _ := mask(before, arg)
+	return clean
+}
+
+// mask returns an argument without the credential in it, and whether there is one. The argument
+// before it may be the flag that names it.
+func mask(before, arg string) (string, bool) {
+	if name, value, ok := strings.Cut(arg, "="); ok && !strings.Contains(name, "://") && Credential(strings.TrimLeft(name, "-"), value) {
+		return name + "=" + removed, true
+	}
+	if name, value, ok := strings.Cut(arg, ":"); ok && !strings.HasPrefix(value, "//") && (secretName.MatchString(name) && !harmless.MatchString(strings.TrimSpace(value)) && strings.ContainsAny(value, " ") || secretShape.MatchString(value)) {
+		return name + ": " + removed, true // a header, as in --header "Authorization: Bearer x"
+	}
+	if userinfo.MatchString(arg) {
+		return userinfo.ReplaceAllString(arg, removed+"@"), true
+	}
+	flag := strings.HasPrefix(before, "-") && !strings.Contains(before, "=")
+	name := ""
+	if flag {
+		name = strings.TrimLeft(before, "-")
+	}
+	if !strings.HasPrefix(arg, "-") && Credential(name, arg) && !strings.ContainsAny(arg, "@/\\ ") || secretShape.MatchString(arg) {
+		return removed, true
+	}
+	if u, err := url.Parse(arg); err == nil && u.Host != "" && credentialQuery(u) {
+		return removed, true
+	}
+	return arg, false
+}

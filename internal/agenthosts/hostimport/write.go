@@ -1,0 +1,167 @@
+package hostimport
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"waldo/internal/agenthosts"
+)
+
+// builtIns gives waldo's own capabilities, which a file must name, to a file that is new.
+const builtIns = `capabilities:
+  # Agent-written code and commands, in a sandbox without network and secrets.
+  run_*: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, filesystem: workspace_only, approval: none}
+  exec: {transport: sandboxed_exec, mode: high_risk, isolation: namespace, filesystem: workspace_only, approval: none}
+  read_output: {transport: sandboxed_exec, mode: read, approval: none}
+`
+
+// Add returns the text of a waldo.yaml with the servers added after those that are there, and proposals for
+// their contracts. Where contracts of the file cover a server already, its proposals are comments at the
+// end. No byte that was there is changed.
+func Add(text []byte, servers []Server) ([]byte, error) {
+	if len(strings.TrimSpace(string(text))) == 0 {
+		text = []byte("# What an agent may touch. What is not written here is denied; `waldo check` reads it.\nversion: 1\n" + builtIns)
+	}
+	block := func(margin string) string {
+		var b strings.Builder
+		for _, s := range servers {
+			b.WriteString(s.lines(margin))
+		}
+		return b.String()
+	}
+	live := false
+	for _, s := range servers {
+		live = live || s.Held == ""
+	}
+	var err error
+	if live {
+		text, err = agenthosts.InsertYAML(text, "servers", block)
+	} else {
+		text = append(text, "\n# servers:\n"+block("  ")...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if contracts(servers, "") != "" {
+		if text, err = agenthosts.InsertYAML(text, "capabilities", func(margin string) string { return contracts(servers, margin) }); err != nil {
+			return nil, err
+		}
+	}
+	return append(text, suggestions(servers)...), nil
+}
+
+// Noted reports whether a text has this server already as a comment, held for a reason.
+func (s Server) Noted(text []byte) bool {
+	from := false
+	for line := range strings.Lines(string(text)) {
+		switch line = strings.TrimSpace(line); {
+		case line == "# from "+agenthosts.Line(s.From):
+			from = true
+		case from && line == "# "+s.Name+":":
+			return true
+		}
+	}
+	return false
+}
+
+// lines writes one server as YAML; one that is held is all comments.
+func (s Server) lines(margin string) string {
+	var b strings.Builder
+	say := func(format string, a ...any) { fmt.Fprintf(&b, margin+format+"\n", a...) }
+	say("# from %s", agenthosts.Line(s.From))
+	if s.Was != "" {
+		say("# there it is called %s", agenthosts.Show(s.Was))
+	}
+	for _, n := range s.Notes {
+		say("# %s", agenthosts.Line(n.Text))
+	}
+	put := say
+	if s.Held != "" {
+		say("# NOT IN FORCE: %s", agenthosts.Line(s.Held))
+		put = func(format string, a ...any) { say("# "+format, a...) }
+	}
+	put("%s:", s.Name)
+	if s.URL != "" {
+		put("  url: %s", quote(s.URL))
+	} else {
+		words := make([]string, len(s.Command))
+		for i, w := range s.Command {
+			words[i] = scalar(w)
+		}
+		put("  command: [%s]", strings.Join(words, ", "))
+	}
+	if len(s.Env) > 0 {
+		put("  env:")
+		for _, e := range s.Env {
+			put("    %s: %s", scalar(e.Name), quote(e.Value))
+		}
+	}
+	if len(s.Secrets) > 0 {
+		put("  secrets:")
+		for _, x := range s.Secrets {
+			put("    %s: %s", scalar(x.Variable), quote(string(x.Ref)))
+		}
+	}
+	if s.Bearer != nil || len(s.Headers) > 0 {
+		put("  auth:")
+	}
+	if s.Bearer != nil {
+		put("    bearer: %s", quote(string(s.Bearer.Ref)))
+	}
+	if len(s.Headers) > 0 {
+		put("    headers:")
+	}
+	for _, h := range s.Headers {
+		put("      %s: %s", scalar(h.Variable), quote(string(h.Ref)))
+	}
+	if s.Held == "" {
+		s.Propose.keys(say)
+	}
+	if s.URL == "" && s.Held == "" && len(s.Propose.Hosts) == 0 {
+		say("  # network: {allow: [HOST]}    # its box reaches nothing until hosts are named")
+	}
+	return b.String()
+}
+
+// plainWord is a word that every YAML reader takes for the same text.
+var plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+var vague = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)
+
+func scalar(s string) string {
+	if plainWord.MatchString(s) && !vague.MatchString(s) {
+		return s
+	}
+	return quote(s)
+}
+
+// quote returns text in double quotes as YAML reads it; what does not show is escaped, because no
+// configuration may hold it.
+func quote(s string) string {
+	var b strings.Builder
+	for _, r := range agenthosts.Quote(s) {
+		if odd(r) {
+			b.WriteString(agenthosts.Escaped(r))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// suggestions are proposals as comments, for servers that contracts of the file cover already: a more
+// specific name would take the place of what the operator wrote.
+func suggestions(servers []Server) string {
+	var b strings.Builder
+	for _, s := range servers {
+		for _, c := range s.Propose.Contracts {
+			if s.Held == "" && s.Listed {
+				fmt.Fprintf(&b, "#   %s: %s%s\n", c.Pattern, c.Text, Proposed)
+			}
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "\n# The capabilities above have contracts for these tools already. To take a line, move it there:\n" + b.String()
+}

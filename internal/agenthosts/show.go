@@ -1,0 +1,88 @@
+package agenthosts
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// Hidden reports a character that nobody sees: formats, direction marks, tags, private use.
+func Hidden(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp, unicode.Variation_Selector) || r >= 0xe0000 && r <= 0xe0fff || r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\uffa0'
+}
+
+// Show returns text as one shell word, exact and on one line: what a terminal, a shell or an eye
+// could misread stands in $'…' with its escapes, so that nothing in a hostile file paints the
+// screen or passes for another letter. A word shown can be pasted into bash and is the same bytes.
+func Show(s string) string {
+	plain, printable := s != "", true
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_./:=@%+,", c) >= 0:
+		case c >= ' ' && c < 0x7f:
+			plain = false
+		default:
+			plain, printable = false, false
+		}
+	}
+	switch {
+	case plain:
+		return s
+	case printable && !strings.Contains(s, "'"):
+		return "'" + s + "'"
+	}
+	var b strings.Builder
+	b.WriteString("$'")
+	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
+		switch {
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r == '\'' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r >= ' ' && r < 0x7f:
+			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	b.WriteByte('\'')
+	return b.String()
+}
+
+// ShowAll returns a command as a shell line.
+func ShowAll(words []string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = Show(w)
+	}
+	return strings.Join(out, " ")
+}
+
+// Line returns one line of a file for a terminal: what does not show is escaped.
+func Line(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
+		if r == '\t' || r >= ' ' && r < 0x7f {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(Escaped(r))
+		}
+	}
+	return b.String()
+}
+
+// Escaped is a character by its number, as \u00e9.
+func Escaped(r rune) string {
+	if r < 0x10000 {
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	return fmt.Sprintf(`\U%08x`, r)
+}

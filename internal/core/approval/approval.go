@@ -1,0 +1,27 @@
+// Package approval puts a question to a human and takes the answer: bound to one decision and its
+// exact arguments, expiring, used once, and surviving a restart.
+package approval
+
+import (
+	"encoding/json"
+	"time"
+
+	"waldo/internal/model/call"
+)
+
+// Answer is a human's yes or no to one question. The zero Answer says no to nothing in particular.
+type Answer struct {
+	ApprovalID string
+	DecisionID string // the decision that it was consumed for
+	ArgsDigest string
+	Capability call.Capability
+	Yes        bool
+	Refusal    string // the code of waldo's own refusal, as in approval.expired; empty: a human answered
+	By         call.Principal
+	Reason     string
+	At         time.Time
+
+	Key       string          // fingerprint of the approver's key; empty: no approver answered
+	Signed    json.RawMessage // what was signed, as canonical JSON
+	Signature string          // base64
+}

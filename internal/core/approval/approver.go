@@ -1,0 +1,432 @@
+package approval
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"database/sql"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"golang.org/x/crypto/chacha20poly1305"
+	"golang.org/x/crypto/scrypt"
+
+	"waldo/internal/model/secret"
+	"waldo/internal/storage/database"
+)
+
+// Signer signs answers with a key that no agent holds.
+type Signer interface {
+	Name() string                        // of an enrolled approver
+	Sign(message []byte) ([]byte, error) // Ed25519
+}
+
+// Approver is somebody who may answer. The first one enrolled is the root: its signature stands
+// under the enrolment of every other, and under its own.
+type Approver struct {
+	Name  string   `json:"name"`
+	Key   string   `json:"key"` // Ed25519 public key, 64 hexadecimal digits
+	Roles []string `json:"roles"`
+	By    string   `json:"by"` // the root, which enrolled this one
+	At    string   `json:"at"`
+}
+
+// What each signature is over, so that one never passes for another.
+const (
+	forAnswer   = "waldo approval answer v2\n"
+	forApprover = "waldo approver v1\n"
+	forRevoke   = "waldo approver revoked v1\n"
+	forKey      = "waldo approver key v1\n"
+)
+
+// MinPassphrase is how many bytes a passphrase has at least. Whoever reads the state directory can
+// try passphrases at leisure; scrypt makes each try cost 128 MiB and a third of a second.
+const MinPassphrase = 12
+
+var approverName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+
+// key is a private key that was opened.
+type key struct {
+	name string
+	k    ed25519.PrivateKey
+}
+
+func (k key) Name() string                        { return k.name }
+func (k key) Sign(message []byte) ([]byte, error) { return ed25519.Sign(k.k, message), nil }
+
+// NewSigner makes a signer from a key that the caller holds, for a token or for tests.
+func NewSigner(name string, k ed25519.PrivateKey) Signer { return key{name, k} }
+
+// Enrolment is a change of who may answer, as it is recorded: before it is made, and once more where it
+// then failed.
+type Enrolment struct {
+	Action    string   `json:"action"`               // enrol or revoke
+	Approver  string   `json:"approver"`             // whose right it is
+	Key       string   `json:"key,omitempty"`        // fingerprint of the approver's key; with enrol
+	Public    string   `json:"public_key,omitempty"` // the key itself, as in Approver; with enrol
+	Roles     []string `json:"roles,omitempty"`      // with enrol
+	By        string   `json:"by"`                   // who signs
+	At        string   `json:"signed_at,omitempty"`  // when it was signed
+	Signature string   `json:"signature,omitempty"`  // base64, over the enrolment or the revocation
+	Failed    string   `json:"failed,omitempty"`     // why it was not made after all; empty: it was
+}
+
+// What an approver's roles are at most, so that a record of the log holds them whole.
+const (
+	maxRoles = 50
+	maxRole  = 64 // bytes
+)
+
+// record has change made once e is on record, and records its failure.
+func (k *Desk) record(ctx context.Context, e Enrolment, change func() error) error {
+	if k.Record == nil {
+		return change()
+	}
+	if err := k.Record(ctx, e); err != nil {
+		return fmt.Errorf("it could not be recorded, and was not done: %w", err)
+	}
+	err := change()
+	if err != nil {
+		e.Failed = err.Error()
+		err = errors.Join(err, k.Record(context.WithoutCancel(ctx), e))
+	}
+	return err
+}
+
+// Enroll makes a key for a new approver, seals it with the passphrase in the state directory and
+// enters its public half. The first approver becomes the root and needs no signer: call this with
+// nil only for a person at a terminal. Every later one needs the root's.
+func (k *Desk) Enroll(ctx context.Context, name string, roles []string, passphrase secret.Value, by Signer) (Approver, error) {
+	if len(passphrase.Reveal()) < MinPassphrase {
+		return Approver{}, fmt.Errorf("approval: the passphrase needs at least %d bytes", MinPassphrase)
+	}
+	pub, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return Approver{}, fmt.Errorf("approval: %w", err)
+	}
+	if by == nil {
+		by = key{name, private}
+	}
+	if !approverName.MatchString(name) {
+		return Approver{}, badName(name)
+	}
+	st, err := k.standing(ctx)
+	if err != nil {
+		return Approver{}, err
+	}
+	if !st.names(name) {
+		if err := os.Remove(k.keyFile(name)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of no use any more
+			return Approver{}, fmt.Errorf("approval: %w", err)
+		}
+	}
+	if err := k.seal(name, private, passphrase); err != nil { // first: an approver without a key would lock the others out
+		return Approver{}, err
+	}
+	a, err := k.EnrollKey(ctx, name, roles, pub, by)
+	if err != nil {
+		return Approver{}, errors.Join(err, os.Remove(k.keyFile(name)))
+	}
+	return a, nil
+}
+
+// EnrollKey enters an approver whose private key is kept by somebody else. Only the first may be
+// signed by itself.
+func (k *Desk) EnrollKey(ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer) (Approver, error) {
+	if !approverName.MatchString(name) {
+		return Approver{}, badName(name)
+	}
+	if len(roles) > maxRoles || slices.ContainsFunc(roles, func(r string) bool { return len(r) > maxRole }) {
+		return Approver{}, fmt.Errorf("approval: an approver has at most %d roles of at most %d bytes", maxRoles, maxRole)
+	}
+	a := Approver{Name: name, Key: hex.EncodeToString(pub), Roles: append([]string{}, roles...), By: by.Name(), At: database.Stamp(k.now())}
+	record := canonical(a)
+	sig, err := by.Sign(append([]byte(forApprover), record...))
+	if err != nil {
+		return Approver{}, fmt.Errorf("approval: signing: %w", err)
+	}
+	if err := k.mayBeFirst(ctx, a); err != nil {
+		return Approver{}, err
+	}
+	e := Enrolment{Action: "enrol", Approver: a.Name, Key: a.Fingerprint(), Public: a.Key, Roles: a.Roles, By: a.By, At: a.At,
+		Signature: base64.StdEncoding.EncodeToString(sig)}
+	err = k.record(ctx, e, func() error {
+		st, err := k.standing(ctx)
+		if err != nil {
+			return err
+		}
+		return k.Store.Update(ctx, func(tx *sql.Tx) error { return k.enter(tx, st, a, string(record), sig) })
+	})
+	if err != nil {
+		return Approver{}, fmt.Errorf("approval: enrolling %s: %w", name, err)
+	}
+	return a, nil
+}
+
+func badName(name string) error {
+	return fmt.Errorf("approval: %q is no name for an approver: use up to 32 of a-z, 0-9, '.', '_', '-'", name)
+}
+
+// mayBeFirst refuses somebody who enrols without a signature of the first approver where there is one,
+// in the log or in the configuration: whoever removes the rows of the others does not become the first.
+func (k *Desk) mayBeFirst(ctx context.Context, a Approver) error {
+	if a.By != a.Name {
+		return nil
+	}
+	if !pinned(k.pins(), a.Fingerprint()) {
+		return refused("approver.root", "the configuration names another first approver, who must sign the enrolment of %s", a.Name)
+	}
+	st, err := k.standing(ctx)
+	if err != nil || st == nil || st.noRoot != nil {
+		return err
+	}
+	return refused("approver.root", "the log names %s as the first approver, who must sign the enrolment of %s", st.root.Name, a.Name)
+}
+
+// enter checks who signs and writes the row. Rows that the log knows nothing of are replaced.
+func (k *Desk) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []byte) error {
+	if st != nil && a.By == a.Name { // the log has no other first approver, so no row stands on one
+		for _, q := range []string{`DELETE FROM approvers`, `DELETE FROM kv WHERE bucket = 'approval' AND name = 'root'`} {
+			if _, err := tx.Exec(q); err != nil {
+				return err
+			}
+		}
+	} else if old, _, err := approverRow(tx, a.Name); st != nil && err == nil && st.holders[old.Fingerprint()].Name == "" {
+		if _, err := tx.Exec(`DELETE FROM approvers WHERE name = $1`, a.Name); err != nil {
+			return err
+		}
+	}
+	var n int
+	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvers`).Scan(&n); err != nil {
+		return err
+	}
+	if n == 0 {
+		if a.By != a.Name {
+			return fmt.Errorf("%s is not enrolled", a.By)
+		}
+		if _, err := tx.Exec(`INSERT INTO kv (bucket, name, value, at) VALUES ('approval', 'root', $1, $2)`, a.Fingerprint(), a.At); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(`INSERT INTO approvers (name, record, signature, revoked) VALUES ($1, $2, $3, '')`,
+		a.Name, record, base64.StdEncoding.EncodeToString(sig)); err != nil {
+		return fmt.Errorf("there is one of that name: %w", err)
+	}
+	_, err := k.approver(tx, st, a.Name) // its signature must hold, or the row does not stay
+	return err
+}
+
+// Revoke ends an approver's right to answer, and the use of answers not yet consumed. It needs the
+// root's signature.
+func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
+	at := database.Stamp(k.now())
+	note := revocation(name, at)
+	sig, err := by.Sign(note)
+	if err != nil {
+		return fmt.Errorf("approval: signing: %w", err)
+	}
+	st, err := k.standing(ctx)
+	if err != nil {
+		return err
+	}
+	revoke := func(tx *sql.Tx) error {
+		signer, err := k.approver(tx, st, by.Name())
+		if err != nil {
+			return err
+		}
+		if signer.By != signer.Name || !signer.signed(note, sig) {
+			return errors.New("approval: only the first approver enrolled may revoke")
+		}
+		res, err := tx.Exec(`UPDATE approvers SET revoked = $1 WHERE name = $2 AND revoked = ''`, string(note), name)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n != 1 {
+			return fmt.Errorf("approval: %s is not enrolled", name)
+		}
+		return nil
+	}
+	e := Enrolment{Action: "revoke", Approver: name, By: by.Name(), At: at, Signature: base64.StdEncoding.EncodeToString(sig)}
+	return k.record(ctx, e, func() error { return k.Store.Update(ctx, revoke) })
+}
+
+// Approvers returns everybody who may answer. Rows whose signatures do not hold are left out.
+func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
+	var out []Approver
+	st, err := k.standing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query(`SELECT name FROM approvers ORDER BY name`)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for rows.Next() {
+			var n string
+			if err := rows.Scan(&n); err != nil {
+				return errors.Join(err, rows.Close())
+			}
+			names = append(names, n)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		for _, n := range names {
+			if a, err := k.approver(tx, st, n); err == nil {
+				out = append(out, a)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// approver returns an enrolled approver after checking the signature under the enrolment, and
+// that it was the root's, and asking what the log says. Whoever only writes rows enrols nobody.
+func (k *Desk) approver(tx *sql.Tx, st *standing, name string) (Approver, error) {
+	a, sig, err := approverRow(tx, name)
+	if err != nil {
+		return Approver{}, err
+	}
+	root, rootSig := a, sig
+	if a.By != a.Name {
+		if root, rootSig, err = approverRow(tx, a.By); err != nil {
+			return Approver{}, err
+		}
+	}
+	var first string
+	if err := tx.QueryRow(`SELECT value FROM kv WHERE bucket = 'approval' AND name = 'root'`).Scan(&first); err != nil {
+		return Approver{}, fmt.Errorf("approval: no first approver: %w", err)
+	}
+	if root.Fingerprint() != first || !pinned(k.pins(), root.Fingerprint()) {
+		return Approver{}, fmt.Errorf("approval: %s was not enrolled by the first approver", name)
+	}
+	if root.By != root.Name || !root.signed(append([]byte(forApprover), canonical(root)...), rootSig) {
+		return Approver{}, fmt.Errorf("approval: the enrolment of %s is forged", root.Name)
+	}
+	if !root.signed(append([]byte(forApprover), canonical(a)...), sig) {
+		return Approver{}, fmt.Errorf("approval: the enrolment of %s is forged", name)
+	}
+	if err := st.admits(a); err != nil {
+		return Approver{}, err
+	}
+	return a, nil
+}
+
+// approverRow reads an approver who was not revoked, believing nothing yet.
+func approverRow(tx *sql.Tx, name string) (Approver, []byte, error) {
+	var record, signature, revoked string
+	err := tx.QueryRow(`SELECT record, signature, revoked FROM approvers WHERE name = $1`, name).Scan(&record, &signature, &revoked)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Approver{}, nil, fmt.Errorf("approval: %s is not enrolled", name)
+	}
+	if err != nil {
+		return Approver{}, nil, err
+	}
+	if revoked != "" {
+		return Approver{}, nil, fmt.Errorf("approval: %s was revoked", name)
+	}
+	var a Approver
+	if err := json.Unmarshal([]byte(record), &a); err != nil || a.Name != name {
+		return Approver{}, nil, fmt.Errorf("approval: the enrolment of %s cannot be read", name)
+	}
+	sig, err := base64.StdEncoding.DecodeString(signature)
+	return a, sig, err
+}
+
+// has reports whether an approver has a role. Where the configuration names the role, the
+// configuration alone says who has it.
+func (k *Desk) has(a Approver, role string) bool {
+	if role == "" {
+		return true
+	}
+	if names, ok := k.rules().Roles[role]; ok {
+		return slices.Contains(names, a.Name) || slices.Contains(names, "approver:"+a.Name)
+	}
+	return slices.Contains(a.Roles, role)
+}
+
+// sealed is a private key as it lies in the state directory.
+type sealed struct {
+	Name  string `json:"name"`
+	KDF   string `json:"kdf"` // scrypt, r 8, p 1
+	N     int    `json:"n"`
+	Salt  []byte `json:"salt"`
+	Nonce []byte `json:"nonce"`
+	Box   []byte `json:"box"` // XChaCha20-Poly1305 over the 32-byte seed
+}
+
+func (k *Desk) keyFile(name string) string { return k.Store.Path("approvers", name+".key") }
+
+func (k *Desk) seal(name string, private ed25519.PrivateKey, passphrase secret.Value) error {
+	s := sealed{Name: name, KDF: "scrypt", N: k.cost(), Salt: make([]byte, 16), Nonce: make([]byte, chacha20poly1305.NonceSizeX)}
+	_, _ = rand.Read(s.Salt)
+	_, _ = rand.Read(s.Nonce)
+	aead, err := s.open(passphrase)
+	if err != nil {
+		return err
+	}
+	s.Box = aead.Seal(nil, s.Nonce, private.Seed(), []byte(forKey+name))
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("approval: %w", err)
+	}
+	file := k.keyFile(name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("approval: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("approval: %w", err)
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func (s sealed) open(passphrase secret.Value) (interface {
+	Seal(dst, nonce, plaintext, data []byte) []byte
+	Open(dst, nonce, ciphertext, data []byte) ([]byte, error)
+}, error) {
+	if s.KDF != "scrypt" || s.N < 1<<14 || s.N > 1<<20 || s.N&(s.N-1) != 0 || len(s.Nonce) != chacha20poly1305.NonceSizeX {
+		return nil, errors.New("approval: the key is sealed in a way that this waldo does not open")
+	}
+	k, err := scrypt.Key([]byte(passphrase.Reveal()), s.Salt, s.N, 8, 1, chacha20poly1305.KeySize)
+	if err != nil {
+		return nil, fmt.Errorf("approval: %w", err)
+	}
+	return chacha20poly1305.NewX(k)
+}
+
+// Unseal opens an approver's key with the passphrase. It says the same of a wrong passphrase as
+// of a damaged file.
+func (k *Desk) Unseal(name string, passphrase secret.Value) (Signer, error) {
+	if !approverName.MatchString(name) {
+		return nil, badName(name)
+	}
+	b, err := os.ReadFile(k.keyFile(name))
+	if err != nil {
+		return nil, fmt.Errorf("approval: %w", err)
+	}
+	var s sealed
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("approval: %s: %w", k.keyFile(name), err)
+	}
+	aead, err := s.open(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	seed, err := aead.Open(nil, s.Nonce, s.Box, []byte(forKey+name))
+	if err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("approval: the key of %s does not open with this passphrase", name)
+	}
+	return key{name, ed25519.NewKeyFromSeed(seed)}, nil
+}

@@ -1,0 +1,81 @@
+package approval
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"time"
+
+	"waldo/internal/storage/database"
+)
+
+const forCheckpoint = "waldo log checkpoint v1\n"
+
+// Checkpoint stands for the beginning of a log that was removed. Anybody who can write the log can write
+// one. So approvals need the signature of the first approver under it: the records that would show that
+// a yes was used, or that a right ended, may be among those that are gone.
+type Checkpoint struct {
+	Through   uint64      `json:"through"`             // the last record that was removed
+	Hash      string      `json:"hash"`                // its hash, which the first record that stays names
+	Approvers []Enrolment `json:"approvers,omitempty"` // who could answer, and whose right ended, in their order
+	Began     time.Time   `json:"began,omitzero"`      // when the log began after another was set aside
+	Key       string      `json:"key,omitempty"`       // fingerprint of the first approver, who signs
+	At        string      `json:"signed_at,omitempty"`
+	Signature string      `json:"signature,omitempty"` // base64, over the rest
+}
+
+func (c Checkpoint) message() []byte {
+	c.Signature = ""
+	return append([]byte(forCheckpoint), canonical(c)...)
+}
+
+// Sign puts the signature of a first approver under the checkpoint. Every yes from before is void then.
+func (c *Checkpoint) Sign(by Signer, root Approver, at time.Time) error {
+	c.Key, c.At = root.Fingerprint(), database.Stamp(at)
+	sig, err := by.Sign(c.message())
+	if err != nil {
+		return fmt.Errorf("approval: signing: %w", err)
+	}
+	c.Signature = base64.StdEncoding.EncodeToString(sig)
+	if !root.signed(c.message(), sig) {
+		return refused("approver.signature", "the key does not fit the first approver, %s", Escape(root.Name))
+	}
+	return nil
+}
+
+// Signed reports whether a first approver signed the checkpoint. Which one counts, a pin says: see Whole.
+func (c Checkpoint) Signed() bool {
+	var l Ledger
+	l.Restore(c)
+	return l.signer != ""
+}
+
+// Restore begins a ledger with what a checkpoint carries.
+func (l *Ledger) Restore(c Checkpoint) {
+	l.Began = c.Began
+	for _, e := range c.Approvers {
+		_ = l.enrolled(e) // one that does not hold gives nobody a right
+	}
+	l.cut = true
+	l.Since, _ = time.Parse(time.RFC3339, c.At)
+	sig, err := base64.StdEncoding.DecodeString(c.Signature)
+	for _, f := range l.firsts {
+		if err == nil && f.Fingerprint() == c.Key && f.signed(c.message(), sig) {
+			l.signer = c.Key
+		}
+	}
+}
+
+// Signed reports whether the log is whole or some first approver signed for what was removed.
+func (l *Ledger) Signed() bool { return !l.cut || l.signer != "" }
+
+// Whole returns nil where the log has its first record, or where the first approver whom a pin names signed
+// for what was removed. Without a pin nobody can have signed: an attacker has a key as well.
+func (l *Ledger) Whole(pins []string) error {
+	named := slices.ContainsFunc(pins, func(p string) bool { return p != "" })
+	if !l.cut || (l.signer != "" && named && pinned(pins, l.signer)) {
+		return nil
+	}
+	return refused("prune.unsigned", "records were removed, and the first approver whom approval.root names has not signed for that; "+
+		"approvals are refused until waldo prune is run at a terminal")
+}

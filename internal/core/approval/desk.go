@@ -1,0 +1,404 @@
+package approval
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/id"
+	"waldo/internal/storage/database"
+)
+
+// Carrier tells humans that there is a question: a terminal, the console, a host's own dialogue.
+// It carries the question out; an answer comes back through Desk.Answer alone.
+type Carrier interface {
+	Name() string
+	Notify(ctx context.Context, q Question)
+}
+
+// Desk is where questions lie until somebody answers. It satisfies broker.Asker. Several processes
+// may have a desk over the same store.
+type Desk struct {
+	Store    *database.Store
+	Rules    func() contract.Approvals        // of the configuration in force; nil: none
+	Patience func(door string) time.Duration  // how long Ask waits for an answer; nil: it does not
+	Notes    func(d policy.Decision) []string // what waldo finds out about a call, shown and bound; nil: nothing
+	// Witness asks the log which approvals were used and which keys can answer. nil: the store alone
+	// is believed.
+	Witness Witness
+	// Record puts on record who may answer, before it holds; its error stops it. nil: nobody does.
+	Record func(ctx context.Context, e Enrolment) error
+	// TakeBack puts on record that a yes was taken back, before it is. nil: nobody does.
+	TakeBack func(ctx context.Context, q Question, a Answer) error
+	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
+	Gone     func(asker string) bool     // whether a process that was named so has ended; nil: none has
+	Root     string                      // fingerprint of the first approver, besides the configuration's; empty: none is known
+	Carriers []Carrier
+	Now      func() time.Time // nil: time.Now
+
+	scryptN int // tests make it cheap; 0: 2^17
+
+	telling sync.WaitGroup // carriers at work
+
+	mu    sync.Mutex
+	put   map[string]string    // digest of what hosts of agents were given to show, by approval
+	said  map[string]spoken    // what they have answered
+	spent map[string]time.Time // approvals that this process has used, until their time is over
+}
+
+// How long a question stands where the configuration does not say, and how many a session may
+// have open.
+const (
+	DefaultTimeout = time.Hour
+	MaxPending     = 20
+)
+
+const poll = 100 * time.Millisecond
+
+// State is what became of a question.
+type State string
+
+// The states of a question. One whose time is over is expired, whatever state is kept.
+const (
+	Pending State = "pending"
+	Yes     State = "yes"
+	No      State = "no"
+	Used    State = "used"
+	Void    State = "void" // its row was changed from outside
+	Expired State = "expired"
+	Gone    State = "gone" // the process that asked has ended, and its session with it
+)
+
+// Refused is the error of an answer that is not taken. Its Reason.Code is what checks match.
+type Refused struct {
+	Reason call.Reason
+	cause  error // for the operator alone
+}
+
+func (r *Refused) Error() string { return r.Reason.Text + " (" + r.Reason.Code + ")" }
+
+// Unwrap returns what lies behind it, which no agent is shown.
+func (r *Refused) Unwrap() error { return r.cause }
+
+func refused(code, format string, args ...any) *Refused {
+	return &Refused{Reason: call.Reason{Code: code, Text: fmt.Sprintf(format, args...)}}
+}
+
+func (k *Desk) now() time.Time {
+	if k.Now != nil {
+		return k.Now().UTC()
+	}
+	return time.Now().UTC()
+}
+
+func (k *Desk) rules() contract.Approvals {
+	if k.Rules != nil {
+		return k.Rules()
+	}
+	return contract.Approvals{}
+}
+
+func (k *Desk) cost() int {
+	if k.scryptN != 0 {
+		return k.scryptN
+	}
+	return 1 << 17
+}
+
+// row is a question as it is kept.
+type row struct {
+	q       Question
+	binding string
+	state   State
+	answer  string // JSON of kept; empty: none
+}
+
+// Ask finds or puts the question that a decision asks. A yes to the same call that is unused and
+// in time is consumed, by one caller alone. A no stands until the question's time is over. With no
+// answer yet it waits for Patience, then returns the id to quote.
+func (k *Desk) Ask(ctx context.Context, d policy.Decision) (*Answer, string, error) {
+	if d.DryRun {
+		return nil, "", nil
+	}
+	q, err := newQuestion(d, k.notes(d))
+	if err != nil {
+		return nil, "", err
+	}
+	deadline := k.now()
+	if k.Patience != nil {
+		deadline = deadline.Add(k.Patience(d.Call.Door))
+	}
+	r, err := k.find(ctx, d, q)
+	for err == nil {
+		a, again, serr := k.settle(ctx, d, r)
+		switch {
+		case serr != nil:
+			err = serr
+		case a != nil:
+			return a, "", nil
+		case again:
+			r, err = k.find(ctx, d, q)
+		case !k.now().Before(deadline) || !sleep(ctx, poll):
+			return nil, r.q.ID, nil
+		default:
+			r, err = k.load(ctx, r.q.ID)
+		}
+	}
+	var no *Refused
+	if errors.As(err, &no) {
+		return k.refusal(d, no), "", nil
+	}
+	return nil, "", fmt.Errorf("approval: %w", err)
+}
+
+// sleep waits, and reports false where the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (k *Desk) notes(d policy.Decision) []string {
+	if k.Notes == nil {
+		return nil
+	}
+	return k.Notes(d)
+}
+
+// refusal is waldo's own no, which no human gave.
+func (k *Desk) refusal(d policy.Decision, why *Refused) *Answer {
+	return &Answer{DecisionID: d.ID, ArgsDigest: d.Call.Args.Digest(), Capability: d.Call.Capability, ApprovalID: d.Call.ApprovalID,
+		Refusal: why.Reason.Code, Reason: why.Reason.Text, At: k.now()}
+}
+
+// find returns the row to settle: the quoted one, which must be for exactly this call, or the
+// latest open one for this call, or a new one.
+func (k *Desk) find(ctx context.Context, d policy.Decision, q Question) (row, error) {
+	var found row
+	fresh := false
+	err := k.Store.Update(ctx, func(tx *sql.Tx) error {
+		if quoted := d.Call.ApprovalID; quoted != "" {
+			r, err := load(tx, quoted)
+			if errors.Is(err, sql.ErrNoRows) || (err == nil && r.q.Session != q.Session) {
+				return refused("approval.unknown", "there is no approval %s in this session", Escape(quoted))
+			}
+			if err == nil && r.binding != q.Binding() {
+				return refused("approval.mismatch", "approval %s is for another call: the arguments, the tool, the principal or the configuration differ; ask without quoting it", r.q.ID)
+			}
+			found = r
+			return err
+		}
+		var open string
+		err := tx.QueryRow(`SELECT id FROM approvals WHERE binding = $1 AND state IN ('pending', 'yes', 'no') AND expires > $2
+			ORDER BY created DESC, id DESC LIMIT 1`, q.Binding(), database.Stamp(k.now())).Scan(&open)
+		if err == nil {
+			found, err = load(tx, open)
+			return err
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		fresh = true
+		found, err = k.create(tx, q)
+		return err
+	})
+	if err == nil && fresh {
+		for _, c := range k.Carriers {
+			k.telling.Go(func() { c.Notify(context.WithoutCancel(ctx), found.q) })
+		}
+	}
+	return found, err
+}
+
+// Told waits until the carriers have been told of every question so far, at most for a time.
+func (k *Desk) Told(most time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		k.telling.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(most):
+	}
+}
+
+// create enters a new question.
+func (k *Desk) create(tx *sql.Tx, q Question) (row, error) {
+	now := k.now().Truncate(time.Millisecond)
+	var open int
+	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND session = $1 AND expires > $2`,
+		string(q.Session), database.Stamp(now)).Scan(&open); err != nil {
+		return row{}, err
+	}
+	if open >= MaxPending {
+		return row{}, refused("approval.too_many", "%d questions of this session are unanswered; wait for those", open)
+	}
+	timeout := k.rules().Timeout
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	if k.Asker != nil {
+		q.Asker = k.Asker(q.Session)
+	}
+	q.ID, q.Created, q.Expires = id.New(id.Approval), now, now.Add(timeout)
+	b, err := json.Marshal(q)
+	if err != nil {
+		return row{}, err
+	}
+	_, err = tx.Exec(`INSERT INTO approvals (id, binding, session, state, created, expires, question, answer, used_by)
+		VALUES ($1, $2, $3, 'pending', $4, $5, $6, '', '')`,
+		q.ID, q.Binding(), string(q.Session), database.Stamp(q.Created), database.Stamp(q.Expires), string(b))
+	return row{q: q, binding: q.Binding(), state: Pending}, err
+}
+
+// load reads a question. One whose parts do not fit each other is void.
+func load(tx *sql.Tx, approvalID string) (row, error) {
+	var r row
+	if !id.Is(id.Approval, approvalID) { // an id is printed as it is, so it must look like one
+		return row{}, sql.ErrNoRows
+	}
+	var question, expires string
+	err := tx.QueryRow(`SELECT binding, state, expires, question, answer FROM approvals WHERE id = $1`, approvalID).
+		Scan(&r.binding, &r.state, &expires, &question, &r.answer)
+	if err != nil {
+		return row{}, err
+	}
+	err = json.Unmarshal([]byte(question), &r.q)
+	if err != nil || r.q.ID != approvalID || !r.q.genuine(r.binding) || database.Stamp(r.q.Expires) != expires {
+		r.q.ID, r.state = approvalID, Void
+	}
+	return r, nil
+}
+
+// settle says what a row means for this decision now. again: the row was spent by another caller
+// while it was looked at, so look for another.
+func (k *Desk) settle(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
+	if r.state != Void && !k.now().Before(r.q.Expires) {
+		return nil, false, refused("approval.expired", "approval %s expired at %s", r.q.ID, database.Stamp(r.q.Expires))
+	}
+	switch r.state {
+	case Pending:
+		return k.bySession(ctx, d, r)
+	case Yes, No:
+	case Used:
+		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
+	default:
+		return nil, false, refused("approval.forged", "approval %s was changed from outside", r.q.ID)
+	}
+	said, err := k.authentic(ctx, r)
+	if err != nil {
+		return nil, false, err
+	}
+	a = said.answer(r.q, d.ID)
+	if !a.Yes {
+		return a, false, nil
+	}
+	won, err := k.consume(ctx, d, r, a.At)
+	if err != nil {
+		return nil, false, err
+	}
+	if won {
+		return a, false, nil
+	}
+	if d.Call.ApprovalID != "" {
+		return nil, false, refused("approval.used", "approval %s was used before; a yes is for one call", r.q.ID)
+	}
+	return nil, true, nil
+}
+
+func (k *Desk) load(ctx context.Context, approvalID string) (r row, err error) {
+	err = k.Store.View(ctx, func(tx *sql.Tx) error {
+		r, err = load(tx, approvalID)
+		return err
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return row{}, refused("approval.unknown", "there is no approval %s", Escape(approvalID))
+	}
+	return r, err
+}
+
+// Question returns a question and what became of it.
+func (k *Desk) Question(ctx context.Context, approvalID string) (Question, State, error) {
+	r, err := k.load(ctx, approvalID)
+	if err != nil {
+		return Question{}, "", err
+	}
+	return r.q, k.shown(r), nil
+}
+
+func (k *Desk) shown(r row) State {
+	if (r.state == Pending || r.state == Yes || r.state == No) && !k.now().Before(r.q.Expires) {
+		return Expired
+	}
+	if (r.state == Pending || r.state == Yes) && k.gone(r.q) {
+		return Gone
+	}
+	return r.state
+}
+
+func (k *Desk) gone(q Question) bool { return q.Asker != "" && k.Gone != nil && k.Gone(q.Asker) }
+
+// Pending returns the questions that wait for an answer, oldest first.
+func (k *Desk) Pending(ctx context.Context) ([]Question, error) {
+	out := []Question{}
+	err := k.Store.View(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Query(`SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY created, id`, database.Stamp(k.now()))
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for rows.Next() {
+			var s string
+			if err := rows.Scan(&s); err != nil {
+				return errors.Join(err, rows.Close())
+			}
+			ids = append(ids, s)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		for _, s := range ids {
+			r, err := load(tx, s)
+			if err != nil && !errors.Is(err, sql.ErrNoRows) { // no row of waldo's has such an id
+				return err
+			}
+			if r.state == Pending && !k.gone(r.q) {
+				out = append(out, r.q)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Sweep removes questions that expired before a time, with the arguments they hold. The log keeps
+// what was asked and answered.
+func (k *Desk) Sweep(ctx context.Context, before time.Time) error {
+	return k.Store.Update(ctx, func(tx *sql.Tx) error {
+		_, err := tx.Exec(`DELETE FROM approvals WHERE expires < $1`, database.Stamp(before))
+		return err
+	})
+}
+
+// Verdict reads what a human typed. Only the whole words yes and no are an answer: "y" may be a
+// slip, and is none.
+func Verdict(typed string) (yes, ok bool) {
+	switch typed {
+	case "yes":
+		return true, true
+	case "no":
+		return false, true
+	}
+	return false, false
+}

@@ -1,0 +1,760 @@
+package approval
+
+import (
+	"context"
+	"crypto/ed25519"
+	"database/sql"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/id"
+	"waldo/internal/model/secret"
+	"waldo/internal/storage/database"
+)
+
+var ctx = context.Background()
+
+const pass = "correct horse battery"
+
+// house is a desk with an approver, ann, and a clock that only moves when told.
+type house struct {
+	*Desk
+	dir string
+	ann Signer
+	at  atomic.Int64
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	h := &house{dir: filepath.Join(t.TempDir(), "state")}
+	h.at.Store(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixMilli())
+	h.restart(t)
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.ann = NewSigner("ann", private)
+	if _, err := h.EnrollKey(ctx, "ann", []string{"manager"}, private.Public().(ed25519.PublicKey), h.ann); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// restart opens the state directory anew.
+func (h *house) restart(t *testing.T) {
+	t.Helper()
+	s, err := database.Open(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	h.Desk = &Desk{Store: s, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptN: 1 << 14}
+}
+
+func (h *house) pass(d time.Duration) { h.at.Add(d.Milliseconds()) }
+
+func (h *house) exec(t *testing.T, q string, args ...any) {
+	t.Helper()
+	err := h.Store.Update(ctx, func(tx *sql.Tx) error {
+		res, err := tx.Exec(q, args...)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return errors.New("control: no row was touched")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func decide(t *testing.T, args string) policy.Decision {
+	t.Helper()
+	a, err := call.ParseArgs([]byte(args))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy.Decision{
+		ID: id.New(id.Decision), Effect: policy.Ask, Danger: 3, Policy: "sha256:config",
+		Call:     call.Call{ID: id.New(id.Call), Capability: "files.delete", Args: a, Session: "n_one", Principal: "os:1000", Door: "mcp", ToolDigest: "sha256:tool"},
+		Contract: contract.Contract{Pattern: "files.*", Approval: contract.Approval{When: contract.Always, By: "manager"}},
+	}
+}
+
+// ask asks and returns what came: "waiting", "yes", "no", or the code of a refusal.
+func (h *house) ask(t *testing.T, d policy.Decision) (string, string) {
+	t.Helper()
+	a, waiting, err := h.Ask(ctx, d)
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case a == nil && waiting != "":
+		return "waiting", waiting
+	case a == nil:
+		return "nothing", ""
+	case a.Refusal != "":
+		return a.Refusal, a.ApprovalID
+	case a.DecisionID != d.ID || a.Capability != d.Call.Capability || a.ArgsDigest != d.Call.Args.Digest():
+		t.Fatalf("the answer is for another decision: %+v", a)
+	case a.Yes:
+		return "yes", a.ApprovalID
+	}
+	return "no", a.ApprovalID
+}
+
+func (h *house) want(t *testing.T, d policy.Decision, want string) string {
+	t.Helper()
+	got, approvalID := h.ask(t, d)
+	if got != want {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	return approvalID
+}
+
+func (h *house) say(t *testing.T, approvalID string, yes bool) {
+	t.Helper()
+	if err := h.Answer(ctx, h.ann, approvalID, yes, "because"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Answer has a human look at a question and answer it.
+func (h *house) Answer(ctx context.Context, by Signer, approvalID string, yes bool, reason string) error {
+	q, _, err := h.Question(ctx, approvalID)
+	if err != nil {
+		return err
+	}
+	return h.Desk.Answer(ctx, by, q, yes, reason)
+}
+
+func code(err error) string {
+	var r *Refused
+	if errors.As(err, &r) {
+		return r.Reason.Code
+	}
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestOnce(t *testing.T) {
+	h := newHouse(t)
+	d := decide(t, `{"path":"/work/a"}`)
+	first := h.want(t, d, "waiting")
+	if again := h.want(t, d, "waiting"); again != first {
+		t.Fatal("the same call asked two questions")
+	}
+	h.say(t, first, true)
+	d.ID = id.New(id.Decision) // the agent asks again, and that is another decision
+	if used := h.want(t, d, "yes"); used != first {
+		t.Fatal("another approval")
+	}
+	if next := h.want(t, d, "waiting"); next == first {
+		t.Fatal("a yes was good for two calls")
+	}
+	d.Call.ApprovalID = first
+	h.want(t, d, "approval.used")
+}
+
+// TestBinding changes one thing between the yes and the call.
+func TestBinding(t *testing.T) {
+	rows := []struct {
+		why    string
+		change func(d *policy.Decision)
+	}{
+		{"another value", func(d *policy.Decision) { d.Call.Args = decide(t, `{"path":"/work/b","n":1}`).Call.Args }},
+		{"an argument more", func(d *policy.Decision) { d.Call.Args = decide(t, `{"path":"/work/a","n":1,"x":2}`).Call.Args }},
+		{"an argument less", func(d *policy.Decision) { d.Call.Args = decide(t, `{"path":"/work/a"}`).Call.Args }},
+		{"a number as text", func(d *policy.Decision) { d.Call.Args = decide(t, `{"path":"/work/a","n":"1"}`).Call.Args }},
+		{"another capability", func(d *policy.Decision) { d.Call.Capability = "files.delete_all" }},
+		{"another definition of the tool", func(d *policy.Decision) { d.Call.ToolDigest = "sha256:other" }},
+		{"another principal", func(d *policy.Decision) { d.Call.Principal = "os:1001" }},
+		{"another configuration", func(d *policy.Decision) { d.Policy = "sha256:tighter" }},
+		{"another line of the contract", func(d *policy.Decision) { d.Contract.Network.Allow = []string{"evil.example"} }},
+		{"another channel, as code in a sandbox", func(d *policy.Decision) { d.Call.Door = "bridge" }},
+		{"another class", func(d *policy.Decision) { d.Contract.Mode = contract.Read }},
+		{"another reason", func(d *policy.Decision) { d.Reasons = []call.Reason{{Code: "approval.always", Text: "a dry run"}} }},
+		{"another role", func(d *policy.Decision) { d.Contract.Approval.By = "" }},
+		{"more danger", func(d *policy.Decision) { d.Danger = 2 }},
+	}
+	for _, r := range rows {
+		t.Run(r.why, func(t *testing.T) {
+			h := newHouse(t)
+			d := decide(t, `{"path":"/work/a","n":1}`)
+			approvalID := h.want(t, d, "waiting")
+			h.say(t, approvalID, true)
+			changed := d
+			r.change(&changed)
+			changed.Call.ApprovalID = approvalID
+			h.want(t, changed, "approval.mismatch")
+			changed.Call.ApprovalID = ""
+			h.want(t, changed, "waiting")
+			d.Call.ApprovalID = approvalID
+			h.want(t, d, "yes") // control: unchanged, the same yes is good
+		})
+	}
+	t.Run("another session", func(t *testing.T) {
+		h := newHouse(t)
+		d := decide(t, `{}`)
+		approvalID := h.want(t, d, "waiting")
+		h.say(t, approvalID, true)
+		d.Call.Session, d.Call.ApprovalID = "n_two", approvalID
+		h.want(t, d, "approval.unknown") // it does not even learn that there is one
+		d.Call.ApprovalID = ""
+		h.want(t, d, "waiting")
+	})
+	t.Run("what waldo found has changed", func(t *testing.T) {
+		h := newHouse(t)
+		found := "link leads to /work/x"
+		h.Notes = func(policy.Decision) []string { return []string{found} }
+		d := decide(t, `{}`)
+		h.say(t, h.want(t, d, "waiting"), true)
+		found = "link leads to /etc"
+		h.want(t, d, "waiting")
+		found = "link leads to /work/x"
+		h.want(t, d, "yes")
+	})
+	t.Run("1 and 1.0 are one number", func(t *testing.T) {
+		h := newHouse(t)
+		h.say(t, h.want(t, decide(t, `{"n":1}`), "waiting"), true)
+		h.want(t, decide(t, `{ "n" : 1.0 }`), "yes")
+	})
+}
+
+func TestNoStands(t *testing.T) {
+	h := newHouse(t)
+	d := decide(t, `{}`)
+	approvalID := h.want(t, d, "waiting")
+	h.say(t, approvalID, false)
+	if err := h.Answer(ctx, h.ann, approvalID, true, ""); code(err) != "approval.answered" {
+		t.Fatal(err)
+	}
+	for range 3 {
+		h.want(t, d, "no")
+	}
+	h.pass(time.Hour)
+	h.want(t, d, "waiting")
+}
+
+func TestExpiry(t *testing.T) {
+	h := newHouse(t)
+	h.Rules = func() contract.Approvals { return contract.Approvals{Timeout: time.Minute} }
+	d := decide(t, `{}`)
+	unanswered := h.want(t, d, "waiting")
+	h.pass(time.Minute)
+	if err := h.Answer(ctx, h.ann, unanswered, true, ""); code(err) != "approval.expired" {
+		t.Fatal(err)
+	}
+	quoted := d
+	quoted.Call.ApprovalID = unanswered
+	h.want(t, quoted, "approval.expired")
+	answered := h.want(t, d, "waiting")
+	h.say(t, answered, true)
+	h.pass(time.Minute + 1)
+	h.want(t, d, "waiting") // not yes
+	quoted.Call.ApprovalID = answered
+	h.want(t, quoted, "approval.expired")
+}
+
+func TestAnswerIsRefused(t *testing.T) {
+	h := newHouse(t)
+	_, stranger, _ := ed25519.GenerateKey(nil)
+	guest, guestKey, _ := ed25519.GenerateKey(nil)
+	if _, err := h.EnrollKey(ctx, "guest", nil, guest, h.ann); err != nil {
+		t.Fatal(err)
+	}
+	approvalID := h.want(t, decide(t, `{}`), "waiting")
+	rows := []struct {
+		why  string
+		by   Signer
+		id   string
+		want string
+	}{
+		{"an id that was guessed", h.ann, id.New(id.Approval), "approval.unknown"},
+		{"an id that is no id", h.ann, "\x1b[2J", "approval.unknown"},
+		{"somebody who is not enrolled", NewSigner("eve", stranger), approvalID, "approval.not_enrolled"},
+		{"an enrolled name with another key", NewSigner("ann", stranger), approvalID, "approval.not_enrolled"},
+		{"an approver without the role", NewSigner("guest", guestKey), approvalID, "approval.role"},
+	}
+	for _, r := range rows {
+		t.Run(r.why, func(t *testing.T) {
+			if err := h.Answer(ctx, r.by, r.id, true, ""); code(err) != r.want {
+				t.Fatalf("got %v, want %s", err, r.want)
+			}
+		})
+	}
+	t.Run("the configuration says who has the role", func(t *testing.T) {
+		h.Rules = func() contract.Approvals { return contract.Approvals{Roles: map[string][]string{"manager": {"guest"}}} }
+		if err := h.Answer(ctx, h.ann, approvalID, true, ""); code(err) != "approval.role" {
+			t.Fatal(err)
+		}
+		if err := h.Answer(ctx, NewSigner("guest", guestKey), approvalID, true, ""); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("a yes whose giver lost the role is void", func(t *testing.T) {
+		h.Rules = nil
+		h.want(t, decide(t, `{}`), "approval.role")
+		h.want(t, decide(t, `{}`), "waiting")
+	})
+}
+
+// TestWrittenRows: whoever can write the database, but holds no approver's key, approves nothing.
+func TestWrittenRows(t *testing.T) {
+	_, eve, _ := ed25519.GenerateKey(nil)
+	forge := func(t *testing.T, h *house, approvalID string, by Signer, change func(*signedAnswer)) string {
+		r, err := h.load(ctx, approvalID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := signedAnswer{ApprovalID: approvalID, Binding: r.binding, ArgsDigest: r.q.ArgsDigest, Shown: r.q.Digest(), Yes: true, By: by.Name(),
+			Key: Approver{Key: hexKey(by.(key).k)}.Fingerprint(), At: database.Stamp(h.now()), Expires: database.Stamp(r.q.Expires)}
+		sig, _ := by.Sign(said.message())
+		change(&said)
+		b, _ := json.Marshal(kept{said, base64.StdEncoding.EncodeToString(sig)})
+		return string(b)
+	}
+	same := func(*signedAnswer) {}
+	const set = `UPDATE approvals SET state = 'yes', answer = $1 WHERE id = $2`
+	rows := []struct {
+		why    string
+		attack func(t *testing.T, h *house, approvalID string)
+		want   string
+	}{
+		{"control: ann's own answer, written as a row, is as good as given", func(t *testing.T, h *house, approvalID string) {
+			h.exec(t, set, forge(t, h, approvalID, h.ann, same), approvalID)
+		}, "yes"},
+		{"no answer at all", func(t *testing.T, h *house, approvalID string) {
+			h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
+		}, "approval.forged"},
+		{"signed with a key of the attacker's", func(t *testing.T, h *house, approvalID string) {
+			h.exec(t, set, forge(t, h, approvalID, NewSigner("ann", eve), same), approvalID)
+		}, "approval.forged"},
+		{"signed by an approver that nobody enrolled", func(t *testing.T, h *house, approvalID string) {
+			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
+		}, "approval.forged"},
+		{"signed by an approver that the attacker wrote in, self-signed", func(t *testing.T, h *house, approvalID string) {
+			a := Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "eve"}
+			h.insert(t, a, eve)
+			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
+		}, "approval.forged"},
+		{"signed by an approver that the attacker wrote in, under ann's name", func(t *testing.T, h *house, approvalID string) {
+			a := Approver{Name: "eve", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
+			h.insert(t, a, eve)
+			h.exec(t, set, forge(t, h, approvalID, NewSigner("eve", eve), same), approvalID)
+		}, "approval.forged"},
+		{"ann's key replaced in her row", func(t *testing.T, h *house, approvalID string) {
+			a := Approver{Name: "ann", Key: hexKey(eve), Roles: []string{"manager"}, By: "ann"}
+			sig := ed25519.Sign(eve, append([]byte(forApprover), canonical(a)...))
+			h.exec(t, `UPDATE approvers SET record = $1, signature = $2 WHERE name = 'ann'`, string(canonical(a)), base64.StdEncoding.EncodeToString(sig))
+			h.exec(t, set, forge(t, h, approvalID, NewSigner("ann", eve), same), approvalID)
+		}, "approval.forged"},
+		{"ann's no turned into a yes", func(t *testing.T, h *house, approvalID string) {
+			h.say(t, approvalID, false)
+			h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
+		}, "approval.forged"},
+		{"ann's no, edited", func(t *testing.T, h *house, approvalID string) {
+			h.say(t, approvalID, false)
+			h.exec(t, `UPDATE approvals SET state = 'yes', answer = REPLACE(answer, '"yes":false', '"yes":true') WHERE id = $1`, approvalID)
+		}, "approval.forged"},
+		{"ann's yes to another question", func(t *testing.T, h *house, approvalID string) {
+			other := h.want(t, decide(t, `{"path":"/tmp/harmless"}`), "waiting")
+			h.say(t, other, true)
+			h.exec(t, `UPDATE approvals SET state = 'yes', answer = (SELECT answer FROM approvals WHERE id = $1) WHERE id = $2`, other, approvalID)
+		}, "approval.forged"},
+		{"a signed answer with a changed reason", func(t *testing.T, h *house, approvalID string) {
+			h.exec(t, set, forge(t, h, approvalID, h.ann, func(s *signedAnswer) { s.Reason = "changed" }), approvalID)
+		}, "approval.forged"},
+		{"the question's time made longer", func(t *testing.T, h *house, approvalID string) {
+			h.say(t, approvalID, true)
+			h.exec(t, `UPDATE approvals SET expires = '2099-01-01T00:00:00.000Z', question = REPLACE(question, '2026-11-20T13:00:00Z', '2099-01-01T00:00:00Z') WHERE id = $1`, approvalID)
+			h.pass(2 * time.Hour)
+		}, "approval.forged"},
+		{"arguments changed before ann looks", func(t *testing.T, h *house, approvalID string) {
+			h.exec(t, `UPDATE approvals SET question = REPLACE(question, '/etc', '/tmp') WHERE id = $1`, approvalID)
+			if err := h.Answer(ctx, h.ann, approvalID, true, ""); code(err) != "approval.forged" {
+				t.Fatalf("ann was shown other arguments: %v", err)
+			}
+		}, "approval.forged"},
+	}
+	for _, r := range rows {
+		t.Run(r.why, func(t *testing.T) {
+			h := newHouse(t)
+			d := decide(t, `{"path":"/etc"}`)
+			d.Call.ApprovalID = h.want(t, d, "waiting")
+			r.attack(t, h, d.Call.ApprovalID)
+			h.want(t, d, r.want)
+		})
+	}
+	t.Run("a used yes set back, and the log knows", func(t *testing.T) {
+		h := newHouse(t)
+		log := h.watch(t)
+		d := decide(t, `{}`)
+		h.say(t, h.want(t, d, "waiting"), true)
+		approvalID := h.want(t, d, "yes")
+		h.restart(t) // another process
+		h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
+		h.Witness = log
+		control := *log
+		control.l.used = nil // a log that does not have it
+		h.Witness = &control
+		h.want(t, d, "yes")
+		h.restart(t)
+		h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)
+		h.Witness = log
+		log.l.used = map[string]string{approvalID: "d_first"}
+		h.want(t, d, "approval.used")
+	})
+}
+
+func (h *house) insert(t *testing.T, a Approver, by ed25519.PrivateKey) {
+	t.Helper()
+	sig := ed25519.Sign(by, append([]byte(forApprover), canonical(a)...))
+	h.exec(t, `INSERT INTO approvers (name, record, signature, revoked) VALUES ($1, $2, $3, '')`, a.Name, string(canonical(a)), base64.StdEncoding.EncodeToString(sig))
+}
+
+func hexKey(k ed25519.PrivateKey) string {
+	const digits = "0123456789abcdef"
+	var b strings.Builder
+	for _, c := range k.Public().(ed25519.PublicKey) {
+		b.WriteByte(digits[c>>4])
+		b.WriteByte(digits[c&15])
+	}
+	return b.String()
+}
+
+func TestEnrollment(t *testing.T) {
+	h := newHouse(t)
+	ann := h.ann
+	if _, err := h.Enroll(ctx, "eve", nil, secret.NewValue(pass), nil); err == nil {
+		t.Fatal("a second approver enrolled itself")
+	}
+	if _, err := os.Stat(h.keyFile("eve")); err == nil {
+		t.Fatal("its key stays")
+	}
+	if _, err := h.Enroll(ctx, "bob", nil, secret.NewValue("short"), ann); err == nil {
+		t.Fatal("a short passphrase")
+	}
+	for _, name := range []string{"", "../x", "Bob", "a b", strings.Repeat("a", 33)} {
+		if _, err := h.Enroll(ctx, name, nil, secret.NewValue(pass), ann); err == nil {
+			t.Fatalf("%q is a name", name)
+		}
+	}
+	if _, err := h.Enroll(ctx, "bob", []string{"manager"}, secret.NewValue(pass), ann); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(h.keyFile("bob")); err != nil || !json.Valid(b) {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(h.keyFile("bob")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatal(info, err)
+	}
+	if _, err := h.Unseal("bob", secret.NewValue(pass+"!")); err == nil {
+		t.Fatal("a wrong passphrase opens the key")
+	}
+	bob, err := h.Unseal("bob", secret.NewValue(pass))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Enroll(ctx, "carl", nil, secret.NewValue(pass), bob); err == nil {
+		t.Fatal("bob is not the first and enrolled another")
+	}
+	d := decide(t, `{}`)
+	if err := h.Answer(ctx, bob, h.want(t, d, "waiting"), true, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Revoke(ctx, "ann", bob); err == nil {
+		t.Fatal("bob revoked the first")
+	}
+	if err := h.Revoke(ctx, "bob", ann); err != nil {
+		t.Fatal(err)
+	}
+	h.want(t, d, "approval.forged") // the yes of one who was revoked
+	all, err := h.Approvers(ctx)
+	if err != nil || len(all) != 1 || all[0].Name != "ann" {
+		t.Fatal(all, err)
+	}
+	h.Root = "sha256:another"
+	if err := h.Answer(ctx, ann, h.want(t, d, "waiting"), true, ""); code(err) != "approval.not_enrolled" {
+		t.Fatal("the first approver is not the one known from elsewhere: ", err)
+	}
+}
+
+func TestTooMany(t *testing.T) {
+	h := newHouse(t)
+	for i := range MaxPending {
+		h.want(t, decide(t, `{"n":`+string(rune('0'+i%10))+`,"m":`+string(rune('0'+i/10))+`}`), "waiting")
+	}
+	h.want(t, decide(t, `{"n":99}`), "approval.too_many")
+	other := decide(t, `{"n":99}`)
+	other.Call.Session = "n_two"
+	h.want(t, other, "waiting")
+}
+
+func TestWaitsForAnAnswer(t *testing.T) {
+	h := newHouse(t)
+	h.Now = nil
+	h.Patience = func(door string) time.Duration {
+		if door == "cli" {
+			return 2 * time.Minute
+		}
+		return 0
+	}
+	d := decide(t, `{}`)
+	d.Call.Door = "cli"
+	var wg sync.WaitGroup
+	h.Carriers = []Carrier{carrier(func(q Question) {
+		wg.Go(func() {
+			if err := h.Answer(ctx, h.ann, q.ID, true, ""); err != nil {
+				t.Error(err)
+			}
+		})
+	})}
+	wg.Add(1)
+	h.Carriers = append(h.Carriers, carrier(func(Question) { wg.Done() }))
+	h.want(t, d, "yes")
+	wg.Wait()
+	short, leave := context.WithCancel(ctx)
+	h.Carriers = []Carrier{carrier(func(Question) { leave() })}
+	if a, waiting, err := h.Ask(short, d); a != nil || waiting == "" || err != nil {
+		t.Fatal("a caller who leaves gets the id: ", a, waiting, err)
+	}
+}
+
+type carrier func(Question)
+
+func (c carrier) Name() string                         { return "test" }
+func (c carrier) Notify(_ context.Context, q Question) { c(q) }
+
+func TestDryRunAsksNobody(t *testing.T) {
+	h := newHouse(t)
+	d := decide(t, `{}`)
+	d.DryRun = true
+	h.want(t, d, "nothing")
+	if p, err := h.Pending(ctx); err != nil || len(p) != 0 {
+		t.Fatal(p, err)
+	}
+}
+
+func TestRestartAndSweep(t *testing.T) {
+	h := newHouse(t)
+	d := decide(t, `{"path":"/work/a"}`)
+	approvalID := h.want(t, d, "waiting")
+	h.restart(t)
+	p, err := h.Pending(ctx)
+	if err != nil || len(p) != 1 || p[0].ID != approvalID || string(p[0].Args) != `{"path":"/work/a"}` {
+		t.Fatal(p, err)
+	}
+	h.say(t, approvalID, true)
+	h.restart(t)
+	h.want(t, d, "yes")
+	if _, state, err := h.Question(ctx, approvalID); state != Used || err != nil {
+		t.Fatal(state, err)
+	}
+	h.pass(48 * time.Hour)
+	if err := h.Sweep(ctx, h.now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.Question(ctx, approvalID); code(err) != "approval.unknown" {
+		t.Fatal(err)
+	}
+}
+
+// TestOneWinner has several people answer at a time, and callers in several processes consume one yes.
+func TestOneWinner(t *testing.T) {
+	if dir := os.Getenv("APPROVAL_CHILD_DIR"); dir != "" {
+		h := &house{dir: dir}
+		h.restart(t)
+		h.Now = nil
+		d := decide(t, `{}`)
+		d.Call.ApprovalID = os.Getenv("APPROVAL_CHILD_ID")
+		got, _ := h.ask(t, d)
+		t.Log("GOT " + got)
+		return
+	}
+	h := newHouse(t)
+	h.Now = nil
+	approvalID := h.want(t, decide(t, `{}`), "waiting")
+	var yes, no atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := h.Answer(ctx, h.ann, approvalID, true, ""); err == nil {
+				yes.Add(1)
+			} else if code(err) == "approval.answered" {
+				no.Add(1)
+			} else {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if yes.Load() != 1 || no.Load() != 7 {
+		t.Fatalf("%d answers were taken", yes.Load())
+	}
+	approvalID = h.want(t, decide(t, `{"second":1}`), "waiting")
+	h.say(t, approvalID, true)
+	var won, used atomic.Int32
+	for range 16 {
+		wg.Go(func() {
+			d := decide(t, `{"second":1}`)
+			d.Call.ApprovalID = approvalID
+			switch got, _ := h.ask(t, d); got {
+			case "yes":
+				won.Add(1)
+			case "approval.used":
+				used.Add(1)
+			default:
+				t.Error(got)
+			}
+		})
+	}
+	wg.Wait()
+	if won.Load() != 1 || used.Load() != 15 {
+		t.Fatalf("%d calls used one yes", won.Load())
+	}
+	processes(t, h)
+}
+
+func processes(t *testing.T, h *house) {
+	d := decide(t, `{}`)
+	d.Call.Session = "n_one"
+	h.exec(t, `DELETE FROM approvals`)
+	approvalID := h.want(t, d, "waiting")
+	h.say(t, approvalID, true)
+	var won atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestOneWinner$", "-test.v")
+			cmd.Env = append(os.Environ(), "APPROVAL_CHILD_DIR="+h.dir, "APPROVAL_CHILD_ID="+approvalID)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			if strings.Contains(string(out), "GOT yes") {
+				won.Add(1)
+			} else if !strings.Contains(string(out), "GOT approval.used") {
+				t.Errorf("%s", out)
+			}
+		})
+	}
+	wg.Wait()
+	if won.Load() != 1 {
+		t.Fatalf("%d processes used one yes", won.Load())
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for typed, want := range map[string][2]bool{"yes": {true, true}, "no": {false, true}, "y": {}, "YES": {}, "yes ": {}, "": {}, "yes\nno": {}} {
+		if yes, ok := Verdict(typed); yes != want[0] || ok != want[1] {
+			t.Errorf("%q: %v %v", typed, yes, ok)
+		}
+	}
+}
+
+// slow is a signer that lets something happen while it signs.
+type slow struct {
+	Signer
+	meanwhile func()
+}
+
+func (s slow) Sign(m []byte) ([]byte, error) {
+	s.meanwhile()
+	return s.Signer.Sign(m)
+}
+
+// TestBetween puts another caller between the look and the act.
+func TestBetween(t *testing.T) {
+	h := newHouse(t)
+	d := decide(t, `{}`)
+	approvalID := h.want(t, d, "waiting")
+	by := slow{h.ann, func() { h.say(t, approvalID, false) }}
+	if err := h.Answer(ctx, by, approvalID, true, ""); code(err) != "approval.answered" {
+		t.Fatalf("a yes went over a no: %v", err)
+	}
+	h.want(t, d, "no")
+
+	d = decide(t, `{"n":1}`)
+	approvalID = h.want(t, d, "waiting")
+	h.say(t, approvalID, true)
+	r, err := h.load(ctx, approvalID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false} {
+		if won, err := h.consume(ctx, d, r, h.now()); won != want || err != nil {
+			t.Fatalf("use %d of one yes: %v %v", i+1, won, err)
+		}
+		h.spent = nil // as in another process
+	}
+}
+
+// Who may answer is on record before it holds, and what failed is on record as failed. What cannot be
+// recorded is not done.
+func TestEnrolmentsAreOnRecord(t *testing.T) {
+	h := newHouse(t)
+	var on []Enrolment
+	var broken error
+	h.Record = func(_ context.Context, e Enrolment) error {
+		if _, err := h.Approvers(ctx); err != nil {
+			t.Error(err)
+		}
+		on = append(on, e)
+		return broken
+	}
+	bob, err := h.Enroll(ctx, "bob", []string{"manager"}, secret.NewValue(pass), h.ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Enroll(ctx, "eve", nil, secret.NewValue(pass), nil); err == nil {
+		t.Fatal("a second approver enrolled itself")
+	}
+	if err := h.Revoke(ctx, "nobody", h.ann); err == nil {
+		t.Fatal("nobody was revoked")
+	}
+	if err := h.Revoke(ctx, "bob", h.ann); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range on {
+		got = append(got, e.Action+" "+e.Approver+" by "+e.By)
+		if e.Failed != "" {
+			got = append(got, "failed")
+		}
+	}
+	want := []string{"enrol bob by ann", "enrol eve by eve", "enrol eve by eve", "failed", "revoke nobody by ann", "revoke nobody by ann", "failed", "revoke bob by ann"}
+	if !slices.Equal(got, want) || on[0].Key != bob.Fingerprint() || !slices.Equal(on[0].Roles, []string{"manager"}) {
+		t.Errorf("on record: %q, %+v", got, on[0])
+	}
+	broken = errors.New("disk full")
+	if _, err := h.Enroll(ctx, "carl", nil, secret.NewValue(pass), h.ann); err == nil || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("not recorded: %v", err)
+	}
+	if err := h.Revoke(ctx, "ann", h.ann); err == nil {
+		t.Error("revoked without a record")
+	}
+	all, err := h.Approvers(ctx)
+	if err != nil || len(all) != 1 || all[0].Name != "ann" {
+		t.Errorf("who may answer: %v %v", all, err)
+	}
+	if _, err := os.Stat(h.keyFile("carl")); err == nil {
+		t.Error("the key of one who is not enrolled stays")
+	}
+}

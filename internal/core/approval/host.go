@@ -1,0 +1,100 @@
+package approval
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+)
+
+// spoken is an answer that an agent's host has given for its person. No key signs it, so it is kept in
+// this process alone, for the session that it came from, and only where the operator trusts hosts.
+type spoken struct {
+	session call.Session
+	shown   string // digest of the question that the host was given
+	yes     bool
+	at      time.Time
+}
+
+// maxSpoken is how many answers of hosts are kept that no call has used yet.
+const maxSpoken = 1000
+
+// hosts reports whether the answer of a host counts for a question: the operator has listed elicitation
+// among the carriers, and nobody with a role is wanted, which a host cannot show to be its person's. What
+// waldo found out, such as what a token stands for, is kept from the agent, and so from its host.
+func (k *Desk) hosts(q Question) bool {
+	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == "" && len(q.Notes) == 0
+}
+
+// Put returns the text of an open question for the host of a session to show, or false where the answer
+// of a host does not count for it.
+func (k *Desk) Put(ctx context.Context, n call.Session, approvalID string) (text string, ok bool) {
+	r, err := k.load(ctx, approvalID)
+	if err != nil || k.shown(r) != Pending || r.q.Session != n || !k.hosts(r.q) {
+		return "", false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.put == nil || len(k.put) >= maxSpoken {
+		k.put = map[string]string{}
+	}
+	k.put[r.q.ID] = r.q.Digest()
+	return r.q.Show(), true
+}
+
+// Said takes what the host of a session says that its person has answered. The next call of that
+// session uses it.
+func (k *Desk) Said(ctx context.Context, n call.Session, approvalID string, yes bool) error {
+	r, err := k.load(ctx, approvalID)
+	switch {
+	case err != nil:
+		return err
+	case r.q.Session != n:
+		return refused("approval.unknown", "there is no approval %s in this session", Escape(approvalID))
+	case !k.hosts(r.q):
+		return refused("approval.carrier", "the operator does not take the answer of an agent's host to approval %s", r.q.ID)
+	case k.shown(r) != Pending:
+		return refused("approval.answered", "approval %s was answered before, or its time is over", r.q.ID)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.put[r.q.ID] != r.q.Digest() {
+		return refused("approval.changed", "approval %s is not the question that was shown", r.q.ID)
+	}
+	delete(k.put, r.q.ID)
+	if k.said == nil || len(k.said) >= maxSpoken {
+		k.said = map[string]spoken{} // who is forgotten is asked again
+	}
+	k.said[r.q.ID] = spoken{session: n, shown: r.q.Digest(), yes: yes, at: k.now()}
+	return nil
+}
+
+// bySession settles a question that no approver has answered by what the host of the session said. A
+// yes is spent like any other, by one call alone.
+func (k *Desk) bySession(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
+	k.mu.Lock()
+	s, ok := k.said[r.q.ID]
+	k.mu.Unlock()
+	if !ok || s.session != d.Call.Session || s.shown != r.q.Digest() || !k.hosts(r.q) {
+		return nil, false, nil
+	}
+	a = &Answer{ApprovalID: r.q.ID, DecisionID: d.ID, ArgsDigest: r.q.ArgsDigest, Capability: r.q.Capability,
+		Yes: s.yes, By: call.Principal("session:" + string(s.session)), Reason: "as the agent's host says", At: s.at}
+	if !s.yes {
+		return a, false, nil
+	}
+	k.mu.Lock()
+	delete(k.said, r.q.ID)
+	k.mu.Unlock()
+	won, err := k.consume(ctx, d, r, s.at)
+	if err != nil {
+		return nil, false, err
+	}
+	if !won {
+		return nil, true, nil
+	}
+	return a, false, nil
+}

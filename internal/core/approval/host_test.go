@@ -1,0 +1,132 @@
+package approval
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/contract"
+)
+
+// The answer of an agent's host counts where the operator has said so, for its own session, once, and
+// never in the place of a role.
+func TestHostsAnswer(t *testing.T) {
+	for _, row := range []struct {
+		why      string
+		carriers []string
+		role     string
+		session  string // that answers
+		yes      bool
+		said     string // the code of a refusal
+		want     string // of the next call
+	}{
+		{"control: a yes", []string{"elicitation"}, "", "n_one", true, "", "yes"},
+		{"a no", []string{"elicitation"}, "", "n_one", false, "", "no"},
+		{"the operator has not listed elicitation", []string{"console", "terminal"}, "", "n_one", true, "approval.carrier", "waiting"},
+		{"the operator lists no carriers", nil, "", "n_one", true, "approval.carrier", "waiting"},
+		{"somebody with a role is wanted", []string{"elicitation"}, "manager", "n_one", true, "approval.carrier", "waiting"},
+		{"the host of another session", []string{"elicitation"}, "", "n_two", true, "approval.unknown", "waiting"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			h := newHouse(t)
+			h.Rules = func() contract.Approvals { return contract.Approvals{Timeout: time.Hour, Carriers: row.carriers} }
+			d := decide(t, `{"path":"/work/a"}`)
+			d.Contract.Approval.By = row.role
+			first := h.want(t, d, "waiting")
+			d.Call.Session = "n_one"
+			n := d.Call.Session
+			if row.session != "n_one" {
+				n = "n_two"
+			}
+			text, ok := h.Put(ctx, n, first)
+			if ok != (row.said == "") || ok && !strings.Contains(text, "/work/a") {
+				t.Errorf("shown: %v %q", ok, text)
+			}
+			if got := code(h.Said(ctx, n, first, row.yes)); got != row.said {
+				t.Errorf("said: %q, want %q", got, row.said)
+			}
+			h.want(t, d, row.want)
+		})
+	}
+}
+
+// A host's yes is for one call with these arguments, in this process, in time, and an operator who
+// changes his mind is heard.
+func TestHostsYesIsSpent(t *testing.T) {
+	carriers := []string{"elicitation"}
+	h := newHouse(t)
+	rules := func() contract.Approvals { return contract.Approvals{Timeout: time.Hour, Carriers: carriers} }
+	h.Rules = rules
+	d := decide(t, `{"path":"/work/a"}`)
+	d.Contract.Approval.By = ""
+	say := func() string {
+		t.Helper()
+		first := h.want(t, d, "waiting")
+		h.Put(ctx, "n_one", first)
+		if err := h.Said(ctx, "n_one", first, true); err != nil {
+			t.Fatal(err)
+		}
+		return first
+	}
+	first := say()
+	other := decide(t, `{"path":"/work/b"}`)
+	other.Contract.Approval.By = ""
+	h.want(t, other, "waiting")
+	h.want(t, d, "yes")
+	if next := h.want(t, d, "waiting"); next == first {
+		t.Error("a yes was good for two calls")
+	}
+	if got := code(h.Said(ctx, "n_one", first, true)); got != "approval.answered" {
+		t.Errorf("answered twice: %q", got)
+	}
+	say()
+	carriers = []string{"terminal"}
+	h.want(t, d, "waiting")
+	carriers = []string{"elicitation"}
+	h.restart(t)
+	h.Rules = rules
+	h.want(t, d, "waiting")
+	second := say()
+	h.pass(2 * time.Hour)
+	if third := h.want(t, d, "waiting"); third == second {
+		t.Error("a yes outlived its question")
+	}
+}
+
+// A host answers the question that it was given to show, and no question of which waldo has found out
+// what the agent is not to know.
+func TestHostsAnswerWhatWasShown(t *testing.T) {
+	h := newHouse(t)
+	h.Rules = func() contract.Approvals {
+		return contract.Approvals{Timeout: time.Hour, Carriers: []string{"elicitation"}}
+	}
+	ask := func(args string) (string, policy.Decision) {
+		d := decide(t, args)
+		d.Contract.Approval.By = ""
+		return h.want(t, d, "waiting"), d
+	}
+	harmless, _ := ask(`{"path":"/tmp/a"}`)
+	harm, d := ask(`{"path":"/etc"}`)
+	if _, ok := h.Put(ctx, "n_one", harmless); !ok {
+		t.Fatal("control: the host is given the question")
+	}
+	h.exec(t, `DELETE FROM approvals WHERE id = $1`, harmless)
+	h.exec(t, `UPDATE approvals SET id = $1, question = REPLACE(question, $2, $1) WHERE id = $2`, harmless, harm)
+	if err := h.Said(ctx, "n_one", harmless, true); code(err) != "approval.changed" {
+		t.Errorf("an answer to what was not shown: %v", err)
+	}
+	h.want(t, d, "waiting")
+	if _, ok := h.Put(ctx, "n_one", harmless); !ok {
+		t.Fatal("control: the host is given the other question")
+	}
+	if err := h.Said(ctx, "n_one", harmless, true); err != nil {
+		t.Fatal("control: ", err)
+	}
+	h.want(t, d, "yes")
+	h.Notes = func(policy.Decision) []string { return []string{`[EMAIL_2] stands for "ann@example.com"`} }
+	noted, _ := ask(`{"to":"[EMAIL_2]"}`)
+	if text, ok := h.Put(ctx, "n_one", noted); ok {
+		t.Errorf("the host is told what a token stands for: %s", text)
+	}
+}

@@ -1,0 +1,303 @@
+package approval
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/protocol/strictjson"
+)
+
+// Witness reads the log, which tells who can answer and which approvals were used. The database
+// tells the same, but whoever writes its rows can set one back.
+type Witness interface {
+	// Look brings the ledger to the end of the log and hands it to fn. It returns an error where any
+	// part of the log does not parse or chain, so that a hidden record is never taken for none.
+	Look(ctx context.Context, fn func(*Ledger)) error
+}
+
+// Ledger is what a log says of approvals, taken in record by record. It believes signatures alone:
+// a record that anybody can write enrols nobody and restores no right. The zero Ledger is empty.
+type Ledger struct {
+	// Since is when the log began after another was set aside; zero: none was. An answer from before
+	// cannot be shown to be unused. So it is after records were removed.
+	Since time.Time
+	// Began is the same, of a log that was set aside alone: no enrolment from before counts, but the first.
+	Began time.Time
+
+	firsts  []Approver // signed by themselves, in the order of the log
+	holders map[string]holder
+	used    map[string]string // approval to the decision that used it first
+	back    map[string]bool   // approvals whose answer was taken back, or was no
+	wrong   map[string]error  // decision to what is wrong with the answer recorded for it
+	ended   map[string]string // name and root to when the right of that name was last ended
+	cut     bool              // the log does not begin with its first record
+	signer  string            // fingerprint of the first approver who signed for what was removed
+}
+
+// holder is an approver whose enrolment holds, by the fingerprint of the key.
+type holder struct {
+	Approver
+	root    string // fingerprint of the first approver who signed
+	revoked bool
+}
+
+// Recorded is an answer as the log has it.
+type Recorded struct {
+	DecisionID string
+	ApprovalID string
+	ArgsDigest string
+	Yes        bool
+	By         string // approver:NAME, or session:ID for what an agent's host said
+	Key        string // fingerprint
+	Signed     json.RawMessage
+	Signature  string
+}
+
+// Enrolled takes in a record of who can answer. It returns what is wrong with it, as a *Refused; a
+// record that is wrong changes nothing.
+func (l *Ledger) Enrolled(e Enrolment) error {
+	at, err := time.Parse(time.RFC3339, e.At)
+	old := !l.Began.IsZero() && (err != nil || !at.After(l.Began))
+	if old && e.Failed == "" && e.Action != "revoke" && e.By != e.Approver { // it may have been revoked in the log that was set aside
+		return refused("approver.old", "the enrolment of %s is from before the log was set aside", Escape(e.Approver))
+	}
+	return l.enrolled(e)
+}
+
+// enrolled is Enrolled of a record of any time.
+func (l *Ledger) enrolled(e Enrolment) error {
+	if e.Failed != "" {
+		return nil // the change is in the record before; nothing unsigned takes it back
+	}
+	sig, _ := base64.StdEncoding.DecodeString(e.Signature) // one that cannot be read does not hold
+	if e.Action == "revoke" {
+		return l.revoked(e, sig)
+	}
+	a := Approver{Name: e.Approver, Key: e.Public, Roles: append([]string{}, e.Roles...), By: e.By, At: e.At}
+	message := append([]byte(forApprover), canonical(a)...)
+	fp := a.Fingerprint()
+	if a.By == a.Name {
+		if e.Key != fp || !a.signed(message, sig) {
+			return refused("approver.signature", "the enrolment of %s does not bear its own signature", Escape(a.Name))
+		}
+		l.firsts = append(l.firsts, a)
+		l.hold(holder{Approver: a, root: fp})
+		return nil
+	}
+	for _, f := range l.firsts {
+		if f.Name == a.By && e.Key == fp && f.signed(message, sig) {
+			l.hold(holder{Approver: a, root: f.Fingerprint()})
+			return nil
+		}
+	}
+	return refused("approver.signature", "the enrolment of %s is not signed by a first approver", Escape(a.Name))
+}
+
+func (l *Ledger) hold(h holder) {
+	if l.holders == nil {
+		l.holders = map[string]holder{}
+	}
+	if _, again := l.holders[h.Fingerprint()]; !again { // a record that is repeated restores no right
+		h.revoked = h.At < l.ended[h.Name+" "+h.root] // both are signed, and one form of time
+		l.holders[h.Fingerprint()] = h
+	}
+}
+
+func (l *Ledger) revoked(e Enrolment, sig []byte) error {
+	for _, f := range l.firsts {
+		if f.Name != e.By || !f.signed(revocation(e.Approver, e.At), sig) {
+			continue
+		}
+		if l.ended == nil {
+			l.ended = map[string]string{}
+		}
+		ended := e.Approver + " " + f.Fingerprint()
+		l.ended[ended] = max(l.ended[ended], e.At)
+		for fp, h := range l.holders {
+			if h.Name == e.Approver && h.root == f.Fingerprint() {
+				h.revoked = true
+				l.holders[fp] = h
+			}
+		}
+		return nil
+	}
+	return refused("approver.signature", "the revocation of %s is not signed by a first approver", Escape(e.Approver))
+}
+
+// Answered takes in an answer that waldo recorded before it was used. It returns what is wrong with
+// it, as a *Refused.
+func (l *Ledger) Answered(a Recorded) error {
+	var bad error
+	if !strings.HasPrefix(a.By, "session:") { // no key stands behind what an agent's host says
+		bad = l.check(a)
+	}
+	if l.used == nil {
+		l.used, l.back, l.wrong = map[string]string{}, map[string]bool{}, map[string]error{}
+	}
+	switch first, used := l.used[a.ApprovalID]; {
+	case !a.Yes:
+		l.back[a.ApprovalID] = l.back[a.ApprovalID] || bad == nil
+	case used:
+		bad = refused("approval.twice", "approval %s was used before, for decision %s", Escape(a.ApprovalID), Escape(first))
+	default:
+		l.used[a.ApprovalID] = a.DecisionID
+		if l.back[a.ApprovalID] {
+			bad = refused("approval.withdrawn", "approval %s was taken back before it was used", Escape(a.ApprovalID))
+		}
+	}
+	if bad != nil {
+		l.wrong[a.DecisionID] = bad
+	}
+	return bad
+}
+
+// check holds an answer against its signature and the key that made it.
+func (l *Ledger) check(a Recorded) error {
+	var s signedAnswer
+	sig, err := base64.StdEncoding.DecodeString(a.Signature)
+	if err != nil || json.Unmarshal(a.Signed, &s) != nil || a.Signature == "" {
+		return refused("answer.unsigned", "the answer to %s bears no signature", Escape(a.ApprovalID))
+	}
+	h, ok := l.holders[a.Key]
+	switch {
+	case !ok || h.Name != s.By:
+		return refused("answer.key", "the answer to %s is signed with a key that no enrolment names", Escape(a.ApprovalID))
+	case h.revoked:
+		return refused("answer.revoked", "the answer to %s is signed with a key that was revoked before", Escape(a.ApprovalID))
+	case s.ApprovalID != a.ApprovalID || s.Yes != a.Yes || s.ArgsDigest != a.ArgsDigest || s.Key != a.Key ||
+		"approver:"+s.By != a.By || !h.signed(s.message(), sig):
+		return refused("answer.signature", "the answer to %s is not what its signature stands for", Escape(a.ApprovalID))
+	}
+	return nil
+}
+
+// Confirm reports, after an answer was recorded for a decision, whether it is the first use of its
+// approval and whether it holds. Of two processes that use one yes, the order of the log lets one.
+func (l *Ledger) Confirm(decisionID, approvalID string) error {
+	if err := l.wrong[decisionID]; err != nil {
+		return err
+	}
+	if l.used[approvalID] != decisionID {
+		return refused("approval.used", "approval %s was used before, says the log", Escape(approvalID))
+	}
+	return nil
+}
+
+// Firsts returns the records of the first approvers, which a log that replaces this one must keep.
+func (l *Ledger) Firsts() []Approver { return slices.Clone(l.firsts) }
+
+// Root returns the first approver: the one that every pin names or, without a pin, the first in the
+// log.
+func (l *Ledger) Root(pins []string) (Approver, error) {
+	for _, f := range l.firsts {
+		if pinned(pins, f.Fingerprint()) {
+			return f, nil
+		}
+	}
+	if len(l.firsts) == 0 {
+		return Approver{}, refused("approver.unknown", "the log names no first approver")
+	}
+	return Approver{}, refused("approver.root", "the first approver that the configuration names is not in the log")
+}
+
+func pinned(pins []string, fingerprint string) bool {
+	return !slices.ContainsFunc(pins, func(p string) bool { return p != "" && p != fingerprint })
+}
+
+// Rooted reports whether the key with a fingerprint was enrolled by the first approver.
+func (l *Ledger) Rooted(fingerprint string, pins []string) bool {
+	root, err := l.Root(pins)
+	return err == nil && l.holders[fingerprint].root == root.Fingerprint()
+}
+
+// standing is a copy of what a ledger says of approvers; nil where no witness is asked.
+type standing struct {
+	holders map[string]holder
+	root    Approver
+	noRoot  error
+}
+
+func (k *Desk) standing(ctx context.Context) (*standing, error) {
+	if k.Witness == nil {
+		return nil, nil
+	}
+	var s standing
+	var whole error
+	err := k.Witness.Look(ctx, func(l *Ledger) {
+		if len(l.holders) > 0 {
+			whole = l.Whole(k.pins())
+		}
+		s.holders = maps.Clone(l.holders)
+		s.root, s.noRoot = l.Root(k.pins())
+	})
+	if err = errors.Join(err, whole); err != nil {
+		return nil, unproven("who can answer", err)
+	}
+	return &s, nil
+}
+
+// unproven refuses because the log cannot be believed. The reason names no file: an agent reads it.
+func unproven(what string, err error) *Refused {
+	r := refused("approval.unproven", "the log does not show %s; an operator finds why with: waldo log verify", what)
+	r.cause = err
+	return r
+}
+
+// names reports whether the log knows a key of that name, revoked or not.
+func (s *standing) names(name string) bool {
+	if s == nil {
+		return true // without a witness the database alone says who there is
+	}
+	for _, h := range s.holders {
+		if h.Name == name && s.noRoot == nil && h.root == s.root.Fingerprint() {
+			return true
+		}
+	}
+	return false
+}
+
+// admits returns why the log does not let an approver answer; nil: it does.
+func (s *standing) admits(a Approver) error {
+	if s == nil {
+		return nil
+	}
+	if s.noRoot != nil {
+		return s.noRoot
+	}
+	h, ok := s.holders[a.Fingerprint()]
+	switch {
+	case !ok || h.Name != a.Name || h.root != s.root.Fingerprint() || string(canonical(h.Approver)) != string(canonical(a)):
+		return fmt.Errorf("approval: no record of the log enrols %s with this key", a.Name)
+	case h.revoked:
+		return fmt.Errorf("approval: %s was revoked, says the log", a.Name)
+	case s.holders[h.root].revoked:
+		return fmt.Errorf("approval: the first approver was revoked, says the log")
+	}
+	return nil
+}
+
+// pins returns the fingerprints that the first approver must have, as the configuration and the
+// environment give them.
+func (k *Desk) pins() []string {
+	return []string{k.rules().Root, k.Root}
+}
+
+// revocation is what the first approver signs to revoke another.
+func revocation(name, at string) []byte { return []byte(forRevoke + name + "\n" + at) }
+
+func (a Approver) signed(message, sig []byte) bool {
+	pub, err := hex.DecodeString(a.Key)
+	return err == nil && len(pub) == ed25519.PublicKeySize && ed25519.Verify(pub, message, sig)
+}
+
+// Fingerprint returns the digest of the approver's key, to be compared with one kept elsewhere.
+func (a Approver) Fingerprint() string { return strictjson.Digest([]byte(a.Key)) }

@@ -1,0 +1,112 @@
+package approval
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/protocol/strictjson"
+)
+
+// Question is what a human is asked: one call with its exact arguments.
+type Question struct {
+	ID         string          `json:"id"`
+	DecisionID string          `json:"decision_id"` // the first decision that asked it
+	Capability call.Capability `json:"capability"`
+	Args       json.RawMessage `json:"args"` // RFC 8785, as the agent wrote them
+	ArgsDigest string          `json:"args_digest"`
+	ToolDigest string          `json:"tool_digest"` // of the definition that the agent saw
+	Principal  call.Principal  `json:"principal"`
+	Session    call.Session    `json:"session"`
+	Door       string          `json:"door"`
+	Policy     string          `json:"policy"`   // digest of the configuration
+	Contract   string          `json:"contract"` // digest of the line that won, as completed
+	Mode       string          `json:"mode"`
+	Danger     int             `json:"danger"`
+	Reasons    []call.Reason   `json:"reasons"`
+	Role       string          `json:"role"`            // who may answer; empty: any approver
+	Notes      []string        `json:"notes"`           // what waldo itself found out, such as what a token stands for
+	Asker      string          `json:"asker,omitempty"` // the process whose session this is; empty: the session outlives it
+	Created    time.Time       `json:"created"`
+	Expires    time.Time       `json:"expires"`
+}
+
+// binding is everything that a yes is good for. A call that differs in any of it is another call.
+type binding struct {
+	Capability call.Capability `json:"capability"`
+	ArgsDigest string          `json:"args_digest"`
+	ToolDigest string          `json:"tool_digest"`
+	Principal  call.Principal  `json:"principal"`
+	Session    call.Session    `json:"session"`
+	Door       string          `json:"door"`
+	Policy     string          `json:"policy"`
+	Contract   string          `json:"contract"`
+	Mode       string          `json:"mode"`
+	Danger     int             `json:"danger"`
+	Reasons    []call.Reason   `json:"reasons"`
+	Role       string          `json:"role"`
+	Notes      []string        `json:"notes"`
+}
+
+// Binding returns the digest of what a yes to this question is good for, as "sha256:…".
+func (q Question) Binding() string {
+	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session,
+		q.Door, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Notes})
+}
+
+// Digest returns the digest of all that the question holds, and so of all that Show prints, as
+// "sha256:…". An answer is signed over it.
+func (q Question) Digest() string { return digestOf(q) }
+
+// newQuestion makes the question that a decision asks, without id and times.
+func newQuestion(d policy.Decision, notes []string) (Question, error) {
+	c := d.Call
+	args, err := strictjson.Parse(c.Args.Raw())
+	if err != nil {
+		return Question{}, fmt.Errorf("approval: %w", err)
+	}
+	won := d.Contract
+	won.Keys, won.At, won.Examples = nil, contract.Position{}, nil
+	line, err := json.Marshal(won)
+	if err != nil {
+		return Question{}, fmt.Errorf("approval: %w", err)
+	}
+	return Question{
+		DecisionID: d.ID, Capability: c.Capability, Args: args.Canonical(), ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest,
+		Principal: c.Principal, Session: c.Session, Door: c.Door, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(),
+		Danger: d.Danger, Reasons: d.Reasons, Role: d.Contract.Approval.By, Notes: notes,
+	}, nil
+}
+
+// genuine reports whether the question is still the one that was asked: its arguments fit their
+// digest, and all of it fits the binding under which it is kept.
+func (q Question) genuine(bound string) bool {
+	v, err := strictjson.Parse(q.Args)
+	return err == nil && v.Digest() == q.ArgsDigest && bound != "" && q.Binding() == bound && q.Digest() != ""
+}
+
+// digestOf returns the digest of a value as canonical JSON; empty where it has no such form, as a
+// row that somebody else wrote can bring about.
+func digestOf(v any) string {
+	b := canonical(v)
+	if b == nil {
+		return ""
+	}
+	return strictjson.Digest(b)
+}
+
+// canonical returns a value as RFC 8785 JSON; nil where it has no such form.
+func canonical(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil
+	}
+	w, err := strictjson.Parse(b)
+	if err != nil {
+		return nil
+	}
+	return w.Canonical()
+}

@@ -1,0 +1,219 @@
+package approval
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"waldo/internal/model/display"
+)
+
+// Field is one value in the arguments, ready to be shown on one line.
+type Field struct {
+	Path  string // to, opt.x, list[0]
+	Value string // strings are quoted; what a terminal or an eye could misread is escaped
+	Note  string // how a value that is not ASCII reads in ASCII, and its hosts in punycode
+}
+
+// What is shown of arguments at most.
+const (
+	maxValue  = 2048 // bytes of one string
+	maxFields = 2000
+)
+
+// Fields returns every value in the arguments, however deep, in the order of their canonical form.
+// A string of more than 2,048 bytes is shown by its ends, its size and its digest; after 2,000
+// fields one more says how many are not shown.
+func (q Question) Fields() []Field {
+	var out []Field
+	more := 0
+	walk(jsontext.NewDecoder(bytes.NewReader(q.Args)), "", func(path string, v jsontext.Value) {
+		if len(out) >= maxFields {
+			more++
+			return
+		}
+		out = append(out, field(path, v))
+	})
+	if more > 0 {
+		out = append(out, Field{Path: "…", Value: fmt.Sprintf("%d more values are NOT shown here; the whole is %d bytes, %s", more, len(q.Args), q.ArgsDigest)})
+	}
+	return out
+}
+
+// walk calls leaf for every value that holds no other. The arguments were parsed strictly before,
+// so that reading them again does not fail; if it does, what follows is not shown.
+func walk(d *jsontext.Decoder, path string, leaf func(string, jsontext.Value)) {
+	kind := d.PeekKind()
+	if kind != '{' && kind != '[' {
+		if v, err := d.ReadValue(); err == nil {
+			leaf(path, v)
+		}
+		return
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return
+	}
+	n := 0
+	for ; d.PeekKind() != '}' && d.PeekKind() != ']'; n++ {
+		step := fmt.Sprintf("[%d]", n)
+		if kind == '{' {
+			name, err := d.ReadToken()
+			if err != nil {
+				return
+			}
+			step = member(path, name.String())
+		}
+		if d.PeekKind() == 0 {
+			return
+		}
+		walk(d, path+step, leaf)
+	}
+	_, _ = d.ReadToken()
+	if n == 0 {
+		leaf(path, jsontext.Value(map[jsontext.Kind]string{'{': "{}", '[': "[]"}[kind]))
+	}
+}
+
+// member writes the step to a member of an object: .name, or ["odd name"].
+func member(path, name string) string {
+	for i, r := range name {
+		if r != '_' && r != '-' && (r > 0x7e || !unicode.IsLetter(r)) && (i == 0 || r > 0x7e || !unicode.IsDigit(r)) {
+			return "[" + Escape(name) + "]"
+		}
+	}
+	switch {
+	case name == "" || len(name) > 100:
+		return "[" + cut(name) + "]"
+	case path == "":
+		return name
+	}
+	return "." + name
+}
+
+func field(path string, v jsontext.Value) Field {
+	f := Field{Path: path, Value: v.String()}
+	if v.Kind() == '"' {
+		b, err := jsontext.AppendUnquote(nil, v)
+		if err != nil {
+			b = v
+		}
+		f.Value, f.Note = cut(string(b)), note(string(b))
+	}
+	if n := note(path); n != "" { // a letter of another alphabet passes for a Latin one in a name as well
+		f.Note = strings.TrimPrefix(f.Note+"; name "+n, "; ")
+	}
+	return f
+}
+
+// cut quotes a string, showing a long one by its ends.
+func cut(s string) string {
+	if len(s) <= maxValue {
+		return Escape(s)
+	}
+	head, tail := s[:768], s[len(s)-256:]
+	return fmt.Sprintf("%s … %d BYTES NOT SHOWN … %s (%d bytes in all, sha256:%x)", Escape(head), len(s)-len(head)-len(tail), Escape(tail), len(s), sha256.Sum256([]byte(s)))
+}
+
+// Escape quotes a string for one line of a terminal or page; see display.Quote.
+func Escape(s string) string { return display.Quote(s) }
+
+// note says how a string with other than ASCII reads in ASCII.
+func note(s string) string {
+	ascii := true
+	for i := range len(s) {
+		ascii = ascii && s[i] < utf8.RuneSelf
+	}
+	if ascii {
+		return ""
+	}
+	if len(s) > maxValue {
+		return "not ASCII"
+	}
+	out := "not ASCII: " + strconv.QuoteToASCII(s)
+	for _, h := range hosts(s) {
+		out += ", host " + h
+	}
+	return out
+}
+
+// hosts returns what looks like a host name outside ASCII, as the network would see it.
+func hosts(s string) []string {
+	var out []string
+	for _, word := range strings.FieldsFunc(s, func(r rune) bool { return r != '.' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		if !strings.Contains(word, ".") || len(word) > 253 {
+			continue
+		}
+		labels := strings.Split(strings.ToLower(word), ".")
+		odd := false
+		for i, l := range labels {
+			if p := punycode(l); p != l {
+				labels[i], odd = p, true
+			}
+		}
+		if odd {
+			out = append(out, strings.Join(labels, "."))
+		}
+	}
+	return out
+}
+
+// Show writes the question for a terminal. Every line that holds the agent's words starts with a
+// bar, and nothing in those words can end a line; so they cannot pass for waldo's.
+func (q Question) Show() string {
+	var b strings.Builder
+	fields := q.Fields()
+	row := func(name, value string) { fmt.Fprintf(&b, "  %-11s %s\n", name, value) }
+	b.WriteString("waldo asks whether this call may run.\n")
+	row("approval", q.ID)
+	row("capability", name(string(q.Capability)))
+	row("asked by", fmt.Sprintf("%s, session %s, door %s", name(string(q.Principal)), name(string(q.Session)), name(q.Door)))
+	row("class", fmt.Sprintf("%s, danger %d of 3", name(q.Mode), q.Danger))
+	for _, r := range q.Reasons {
+		where := ""
+		if r.File != "" {
+			where = fmt.Sprintf(" (%s:%d)", name(r.File), r.Line)
+		}
+		row("because", name(r.Code)+" "+name(r.Text)+where)
+	}
+	for _, n := range q.Notes {
+		row("waldo found", upTo(n, maxNote))
+	}
+	if q.Role != "" {
+		row("role", name(q.Role))
+	}
+	row("expires", q.Expires.UTC().Format(time.RFC3339))
+	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); what they say is its claim:\n", len(q.Args), q.ArgsDigest)
+	for _, f := range fields {
+		fmt.Fprintf(&b, "  | %s = %s\n", f.Path, f.Value)
+		if f.Note != "" {
+			fmt.Fprintf(&b, "  |   (%s)\n", f.Note)
+		}
+	}
+	b.WriteString("End of the arguments. A yes is for this one call with these arguments, once.\n")
+	return b.String()
+}
+
+// name shows a short text of somebody else's: as it is where it is plain ASCII, else quoted.
+func name(s string) string { return upTo(s, 300) }
+
+// maxNote is how many bytes of what waldo found out are shown: enough for any value of a token.
+const maxNote = 8 << 10
+
+func upTo(s string, most int) string {
+	for _, r := range s {
+		if r < 0x20 || r > 0x7e {
+			return cut(s)
+		}
+	}
+	if len(s) > most {
+		return cut(s[:most]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,254 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"waldo/internal/core/approval"
+)
+
+// KindPruned is the kind of the record that stands for records which were removed: a checkpoint of the chain.
+const KindPruned = "pruned"
+
+// Pruned is the body of that record: what was removed, and where the chain goes on.
+type Pruned struct {
+	approval.Checkpoint
+	Segments []string `json:"segments"`
+	Bytes    int64    `json:"bytes"`
+	Newest   string   `json:"newest"` // when that record was written
+	Keep     string   `json:"keep"`   // how long the configuration keeps records
+	By       string   `json:"by"`
+
+	said  string // when the record was written
+	named bool   // the log names approvers
+}
+
+// ErrUnsigned says that a removal needs the signature of the first approver.
+var ErrUnsigned = errors.New("audit: the log names approvers, so the first of them signs for what is removed: run waldo prune at a terminal")
+
+// Prunable returns the oldest segments of which every record was written before a time, as the record of
+// their removal would say it; Through is 0 where there is none. The segment that is written and those that
+// the heads have not passed stay.
+func Prunable(ctx context.Context, dir string, o Options, before time.Time) (p Pruned, err error) {
+	names, sizes, err := extent(dir)
+	if err != nil {
+		return p, fmt.Errorf("audit: %w", err)
+	}
+	anchors, err := Anchors(ctx, o)
+	if err != nil {
+		return p, err
+	}
+	for i := 0; i+1 < len(names); i++ {
+		next, _ := firstOf(names[i+1])
+		passed := func(a Anchor) bool { return a.Head != nil && a.Head.Seq >= next }
+		if slices.ContainsFunc(anchors, func(a Anchor) bool { return !passed(a) }) {
+			break
+		}
+		last, ok, err := lastRecord(ctx, dir, names[i], sizes[i])
+		if err != nil {
+			return p, err
+		}
+		if at, known := when(last.At); !ok || !known || !at.Before(before) || last.Seq+1 != next {
+			break
+		}
+		p.Through, p.Hash, p.Newest = last.Seq, last.Hash, last.At
+		p.Segments, p.Bytes = append(p.Segments, names[i]), p.Bytes+sizes[i]
+	}
+	return p, p.carry(ctx, dir, names)
+}
+
+// carry takes what approvals need of the records that are to be removed. Where nothing is to be removed, and
+// nobody signed for what is gone already, the checkpoint of that is made, to be signed now.
+func (p *Pruned) carry(ctx context.Context, dir string, names []string) (err error) {
+	unsigned := false
+	err = (&Witness{Dir: dir}).Look(ctx, func(l *approval.Ledger) {
+		p.named, p.Began, unsigned = len(l.Firsts()) > 0, l.Began, !l.Signed()
+	})
+	if err != nil {
+		return err
+	}
+	if p.Through == 0 && p.named && unsigned {
+		r, ok, err := firstRecord(dir, names[0])
+		if err != nil || !ok {
+			return err
+		}
+		p.Through, p.Hash = r.Seq-1, r.Prev
+	}
+	if p.Through > 0 {
+		p.Approvers, err = enrolments(ctx, dir, p.Through)
+	}
+	return err
+}
+
+// enrolments returns the records of who can answer, up to one of the log and those that were carried over
+// its removals. Each bears a signature that holds, and stands once.
+func enrolments(ctx context.Context, dir string, through uint64) (out []approval.Enrolment, err error) {
+	var l approval.Ledger
+	seen := map[string]bool{"": true}
+	take := func(es ...approval.Enrolment) {
+		for _, e := range es {
+			if !seen[e.Signature] && e.Failed == "" && l.Enrolled(e) == nil {
+				seen[e.Signature], out = true, append(out, e)
+			}
+		}
+	}
+	old, err := checkpoint(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
+		take(old.Approvers...)
+	}
+	err = each(ctx, dir, "", nil, func(r Record) error {
+		var b begun
+		var e Enrolled
+		switch {
+		case r.Seq > through:
+		case r.Kind == "genesis" && json.Unmarshal(r.Body, &b) == nil:
+			for _, f := range b.Firsts {
+				take(f.Enrolment)
+			}
+		case r.Kind == KindApprover && json.Unmarshal(r.Body, &e) == nil:
+			take(e.Enrolment)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// checkpoint returns the record that stands for removed ones: of those that a first approver signed the one
+// that goes furthest, else the newest; nil where there is none.
+func checkpoint(ctx context.Context, dir string) (p *Pruned, err error) {
+	match := func(b []byte) bool { return bytes.Contains(b, []byte(`"kind":"`+KindPruned+`"`)) }
+	signed := false
+	err = each(ctx, dir, "", match, func(r Record) error {
+		found, ok := prunedRecord(r)
+		if holds := ok && found.Signed(); ok && (holds && (!signed || found.Through >= p.Through) || !signed) {
+			p, signed = &found, holds
+		}
+		return nil
+	})
+	return p, err
+}
+
+// lastRecord reads the last record of a segment; false where its end is no record.
+func lastRecord(ctx context.Context, dir, name string, size int64) (r Record, ok bool, err error) {
+	f, err := openSegment(dir, name, os.O_RDONLY)
+	if err != nil {
+		return r, false, fmt.Errorf("audit: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var text []byte
+	err = lines(f, 0, size, func(ln line) error {
+		ok = ln.whole
+		text = append(text[:0], ln.text...)
+		return ctx.Err()
+	})
+	if err != nil || !ok {
+		return r, false, err
+	}
+	r, err = parseRecord(text)
+	return r, err == nil, nil
+}
+
+// Prune removes the segments that Prunable names, once a record that says so is on the disk. Where the log
+// names approvers, sign puts the first one's signature under it; without sign nothing is removed then.
+func (l *Log) Prune(ctx context.Context, keep time.Duration, by string, sign func(*approval.Checkpoint) error) (Pruned, error) {
+	before := time.Time{} // without a retention every record stays
+	if keep > 0 {
+		before = l.o.Now().Add(-keep)
+	}
+	p, err := Prunable(ctx, l.dir, l.o, before)
+	if err != nil || p.Through == 0 {
+		return p, err
+	}
+	p.Keep, p.By = keep.String(), by
+	if p.named && sign == nil {
+		return Pruned{}, ErrUnsigned
+	}
+	if p.named {
+		if err := sign(&p.Checkpoint); err != nil {
+			return Pruned{}, err
+		}
+	}
+	body, err := json.Marshal(p)
+	if err == nil && len(body) > MaxBody/2 {
+		err = fmt.Errorf("the record of the removal would have %d bytes", len(body)) // cut, it would carry nothing
+	}
+	if err != nil {
+		return p, fmt.Errorf("audit: %w", err)
+	}
+	if _, err := l.Append(ctx, KindPruned, body, true); err != nil {
+		return p, err
+	}
+	var errs []error
+	for _, name := range p.Segments { // the oldest first: what is left is always a whole end of the chain
+		if err := os.Remove(filepath.Join(l.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("audit: %w", err))
+			break
+		}
+	}
+	return p, errors.Join(append(errs, syncDir(l.dir))...)
+}
+
+// aged reports whether the segment that is written began so long ago that another is to follow it, so that
+// what is kept no longer can be removed.
+func (l *Log) aged() bool {
+	if l.o.SegmentAge == 0 || l.at.end == 0 {
+		return false
+	}
+	if l.dated != l.at.segment {
+		r, ok, err := firstRecord(l.dir, l.at.segment)
+		if err != nil || !ok {
+			return false
+		}
+		l.dated = l.at.segment
+		l.began, _ = when(r.At)
+	}
+	return l.o.Now().Sub(l.began) >= l.o.SegmentAge
+}
+
+// followed reports whether another process has gone on to the next segment.
+func (l *Log) followed() bool {
+	name := segmentName(l.at.seq + 1)
+	if name == l.at.segment { // it is empty
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(l.dir, name))
+	return err == nil
+}
+
+// rejoin goes to the end of the log again, as Open does, after the segment in use was pruned. It reports
+// false where no later segment is there: then the segment was taken away.
+func (l *Log) rejoin() (bool, error) {
+	names, err := segments(l.dir)
+	if err != nil || len(names) == 0 || names[len(names)-1] <= l.at.segment {
+		return false, err
+	}
+	heads, err := l.heads(context.Background())
+	if err != nil {
+		return false, err
+	}
+	if newest(heads) < l.at.seq {
+		return false, nil
+	}
+	_ = l.file.Close()
+	return true, l.walk(names, heads)
+}
+
+// prunedRecord reads the body of a record that stands for removed ones; false where it is another.
+func prunedRecord(r Record) (p Pruned, ok bool) {
+	if r.Kind != KindPruned || json.Unmarshal(r.Body, &p) != nil {
+		return p, false
+	}
+	p.said = r.At
+	return p, p.Through > 0 && isHash([]byte(p.Hash))
+}

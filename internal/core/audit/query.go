@@ -1,0 +1,193 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
+)
+
+// named are the fields by which a record is found; every kind that the corridor writes has some.
+type named struct {
+	CallID     string `json:"call_id"`
+	DecisionID string `json:"decision_id"`
+	ApprovalID string `json:"approval_id"`
+	Parent     string `json:"parent"`
+	Session    string `json:"session"`
+	Capability string `json:"capability"`
+	Principal  string `json:"principal"`
+	Effect     string `json:"effect"`
+	Status     string `json:"status"`
+}
+
+func (r Record) named() named {
+	var n named
+	_ = json.Unmarshal(r.Body, &n) // a body without these has no names
+	return n
+}
+
+// each calls fn for every record that parses, oldest first, from the segment named first on. match
+// looks at the raw line before it is parsed; nil: every line.
+func each(ctx context.Context, dir string, first string, match func([]byte) bool, fn func(Record) error) error {
+	names, sizes, err := extent(dir)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	for i, name := range names {
+		if name < first {
+			continue
+		}
+		f, err := openSegment(dir, name, os.O_RDONLY)
+		if err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+		err = lines(f, 0, sizes[i], func(ln line) error {
+			if !ln.whole || (match != nil && !match(ln.text)) {
+				return nil
+			}
+			r, err := parseRecord(ln.text)
+			if err != nil {
+				return nil // Verify tells; a search goes on
+			}
+			return errors.Join(fn(r), ctx.Err())
+		})
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Find returns the records about a call, a decision, an approval, or with a record's own id, the
+// oldest first. A parent's records do not bring those of its calls, but each of those names it.
+func Find(ctx context.Context, dir, id string) ([]Record, error) {
+	quoted := []byte(strconv.Quote(id))
+	out := []Record{}
+	err := each(ctx, dir, "", func(b []byte) bool { return bytes.Contains(b, quoted) }, func(r Record) error {
+		n := r.named()
+		if slices.Contains([]string{r.ID, n.CallID, n.DecisionID, n.ApprovalID, n.Parent}, id) {
+			out = append(out, r)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Fate returns what the log knows of the effect of a call that has ended; false where it does not say that
+// it has.
+func Fate(ctx context.Context, dir, callID string) (effect facts.SideEffect, ended bool) {
+	all, _ := Find(ctx, dir, callID) // what cannot be read says nothing
+	for _, r := range all {
+		var e struct {
+			CallID string `json:"call_id"`
+			Facts  struct {
+				SideEffect facts.SideEffect `json:"side_effect"`
+			} `json:"facts"`
+		}
+		if r.Kind == KindOutcome && json.Unmarshal(r.Body, &e) == nil && e.CallID == callID {
+			effect, ended = e.Facts.SideEffect, true
+		}
+	}
+	return effect, ended
+}
+
+// Follow calls fn for every record after the one with number seq, and goes on as they are written
+// until the context ends, which is no error.
+func Follow(ctx context.Context, dir string, seq uint64, fn func(Record) error) error {
+	first, start := "", int64(0)
+	for {
+		names, sizes, err := extent(dir)
+		if err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+		for i, name := range names {
+			if name < first {
+				continue
+			}
+			if name != first {
+				first, start = name, 0
+			}
+			if start, err = followSegment(dir, name, start, sizes[i], &seq, fn); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func followSegment(dir, name string, start, end int64, seq *uint64, fn func(Record) error) (int64, error) {
+	f, err := openSegment(dir, name, os.O_RDONLY)
+	if err != nil {
+		return start, fmt.Errorf("audit: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	err = lines(f, start, end, func(ln line) error {
+		start = ln.start + ln.size
+		r, err := parseRecord(ln.text)
+		if !ln.whole || err != nil || r.Seq <= *seq {
+			return nil
+		}
+		*seq = r.Seq
+		return fn(r)
+	})
+	return start, err
+}
+
+// Export writes the log as "jsonl", the lines as they stand, or as "csv", one row of names for
+// each record. It returns how many records it wrote.
+func Export(ctx context.Context, w io.Writer, dir, format string) (int, error) {
+	n := 0
+	switch format {
+	case "jsonl":
+		err := each(ctx, dir, "", nil, func(r Record) error {
+			n++
+			_, err := w.Write(append(r.line(), '\n'))
+			return err
+		})
+		return n, err
+	case "csv":
+		c := csv.NewWriter(w)
+		err := c.Write([]string{"seq", "at", "id", "kind", "call_id", "decision_id", "approval_id", "capability", "principal", "session", "effect", "status", "hash"})
+		if err != nil {
+			return 0, err
+		}
+		err = each(ctx, dir, "", nil, func(r Record) error {
+			n++
+			d := r.named()
+			cells := []string{strconv.FormatUint(r.Seq, 10), r.At, r.ID, r.Kind, d.CallID, d.DecisionID, d.ApprovalID, d.Capability, d.Principal, d.Session, d.Effect, d.Status, r.Hash}
+			for i, s := range cells {
+				cells[i] = inert(string(display.Line(s)))
+			}
+			return c.Write(cells)
+		})
+		c.Flush()
+		return n, errors.Join(err, c.Error())
+	}
+	return 0, fmt.Errorf("audit: %q is no format; use jsonl or csv", format)
+}
+
+// inert keeps a spreadsheet from taking a cell for a formula.
+func inert(s string) string {
+	if s != "" && bytes.IndexByte([]byte("=+-@\t\r"), s[0]) >= 0 {
+		return "'" + s
+	}
+	return s
+}
+
+// Dir returns the folder of the log in a state directory.
+func Dir(state string) string { return filepath.Join(state, "log") }

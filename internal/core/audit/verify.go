@@ -1,0 +1,351 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/storage/database"
+)
+
+// Anchor is a head to hold the log against, and where it is kept.
+type Anchor struct {
+	Name string // waldo.db
+	Head *database.Head
+}
+
+// Finding is one thing that Verify found. A problem means that the log is not sound; a notice is
+// something that an honest log may show.
+type Finding struct {
+	Problem bool   `json:"problem"`
+	Code    string `json:"code"` // chain.broken
+	Segment string `json:"segment,omitempty"`
+	Line    int    `json:"line,omitempty"` // from 1, in the segment
+	Seq     uint64 `json:"seq,omitempty"`
+	Text    string `json:"text"`
+}
+
+// Report is what Verify found, and what may be concluded from it.
+type Report struct {
+	OK       bool      `json:"ok"`
+	Records  uint64    `json:"records"`
+	Pruned   uint64    `json:"pruned,omitempty"` // records before the first, removed under a retention
+	Segments int       `json:"segments"`
+	Bytes    int64     `json:"bytes"`
+	LastSeq  uint64    `json:"last_seq"`
+	LastHash string    `json:"last_hash"`
+	Findings []Finding `json:"findings"`
+	Claim    string    `json:"claim"`
+}
+
+// maxFindings is how many findings a report lists; what follows is only counted.
+const maxFindings = 100
+
+// A head is moved at most a second after its record; headSlack allows for a slow disk.
+const headSlack = 10 * time.Second
+
+// verifier walks a log once.
+type verifier struct {
+	Report
+	anchors []Anchor
+	now     time.Time
+	next    uint64 // the sequence number that should come
+	prev    string // the hash that should come before; "": unknown, after damage
+	segment string
+	line    int
+	lastAt  time.Time
+	past    []time.Time // for each anchor: when the first record after it was written
+	pins    []string    // fingerprints that the first approver must have
+	ledger  approval.Ledger
+	bad     bool    // a problem was found, listed or not
+	skipped int     // findings that are not listed
+	start   uint64  // the first record that is there
+	before  string  // the hash that it names: of the record before
+	pruned  *Pruned // what the log says was removed
+}
+
+// Anchors reads the heads of a log. A head that was never set is an Anchor without Head.
+func Anchors(ctx context.Context, o Options) ([]Anchor, error) {
+	var out []Anchor
+	for name, h := range map[string]Heads{"waldo.db": o.Heads, "second": o.Second} {
+		if h == nil {
+			continue
+		}
+		at, err := h.Head(ctx, Name)
+		if err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+		out = append(out, Anchor{name, at})
+	}
+	return out, nil
+}
+
+// Verify reads a whole log and holds every line against its hash, its place in the chain and the
+// anchors, and every answer against its signature, the keys that the log names and the pins, which are
+// fingerprints that the first approver must have. It changes nothing. The anchors must have been read before; what is appended
+// meanwhile is left for the next time. An error means that the log could not be read.
+func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, pins ...string) (Report, error) {
+	v := &verifier{anchors: anchors, now: now, pins: pins, next: 1, prev: genesis, past: make([]time.Time, len(anchors))}
+	v.Findings = []Finding{}
+	names, sizes, err := extent(dir)
+	if err != nil {
+		return Report{}, fmt.Errorf("audit: %w", err)
+	}
+	if len(names) > 0 {
+		if v.start, _ = firstOf(names[0]); v.start > 1 {
+			v.next, v.prev = v.start, "" // conclude asks for the record that stands for those before
+			p, err := checkpoint(ctx, dir)
+			if err != nil {
+				return Report{}, err
+			}
+			if v.pruned = p; p != nil {
+				v.ledger.Restore(p.Checkpoint)
+			}
+		}
+	}
+	for i, name := range names {
+		v.enter(name)
+		if err := v.read(ctx, dir, name, sizes[i]); err != nil {
+			return Report{}, fmt.Errorf("audit: %s: %w", name, err)
+		}
+	}
+	v.conclude()
+	return v.Report, nil
+}
+
+// extent returns the segments and how long they are while nobody is writing.
+func extent(dir string) (names []string, sizes []int64, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|noFollow, 0)
+	if err == nil { // without a lock, as on a copy of a log, nobody is writing
+		defer func() { _ = f.Close() }()
+		if err := lock(f, true, 5*time.Second); err != nil {
+			return nil, nil, err
+		}
+		defer func() { _ = unlock(f) }()
+	}
+	names, err = segments(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			return nil, nil, err
+		}
+		sizes = append(sizes, info.Size())
+	}
+	return names, sizes, nil
+}
+
+func (v *verifier) enter(name string) {
+	v.segment, v.line = name, 0
+	v.Segments++
+	if first, _ := firstOf(name); first != v.next {
+		v.problem("segment.order", "the segment should start with record %d", v.next)
+	}
+}
+
+func (v *verifier) read(ctx context.Context, dir, name string, size int64) error {
+	f, err := openSegment(dir, name, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	v.Bytes += size
+	return lines(f, 0, size, func(ln line) error {
+		v.line++
+		v.check(ln)
+		if v.line%1024 == 0 {
+			return ctx.Err()
+		}
+		return nil
+	})
+}
+
+// check holds one line against the chain.
+func (v *verifier) check(ln line) {
+	if !ln.whole {
+		code, text := "line.torn", "the line has no end: a crash, or something was added or cut"
+		if ln.size >= MaxLine {
+			code, text = "line.long", "no record is this long"
+		}
+		v.problem(code, "%s (%d bytes)", text, ln.size)
+		v.prev = ""
+		return
+	}
+	r, err := viewRecord(ln.text)
+	if err != nil {
+		code := "line.layout"
+		if errors.Is(err, errHash) {
+			code = "record.hash"
+		} else if errors.Is(err, errVersion) {
+			code = "record.version"
+		}
+		v.problem(code, "the line is %v", err)
+		if !errors.Is(err, errHash) || r.Seq != v.next {
+			v.prev = ""
+			return
+		}
+	}
+	if r.Seq != v.next {
+		v.problem("record.order", "record %d stands where record %d should", r.Seq, v.next)
+	} else if v.prev != "" && r.Prev != v.prev {
+		v.problem("chain.broken", "record %d was not written after the record before it", r.Seq)
+	}
+	v.next, v.prev = r.Seq+1, r.Hash
+	v.Records++
+	v.removal(r)
+	v.LastSeq, v.LastHash = r.Seq, r.Hash
+	v.times(r)
+	v.hold(r)
+	if err == nil {
+		v.approvals(r)
+	}
+}
+
+// approvals holds an answer against its signature and the keys that the log names. Two processes that
+// honestly race for one yes, or a yes that is taken back as it is used, leave a notice.
+func (v *verifier) approvals(r Record) {
+	before := len(v.ledger.Firsts())
+	err := tell(&v.ledger, r)
+	var no *approval.Refused
+	switch {
+	case errors.As(err, &no) && no.Reason.Code == "approval.withdrawn":
+		v.notice(no.Reason.Code, "record %d: %s; it was not carried out", r.Seq, no.Reason.Text)
+	case errors.As(err, &no):
+		v.problem(no.Reason.Code, "record %d: %s", r.Seq, no.Reason.Text)
+	case err != nil:
+		v.problem("record.body", "record %d: %v", r.Seq, err)
+	}
+	root, rerr := v.ledger.Root(v.pins)
+	if before > 0 && len(v.ledger.Firsts()) > before && !slices.Contains(v.pins, root.Fingerprint()) {
+		v.problem("approver.second", "record %d enrols another first approver; approval.root says which one counts", r.Seq)
+	}
+	if r.Kind == KindAnswer && err == nil {
+		var a Answered
+		if json.Unmarshal(r.Body, &a) == nil && a.Key != "" && (rerr != nil || !v.ledger.Rooted(a.Key, v.pins)) {
+			v.problem("answer.root", "record %d: the answer's key was not enrolled by the first approver", r.Seq)
+		}
+	}
+}
+
+// removal looks for the record that stands for those which were removed.
+func (v *verifier) removal(r Record) {
+	if r.Seq == v.start {
+		v.before = r.Prev
+	}
+	p, ok := prunedRecord(r)
+	if ok && len(v.ledger.Firsts()) > 0 && !p.Signed() && (v.pruned == nil || p.Through > v.pruned.Through || !v.pruned.Signed()) {
+		v.problem("prune.unsigned", "record %d says that records were pruned, and no first approver signed that", r.Seq)
+	}
+}
+
+// beginning holds the first record that is there against what the log says was removed.
+func (v *verifier) beginning() {
+	if v.start <= 1 {
+		return
+	}
+	v.segment, v.line, v.next = segmentName(v.start), 1, v.start
+	gone, p := v.start-1, v.pruned
+	switch {
+	case p == nil || p.Through < gone:
+		v.problem("segment.order", "records up to %d are missing, and no record says that they were pruned", gone)
+	case p.Through == gone && p.Hash != v.before:
+		v.problem("prune.mismatch", "record %d does not follow the one that was pruned before it", v.start)
+	default:
+		v.Pruned = gone
+		v.notice("pruned", "records up to %d were pruned at %s by %s, who keeps them for %s", gone, p.said, p.By, p.Keep)
+	}
+	if err := v.ledger.Whole(v.pins); err != nil && (len(v.ledger.Firsts()) > 0 || slices.ContainsFunc(v.pins, func(p string) bool { return p != "" })) {
+		v.problem("prune.unsigned", "%s", strings.TrimSuffix(err.Error(), " (prune.unsigned)"))
+	}
+}
+
+// times notes clocks that jump; an honest log shows them when somebody sets the clock.
+func (v *verifier) times(r Record) {
+	at, ok := when(r.At)
+	if !ok {
+		return
+	}
+	if at.Before(v.lastAt.Add(-time.Second)) {
+		v.notice("clock.back", "record %d is %v older than the record before it", r.Seq, v.lastAt.Sub(at))
+	}
+	if at.After(v.now.Add(time.Minute)) {
+		v.notice("clock.ahead", "record %d is from the future: %s", r.Seq, r.At)
+	}
+	v.lastAt = at
+}
+
+// hold holds a record against the anchors.
+func (v *verifier) hold(r Record) {
+	for i, a := range v.anchors {
+		if a.Head == nil {
+			continue
+		}
+		if a.Head.Seq == r.Seq && a.Head.Hash != r.Hash {
+			v.problem("head.mismatch", "record %d is not the one that the head in %s names: the log, or that head, was replaced", r.Seq, a.Name)
+		}
+		if a.Head.Seq+1 == r.Seq {
+			v.past[i] = v.lastAt
+		}
+	}
+}
+
+// conclude holds the end of the log against the anchors and says what is known now.
+func (v *verifier) conclude() {
+	v.beginning()
+	v.segment, v.line, v.next = "", 0, v.LastSeq+1
+	anchored := ""
+	for i, a := range v.anchors {
+		switch {
+		case a.Head == nil && v.LastSeq <= 1 && len(v.Findings) == 0:
+		case a.Head == nil:
+			v.problem("head.absent", "there are records and no head in %s: the head was removed", a.Name)
+		case a.Head.Seq > v.LastSeq:
+			v.problem("head.past_end", "the log ends with record %d and the head in %s names record %d: the end was cut off", v.LastSeq, a.Name, a.Head.Seq)
+		case a.Head.Seq < v.LastSeq && v.lastAt.Sub(v.past[i]) > headSlack:
+			v.problem("head.old", "the head in %s is %d records behind, over %v: it was put back", a.Name, v.LastSeq-a.Head.Seq, v.lastAt.Sub(v.past[i]))
+		case a.Head.Seq < v.LastSeq:
+			v.notice("head.behind", "the last %d records are not vouched for by the head in %s yet", v.LastSeq-a.Head.Seq, a.Name)
+		}
+		if a.Head != nil {
+			anchored = a.Name
+		}
+	}
+	if v.skipped > 0 {
+		v.Findings = append(v.Findings, Finding{Code: "more", Text: fmt.Sprintf("%d more findings are not listed", v.skipped)})
+	}
+	v.OK = !v.bad
+	v.Claim = claim(v.OK, anchored)
+}
+
+// claim says what a verification shows, and no more.
+func claim(ok bool, anchored string) string {
+	switch {
+	case !ok:
+		return "The log is not as it was written, or was damaged by a crash; the findings say where."
+	case anchored == "":
+		return "Every record fits the one before it. No head was at hand: a cut end, or a log rewritten as a whole, would not show."
+	}
+	return "Every record fits the one before it, and the log reaches the head in " + anchored + ". Whoever could rewrite both the log and that head would not be noticed: compare last_seq and last_hash with a copy kept elsewhere."
+}
+
+func (v *verifier) problem(code, format string, args ...any) { v.find(true, code, format, args...) }
+
+func (v *verifier) notice(code, format string, args ...any) { v.find(false, code, format, args...) }
+
+func (v *verifier) find(problem bool, code, format string, args ...any) {
+	v.bad = v.bad || problem
+	if len(v.Findings) >= maxFindings {
+		v.skipped++
+		return
+	}
+	v.Findings = append(v.Findings, Finding{Problem: problem, Code: code, Segment: v.segment, Line: v.line, Seq: v.next, Text: fmt.Sprintf(format, args...)})
+}

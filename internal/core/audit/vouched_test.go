@@ -1,0 +1,50 @@
+package audit
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"waldo/internal/core/audit/headfile"
+)
+
+// What approvals need is past every head before Append returns: a process that is killed then, and a tail
+// that is cut, are not taken for a crash. Other records leave the heads where they are for a while.
+func TestHeadsPassApprovalsAtOnce(t *testing.T) {
+	first, second := &memory{}, &headfile.File{Path: filepath.Join(t.TempDir(), "head")}
+	l := openLog(t, filepath.Join(t.TempDir(), "log"), Options{Heads: first, Second: second, HeadDelay: time.Hour})
+	passed := func(seq uint64) bool {
+		a, err := first.Head(ctx, Name)
+		b, berr := second.Head(ctx, Name)
+		if err != nil || berr != nil {
+			t.Fatal(err, berr)
+		}
+		return a.Seq >= seq && b.Seq >= seq
+	}
+	for _, row := range []struct {
+		kind   string
+		passed bool
+	}{{KindDecision, false}, {KindAnswer, true}, {KindOutcome, false}, {KindApprover, true}, {"note", false}, {KindPruned, true}} {
+		r, err := l.Append(ctx, row.kind, []byte(`{}`), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if passed(r.Seq) != row.passed {
+			t.Errorf("%s: the heads have passed it: %v", row.kind, !row.passed)
+		}
+	}
+	broken := errors.New("no such disk")
+	first.mu.Lock()
+	first.err = broken
+	first.mu.Unlock()
+	if _, err := l.Append(ctx, KindOutcome, []byte(`{}`), true); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	if _, err := l.Append(ctx, KindAnswer, []byte(`{}`), true); !errors.Is(err, broken) {
+		t.Errorf("an answer that no head passes is taken: %v", err)
+	}
+	first.mu.Lock()
+	first.err = nil
+	first.mu.Unlock()
+}

@@ -1,0 +1,165 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"waldo/internal/core/approval"
+)
+
+// Witness reads a log from its first record on and remembers what it says of approvals. Each look
+// reads only what was appended since the one before. It satisfies approval.Witness.
+type Witness struct {
+	Dir string
+
+	mu     sync.Mutex
+	at     place
+	ledger approval.Ledger
+}
+
+// Look brings the ledger to the end of the log and hands it to fn. It returns an error, and calls
+// nothing, where a line does not parse or chain, or where what was read before is gone.
+func (w *Witness) Look(ctx context.Context, fn func(*approval.Ledger)) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.advance(ctx); err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	fn(&w.ledger)
+	return nil
+}
+
+func (w *Witness) confirm(ctx context.Context, decisionID, approvalID string) (err error) {
+	lerr := w.Look(ctx, func(l *approval.Ledger) { err = l.Confirm(decisionID, approvalID) })
+	return errors.Join(lerr, err)
+}
+
+// advance reads from where the last look ended to the end of the log.
+func (w *Witness) advance(ctx context.Context) error {
+	names, sizes, err := extent(w.Dir)
+	if errors.Is(err, os.ErrNotExist) || (err == nil && len(names) == 0 && w.at.seq == 0) {
+		return nil // nothing was ever recorded here
+	}
+	if err != nil {
+		return err
+	}
+	if w.at.segment == "" || names[0] > w.at.segment { // at first, and after what was being read was pruned
+		if err := w.begin(ctx, names[0]); err != nil {
+			return err
+		}
+	}
+	found := false
+	for i, name := range names {
+		if name < w.at.segment {
+			continue
+		}
+		if name != w.at.segment {
+			if !found || name != segmentName(w.at.seq+1) {
+				return fmt.Errorf("segment %s does not follow record %d", name, w.at.seq)
+			}
+			w.at.segment, w.at.end = name, 0
+		}
+		found = true
+		if sizes[i] < w.at.end {
+			return fmt.Errorf("segment %s was cut", name)
+		}
+		if err := w.segment(ctx, name, sizes[i]); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return fmt.Errorf("segment %s is gone", w.at.segment)
+	}
+	return nil
+}
+
+// begin goes to the first record that is there: the first of the log, or the one after those that were pruned.
+func (w *Witness) begin(ctx context.Context, name string) error {
+	first, _ := firstOf(name)
+	if first > 1 && first == w.at.seq+1 { // it has read all that is gone
+		w.at.segment, w.at.end = name, 0
+		return nil
+	}
+	w.at, w.ledger = place{hash: genesis, segment: segmentName(1)}, approval.Ledger{}
+	if first <= 1 {
+		return nil
+	}
+	p, err := checkpoint(ctx, w.Dir)
+	if err != nil {
+		return err
+	}
+	if p == nil || p.Through < first-1 {
+		return fmt.Errorf("records up to %d are missing, and no record says that they were pruned", first-1)
+	}
+	w.at = place{seq: first - 1, segment: name}
+	if p.Through == first-1 {
+		w.at.hash = p.Hash
+	}
+	w.ledger.Restore(p.Checkpoint)
+	return nil
+}
+
+func (w *Witness) segment(ctx context.Context, name string, size int64) error {
+	f, err := openSegment(w.Dir, name, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return lines(f, w.at.end, size, func(ln line) error {
+		at := w.at
+		if err := at.step(ln, nil); err != nil {
+			return fmt.Errorf("the line after record %d in %s does not parse or chain", w.at.seq, name)
+		}
+		r, err := viewRecord(ln.text)
+		if err == nil {
+			_ = tell(&w.ledger, r) // Verify says what is wrong with a record; one that is wrong gives nobody a right
+			w.at = at
+		}
+		return errors.Join(err, ctx.Err())
+	})
+}
+
+// begun is the body of the first record of a log that began after another was set aside.
+type begun struct {
+	SetAside json.RawMessage `json:"set_aside"`
+	Firsts   []Enrolled      `json:"first_approvers"`
+}
+
+// tell takes a record into a ledger, and returns what is wrong with it.
+func tell(l *approval.Ledger, r Record) error {
+	switch r.Kind {
+	case "genesis":
+		var b begun
+		if json.Unmarshal(r.Body, &b) != nil || b.SetAside == nil {
+			return nil
+		}
+		l.Since, _ = time.Parse(timeLayout, r.At) // parseRecord took it for a time
+		l.Began = l.Since
+		for _, e := range b.Firsts {
+			if err := l.Enrolled(e.Enrolment); err != nil {
+				return err
+			}
+		}
+	case KindApprover:
+		var e Enrolled
+		if err := json.Unmarshal(r.Body, &e); err != nil {
+			return fmt.Errorf("the record cannot be read: %w", err)
+		}
+		return l.Enrolled(e.Enrolment)
+	case KindAnswer:
+		var a Answered
+		if err := json.Unmarshal(r.Body, &a); err != nil {
+			return fmt.Errorf("the record cannot be read: %w", err)
+		}
+		if a.Refusal == "" {
+			return l.Answered(approval.Recorded{DecisionID: a.DecisionID, ApprovalID: a.ApprovalID, ArgsDigest: a.ArgsDigest, Yes: a.Yes,
+				By: a.By, Key: a.Key, Signed: a.Signed, Signature: a.Signature})
+		}
+	}
+	return nil
+}

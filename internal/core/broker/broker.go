@@ -1,0 +1,176 @@
+// Package broker is the corridor: every call, from every door, walks through Call.
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/core/grant"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+)
+
+// Decider decides, without I/O.
+type Decider interface {
+	Decide(c call.Call) policy.Decision
+}
+
+// Recorder appends to the audit log and returns when the record is as durable as its kind asks.
+type Recorder interface {
+	Decision(ctx context.Context, d policy.Decision) error
+	Answer(ctx context.Context, d policy.Decision, a approval.Answer) error
+	Outcome(ctx context.Context, d policy.Decision, r call.Result) error
+}
+
+// Asker puts a question to a human. A nil answer with an approval id means that nobody has
+// answered yet: the call waits and the agent may ask again, quoting that id.
+type Asker interface {
+	Ask(ctx context.Context, d policy.Decision) (a *approval.Answer, approvalID string, err error)
+}
+
+// Budget holds a session and a capability to their rates. Take returns the reason against the
+// call, or a function to say that the call is over.
+type Budget interface {
+	Take(d policy.Decision) (done func(), against *call.Reason)
+	// Bind returns a context that is cancelled, with a *call.Stop, when the operator ends the session.
+	Bind(ctx context.Context, n call.Session) (bound context.Context, done func())
+}
+
+// Executor turns a grant into action.
+type Executor interface {
+	Execute(ctx context.Context, g *grant.Grant) (call.Outcome, error)
+}
+
+// Redactor hides secrets and personal data from the agent, and puts tokens back for the tools.
+type Redactor interface {
+	Restore(d policy.Decision) (call.Args, error)
+	Result(d policy.Decision, o call.Outcome) call.Result
+}
+
+// Broker is the reference monitor. Every field is needed.
+type Broker struct {
+	Policy    Decider
+	Record    Recorder
+	Approvals Asker
+	Budget    Budget
+	Redact    Redactor
+	Executors map[contract.Transport]Executor
+}
+
+// Call takes one call from a door to its result. A denial is a Result with reasons; an error is
+// the operator's and says that waldo itself failed: nothing was done that is not recorded.
+func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
+	d := b.Policy.Decide(c)
+	d.ID = id.New(id.Decision)
+	done, against := b.Budget.Take(d)
+	defer done()
+	if against != nil {
+		d.Effect, d.Reasons = policy.Deny, slices.Insert(d.Reasons, 0, *against)
+	}
+	if err := b.Record.Decision(ctx, d); err != nil {
+		return call.Result{}, fmt.Errorf("recording the decision: %w", err) // unrecorded is undone
+	}
+	ctx, unbind := b.Budget.Bind(ctx, c.Session)
+	defer unbind()
+	answer, waiting, err := b.ask(ctx, d)
+	if why := call.Stopped(ctx); why != nil { // while a human was asked
+		d.Reasons = slices.Insert(d.Reasons, 0, *why)
+		return b.refuse(ctx, d, "", nil)
+	}
+	if err != nil || waiting != "" {
+		return b.refuse(ctx, d, waiting, err)
+	}
+	restored, err := b.Redact.Restore(d)
+	if err != nil {
+		return b.refuse(ctx, d, "", err)
+	}
+	g, why := grant.Issue(d, answer, restored)
+	if why != nil {
+		if d.Effect != policy.Deny { // a denial has its reasons already
+			d.Reasons = slices.Insert(d.Reasons, 0, *why)
+		}
+		return b.refuse(ctx, d, "", nil)
+	}
+	out, err := b.execute(ctx, d, g)
+	r := b.Redact.Result(d, out)
+	if why := call.Stopped(ctx); why != nil && r.Status != facts.OK {
+		r.Why = append(r.Why, *why)
+	}
+	if rerr := b.Record.Outcome(context.WithoutCancel(ctx), d, r); rerr != nil { // a cancelled call is recorded all the same
+		return call.Result{}, fmt.Errorf("recording the outcome: side effect unknown: %w", errors.Join(rerr, err))
+	}
+	return r, err
+}
+
+// Refuse ends a call that its door does not let in, such as one whose arguments do not fit the tool: denied
+// with that reason, and recorded. It counts against its session as any denied call does; once the session
+// has spent its calls it is refused for that, and recorded no more, so that nobody fills the log by it.
+func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Deny, Reasons: []call.Reason{why}, Call: c, Danger: 3}
+	done, against := b.Budget.Take(d)
+	defer done()
+	if against != nil {
+		d.Reasons = slices.Insert(d.Reasons, 0, *against)
+		return unexecuted(d, facts.Denied), nil
+	}
+	if err := b.Record.Decision(ctx, d); err != nil {
+		return call.Result{}, fmt.Errorf("recording the decision: %w", err)
+	}
+	return b.refuse(ctx, d, "", nil)
+}
+
+// ask asks a human where the decision says so, and records the answer before it is used.
+func (b *Broker) ask(ctx context.Context, d policy.Decision) (*approval.Answer, string, error) {
+	if d.Effect != policy.Ask {
+		return nil, "", nil
+	}
+	a, waiting, err := b.Approvals.Ask(ctx, d)
+	if err != nil || a == nil {
+		return nil, waiting, err
+	}
+	return a, "", b.Record.Answer(ctx, d, *a)
+}
+
+// execute hands the grant to the one executor that the contract's transport names.
+func (b *Broker) execute(ctx context.Context, d policy.Decision, g *grant.Grant) (out call.Outcome, err error) {
+	if e := b.Executors[d.Contract.Transport]; e != nil {
+		out, err = e.Execute(ctx, g)
+	} else {
+		err = fmt.Errorf("capability %s: no executor for transport %q", d.Call.Capability, d.Contract.Transport)
+	}
+	if err != nil && out.Facts.Status == "" {
+		out.Facts = facts.New()
+		out.Facts.Status = facts.Failed
+	}
+	out.Facts = out.Facts.Bounded() // before anything is made of them: code in a sandbox chose their length
+	out.Facts.CallID, out.Facts.DecisionID = d.Call.ID, d.ID
+	return out, err
+}
+
+// refuse ends a call that was not executed: denied, waiting for a human, or failed by us.
+func (b *Broker) refuse(ctx context.Context, d policy.Decision, waiting string, err error) (call.Result, error) {
+	status := facts.Denied
+	if waiting != "" {
+		status = facts.Waiting
+	}
+	if err != nil {
+		status = facts.Failed
+	}
+	r := unexecuted(d, status)
+	r.ApprovalID = waiting
+	return r, errors.Join(err, b.Record.Outcome(context.WithoutCancel(ctx), d, r))
+}
+
+// unexecuted is the result of a call that was not executed.
+func unexecuted(d policy.Decision, status facts.Status) call.Result {
+	f := facts.New()
+	f.Status, f.SideEffect = status, facts.None
+	f.CallID, f.DecisionID = d.Call.ID, d.ID
+	return call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: status, IsError: true, Trust: call.Trusted, Facts: f, Why: d.Reasons}
+}

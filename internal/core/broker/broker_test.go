@@ -1,0 +1,211 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/core/broker"
+	"waldo/internal/core/grant"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+)
+
+// house is every room beside the corridor, each a few lines, noting the order in which it is entered.
+type house struct {
+	effect        policy.Effect
+	answer        *bool // nil: nobody answers
+	against       *call.Reason
+	failRecord    string // decision, answer or outcome
+	failExecute   error
+	failRestore   error
+	steps         []string
+	result        call.Result
+	redeemedTwice bool
+	written       []string // the files that an execution says it wrote
+	stop          func()   // ends the session
+	stopAt        string   // ask or execute: the step at which it is ended
+}
+
+func (h *house) Decide(c call.Call) policy.Decision {
+	h.steps = append(h.steps, "decide")
+	return policy.Decision{Effect: h.effect, Call: c, Contract: contract.Contract{Transport: contract.Direct}}
+}
+func (h *house) Take(policy.Decision) (func(), *call.Reason) {
+	return func() { h.steps = append(h.steps, "done") }, h.against
+}
+func (h *house) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	h.stop = func() { cancel(&call.Stop{Why: call.Reason{Code: "session.stopped"}}) }
+	return ctx, func() { cancel(nil) }
+}
+func (h *house) note(what string) error {
+	h.steps = append(h.steps, "record "+what)
+	if h.failRecord == what {
+		return errors.New("disk full")
+	}
+	return nil
+}
+func (h *house) Decision(context.Context, policy.Decision) error { return h.note("decision") }
+func (h *house) Answer(context.Context, policy.Decision, approval.Answer) error {
+	return h.note("answer")
+}
+func (h *house) Outcome(ctx context.Context, _ policy.Decision, r call.Result) error {
+	h.result = r
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return h.note("outcome")
+}
+func (h *house) Ask(_ context.Context, d policy.Decision) (*approval.Answer, string, error) {
+	h.steps = append(h.steps, "ask")
+	if h.stopAt == "ask" {
+		h.stop()
+	}
+	if h.answer == nil {
+		return nil, "a_1", nil
+	}
+	return &approval.Answer{DecisionID: d.ID, Capability: d.Call.Capability, ArgsDigest: d.Call.Args.Digest(), Yes: *h.answer}, "", nil
+}
+func (h *house) Restore(d policy.Decision) (call.Args, error) { return d.Call.Args, h.failRestore }
+func (h *house) Result(d policy.Decision, o call.Outcome) call.Result {
+	return call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: o.Facts.Status, Facts: o.Facts}
+}
+func (h *house) Execute(_ context.Context, g *grant.Grant) (call.Outcome, error) {
+	h.steps = append(h.steps, "execute")
+	if _, err := g.Redeem(); err != nil {
+		return call.Outcome{}, err
+	}
+	_, err := g.Redeem()
+	h.redeemedTwice = err == nil
+	f := facts.New()
+	f.Status, f.Files.Written = facts.OK, h.written
+	if h.stopAt == "execute" {
+		h.stop()
+		f.Status = facts.Cancelled
+	}
+	return call.Outcome{Facts: f}, h.failExecute
+}
+
+func (h *house) call(t *testing.T) (call.Result, error) {
+	t.Helper()
+	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
+		Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}
+	return b.Call(t.Context(), call.Call{ID: "c_1", Capability: "x"})
+}
+
+func TestCall(t *testing.T) {
+	yes, no := true, false
+	for _, row := range []struct {
+		why    string
+		h      house
+		status facts.Status
+		fails  bool
+		steps  []string
+	}{
+		{"allowed: decided, recorded, executed, recorded", house{effect: policy.Allow}, facts.OK, false,
+			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
+		{"denied: nothing is executed", house{effect: policy.Deny}, facts.Denied, false,
+			[]string{"decide", "record decision", "record outcome", "done"}},
+		{"asked and answered yes: the answer is recorded before it is used", house{effect: policy.Ask, answer: &yes}, facts.OK, false,
+			[]string{"decide", "record decision", "ask", "record answer", "execute", "record outcome", "done"}},
+		{"asked and answered no", house{effect: policy.Ask, answer: &no}, facts.Denied, false,
+			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
+		{"asked and not answered", house{effect: policy.Ask}, facts.Waiting, false,
+			[]string{"decide", "record decision", "ask", "record outcome", "done"}},
+		{"a budget that is used up denies what the policy allows", house{effect: policy.Allow, against: &call.Reason{Code: "rate.exceeded"}}, facts.Denied, false,
+			[]string{"decide", "record decision", "record outcome", "done"}},
+		{"what cannot be recorded is not done", house{effect: policy.Allow, failRecord: "decision"}, "", true,
+			[]string{"decide", "record decision", "done"}},
+		{"an answer that cannot be recorded is not used", house{effect: policy.Ask, answer: &yes, failRecord: "answer"}, facts.Failed, true,
+			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
+		{"an outcome that cannot be recorded is an error", house{effect: policy.Allow, failRecord: "outcome"}, "", true,
+			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
+		{"tokens that cannot be restored stop the call", house{effect: policy.Allow, failRestore: errors.New("vault")}, facts.Failed, true,
+			[]string{"decide", "record decision", "record outcome", "done"}},
+		{"a session that is ended while a human is asked: the yes is of no use", house{effect: policy.Ask, answer: &yes, stopAt: "ask"}, facts.Denied, false,
+			[]string{"decide", "record decision", "ask", "record answer", "record outcome", "done"}},
+		{"a session that is ended while its call is carried out", house{effect: policy.Allow, stopAt: "execute"}, facts.Cancelled, false,
+			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
+		{"a worker that fails is recorded", house{effect: policy.Allow, failExecute: errors.New("worker")}, facts.OK, true,
+			[]string{"decide", "record decision", "execute", "record outcome", "done"}},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			r, err := row.h.call(t)
+			if r.Status != row.status || (err != nil) != row.fails {
+				t.Errorf("status %q, error %v", r.Status, err)
+			}
+			if !slices.Equal(row.h.steps, row.steps) {
+				t.Errorf("steps %q, wanted %q", row.h.steps, row.steps)
+			}
+			if row.h.redeemedTwice {
+				t.Error("the grant was redeemed twice")
+			}
+			if said := slices.Contains(r.Why, call.Reason{Code: "session.stopped"}); said != (row.h.stopAt != "") {
+				t.Errorf("reasons %v", r.Why)
+			}
+		})
+	}
+}
+
+func TestNoExecutorForATransport(t *testing.T) {
+	h := &house{effect: policy.Allow}
+	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h}
+	r, err := b.Call(t.Context(), call.Call{ID: "c_1", Capability: "x"})
+	if err == nil || r.Status != facts.Failed {
+		t.Errorf("status %q, error %v", r.Status, err)
+	}
+}
+
+func TestACancelledCallIsRecorded(t *testing.T) {
+	for _, e := range []policy.Effect{policy.Allow, policy.Deny} {
+		h := &house{effect: e}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h,
+			Executors: map[contract.Transport]broker.Executor{contract.Direct: h}}
+		if _, err := b.Call(ctx, call.Call{ID: "c_1", Capability: "x"}); err != nil {
+			t.Errorf("%s: %v", e, err)
+		}
+	}
+}
+
+// A call that its door refuses is on record as denied, and nobody fills the log with such calls.
+func TestRefuse(t *testing.T) {
+	for _, row := range []struct {
+		why    string
+		h      house
+		status facts.Status
+		fails  bool
+		steps  []string
+		code   string
+	}{
+		{"recorded, never decided, never executed", house{effect: policy.Allow}, facts.Denied, false, []string{"record decision", "record outcome", "done"}, "args.schema"},
+		{"a session that has spent its calls fills no log", house{effect: policy.Allow, against: &call.Reason{Code: "session.budget"}}, facts.Denied, false, []string{"done"}, "session.budget"},
+		{"a log that cannot be written is an error", house{effect: policy.Allow, failRecord: "decision"}, "", true, []string{"record decision", "done"}, ""},
+	} {
+		b := broker.Broker{Policy: &row.h, Record: &row.h, Approvals: &row.h, Budget: &row.h, Redact: &row.h, Executors: map[contract.Transport]broker.Executor{contract.Direct: &row.h}}
+		r, err := b.Refuse(t.Context(), call.Call{ID: "c_1", Capability: "x"}, call.Reason{Code: "args.schema"})
+		if r.Status != row.status || (err != nil) != row.fails || !slices.Equal(row.h.steps, row.steps) {
+			t.Errorf("%s: %q, %v, steps %q", row.why, r.Status, err, row.h.steps)
+		}
+		if !row.fails && (r.Why[0].Code != row.code || r.Facts.SideEffect != facts.None || r.DecisionID == "" || !r.IsError) {
+			t.Errorf("%s: %+v", row.why, r)
+		}
+	}
+}
+
+// TestFactsAreBounded: an executor's lists of names are cut before anything is made of them.
+func TestFactsAreBounded(t *testing.T) {
+	for _, n := range []int{1, 100_000} {
+		h := house{effect: policy.Allow, written: make([]string, n)}
+		r, err := h.call(t)
+		if got := len(r.Facts.Files.Written); err != nil || got != min(n, facts.MaxList) || (len(r.Facts.Cut) > 0) != (n > got) {
+			t.Errorf("%d files: %d are told, cut %v: %v", n, got, r.Facts.Cut, err)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/protocol/strictjson"
+)
+
+// What one condition may cost.
+const (
+	maxSource = 2_000  // characters
+	maxCost   = 50_000 // of CEL's own units for one evaluation, about one for each step
+)
+
+// condition is a compiled CEL expression that yields true or false.
+type condition struct{ program cel.Program }
+
+// The functions that take the place of ==, != and in: CEL calls values of two types unequal, so
+// that ["high"] would slip past args.priority == 'high'. Here they cannot be compared, and a
+// condition that cannot be told fails closed.
+const (
+	same   = "@same"
+	within = "@within"
+)
+
+// environment is made once, and only where a contract has a condition: it takes milliseconds.
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	text, boolean, dyn := cel.StringType, cel.BoolType, cel.DynType
+	return cel.NewEnv(
+		cel.Variable("args", cel.MapType(text, dyn)),
+		cel.Variable("capability", text),
+		cel.Variable("principal", text),
+		cel.Variable("session", text),
+		cel.Variable("door", text),
+		cel.Variable("environment", text),
+		cel.Variable("danger", cel.IntType),
+		cel.Variable("depth", cel.IntType),
+		cel.ClearMacros(),
+		cel.Macros(cel.HasMacro, cel.AllMacro, cel.ExistsMacro, cel.ExistsOneMacro),
+		cel.ParserRecursionLimit(32),
+		cel.ParserExpressionSizeLimit(maxSource),
+		cel.RegexProgramSizeLimit(1_000),
+		cel.Function(same, cel.Overload("same", []*cel.Type{dyn, dyn}, boolean, cel.BinaryBinding(equal))),
+		cel.Function(within, cel.Overload("within", []*cel.Type{dyn, dyn}, boolean, cel.BinaryBinding(contains))),
+		cel.Function("trim", cel.MemberOverload("text_trim", []*cel.Type{text}, text, cel.UnaryBinding(onText(strings.TrimSpace)))),
+		cel.Function("lowerAscii", cel.MemberOverload("text_lower", []*cel.Type{text}, text, cel.UnaryBinding(onText(lowerASCII)))),
+	)
+})
+
+// compile reads a condition. It refuses what is not CEL, what does not yield true or false, names
+// that do not exist, and macros other than has, all, exists and exists_one.
+func compile(c contract.Condition) (*condition, error) {
+	env, err := environment()
+	if err != nil {
+		return nil, fmt.Errorf("CEL: %w", err)
+	}
+	parsed, issues := env.Parse(c.Source)
+	if issues.Err() != nil {
+		return nil, brief(issues)
+	}
+	if err := rounded(parsed.NativeRep(), c.Source); err != nil {
+		return nil, err
+	}
+	strict(parsed.NativeRep().Expr())
+	checked, issues := env.Check(parsed)
+	if issues.Err() != nil {
+		return nil, brief(issues)
+	}
+	if checked.OutputType() != cel.BoolType {
+		return nil, fmt.Errorf("it yields %s, not true or false", checked.OutputType())
+	}
+	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
+	if err != nil {
+		return nil, fmt.Errorf("%s", firstLine(err.Error()))
+	}
+	return &condition{program}, nil
+}
+
+// brief is the first of CEL's complaints, with its place in the expression.
+func brief(issues *cel.Issues) error {
+	for _, e := range issues.Errors() {
+		text := strings.NewReplacer("@same", "==", "@within", "in").Replace(firstLine(e.Message))
+		return fmt.Errorf("at character %d: %s", e.Location.Column()+1, text)
+	}
+	return issues.Err()
+}
+
+func firstLine(s string) string { line, _, _ := strings.Cut(s, "\n"); return line }
+
+// strict puts same and within in the place of ==, != and in, throughout an expression.
+func strict(e ast.Expr) {
+	fac := ast.NewExprFactory()
+	next := ast.MaxID(ast.NewAST(e, nil)) + 1
+	ast.PostOrderVisit(e, ast.NewExprVisitor(func(x ast.Expr) {
+		if x.Kind() != ast.CallKind {
+			return
+		}
+		c := x.AsCall()
+		switch c.FunctionName() {
+		case operators.Equals:
+			x.SetKindCase(fac.NewCall(x.ID(), same, c.Args()...))
+		case operators.NotEquals:
+			x.SetKindCase(fac.NewCall(x.ID(), operators.LogicalNot, fac.NewCall(next, same, c.Args()...)))
+			next++
+		case operators.In, operators.OldIn:
+			x.SetKindCase(fac.NewCall(x.ID(), within, c.Args()...))
+		}
+	}))
+}
+
+var number = regexp.MustCompile(`^-?[0-9]*(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
+
+// rounded refuses a number in a condition that a double would change: arguments are compared as doubles.
+func rounded(tree *ast.AST, source string) (err error) {
+	text := []rune(source)
+	ast.PostOrderVisit(tree.Expr(), ast.NewExprVisitor(func(x ast.Expr) {
+		if x.Kind() != ast.LiteralKind || class(x.AsLiteral()) != types.DoubleType {
+			return
+		}
+		at, ok := tree.SourceInfo().GetOffsetRange(x.ID())
+		if !ok || int(at.Start) >= len(text) {
+			return
+		}
+		digits := strings.Replace(number.FindString(string(text[at.Start:])), "-.", "-0.", 1)
+		if strings.HasPrefix(digits, ".") {
+			digits = "0" + digits
+		}
+		if v, perr := strictjson.Parse([]byte(digits)); perr == nil && !v.Exact() {
+			err = fmt.Errorf("at character %d: a double does not hold %s exactly", at.Start+1, digits)
+		}
+	}))
+	return err
+}
+
+// class is what a value is, as far as comparing goes: all numbers are one class.
+func class(v ref.Val) ref.Type {
+	switch v.Type() {
+	case types.IntType, types.UintType:
+		return types.DoubleType
+	}
+	return v.Type()
+}
+
+// equal compares two values of one class, or anything with null. Whole numbers from 2^53 on cannot
+// be told apart once JSON is decoded, and so cannot be compared.
+func equal(a, b ref.Val) ref.Val {
+	if a == types.NullValue || b == types.NullValue {
+		return types.Bool(a == b)
+	}
+	if class(a) != class(b) {
+		return types.NewErr("%s and %s cannot be compared", a.Type().TypeName(), b.Type().TypeName())
+	}
+	if vague(a) || vague(b) {
+		return types.NewErr("a number from 2^53 on cannot be compared exactly")
+	}
+	return types.Equal(a, b)
+}
+
+// inexact is a number of the arguments that a double would change. CEL has no operator for it, so that a condition
+// over it cannot be told.
+type inexact struct{}
+
+// exactly returns the arguments as CEL reads them, with inexact for each number that a double would change.
+func exactly(v strictjson.Value) any {
+	if m, ok := v.Members(); ok {
+		out := make(map[string]any, len(m))
+		for name, member := range m {
+			out[name] = exactly(member)
+		}
+		return out
+	}
+	if all, ok := v.Elements(); ok {
+		out := make([]any, len(all))
+		for i, element := range all {
+			out[i] = exactly(element)
+		}
+		return out
+	}
+	var out any
+	if v.Kind() == '0' && !v.Exact() || v.Decode(&out) != nil {
+		return inexact{}
+	}
+	return out
+}
+
+func vague(v ref.Val) bool {
+	d, ok := v.(types.Double)
+	return ok && math.Abs(float64(d)) >= 1<<53
+}
+
+// contains looks for an element in a list or a key in a map. It cannot tell where a list has
+// nothing of the element's class.
+func contains(elem, in ref.Val) ref.Val {
+	switch c := in.(type) {
+	case traits.Mapper:
+		if _, ok := elem.(types.String); !ok {
+			return types.NewErr("a key is text, not %s", elem.Type().TypeName())
+		}
+		_, found := c.Find(elem)
+		return types.Bool(found)
+	case traits.Lister:
+		comparable, any := false, false
+		for it := c.Iterator(); it.HasNext() == types.True; {
+			v := it.Next()
+			any = true
+			if class(v) != class(elem) {
+				continue
+			}
+			comparable = true
+			switch r := equal(elem, v); {
+			case types.IsError(r):
+				return r
+			case r == types.True:
+				return types.True
+			}
+		}
+		if any && !comparable {
+			return types.NewErr("%s cannot be found in this list", elem.Type().TypeName())
+		}
+		return types.False
+	}
+	return types.NewErr("%s holds nothing", in.Type().TypeName())
+}
+
+func onText(f func(string) string) func(ref.Val) ref.Val {
+	return func(v ref.Val) ref.Val {
+		s, ok := v.(types.String)
+		if !ok {
+			return types.NewErr("%s is not text", v.Type().TypeName())
+		}
+		return types.String(f(string(s)))
+	}
+}
+
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// holds evaluates the condition. An error means that it cannot be told: a key that is not there,
+// values that cannot be compared, or a cost beyond the limit. Of a call that is not made yet it tells
+// only whether the condition holds whatever will be asked.
+func (c *condition) holds(v *variables) (bool, error) {
+	out, _, err := c.program.Eval(v)
+	if v.open { // true, whatever the rest may be, or not
+		return err == nil && out == types.True, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	b, ok := out.(types.Bool)
+	if !ok {
+		return false, fmt.Errorf("it yielded %s", out.Type().TypeName())
+	}
+	return bool(b), nil
+}
+
+// variables is what a condition sees of a call.
+type variables struct {
+	call        *call.Call
+	environment string
+	danger      int
+	open        bool // the call is not made yet: args, session and depth are anybody's guess, as is a capability with a '*'
+}
+
+// ResolveName returns a variable by its name.
+func (v *variables) ResolveName(name string) (any, bool) {
+	if v.open && (name == "args" || name == "session" || name == "depth" || name == "capability" && strings.Contains(string(v.call.Capability), "*")) {
+		return types.NewUnknown(1, nil), true
+	}
+	switch name {
+	case "args":
+		if a := v.call.Args.Value(); !a.IsZero() && !a.Exact() {
+			return exactly(a), true
+		}
+		if a := v.call.Args.Values(); a != nil {
+			return a, true
+		}
+		return map[string]any{}, true
+	case "capability":
+		return string(v.call.Capability), true
+	case "principal":
+		return string(v.call.Principal), true
+	case "session":
+		return string(v.call.Session), true
+	case "door":
+		return v.call.Door, true
+	case "environment":
+		return v.environment, true
+	case "danger":
+		return int64(v.danger), true
+	case "depth":
+		return int64(v.call.Depth), true
+	}
+	return nil, false
+}
+
+// Parent returns nil: there are no other variables.
+func (v *variables) Parent() interpreter.Activation { return nil }

@@ -1,0 +1,310 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+)
+
+// Decide says deny, ask or allow, and why. The reasons for the effect come first. It has no side
+// effect and reads nothing but the call and the policy.
+func (p *Policy) Decide(c call.Call) Decision { return p.decide(c, false) }
+
+// Usable reports whether somebody may have any call of the capability allowed or asked about: false only
+// where each is denied, whatever its arguments. Who may not use a capability need not know of it.
+func (p *Policy) Usable(name call.Capability, who call.Principal, door string) bool {
+	return p.decide(call.Call{Capability: name, Principal: who, Door: door}, true).Effect != Deny
+}
+
+// Reaches reports whether somebody may use anything of a server, whatever its tools are called: false only
+// where every contract that can speak of one denies each call. Others need not know the server's name.
+func (p *Policy) Reaches(server string, who call.Principal, door string) bool {
+	all := contract.Pattern(server + ".*")
+	for name, e := range p.exact {
+		if e[0].contract.Resolve(name, p.cfg).Server == server && p.Usable(call.Capability(name), who, door) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.patterns, func(e *entry) bool {
+		c := contract.Pattern(e.contract.Pattern)
+		of := e.contract.Server
+		if of == "" && c.Meets(all) {
+			of = server
+		}
+		return of == server && p.judge(e, call.Call{Capability: call.Capability(all), Principal: who, Door: door}, true).Effect != Deny &&
+			!slices.ContainsFunc(p.patterns, func(o *entry) bool { // which decides in its place
+				q := contract.Pattern(o.contract.Pattern)
+				return q.Covers(all) && q.Beats(c)
+			})
+	})
+}
+
+// Names returns the capabilities under which contracts know a server's tool: its own name, unless a contract
+// has given that to another tool, and those of contracts that say server or tool.
+func (p *Policy) Names(server, tool string) []call.Capability {
+	is := func(name string) (one, spoken bool) {
+		c, ok := p.Lookup(call.Capability(name))
+		return ok && c.Transport == contract.MCP && c.Server == server && c.Tool == tool, ok
+	}
+	var names []call.Capability
+	own := server + "." + tool
+	if one, spoken := is(own); one || !spoken {
+		names = append(names, call.Capability(own))
+	}
+	for _, e := range p.renamed {
+		name := e.contract.Pattern
+		if !contract.Pattern(name).Exact() {
+			first, _, _ := strings.Cut(name, ".")
+			name = first + "." + tool
+		}
+		if one, _ := is(name); one && !slices.Contains(names, call.Capability(name)) {
+			names = append(names, call.Capability(name))
+		}
+	}
+	return names
+}
+
+// decide is Decide; open where the call is not made yet, so that what it denies is denied for all calls.
+func (p *Policy) decide(c call.Call, open bool) Decision {
+	if !contract.Name(string(c.Capability)) {
+		return p.deny(c, call.Reason{Code: "capability.malformed", Text: "this is not the name of a capability"})
+	}
+	winners := p.winners(string(c.Capability))
+	if len(winners) == 0 {
+		return p.deny(c, call.Reason{Code: "contract.absent", Text: "no contract names this capability", File: p.cfg.File})
+	}
+	d := p.judge(winners[0], c, open)
+	for _, e := range winners[1:] { // patterns of which none is the more specific
+		if other := p.judge(e, c, open); stricter(other, d) {
+			d = other
+		}
+	}
+	return d
+}
+
+// Explain is the decision on a call as a dry run, which can never be executed. What the server says of
+// its tool counts as the operator accepted it. Where that is not recorded, a note says so.
+func (p *Policy) Explain(c call.Call) Decision {
+	d, known := p.annotated(p.Decide(c))
+	if !known {
+		why := reasonAt("annotation.unknown", "waldo.lock does not have this tool: if the server marks it destructive, a human is asked", d.Contract.At)
+		d.Reasons = append(d.Reasons[:len(d.Reasons):len(d.Reasons)], why)
+	}
+	d.DryRun = true
+	return d
+}
+
+// annotated makes a decision stricter by the recorded annotations of the tool. It reports false where the
+// call would reach a server's tool of which none are recorded.
+func (p *Policy) annotated(d Decision) (_ Decision, known bool) {
+	if d.Effect == Deny || d.Contract.Transport != contract.MCP {
+		return d, true
+	}
+	if p.machine.Annotations == nil {
+		return d, false
+	}
+	v, known := p.machine.Annotations(d.Contract.Server, d.Contract.Tool)
+	return Tighten(d, v), known
+}
+
+// Visible reports whether an agent may know of the capability: it has a contract that holds in
+// this environment, and no contract in force is NAME: deny.
+func (p *Policy) Visible(name call.Capability) bool {
+	c, ok := p.Lookup(name)
+	denied := func(e *entry) bool { return e.contract.Denied }
+	return ok && p.inEnvironment(c) && !slices.ContainsFunc(p.winners(string(name)), denied)
+}
+
+// Lookup returns the contract in force for a capability, completed by its name. Where patterns tie,
+// it is the one with the strictest class, whatever a call's arguments would choose.
+func (p *Policy) Lookup(name call.Capability) (contract.Contract, bool) {
+	if !contract.Name(string(name)) {
+		return contract.Contract{}, false
+	}
+	winners := p.winners(string(name))
+	if len(winners) == 0 {
+		return contract.Contract{}, false
+	}
+	best := slices.MaxFunc(winners, func(a, b *entry) int {
+		if a.contract.Danger != b.contract.Danger {
+			return a.contract.Danger - b.contract.Danger
+		}
+		return b.order - a.order
+	})
+	return best.contract.Resolve(string(name), p.cfg), true
+}
+
+func (p *Policy) deny(c call.Call, why call.Reason) Decision {
+	return Decision{Effect: Deny, Reasons: []call.Reason{why}, Call: c, Danger: 3, Policy: p.digest}
+}
+
+// winners returns the most specific entries for a name: one, or several patterns of which each
+// matches names that the others do not.
+func (p *Policy) winners(name string) []*entry {
+	if e := p.exact[name]; e != nil {
+		return e
+	}
+	var match []*entry
+	for _, e := range p.patterns {
+		if contract.Pattern(e.contract.Pattern).Match(name) {
+			match = append(match, e)
+		}
+	}
+	if len(match) < 2 {
+		return match
+	}
+	return slices.DeleteFunc(slices.Clone(match), func(e *entry) bool {
+		return slices.ContainsFunc(match, func(o *entry) bool {
+			return contract.Pattern(o.contract.Pattern).Beats(contract.Pattern(e.contract.Pattern))
+		})
+	})
+}
+
+// stricter reports whether a is to be preferred to b: the lesser effect, then the higher danger,
+// then the stricter mode. Otherwise the earlier line stays.
+func stricter(a, b Decision) bool {
+	switch {
+	case a.Effect != b.Effect:
+		return a.Effect < b.Effect
+	case a.Danger != b.Danger:
+		return a.Danger > b.Danger
+	}
+	return a.Contract.Mode < b.Contract.Mode
+}
+
+// judge decides by one entry, which stands alone.
+func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
+	j := judgement{c: e.contract.Resolve(string(c.Capability), p.cfg)}
+	if j.c.Denied {
+		return Decision{Effect: Deny, Reasons: []call.Reason{j.reason("contract.deny", "the contract denies this capability", "")},
+			Call: c, Contract: j.c, Danger: 3, Policy: p.digest}
+	}
+	p.reachable(&j)
+	j.danger = j.c.Danger
+	seen := &variables{call: &c, environment: p.cfg.Environment, danger: j.danger, open: open}
+	j.rules(e, seen)
+	j.approval(e, seen)
+	if by := j.c.Approval.By; len(j.asks) > 0 && by != "" && len(p.cfg.Approval.Roles[by]) == 0 && !p.ideal {
+		j.denies = append(j.denies, j.reason("role.unbound", "nobody has the role that may answer: "+by, "approval"))
+	}
+	d := Decision{Call: c, Contract: j.c, Danger: j.danger, Policy: p.digest}
+	d.Effect = j.effect()
+	d.Reasons = slices.Concat(j.denies, j.asks, j.notes)
+	return d
+}
+
+// judgement gathers what speaks against a call, for asking, and what else is to be known.
+type judgement struct {
+	c                   contract.Contract
+	danger              int
+	denies, asks, notes []call.Reason
+}
+
+func (j *judgement) effect() Effect {
+	switch {
+	case len(j.denies) > 0:
+		return Deny
+	case len(j.asks) > 0:
+		return Ask
+	}
+	return Allow
+}
+
+// reason makes a reason at the line of a key, or of the entry where the key is not written.
+func (j *judgement) reason(code, text, key string) call.Reason {
+	at, ok := j.c.Keys[key]
+	if !ok {
+		at = j.c.At
+	}
+	return reasonAt(code, text, at)
+}
+
+func reasonAt(code, text string, at contract.Position) call.Reason {
+	return call.Reason{Code: code, Text: text, File: at.File, Line: at.Line, Column: at.Column}
+}
+
+func (p *Policy) inEnvironment(c contract.Contract) bool {
+	return len(c.Environments) == 0 || slices.Contains(c.Environments, p.cfg.Environment)
+}
+
+// reachable says what stands between the contract and this deployment.
+func (p *Policy) reachable(j *judgement) {
+	deny := func(code, text, key string) { j.denies = append(j.denies, j.reason(code, text, key)) }
+	if !p.ideal && !p.inEnvironment(j.c) {
+		deny("environment.excluded", "the contract does not hold in this environment", "environments")
+	}
+	if j.c.Transport == "" {
+		deny("transport.absent", "nothing says how this capability is reached", "transport")
+	}
+	if p.ideal {
+		return
+	}
+	if j.c.Transport != "" && !p.machine.Transports[j.c.Transport] {
+		deny("transport.unavailable", "nothing here carries out transport "+string(j.c.Transport), "transport")
+	}
+	if _, bound := p.cfg.Servers[j.c.Server]; j.c.Transport == contract.MCP && !bound {
+		deny("server.unbound", "no server stands behind this capability", "server")
+	}
+	for _, ref := range j.c.Secrets {
+		if _, ok := ref.Place(); !ok && !p.machine.Secrets[string(ref)] {
+			deny("secret.unbound", "a secret that it needs is not defined: "+string(ref), "secrets")
+		}
+	}
+	if j.c.Transport == contract.SandboxedExec && !p.machine.Isolations[j.c.Isolation] {
+		deny("isolation.unavailable", "this machine does not give isolation "+j.c.Isolation+", which the contract asks for by name or by its class", "isolation")
+	}
+}
+
+// rules raises the danger or refuses, by the arguments. A rule that cannot be told holds.
+func (j *judgement) rules(e *entry, v *variables) {
+	for i, cond := range e.rules {
+		rule := j.c.Rules[i]
+		holds, err := cond.holds(v)
+		if err != nil {
+			holds = true // what cannot be told holds
+			j.notes = append(j.notes, reasonAt("rule.condition_error", "the condition cannot be told for these arguments, so the rule holds", rule.When.At))
+		}
+		switch {
+		case !holds:
+		case rule.Deny:
+			j.denies = append(j.denies, reasonAt("rule.deny", rule.Reason, rule.When.At))
+		case rule.Danger > j.danger:
+			j.danger = rule.Danger
+			if rule.Danger < 3 {
+				j.notes = append(j.notes, reasonAt("rule.danger", rule.Reason, rule.When.At))
+			} else {
+				j.asks = append(j.asks, reasonAt("rule.danger", rule.Reason, rule.When.At))
+			}
+		}
+	}
+}
+
+// approval says whether a human is asked. Danger 3 asks, unless the contract was dangerous from the
+// start and its operator wrote approval: none, or a condition, which decides.
+func (j *judgement) approval(e *entry, v *variables) {
+	j.notes = append(j.notes, j.reason("mode."+j.c.Mode.String(), "the capability is of this class", "mode"))
+	a := j.c.Approval
+	switch a.When {
+	case contract.Never:
+		j.notes = append(j.notes, reasonAt("approval.none", "the contract asks nobody", a.At))
+		return
+	case contract.If:
+		holds, err := e.approval.holds(v)
+		switch {
+		case err != nil:
+			j.asks = append(j.asks, reasonAt("approval.condition_error", "the condition cannot be told for these arguments, so a human is asked", a.Condition.At))
+		case holds:
+			j.asks = append(j.asks, reasonAt("approval.condition", "the condition holds: a human is asked", a.Condition.At))
+		default:
+			j.notes = append(j.notes, reasonAt("approval.clear", "the condition does not hold", a.Condition.At))
+		}
+		return
+	}
+	if _, written := j.c.Keys["approval"]; !written {
+		j.asks = append(j.asks, reasonAt("approval.default", "the contract says nothing of approval, so a human is asked", a.At))
+		return
+	}
+	j.asks = append(j.asks, reasonAt("approval.always", "the contract always asks a human", a.At))
+}

@@ -1,0 +1,56 @@
+// Package policy decides: deny, ask or allow, with reasons that name the lines of the contract
+// they come from. It reads no file, no clock and no network.
+package policy
+
+import (
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+)
+
+// Effect is what a decision comes to. The zero value denies.
+type Effect uint8
+
+// The effects.
+const (
+	Deny Effect = iota
+	Ask
+	Allow
+)
+
+// String returns the word used in JSON: deny, ask or allow.
+func (e Effect) String() string { return [...]string{"deny", "ask", "allow"}[e%3] }
+
+// MarshalText makes the JSON form the word of String.
+func (e Effect) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
+
+// UnmarshalText reads the word of String; any other word is Deny.
+func (e *Effect) UnmarshalText(b []byte) error {
+	*e = map[string]Effect{"ask": Ask, "allow": Allow}[string(b)]
+	return nil
+}
+
+// Decision is deny, ask or allow for one call, with its reasons. Decision{} denies.
+type Decision struct {
+	ID       string // "d_…", stamped by the broker
+	Effect   Effect
+	Reasons  []call.Reason
+	Call     call.Call
+	Contract contract.Contract // the line that won; the zero Contract where none did
+	Danger   int               // after the rules: 1, 2 or 3
+	Policy   string            // digest of the configuration in force
+	DryRun   bool
+	Writes   bool // the server says so of its tool, whatever mode the contract has
+	Once     bool // never asked again: a pattern calls the tool a read, and its server says nothing
+}
+
+// Mode is the class of what the call does: the contract's, or a write where the server says that its tool writes.
+// What a tool is given goes by the contract alone: a server that says more of its tool gets no more.
+func (d Decision) Mode() contract.Mode {
+	if d.Writes {
+		return min(d.Contract.Mode, contract.Write) // the stricter
+	}
+	return d.Contract.Mode
+}
+
+// Repeats reports whether a call that failed may be made again: it changes nothing, whoever is asked.
+func (d Decision) Repeats() bool { return d.Mode() == contract.Read && !d.Once }

@@ -1,0 +1,375 @@
+package redact
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"waldo/internal/detect/checkdigit"
+)
+
+// find is a part of a view that shows personal data or a secret by its form.
+type find struct {
+	span
+	class class
+}
+
+// detect returns what the view shows by its form, in the order of the text.
+func (p *pass) detect(v []byte) []find {
+	d := detector{v: v, on: p.classes}
+	for i := 0; i < len(v); {
+		i = max(i+1, d.at(i))
+	}
+	return d.found
+}
+
+// detector walks over a view once.
+type detector struct {
+	v     []byte
+	on    map[class]bool
+	found []find
+	room  [10]group // of groups
+	digit [40]byte  // of classify
+}
+
+func (d *detector) add(start, end int, c class) int {
+	if c == "secrets" || d.on[c] {
+		d.found = append(d.found, find{span{start, end}, c})
+	}
+	return end
+}
+
+// at looks at one place and returns where to go on.
+func (d *detector) at(i int) int {
+	switch c := d.v[i]; {
+	case c == '@':
+		return d.mail(i)
+	case isDigit(c), c == '+', c == '(':
+		return d.digits(i)
+	case isAlpha(c):
+		return d.word(i)
+	case c == '-' && bytes.HasPrefix(d.v[i:], []byte("-----BEGIN")):
+		return d.pem(i)
+	case c == '-' || c == '.' || c == '_':
+		if end := d.embedded(i); end > i {
+			return end
+		}
+		return d.user(i)
+	case c == '~' && i >= 5 && d.v[i-1] == 'Q' && isDigit(d.v[i-2]):
+		return d.azure(i)
+	case c == ':' && bytes.HasPrefix(d.v[i:], []byte("://")):
+		return d.userinfo(i)
+	}
+	return i + 1
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isAlnum(c byte) bool { return isDigit(c) || isAlpha(c) }
+
+// mail finds an address around the @ at i.
+func (d *detector) mail(i int) int {
+	start, end := i, i+1
+	for start > 0 && (isAlnum(d.v[start-1]) || d.v[start-1] >= 0x80 || strings.IndexByte("._%+-!#$*/?^`{|}~", d.v[start-1]) >= 0) {
+		start--
+	}
+	for start < i && strings.IndexByte("./?#!*-", d.v[start]) >= 0 {
+		start++
+	}
+	for end < len(d.v) && (isAlnum(d.v[end]) || d.v[end] >= 0x80 || d.v[end] == '.' || d.v[end] == '-') {
+		end++
+	}
+	for end > i+1 && (d.v[end-1] == '.' || d.v[end-1] == '-') {
+		end--
+	}
+	dot := bytes.LastIndexByte(d.v[i:end], '.')
+	if start == i && i > 1 && d.v[i-1] == '"' { // a quoted local part
+		if q := bytes.LastIndexByte(d.v[max(0, i-66):i-1], '"'); q >= 0 {
+			start = max(0, i-66) + q
+		}
+	}
+	if start == i || dot < 2 || end-(i+dot) < 3 || isDigit(d.v[i+dot+1]) {
+		return i + 1
+	}
+	if end < len(d.v) && d.v[end] == ':' && string(d.v[start:i]) == "git" {
+		return end // git@github.com:x/y.git is a place, not a person
+	}
+	return d.add(start, end, email)
+}
+
+// pem finds a private key in armour, up to its end line or as far as it goes.
+func (d *detector) pem(i int) int {
+	line := d.v[i:min(len(d.v), i+100)]
+	if e := bytes.Index(line[10:], []byte("-----")); e < 0 || !bytes.Contains(line[:10+e], []byte("PRIVATE KEY")) {
+		return max(i+10, d.public(i+10+max(0, e)))
+	} else if d.mentioned(i + 15 + e) {
+		return i + 15 + e
+	}
+	e := bytes.Index(d.v[i:], []byte("-----END"))
+	if e < 0 {
+		return d.add(i, len(d.v), "secrets")
+	}
+	tail := bytes.Index(d.v[i+e+8:], []byte("-----"))
+	if tail < 0 {
+		return d.add(i, len(d.v), "secrets")
+	}
+	return d.add(i, i+e+8+tail+5, "secrets")
+}
+
+// public returns the end of the base64 of a certificate or a public key in armour, whose header ends at i, or i.
+func (d *detector) public(i int) int {
+	end := i
+	for end < len(d.v) && (d.v[end] == '-' && end < i+5 || d.v[end] == '\r' || d.v[end] == '\n' || base64Only(string(d.v[end]))) && d.v[end] != '_' {
+		if d.v[end] == '-' && end >= i+5 {
+			break
+		}
+		end++
+	}
+	if bytes.HasPrefix(d.v[end:], []byte("-----END")) {
+		return end
+	}
+	return i
+}
+
+// mentioned reports whether the header of a key that ends at i is quoted by itself, as code does that looks for one.
+func (d *detector) mentioned(i int) bool {
+	if i >= len(d.v) || strings.IndexByte("\"'`", d.v[i]) < 0 {
+		return false
+	}
+	run := 0
+	for _, c := range d.v[i:min(len(d.v), i+200)] {
+		if run++; !isAlnum(c) && c != '+' && c != '/' {
+			run = 0
+		}
+		if run >= 24 {
+			return false
+		}
+	}
+	return true
+}
+
+// userinfo finds the password in scheme://user:password@host.
+func (d *detector) userinfo(i int) int {
+	start := i + 3
+	end := start
+	for end < len(d.v) && end-start < 512 && d.v[end] > ' ' && strings.IndexByte("/\"'<>", d.v[end]) < 0 {
+		end++
+	}
+	at := bytes.LastIndexByte(d.v[start:end], '@')
+	colon := bytes.IndexByte(d.v[start:end], ':')
+	if at < 0 || colon < 0 || colon > at || at-colon < 2 || d.v[start] == '(' || placeholder(d.v[start+colon+1:start+at]) {
+		return start
+	}
+	return d.add(start+colon+1, start+at, "secrets")
+}
+
+// boundary reports whether a word may start at i.
+func (d *detector) boundary(i int) bool { return i == 0 || !isAlnum(d.v[i-1]) }
+
+// group is a run of digits.
+type group struct{ start, end int }
+
+// digits reads groups of digits from i, with at most three separators between, and says what they
+// are.
+func (d *detector) digits(i int) int {
+	if !d.boundary(i) {
+		return d.skipAlnum(i)
+	}
+	if end := d.account(i); end > i {
+		return end
+	}
+	gs := d.groups(i)
+	if len(gs) == 0 {
+		return i + 1
+	}
+	skip := i + 1
+	if gs[0].start == i {
+		skip = gs[0].end
+	}
+	if end := d.numbered(i, gs[0]); end > i {
+		return end
+	}
+	for n := len(gs); n > 0; n-- {
+		end := d.extension(gs[n-1].end)
+		if end < len(d.v) && (isAlpha(d.v[end]) || d.v[end] == '_') {
+			continue
+		}
+		if c := d.classify(i, gs, n); c != "" && d.on[c] {
+			return d.add(i, end, c)
+		}
+	}
+	return skip
+}
+
+// extension returns the end of the "x123" after a telephone number, or end itself.
+func (d *detector) extension(end int) int {
+	if end+1 >= len(d.v) || d.v[end] != 'x' || !isDigit(d.v[end+1]) {
+		return end
+	}
+	return d.skipAlnum(end + 1)
+}
+
+func (d *detector) skipAlnum(i int) int {
+	for i < len(d.v) && isAlnum(d.v[i]) {
+		i++
+	}
+	return i
+}
+
+func (d *detector) groups(i int) []group {
+	gs := d.room[:0]
+	for j := i; j < len(d.v) && len(gs) < 10; {
+		sep := j
+		for j < len(d.v) && j-sep < 3 && strings.IndexByte(" -.()+/\t", d.v[j]) >= 0 {
+			j++
+		}
+		start := j
+		for j < len(d.v) && isDigit(d.v[j]) {
+			j++
+		}
+		if j == start {
+			break
+		}
+		gs = append(gs, group{start, j})
+	}
+	return gs
+}
+
+// classify says what the first n groups of digits from i are, or "".
+func (d *detector) classify(i int, all []group, n int) class {
+	gs := all[:n]
+	digits := d.digit[:0]
+	for _, g := range gs {
+		if len(digits)+g.end-g.start > len(d.digit) {
+			return ""
+		}
+		digits = append(digits, d.v[g.start:g.end]...)
+	}
+	alone := d.alone(i, all, n)
+	switch {
+	case d.isCard(digits, gs):
+		return card
+	case alone && d.isSSN(i, digits, gs):
+		return ssn
+	case alone && d.isIP(gs):
+		return ip
+	case d.isPhone(i, digits, gs, alone):
+		return phone
+	}
+	return ""
+}
+
+// alone reports whether neither digits before i nor groups after the first n go on with the same
+// number: only a space may part them, and only where the number itself has another separator.
+func (d *detector) alone(i int, all []group, n int) bool {
+	spaced := n > 1 && d.v[all[0].end] != ' '
+	if n < len(all) && !(spaced && d.v[all[n-1].end] == ' ') {
+		return false
+	}
+	if i < 2 || !isDigit(d.v[i-2]) {
+		return true
+	}
+	return strings.IndexByte(" -.:/,+", d.v[i-1]) < 0 || spaced && d.v[i-1] == ' '
+}
+
+// separators returns what stands between groups, and whether it is the same everywhere.
+func (d *detector) separators(gs []group) (string, bool) {
+	sep := ""
+	for k := 1; k < len(gs); k++ {
+		s := string(d.v[gs[k-1].end:gs[k].start])
+		if k > 1 && s != sep {
+			return "", false
+		}
+		sep = s
+	}
+	return sep, true
+}
+
+// isCard accepts 12 to 19 digits of a payment card: first digits in use, a sound check digit
+// (ISO/IEC 7812-1) and one kind of separator.
+func (d *detector) isCard(n []byte, gs []group) bool {
+	if len(n) < 12 || len(n) > 19 || !checkdigit.Luhn(n) {
+		return false
+	}
+	switch lead := string(n[:4]); {
+	case len(n) == 12:
+		if lead != "5018" && lead != "5020" && lead != "5038" && lead != "6304" && lead != "6759" {
+			return false
+		}
+	case len(n) == 15 && (lead == "1800" || lead == "2131"):
+	case n[0] < '2' || n[0] > '6' && n[0] != '8':
+		return false
+	}
+	sep, same := d.separators(gs)
+	if len(gs) == 1 || !same || slices.Contains([]string{"/", "(", ")"}, sep) || len(gs) < 3 {
+		return len(gs) == 1
+	}
+	for k, g := range gs { // numbers of an object identifier are of any length
+		if size := g.end - g.start; size < 2 && k < len(gs)-1 {
+			return false
+		}
+	}
+	return true
+}
+
+// isSSN accepts a United States social security number: groups of three, two and four digits with
+// numbers that are given out; without any separator only with a leading zero, since nine plain
+// digits are more often something else.
+func (d *detector) isSSN(i int, n []byte, gs []group) bool {
+	if len(n) != 9 || string(n[:3]) == "000" || string(n[:3]) == "666" || n[0] == '9' || string(n[3:5]) == "00" || string(n[5:]) == "0000" {
+		return false
+	}
+	sep, same := d.separators(gs)
+	if len(gs) > 1 && (!same || !slices.Contains([]string{"-", " ", "."}, sep)) {
+		return false
+	}
+	var size []int
+	for _, g := range gs {
+		size = append(size, g.end-g.start)
+	}
+	switch {
+	case slices.Equal(size, []int{3, 2, 4}):
+		return true
+	case slices.Equal(size, []int{3, 6}), slices.Equal(size, []int{5, 4}):
+		return sep == "-" && n[0] == '0' && !d.zip(i, size[0])
+	}
+	return len(gs) == 1 && n[0] == '0' && (i == 0 || d.v[i-1] != '/')
+}
+
+// zip reports whether 5 and 4 digits at i are the postal code of a place in the United States: behind its state,
+// or at the beginning of a line.
+func (d *detector) zip(i, first int) bool {
+	before := bytes.TrimRight(d.v[max(0, i-8):i], " \t*#/;")
+	n := len(before)
+	return first == 5 && (n == 0 || before[n-1] == '\n' || n >= 2 && (before[n-1] >= 'A' && before[n-1] <= 'Z') && (before[n-2] >= 'A' && before[n-2] <= 'Z') && (n == 2 || !isAlpha(before[n-3])))
+}
+
+// isIP accepts four numbers of at most 255 with dots between, of an address that can be reached
+// from elsewhere: private and local ones tell of no person.
+func (d *detector) isIP(gs []group) bool {
+	if len(gs) != 4 {
+		return false
+	}
+	a, err := netip.ParseAddr(string(d.v[gs[0].start:gs[3].end]))
+	return err == nil && public(a)
+}
+
+func public(a netip.Addr) bool {
+	return !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified()
+}
+
+// isPhone accepts an international number, "+" and 7 to 15 digits, the usual national forms, and
+// any 7 to 12 digits in groups where the words around speak of a telephone.
+func (d *detector) isPhone(i int, n []byte, gs []group, alone bool) bool {
+	if d.v[i] == '+' {
+		if i > 0 && (d.v[i-1] == '+' || d.v[i-1] == '-') || d.v[gs[0].start] == '0' {
+			return false // C++20 20.10.6
+		}
+		return gs[0].start <= i+2 && len(n) >= 7 && len(n) <= 15
+	}
+	if !alone || len(n) < 7 || len(n) > 15 || len(n) > 12 && string(n[:2]) != "00" {
+		return false
+	}
+	return d.national(i, n, gs) || d.spoken(i, gs[len(gs)-1].end)
+}

@@ -1,0 +1,426 @@
+// Package redact hides from the agent what it must not see: known secrets in any encoding, what
+// looks like a secret, and personal data, which it replaces with masks or with tokens of the
+// session and puts back for the tools that may see it. It also cleans text of what nobody sees.
+package redact
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
+	"waldo/internal/protocol/strictjson"
+)
+
+// secretMask stands where a secret was.
+const secretMask = "[SECRET]"
+
+// Vaults keeps the tokens of every session; *session.Manager is one.
+type Vaults interface {
+	// Token returns the token for a value, or false where the value must be masked.
+	Token(s call.Session, class, value string) (string, bool)
+	// Value returns what a token of that session stands for.
+	Value(s call.Session, token string) (string, bool)
+}
+
+// Registry holds the secrets that waldo knows. The zero Registry is empty and ready to use.
+type Registry struct {
+	mu       sync.Mutex
+	secrets  map[secret.Ref][]secret.Value // the newest last
+	compiled atomic.Pointer[matcher]
+}
+
+// maxOld is how many values of one secret are known: the one in force and those before it, which
+// somebody may have kept.
+const maxOld = 8
+
+// Add makes a secret known under its name, beside the values that the name had before. A secret of
+// fewer than six bytes is hidden only where it is the whole of a JSON string: the error says so to
+// the operator, and the secret is known all the same.
+func (g *Registry) Add(name secret.Ref, v secret.Value) error {
+	s := v.Reveal()
+	if s == "" {
+		return fmt.Errorf("secret %s: empty, so there is nothing to hide", name)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.secrets == nil {
+		g.secrets = map[secret.Ref][]secret.Value{}
+	}
+	all := g.secrets[name]
+	if i := slices.IndexFunc(all, v.Same); i >= 0 {
+		all = slices.Delete(all, i, i+1)
+	} else {
+		g.compiled.Store(nil)
+	}
+	all = append(all, v)
+	g.secrets[name] = all[max(0, len(all)-maxOld):]
+	if len(s) < minSecret {
+		return fmt.Errorf("secret %s: %d bytes are too few to be found inside other text; use at least %d", name, len(s), minSecret)
+	}
+	return nil
+}
+
+// Remove forgets a secret.
+func (g *Registry) Remove(name secret.Ref) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.secrets, name)
+	g.compiled.Store(nil)
+}
+
+// matcher compiles the secrets when they have changed.
+func (g *Registry) matcher() *matcher {
+	if m := g.compiled.Load(); m != nil {
+		return m
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m := g.compiled.Load(); m != nil {
+		return m
+	}
+	all := make([]string, 0, len(g.secrets))
+	for _, values := range g.secrets {
+		for _, v := range values {
+			all = append(all, v.Reveal())
+		}
+	}
+	m := newMatcher(all)
+	g.compiled.Store(m)
+	return m
+}
+
+// Text returns s without any known secret, for what waldo itself says and what is no result: errors,
+// log lines, descriptions.
+func (g *Registry) Text(s string) string {
+	m := newMatcherOf(g)
+	if m.short[s] {
+		return secretMask
+	}
+	return (&pass{known: m}).secrets(s)
+}
+
+// JSON returns a JSON value without any known secret in its strings, numbers and names. One that has
+// none stays byte for byte.
+func (g *Registry) JSON(raw []byte) []byte {
+	p := pass{known: newMatcherOf(g)}
+	if len(p.known.short) == 0 && !p.known.has(raw) {
+		return raw
+	}
+	return p.json(raw)
+}
+
+// Redactor hides and restores. Known, Vaults and Spill are set once, before it is used.
+type Redactor struct {
+	Known  *Registry // nil: no secrets are known
+	Vaults Vaults    // nil: personal data is masked
+	// Spill keeps what a result had no room for in the session's workspace, redacted, and returns
+	// the path under which the agent finds it. nil: it is lost, and the result says so.
+	Spill func(s call.Session, name string, data []byte) (path string, err error)
+
+	// Terminal says that the person at the terminal is shown no more than the model is. Otherwise known secrets
+	// alone are hidden there.
+	Terminal bool
+
+	rules atomic.Pointer[contract.Redaction]
+}
+
+// New returns a redactor under the rules of a configuration.
+func New(rules contract.Redaction, known *Registry, vaults Vaults) *Redactor {
+	r := &Redactor{Known: known, Vaults: vaults}
+	r.Configure(rules)
+	return r
+}
+
+// Configure puts the rules of a new configuration in force.
+func (r *Redactor) Configure(rules contract.Redaction) {
+	rules.Model = slices.Clone(rules.Model)
+	r.rules.Store(&rules)
+}
+
+// Class is a sort of personal data: the word of a contract.
+type class = string
+
+// The classes that a contract may name, besides "secrets", which are always hidden.
+const (
+	email  class = "email"
+	phone  class = "phone"
+	ssn    class = "ssn"
+	card   class = "credit_card"
+	name   class = "name"   // only in fields of JSON named for a person
+	iban   class = "iban"   // with a sound check
+	wallet class = "crypto" // addresses of Bitcoin
+	ip     class = "ip"     // version 4; both versions alone of addresses that can be reached from elsewhere
+	ipv6   class = "ipv6"
+)
+
+// Classes returns every word that redaction understands in a configuration or contract.
+func Classes() []string {
+	return []string{"secrets", email, phone, ssn, card, name, iban, wallet, ip, ipv6}
+}
+
+// pass is one way through a text: what is hidden and what stands in its place.
+type pass struct {
+	known    *matcher
+	classes  map[class]bool
+	token    func(class, value string) (string, bool) // nil: masks
+	literals func(token string) (string, bool)        // what stands for text that looks like a token; nil: itself
+	clean    bool
+	bare     bool               // known secrets alone are hidden, nothing by its form
+	hid      func(value string) // told of each value that is masked or stands as a token; nil: nobody is
+}
+
+// unlogged are the classes of personal data that the log never holds, whatever the model is shown.
+var unlogged = []class{name, email, phone, ssn, card}
+
+// pass prepares the redaction of what a call shows: what its contract hides, or else what the
+// configuration does. Where neither says anything, secrets alone are hidden.
+func (r *Redactor) pass(c contract.Contract) *pass {
+	p := &pass{classes: map[class]bool{}, clean: true, known: newMatcherOf(r.Known)}
+	rules := r.rules.Load()
+	var model []class
+	if rules != nil && rules.Model != nil {
+		model = rules.Model
+	}
+	if c.Redact != nil { // the contract's line, or the configuration's in its place
+		model = c.Redact
+	}
+	for _, w := range model {
+		p.classes[w] = true
+	}
+	return p
+}
+
+func newMatcherOf(g *Registry) *matcher {
+	if g == nil {
+		return noSecrets()
+	}
+	return g.matcher()
+}
+
+var noSecrets = sync.OnceValue(func() *matcher { return newMatcher(nil) })
+
+// show returns the pass for what the model of a session sees of a call.
+func (r *Redactor) show(d policy.Decision) *pass {
+	p := r.pass(d.Contract)
+	if d.Call.Door == "cli" && !r.Terminal {
+		p.classes, p.bare = nil, true
+		return p
+	}
+	rules := r.rules.Load()
+	if rules == nil || !rules.Tokens || r.Vaults == nil {
+		return p
+	}
+	p.classes[name] = p.hidesPersons()
+	s := d.Call.Session
+	p.token = func(c class, v string) (string, bool) { return r.Vaults.Token(s, strings.ToUpper(c), v) }
+	if d.Contract.Transport != contract.SandboxedExec { // the agent's own code prints the tokens it was given
+		asked := string(d.Call.Args.Raw())
+		p.literals = func(t string) (string, bool) {
+			if strings.Contains(asked, t) {
+				return "", false
+			}
+			return r.Vaults.Token(s, "TEXT", t)
+		}
+	}
+	return p
+}
+
+// hidesPersons reports whether any class of personal data is hidden.
+func (p *pass) hidesPersons() bool {
+	return len(p.classes) > 1 || len(p.classes) == 1 && !p.classes["secrets"]
+}
+
+// mask returns what stands in the place of a value.
+func (p *pass) mask(c class, value string) string {
+	if c == "secrets" {
+		return secretMask
+	}
+	if p.token != nil {
+		if t, ok := p.token(c, value); ok {
+			return t
+		}
+	}
+	return "[" + strings.ToUpper(c) + "]"
+}
+
+// edit is a replacement of a part of a text.
+type edit struct {
+	span
+	text string
+}
+
+// maxRounds is how often a text is looked at again after something was hidden in it.
+const maxRounds = 4
+
+// text returns s with everything hidden that the pass hides.
+func (p *pass) text(s string) string {
+	if p.clean {
+		s = Clean(s)
+	}
+	if p.known.short[s] {
+		return p.whole(s)
+	}
+	if dull(s) {
+		return p.secrets(s)
+	}
+	return p.secrets(p.personal(p.secrets(s)))
+}
+
+// dull reports whether a short text has nothing that is found by its form: letters, spaces, dots
+// and the like, too few to be a token that happens to have no digit.
+func dull(s string) bool {
+	if len(s) >= 13 {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlpha(c) && strings.IndexByte(" _./,;!?", c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// whole hides all of a value.
+func (p *pass) whole(s string) string {
+	p.count(s, []edit{{span: span{0, len(s)}}})
+	return secretMask
+}
+
+// count tells of the values that the edits hide.
+func (p *pass) count(s string, edits []edit) {
+	if p.hid == nil {
+		return
+	}
+	slices.SortStableFunc(edits, inOrder)
+	at := 0
+	for _, e := range edits {
+		if e.start >= at {
+			p.hid(s[e.start:e.end])
+		}
+		at = max(at, e.end)
+	}
+}
+
+// secrets returns s without any known secret.
+func (p *pass) secrets(s string) string {
+	if len(s) < minSecret || p.known == noSecrets() {
+		return s
+	}
+	for range maxRounds {
+		spans := p.known.spans([]byte(s))
+		if len(spans) == 0 {
+			return s
+		}
+		edits := make([]edit, 0, len(spans))
+		for _, sp := range spans {
+			edits = append(edits, edit{sp, secretMask})
+		}
+		p.count(s, edits)
+		s = apply(s, edits)
+	}
+	if p.known.has([]byte(s)) {
+		return secretMask // hiding brings a secret forth again: nothing of the text is shown
+	}
+	return s
+}
+
+// personal hides what the text shows by its form: secrets of known makes and personal data.
+func (p *pass) personal(s string) string {
+	edits := p.byForm([]byte(s))
+	p.count(s, edits)
+	if p.literals != nil {
+		edits = append(edits, p.foreign(s)...)
+	}
+	return apply(s, edits)
+}
+
+// edits returns all that the pass would hide in t, known secrets and what shows by its form.
+func (p *pass) edits(t []byte) []edit {
+	out := p.byForm(t)
+	for _, s := range p.known.spans(t) {
+		out = append(out, edit{s, secretMask})
+	}
+	return out
+}
+
+// byForm looks at what the escapes of t stand for and returns the edits in t itself.
+func (p *pass) byForm(t []byte) []edit {
+	if p.bare {
+		return nil
+	}
+	v, pos := t, []int32(nil)
+	for range viewDepth {
+		if !escaped(v) {
+			break
+		}
+		if pos == nil {
+			pos = identity(len(t))
+		}
+		v, pos = view(v, pos)
+	}
+	var finds []find
+	for _, f := range p.detect(v) {
+		if pos != nil {
+			f.span = original(f.span, pos)
+		}
+		for n := len(finds) - 1; n >= 0 && f.start < finds[n].end; n-- { // one value, so that it is restored whole
+			f.start, f.end = min(finds[n].start, f.start), max(finds[n].end, f.end)
+			if finds[n].class == "secrets" || f.class != "secrets" {
+				f.class = finds[n].class
+			}
+			finds = finds[:n]
+		}
+		finds = append(finds, f)
+	}
+	edits := make([]edit, 0, len(finds))
+	for _, f := range finds {
+		edits = append(edits, edit{f.span, p.mask(f.class, string(t[f.start:f.end]))})
+	}
+	return edits
+}
+
+// inOrder puts edits in the order of the text, the longer of two that begin together first.
+func inOrder(a, b edit) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) }
+
+// apply makes the edits, of which a later one gives way to an earlier one that it overlaps, but
+// for the rest of its part.
+func apply(s string, edits []edit) string {
+	if len(edits) == 0 {
+		return s
+	}
+	slices.SortStableFunc(edits, inOrder)
+	var b strings.Builder
+	at := 0
+	for _, e := range edits {
+		if e.start >= at {
+			b.WriteString(s[at:e.start])
+			b.WriteString(e.text)
+		}
+		at = max(at, e.end)
+	}
+	b.WriteString(s[at:])
+	return b.String()
+}
+
+// Args returns the arguments of a decision as the log may keep them: no secret and no personal
+// data, whatever the contract shows to the model, only masks and the tokens that the model wrote. It is the zero Value where they cannot be
+// shown at all.
+func (r *Redactor) Args(d policy.Decision) strictjson.Value {
+	p := r.pass(d.Contract)
+	p.clean = false
+	for _, c := range unlogged {
+		p.classes[c] = true
+	}
+	v, err := strictjson.Parse(p.json(d.Call.Args.Raw()))
+	if err != nil {
+		return strictjson.Value{}
+	}
+	return v
+}

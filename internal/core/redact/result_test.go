@@ -1,0 +1,83 @@
+package redact
+
+import (
+	"strings"
+	"testing"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/secret"
+	"waldo/internal/protocol/strictjson"
+)
+
+// Where a worker refuses what the contract allowed, the worker's reason is the reason, without secrets.
+func TestWorkersReason(t *testing.T) {
+	known := &Registry{}
+	if err := known.Add("token", secret.NewValue("hunter2-canary-value")); err != nil {
+		t.Fatal(err)
+	}
+	r := &Redactor{Known: known}
+	d := policy.Decision{Effect: policy.Allow, Reasons: []call.Reason{{Code: "approval.none"}}}
+	o := call.Outcome{Facts: facts.New(), IsError: true}
+	o.Facts.Status = facts.Denied
+	if res := r.Result(d, o); len(res.Why) != 1 || res.Why[0].Code != "approval.none" {
+		t.Errorf("control: %+v", res.Why)
+	}
+	o.Refused = &call.Reason{Code: "program.denied", Text: "no program hunter2-canary-value"}
+	res := r.Result(d, o)
+	if len(res.Why) != 1 || res.Why[0].Code != "program.denied" || strings.Contains(res.Why[0].Text, "hunter2") || res.Status != facts.Denied {
+		t.Errorf("%+v", res)
+	}
+}
+
+// All that a model reads as text shares one budget, whatever kind of block it stands in; media share another; and
+// the notices do not grow with the pieces.
+func TestWholeAnswer(t *testing.T) {
+	block := func(text string) call.Content {
+		v, err := strictjson.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, _ := v.Member("type").Text()
+		return call.Content{Type: kind, Raw: v}
+	}
+	long := strings.Repeat("a", 900)
+	resource := block(`{"type":"resource","resource":{"uri":"x:1","text":"` + long + `"}}`)
+	link := block(`{"type":"resource_link","uri":"x:1","name":"a","description":"` + long + `"}`)
+	image := block(`{"type":"image","mimeType":"image/png","data":"` + strings.Repeat("aaaa", 200_000) + `"}`)
+	blob := block(`{"type":"resource","resource":{"uri":"x:1","blob":"` + strings.Repeat("aaaa", 200_000) + `"}}`)
+	for name, row := range map[string]struct {
+		one   call.Content
+		most  int // bytes of all
+		alone bool
+	}{
+		"texts": {call.Text(long), 2000 + 600, true}, "resources": {resource, 2000 + 600 + 60, true}, "links": {link, 2000 + 600, true},
+		"images": {image, maxMedia + 600, true}, "blobs": {blob, maxMedia + 600, true},
+		"empty texts": {call.Text(""), maxBlocks*40 + 600, true},
+	} {
+		r := New(contract.Redaction{}, &Registry{}, nil)
+		d := policy.Decision{Contract: contract.Contract{ResponseBudget: 2000}}
+		size := func(n int) (total int) {
+			var in []call.Content
+			for range n {
+				in = append(in, row.one)
+			}
+			for _, c := range r.Result(d, call.Outcome{Content: in}).Content {
+				total += 30 + len(c.Text) + len(c.Raw.Raw())
+			}
+			return total
+		}
+		if alone := size(1); alone < len(row.one.Text)+len(row.one.Raw.Raw()) {
+			t.Errorf("%s: the control: one is not shown: %d bytes", name, alone)
+		}
+		n := 3000
+		if row.most > maxMedia {
+			n = 8 // of 800 KB
+		}
+		if all := size(n); all > row.most {
+			t.Errorf("%s: %d of them are %d bytes, at most %d", name, n, all, row.most)
+		}
+	}
+}

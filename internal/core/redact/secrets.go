@@ -1,0 +1,412 @@
+package redact
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+
+	"waldo/internal/detect/vendors"
+	"waldo/internal/detect/words"
+)
+
+// maxToken is how many bytes of a value are looked at to tell whether it is a secret. The rest of a
+// longer one, up to the next blank or quote, is hidden with it.
+const maxToken = 256
+
+// makers are the forms of vendors' secrets by their first two bytes.
+var makers = sync.OnceValue(func() *[1 << 14][]vendors.Form {
+	by := &[1 << 14][]vendors.Form{}
+	for _, f := range vendors.All() {
+		k := pair(f.Prefix[0], f.Prefix[1])
+		by[k] = append(by[k], f)
+	}
+	return by
+})
+
+// word looks at a word that starts at i: a vendor's token, a name that a secret is assigned to, or
+// an account number with letters. It returns where to go on.
+func (d *detector) word(i int) int {
+	if !d.boundary(i) {
+		return d.skipAlnum(i)
+	}
+	if end := d.vendor(i); end > i {
+		return end
+	}
+	end := i
+	for end < len(d.v) && (isAlnum(d.v[end]) || d.v[end] == '_' || d.v[end] == '-' || d.v[end] == '.') && end-i < 128 {
+		end++
+	}
+	if next := d.assigned(i, end); next > i {
+		return next
+	}
+	if next := d.scheme(i, end); next > i {
+		return next
+	}
+	if next := d.account(i); next > i {
+		return next
+	}
+	return d.skipAlnum(i)
+}
+
+// vendor finds a token of a known make, or a JSON Web Token (RFC 7519), at i.
+func (d *detector) vendor(i int) int {
+	if i+8 > len(d.v) {
+		return i
+	}
+	if end := d.jwt(i); end > i {
+		return d.add(i, d.rest(end, end-i), "secrets")
+	}
+	return d.made(i)
+}
+
+// embedded finds a token of an unmistakable make whose prefix ends at i, in the midst of a word.
+func (d *detector) embedded(i int) int {
+	for _, p := range []string{"SG.", "tskey-", "ghp_", "glpat-", "xoxb-"} {
+		if start := i + 1 - len(p); start >= 0 && string(d.v[start:i+1]) == p {
+			if end := d.made(start); end > start {
+				return end
+			}
+		}
+	}
+	return i
+}
+
+// pair is the place in makers of what begins with two bytes.
+func pair(a, b byte) int { return int(a&0x7f)<<7 | int(b&0x7f) }
+
+// made finds a token of a known make at i.
+func (d *detector) made(i int) int {
+	if i+2 > len(d.v) {
+		return i
+	}
+	for _, f := range makers()[pair(d.v[i], d.v[i+1])] {
+		if !bytes.HasPrefix(d.v[i:], []byte(f.Prefix)) {
+			continue
+		}
+		body := i + len(f.Prefix)
+		end := body
+		for end < min(len(d.v), body+maxToken) && (isAlnum(d.v[end]) || strings.IndexByte(f.More, d.v[end]) >= 0) {
+			end++
+		}
+		if end-body >= f.Min && varied(d.v[body:end], f.Prefix) {
+			return d.add(i, d.rest(end, end-i), "secrets")
+		}
+	}
+	return i
+}
+
+// rest returns the end of the run of visible characters that a long value goes on with.
+func (d *detector) rest(end, seen int) int {
+	for seen >= maxToken-1 && end < len(d.v) && d.v[end] > ' ' && d.v[end] != '"' && d.v[end] != '\'' {
+		end++
+	}
+	return end
+}
+
+// jwt returns the end of three base64url parts of which the first two are JSON objects.
+func (d *detector) jwt(i int) int {
+	end, dots := i, 0
+	if !bytes.HasPrefix(d.v[i:], []byte("ey")) {
+		return i
+	}
+	for end < min(len(d.v), i+maxToken) && dots < 5 && (isAlnum(d.v[end]) || strings.IndexByte("-_./\\=", d.v[end]) >= 0) {
+		if d.v[end] == '.' {
+			if dots++; dots == 1 && !bytes.HasPrefix(d.v[end+1:], []byte("ey")) {
+				return i
+			}
+		}
+		end++
+	}
+	if dots == 0 || dots == 1 && end-i < 60 || end-i < 30 {
+		return i
+	}
+	return end
+}
+
+// varied reports whether a token looks drawn by chance and not typed as an example.
+func varied(body []byte, prefix string) bool {
+	if strings.HasPrefix(prefix, "AP") || prefix == "AKC" { // JFrog gives the form and no more
+		return !bytes.Equal(bytes.ToUpper(body), body) && !(words.Wordy(body) && words.Camel(body)) || bytes.ContainsAny(body, "0123456789")
+	}
+	if prefix == "test_" || prefix == "live_" {
+		return bytes.ContainsAny(body, "0123456789") && words.Kinds(body) >= 4
+	}
+	if prefix == "hf_" {
+		return true
+	}
+	if bytes.HasSuffix(body, []byte("EXAMPLE")) && len(body) < 20 || words.Filler(body) {
+		return false
+	}
+	return words.Kinds(body) >= 4 && (len(prefix) > 2 || bytes.ContainsAny(body, "0123456789")) || len(prefix) >= 8
+}
+
+// folders are names that a shell gives to folders.
+var folders = [][]byte{[]byte("pwd"), []byte("oldpwd"), []byte("passwd")}
+
+// assigned finds the value given to a name that ends at end: name = value, "name": "value",
+// name: value, name => value, --name value, <name>value.
+func (d *detector) assigned(i, end int) int {
+	for end > i && (d.v[end-1] == '.' || d.v[end-1] == '-') {
+		end--
+	}
+	dashes := 0
+	for dashes < 2 && i > dashes && d.v[i-1-dashes] == '-' {
+		dashes++
+	}
+	start, ok := d.operator(end, dashes > 0)
+	if !ok {
+		return i
+	}
+	level := words.Secrecy(d.v[i:end])
+	if level == 0 || d.blanks(end) == start && dashes < 2 && level < 2 { // -Token value is code, --token value a flag
+		return i
+	}
+	start, stop := d.value(start)
+	if d.tagged(start) && !bytes.HasPrefix(bytes.TrimLeft(d.v[stop:], " \t\r\n"), []byte("</")) {
+		return i // #include <pwd.h>, and no <pwd>value</pwd>
+	}
+	val := d.v[start:stop]
+	if bytes.HasPrefix(val, []byte("/")) && (words.HasWord(d.v[i:end], folders)) {
+		return i // the working directory of a shell
+	}
+	if bytes.HasSuffix(d.v[:i], []byte("/etc/")) && string(d.v[i:end]) == "passwd" {
+		return i // cat: /etc/passwd: Permission denied
+	}
+	if quoted := start > 0 && strings.IndexByte("\"'`", d.v[start-1]) >= 0; !quoted && (words.Code(val) || d.prose(end, start, stop)) || quoted && (words.Closing(val) || words.Named(val)) {
+		return i
+	}
+	if len(val) < 3 || placeholder(val) || (level == 1 || d.v[d.blanks(end+1)] == ',') && !random(val) {
+		return i
+	}
+	if s := d.authScheme(start, stop); s > start {
+		start = s
+	}
+	return d.add(start, d.rest(stop, stop-start), "secrets")
+}
+
+// tagged reports whether what begins at start stands behind the end of a tag.
+func (d *detector) tagged(start int) bool {
+	b := bytes.TrimRight(d.v[:start], " \t\r\n\"'`")
+	return len(b) > 1 && b[len(b)-1] == '>' && b[len(b)-2] != '='
+}
+
+// types are words that stand between a variable and its value in source code.
+var types = [][]byte{[]byte(": string"), []byte(":string"), []byte("string"), []byte("String"), []byte(": str")}
+
+// operator skips what stands between a name and its value, and reports whether that assigns.
+func (d *detector) operator(j int, flag bool) (int, bool) {
+	v, start := d.v, j
+	for j < len(v) && strings.IndexByte(`"'])`, v[j]) >= 0 {
+		j++
+	}
+	quoted := j > start
+	j = d.blanks(j)
+	for _, t := range types {
+		if j == len(v) || v[j] != t[0] {
+			continue
+		}
+		if after := d.blanks(j + len(t)); bytes.HasPrefix(v[j:], t) && after < len(v) && v[after] == '=' {
+			j = after
+			break
+		}
+	}
+	signs := j
+	for j < len(v) && j-signs < 5 && strings.IndexByte(":=>|,?.+", v[j]) >= 0 {
+		j++
+	}
+	sign := string(v[signs:j])
+	switch {
+	case sign == "" && !(flag && j > start), sign == "." || sign == "?" || sign == "+" || sign == "..", sign == "," && !quoted, sign == "|" && quoted:
+		return 0, false
+	case sign == ">" && signs != start:
+		return 0, false
+	case sign == ">":
+		for j < len(v) && v[j] <= ' ' {
+			j++
+		}
+	}
+	j = d.blanks(j)
+	return j, j < len(v)
+}
+
+// blanks returns the first place from j that is no space or tab.
+func (d *detector) blanks(j int) int {
+	for j < len(d.v) && (d.v[j] == ' ' || d.v[j] == '\t') {
+		j++
+	}
+	return j
+}
+
+// value returns the quoted or bare value that begins at j.
+func (d *detector) value(j int) (start, stop int) {
+	v := d.v
+	if q := v[j]; q == '"' || q == '\'' || q == '`' {
+		end := j + 1
+		for end < min(len(v), j+maxToken) && v[end] != q && v[end] != '\n' {
+			end++
+		}
+		return j + 1, end
+	}
+	end := j
+	for end < min(len(v), j+maxToken) && v[end] > ' ' && strings.IndexByte(`"'<>,;&)]}`, v[end]) < 0 {
+		end++
+	}
+	return j, end
+}
+
+// authScheme skips "Bearer " and the like at the start of a value.
+func (d *detector) authScheme(start, stop int) int {
+	for _, s := range []string{"Bearer ", "Basic ", "Token ", "bearer ", "basic ", "token "} {
+		if bytes.HasPrefix(d.v[start:stop], []byte(s)) {
+			return start + len(s)
+		}
+	}
+	return start
+}
+
+// placeholder reports whether a value is a reference, a mask or an example and no secret.
+func placeholder(val []byte) bool {
+	s := strings.ToLower(strings.TrimSpace(string(val)))
+	switch s {
+	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional", "redacted", "masked", "hidden", "password", "secret", "token", "new", "await", "function", "this", "self", "str", "int", "bool",
+		"pass", "yes", "no", "foo", "bar", "include", "object", "number", "boolean", "username":
+		return true
+	}
+	if strings.HasPrefix(s, "$") || strings.HasPrefix(s, "<") || strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") || strings.HasPrefix(s, "%(") {
+		return true
+	}
+	if strings.Contains(s, "environ") || strings.Contains(s, "process.env") || strings.Contains(s, "getenv") || strings.HasPrefix(s, "env:") || strings.HasPrefix(s, "secretref") {
+		return true
+	}
+	if up := strings.ToUpper(string(val)); up == string(val) && !strings.ContainsAny(up, "0123456789") && words.Secrecy(val) > 0 {
+		return true // YOUR_API_KEY
+	}
+	return words.Filler(val) || strings.Trim(s, ".-") == "" || words.Version(s)
+}
+
+// random reports whether a value of a weak name looks drawn by chance: at least twelve characters,
+// with digits, and not a number, a date or a path.
+func random(val []byte) bool {
+	if len(val) < 12 || bytes.ContainsAny(val, " \t") {
+		return false
+	}
+	digits, letters := 0, 0
+	for _, c := range val {
+		if isDigit(c) {
+			digits++
+		} else if isAlpha(c) {
+			letters++
+		}
+	}
+	if words.Kinds(val) < 6 || digits == 0 || words.Wordy(val) || bytes.Contains(val, []byte("://")) || bytes.HasPrefix(val, []byte("/")) {
+		return false
+	}
+	return letters > 0 || len(val) >= 16 && digits == len(val)
+}
+
+// scheme finds the credential after "Bearer " or "Basic ".
+func (d *detector) scheme(i, end int) int {
+	if d.v[i]|0x20 != 'b' {
+		return i
+	}
+	w := string(d.v[i:end])
+	if !strings.EqualFold(w, "bearer") && !strings.EqualFold(w, "basic") || end+9 > len(d.v) || d.v[end] != ' ' {
+		return i
+	}
+	stop := end + 1
+	for stop < len(d.v) && (isAlnum(d.v[stop]) || strings.IndexByte("-._~+/=!", d.v[stop]) >= 0) {
+		stop++
+	}
+	if stop-end < 8 || !bytes.ContainsAny(d.v[end+1:stop], "0123456789+/=") || bytes.HasPrefix(d.v[end+1:], []byte("realm=")) {
+		return i
+	}
+	return d.add(end+1, stop, "secrets")
+}
+
+// user finds the user:password after curl's -u or --user at i.
+func (d *detector) user(i int) int {
+	var j int
+	switch {
+	case bytes.HasPrefix(d.v[i:], []byte("-u ")):
+		j = i + 3
+	case bytes.HasPrefix(d.v[i:], []byte("--user ")):
+		j = i + 7
+	default:
+		return i + 1
+	}
+	if !bytes.Contains(d.v[max(0, i-200):i], []byte("curl ")) {
+		return i + 1
+	}
+	if j = d.blanks(j); j >= len(d.v) {
+		return i + 1
+	}
+	start, stop := d.value(j)
+	if stop < len(d.v) && d.v[stop-1] == ':' && (d.v[stop] == '\'' || d.v[stop] == '"') { // name:'password'
+		_, stop = d.value(stop)
+	}
+	if colon := bytes.IndexByte(d.v[start:stop], ':'); colon < 0 || placeholder(d.v[start+colon+1:stop]) && placeholder(d.v[start:start+colon]) {
+		return i + 1
+	}
+	return d.add(start, stop, "secrets")
+}
+
+// azure finds a client secret of Entra ID around the "8Q~" that ends at i.
+func (d *detector) azure(i int) int {
+	end := i + 1
+	for end < min(len(d.v), i+50) && (isAlnum(d.v[end]) || strings.IndexByte("_~.-", d.v[end]) >= 0) {
+		end++
+	}
+	if end-i < 31 || end-i > 40 {
+		return i + 1
+	}
+	return d.add(i-5, end, "secrets")
+}
+
+// numbered finds tokens that begin with a number: a bot's of Telegram, an app's of Facebook.
+func (d *detector) numbered(i int, g group) int {
+	n := g.end - g.start
+	if g.start != i || n < 5 || n > 16 || g.end+28 > len(d.v) {
+		return i
+	}
+	end := g.end + 1
+	for end < min(len(d.v), i+100) && (isAlnum(d.v[end]) || d.v[end] == '_' || d.v[end] == '-') {
+		end++
+	}
+	size := end - g.end - 1
+	if d.v[g.end] == ':' && d.v[g.end+1] == 'A' && size >= 33 && size <= 36 || d.v[g.end] == '|' && n >= 15 && size >= 27 {
+		return d.add(i, end, "secrets")
+	}
+	return i
+}
+
+// prose reports whether the bare value at start is a plain word or a number of few digits that a name at end is
+// not given as a configuration or a command does: NAME=value, --name value, or alone to the end of its line.
+func (d *detector) prose(end, start, stop int) bool {
+	letters, digits := 0, 0
+	for _, c := range d.v[start:stop] {
+		switch {
+		case isAlpha(c) || c == '.' || c == '/' || c == '-' || c == '(' || c == ':':
+			letters++
+		case isDigit(c):
+			digits++
+		default:
+			return false
+		}
+	}
+	if letters > 0 && digits > 0 || digits > 6 {
+		return false
+	}
+	after := byte('\n')
+	if stop < len(d.v) {
+		after = d.v[stop]
+	}
+	switch sign := string(bytes.Trim(d.v[end:start], " \t")); {
+	case sign == "": // --password value
+		return false
+	case sign == "=" && start == end+1:
+		return after == ',' || after == ')'
+	case sign == ":" && after == '\n' && letters >= 8: // YAML
+		return !bytes.Equal(d.v[start:stop], bytes.ToLower(d.v[start:stop]))
+	}
+	return true
+}

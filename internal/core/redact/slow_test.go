@@ -1,0 +1,41 @@
+package redact
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
+)
+
+// TestNoTextIsSlow redacts half a megabyte of each text that could make a search start again and again.
+// The bound is two seconds, and on a slow machine a hundred and fifty times what an ordinary text needs
+// there: a quadratic search is far beyond it.
+func TestNoTextIsSlow(t *testing.T) {
+	g := &Registry{}
+	_ = g.Add("env:K", secret.NewValue("aaaaaaaaaaaa"))
+	p := New(contract.Redaction{Model: Classes()}, g, nil).pass(contract.Contract{})
+	takes := func(piece string) time.Duration {
+		text := strings.Repeat(piece, 1<<19/len(piece))
+		start := time.Now()
+		p.text(text)
+		return time.Since(start)
+	}
+	for _, piece := range []string{"token=", "ey.", "ey-", "sk-", "8Q~", "1 ", "12 ", "+1", "(", "a@", "@", "AB12 ", "-----BEGIN ", "-----BEGIN PRIVATE KEY----- ",
+		"://a:", "\\u00", "%25", "&#", "\x1b]", "\x1b[", "bearer ", "password", "password=", "secret: \"", "1:", "ff:", "a", "1", "'\\''", "[EMAIL_1", "\u200b", "aaaaaaaaaaaab", "-u ", "SG.", "x_", "tskey-"} {
+		took, ordinary := time.Hour, time.Duration(0)
+		for range 3 { // on a busy machine one try says little
+			took = min(took, takes(piece))
+			if took > 2*time.Second {
+				ordinary = max(ordinary, takes("An ordinary sentence, of words. "))
+			}
+			if took <= 2*time.Second || took < 150*ordinary {
+				break
+			}
+		}
+		if took > 2*time.Second && took >= 150*ordinary {
+			t.Errorf("half a megabyte of %q took %s, of words %s", piece, took, ordinary)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package redact
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"waldo/internal/detect/scrub"
+	"waldo/internal/model/contract"
+)
+
+// bulk is how many bytes a Stream of known secrets gathers before it looks at them.
+const bulk = 32 << 10
+
+// soon is how long whole lines wait at most where nothing keeps them back.
+const soon = 100 * time.Millisecond
+
+// Stream hides secrets and personal data in what is written through it, wherever the writes are
+// cut. It keeps the last bytes back, since they may begin something that is to be hidden; Close
+// writes them. Where no secret is known, a whole line begins nothing, and is written soon. A secret
+// that becomes known while it is open is hidden from then on. Tokens are not used: a stream belongs
+// to no decision yet.
+type Stream struct {
+	mu    sync.Mutex
+	later *time.Timer // writes what is whole; nil: nothing waits for it
+	w     io.Writer
+	known *Registry // may be nil
+	p     *pass
+	only  bool // known secrets and nothing else
+	most  int  // bytes gathered before they are looked at
+	tail  scrub.Tail
+	err   error
+
+	masked int  // values
+	binary bool // one of them in what is no text
+}
+
+// Stream returns a Stream that writes to w. It does not clean: a terminal's escapes pass.
+func (r *Redactor) Stream(w io.Writer) *Stream {
+	p := r.pass(contract.Contract{})
+	p.clean = false
+	s := &Stream{w: w, known: r.Known, p: p}
+	s.measure()
+	return s
+}
+
+// TerminalStream returns a Stream for the person at the terminal: known secrets alone are hidden, unless
+// Terminal says otherwise. It keeps no line back for its looks.
+func (r *Redactor) TerminalStream(w io.Writer) *Stream {
+	s := r.Stream(w)
+	if !r.Terminal {
+		s.p.classes, s.p.bare = nil, true
+	}
+	s.p.hid = func(string) { s.masked++ }
+	return s
+}
+
+// Masked returns how many values were hidden so far, and whether one of them was in what is no text: those
+// bytes are not what was written, and may be of no use.
+func (s *Stream) Masked() (n int, binary bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.masked, s.binary
+}
+
+// Stream returns a Stream that writes to w and hides known secrets alone, in bulk.
+func (g *Registry) Stream(w io.Writer) *Stream {
+	s := &Stream{w: w, known: g, p: &pass{known: newMatcherOf(g)}, only: true}
+	s.measure()
+	return s
+}
+
+// measure takes the sizes from the secrets that are known.
+func (s *Stream) measure() {
+	s.tail.Keep = max(512, 8*max(s.p.known.plain.longest, s.p.known.squeezed.longest))
+	s.most = 2 * s.tail.Keep
+	if s.only {
+		s.most = max(bulk, s.most)
+	}
+}
+
+// Write takes all of b. An error is that of an earlier write to the writer behind.
+func (s *Stream) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, s.err
+	}
+	s.renew()
+	s.tail.Add(b)
+	if len(s.tail.Bytes()) >= s.most {
+		s.flush(s.tail.Due())
+	} else if s.later == nil && !s.only {
+		s.later = time.AfterFunc(soon, s.settle)
+	}
+	return len(b), s.err
+}
+
+// settle writes what is whole. A known secret may begin anywhere, in any spelling.
+func (s *Stream) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later = nil
+	s.renew()
+	if len(s.p.known.plain.patterns) == 0 && len(s.p.known.short) == 0 {
+		s.flush(s.whole())
+	}
+}
+
+// whole returns how much of what is held can be judged by itself: lines, and behind them the prompt of a
+// program that waits for an answer. A key of several lines is whole with its end.
+func (s *Stream) whole() int {
+	held := s.tail.Bytes()
+	n := bytes.LastIndexByte(held, '\n') + 1
+	if last := held[n:]; len(last) >= 2 && last[len(last)-1] == ' ' && strings.IndexByte(">:$#?%])", last[len(last)-2]) >= 0 {
+		n = len(held)
+	}
+	if key := bytes.LastIndex(held[:n], []byte("-----BEGIN")); key >= 0 && !bytes.Contains(held[key:n], []byte("-----END")) {
+		n = key
+	}
+	return n
+}
+
+// Close writes what was kept back. It does not close the writer behind.
+func (s *Stream) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renew()
+	s.flush(len(s.tail.Bytes()))
+	return s.err
+}
+
+// renew takes up the secrets that have become known since the last write.
+func (s *Stream) renew() {
+	if m := newMatcherOf(s.known); m != s.p.known {
+		p := *s.p
+		p.known = m
+		s.p = &p
+		s.measure()
+	}
+}
+
+// edits returns what is to be hidden in all that is held.
+func (s *Stream) edits() []edit {
+	if !s.only {
+		return s.p.edits(s.tail.Bytes())
+	}
+	var out []edit
+	for _, sp := range s.p.known.spans(s.tail.Bytes()) {
+		out = append(out, edit{sp, secretMask})
+	}
+	return out
+}
+
+// flush writes what is held up to n, or up to a place before it that stands in nothing to be hidden.
+func (s *Stream) flush(n int) {
+	if s.err != nil || n == 0 {
+		return
+	}
+	edits := s.edits()
+	spans := make([]scrub.Span, 0, len(edits))
+	for _, e := range edits {
+		spans = append(spans, scrub.Span{Start: e.start, End: e.end})
+	}
+	out := s.tail.Take(nil, n, spans)
+	switch {
+	case len(edits) == 0 && !s.p.known.short[string(out)]: // nothing to hide in the whole, so nothing in its part
+	case s.only:
+		out = []byte(s.p.secrets(string(out)))
+	default:
+		before := s.masked
+		text := string(out)
+		out = []byte(s.p.text(text))
+		s.binary = s.binary || s.masked > before && (strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text))
+	}
+	if _, err := s.w.Write(out); err != nil {
+		s.err = fmt.Errorf("redacted stream: %w", err)
+	}
+}

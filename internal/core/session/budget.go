@@ -1,0 +1,149 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+)
+
+// Take counts one decided call against its session and its capability. It returns a function that
+// ends the call, never nil and safe to call twice, and the reason where the call may not go on:
+// session.absent, session.principal, session.stopped, session.depth, session.budget, rate.exceeded or
+// concurrency.exceeded.
+//
+// A denied call counts against the session, so that probing has an end, but takes nothing from
+// its capability. A dry run counts nowhere.
+func (m *Manager) Take(d policy.Decision) (func(), *call.Reason) {
+	if d.DryRun {
+		return func() {}, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, at := m.open[d.Call.Session], m.now()
+	if why := m.refuse(e, d); why != nil {
+		return func() {}, why
+	}
+	e.info.Calls++
+	e.info.Used = at
+	if d.Effect == policy.Deny {
+		return func() {}, nil
+	}
+	release, why := m.meter(d, at)
+	if why != nil {
+		return func() {}, why
+	}
+	e.live++
+	ended := false
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if ended {
+			return
+		}
+		ended = true
+		e.live--
+		e.info.Used = m.now()
+		release()
+	}, nil
+}
+
+// refuse says what stands against the call before anything is counted.
+func (m *Manager) refuse(e *entry, d policy.Decision) *call.Reason {
+	switch {
+	case e == nil:
+		return &call.Reason{Code: "session.absent", Text: "the call belongs to no open session"}
+	case e.info.Principal != d.Call.Principal:
+		return &call.Reason{Code: "session.principal", Text: "the session belongs to somebody else"}
+	case e.info.Stopped:
+		return &stopped
+	case d.Call.Depth < 0 || d.Call.Depth > m.opt.MaxDepth:
+		return &call.Reason{Code: "session.depth", Text: fmt.Sprintf("runs inside runs: at most %d deep", m.opt.MaxDepth)}
+	case e.info.Calls >= m.opt.MaxCalls:
+		return &call.Reason{Code: "session.budget", Text: fmt.Sprintf("the session has spent its %d calls", m.opt.MaxCalls)}
+	}
+	return nil
+}
+
+// meter is the use of one capability, over all sessions: the limits protect what is behind it.
+type meter struct {
+	taken []taken // within the window, oldest first
+	per   time.Duration
+	live  int
+}
+
+// taken is one call in the window. The key is set for calls that wait for a human.
+type taken struct {
+	at  time.Time
+	key string
+}
+
+func (u *meter) idle(at time.Time) bool {
+	u.forget(at)
+	return u.live == 0 && len(u.taken) == 0
+}
+
+// forget drops the calls that have left the window. A call taken exactly one window ago has left.
+func (u *meter) forget(at time.Time) {
+	n := 0
+	for n < len(u.taken) && at.Sub(u.taken[n].at) >= u.per {
+		n++
+	}
+	u.taken = u.taken[n:]
+}
+
+// meter takes one call from the capability's rate and concurrency. A rate or concurrency of zero
+// sets no limit, because the contract's reader writes zero only where the operator set none; half
+// a rate (calls without a window, or a window without calls) allows nothing.
+func (m *Manager) meter(d policy.Decision, at time.Time) (func(), *call.Reason) {
+	rate, most := d.Contract.RateLimit, d.Contract.Concurrency
+	if rate == (contract.Rate{}) && most == 0 {
+		return func() {}, nil
+	}
+	u := m.caps[d.Call.Capability]
+	if u == nil {
+		u = &meter{}
+		m.caps[d.Call.Capability] = u
+	}
+	if most != 0 && u.live >= most {
+		return nil, reason(d, "concurrency.exceeded", "concurrency", fmt.Sprintf("%d calls are under way, which is the most allowed", u.live))
+	}
+	if rate != (contract.Rate{}) && !u.take(d, rate, at) {
+		return nil, reason(d, "rate.exceeded", "rate_limit", fmt.Sprintf("at most %d calls in %s", rate.Calls, rate.Per))
+	}
+	u.live++
+	return func() { u.live-- }, nil
+}
+
+// take adds the call to the window, or reports that the window is full. A call that quotes an
+// approval and repeats arguments already counted in this window is the same call come back for
+// its answer: it is not counted twice.
+func (u *meter) take(d policy.Decision, rate contract.Rate, at time.Time) bool {
+	u.per = rate.Per
+	u.forget(at)
+	key := ""
+	if d.Effect == policy.Ask {
+		key = string(d.Call.Session) + " " + d.Call.Args.Digest()
+		for _, t := range u.taken {
+			if d.Call.ApprovalID != "" && t.key == key {
+				return true
+			}
+		}
+	}
+	if rate.Per <= 0 || len(u.taken) >= rate.Calls {
+		return false
+	}
+	u.taken = append(u.taken, taken{at: at, key: key})
+	return true
+}
+
+// reason quotes the contract's line for the key that stands against the call.
+func reason(d policy.Decision, code, key, text string) *call.Reason {
+	at := d.Contract.Keys[key]
+	if at == (contract.Position{}) {
+		at = d.Contract.At
+	}
+	return &call.Reason{Code: code, Text: text, File: at.File, Line: at.Line, Column: at.Column}
+}

@@ -1,0 +1,173 @@
+// Package session keeps one agent's conversation: who it belongs to, its workspace, what it may
+// still spend, and the tokens that stand for personal data in it. It lives in memory: a session
+// ends with the process that opened it, and budgets are counted in that process alone.
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/id"
+)
+
+// Options are the bounds of every session. A bound of zero allows none of what it bounds.
+type Options struct {
+	MaxSessions int           // open at once
+	MaxCalls    int           // of one session over its whole life, refused ones included
+	MaxDepth    int           // runs inside runs
+	MaxTokens   int           // values in one session's vault
+	Idle        time.Duration // without a call, after which Sweep closes it
+}
+
+// Defaults returns bounds for one machine.
+func Defaults() Options {
+	return Options{MaxSessions: 1000, MaxCalls: 100_000, MaxDepth: 8, MaxTokens: 100_000, Idle: 24 * time.Hour}
+}
+
+// Info is what is known of one session.
+type Info struct {
+	ID        call.Session   `json:"id"` // "n_…"
+	Principal call.Principal `json:"principal"`
+	Workspace string         `json:"workspace"` // "w_…"
+	Created   time.Time      `json:"created"`
+	Used      time.Time      `json:"used"` // the last call, or Created
+	Calls     int            `json:"calls"`
+	Stopped   bool           `json:"stopped,omitempty"` // the operator has ended it; it takes no call any more
+}
+
+// entry is one open session; its info is guarded by Manager.mu, its vault guards itself.
+type entry struct {
+	info  Info
+	live  int                                   // calls under way
+	end   map[*context.CancelCauseFunc]struct{} // of those
+	vault *Vault
+}
+
+// Manager holds the open sessions and the rates of every capability. Use NewManager.
+type Manager struct {
+	opt  Options
+	now  func() time.Time
+	mu   sync.Mutex
+	open map[call.Session]*entry
+	caps map[call.Capability]*meter
+	stop func(Info) bool // whom the operator has stopped; nil: nobody
+}
+
+// NewManager returns a manager without sessions. now is the clock, which must not go backwards.
+func NewManager(o Options, now func() time.Time) *Manager {
+	return &Manager{opt: o, now: now, open: map[call.Session]*entry{}, caps: map[call.Capability]*meter{}}
+}
+
+// Open starts a session for a principal. It refuses the empty principal, and more sessions than
+// Options.MaxSessions.
+func (m *Manager) Open(p call.Principal, workspace string) (Info, error) {
+	return m.Resume(call.Session(id.New(id.Session)), p, workspace)
+}
+
+// Resume opens a session under an id that it had before, in another process. It refuses what Open
+// refuses, and an id that is open here.
+func (m *Manager) Resume(s call.Session, p call.Principal, workspace string) (Info, error) {
+	if p == "" {
+		return Info{}, fmt.Errorf("session: no principal to open it for")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.open) >= m.opt.MaxSessions {
+		return Info{}, fmt.Errorf("session: %d are open, which is the most allowed; close one first", len(m.open))
+	}
+	if m.open[s] != nil {
+		return Info{}, fmt.Errorf("session: %s is open already", s)
+	}
+	at := m.now()
+	e := &entry{vault: NewVault(m.opt.MaxTokens), end: map[*context.CancelCauseFunc]struct{}{}}
+	e.info = Info{ID: s, Principal: p, Workspace: workspace, Created: at, Used: at}
+	e.info.Stopped = m.stop != nil && m.stop(e.info)
+	m.open[e.info.ID] = e
+	return e.info, nil
+}
+
+// Get returns an open session.
+func (m *Manager) Get(s call.Session) (Info, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.open[s]
+	if e == nil {
+		return Info{}, false
+	}
+	return e.info, true
+}
+
+// List returns the open sessions, oldest first.
+func (m *Manager) List() []Info {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]Info, 0, len(m.open))
+	for _, e := range m.open {
+		all = append(all, e.info)
+	}
+	slices.SortFunc(all, func(a, b Info) int { return a.Created.Compare(b.Created) })
+	return all
+}
+
+// Close ends a session and forgets its tokens. It reports whether the session was open.
+func (m *Manager) Close(s call.Session) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.open[s]
+	delete(m.open, s)
+	return ok
+}
+
+// Sweep closes every session that has been idle for Options.Idle and has no call under way, and
+// returns what it closed.
+func (m *Manager) Sweep() []Info {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := m.now()
+	var closed []Info
+	for s, e := range m.open {
+		if e.live == 0 && at.Sub(e.info.Used) >= m.opt.Idle {
+			closed = append(closed, e.info)
+			delete(m.open, s)
+		}
+	}
+	for c, u := range m.caps {
+		if u.idle(at) {
+			delete(m.caps, c)
+		}
+	}
+	return closed
+}
+
+// Token returns the token that stands for a value in a session, "[EMAIL_1]". It reports false
+// where there is no such session or its vault is full: then the value must be masked.
+func (m *Manager) Token(s call.Session, class, value string) (string, bool) {
+	v := m.vault(s)
+	if v == nil {
+		return "", false
+	}
+	return v.Token(class, value)
+}
+
+// Value returns what a token of the session stands for. A token of another session stands for
+// nothing here, or for this session's own value of that number.
+func (m *Manager) Value(s call.Session, token string) (string, bool) {
+	v := m.vault(s)
+	if v == nil {
+		return "", false
+	}
+	return v.Value(token)
+}
+
+func (m *Manager) vault(s call.Session) *Vault {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.open[s]; e != nil {
+		return e.vault
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package runner
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/sandbox"
+)
+
+// equip completes the options of a run with what its contract says of its sandbox: template, input
+// folder and environment. Options never change what the contract says.
+func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Options, *call.Reason) {
+	c := d.Contract
+	if c.Template != "" && c.Template != host.Name {
+		if asked := o.template(); r.Template == nil {
+			return o, &call.Reason{Code: "template.absent", Text: "this waldo has no templates"}
+		} else if t, image, err := r.Template(ctx, c); err != nil {
+			slog.Warn("a template cannot be had", "capability", string(d.Call.Capability), "template", c.Template, "why", err)
+			return o, &call.Reason{Code: "template.absent", Text: "the template of this capability is not available on this machine; the operator sees why"}
+		} else if asked != host && asked != t {
+			return o, &call.Reason{Code: "template.contract", Text: "the contract names another template than was asked for"}
+		} else {
+			o.Template, o.Image = t, image
+		}
+	}
+	if c.Input != "" {
+		folder, err := c.At.Beside(c.Input)
+		if info, serr := os.Stat(folder); err != nil || serr != nil || !info.IsDir() {
+			slog.Warn("an input folder is not there", "capability", string(d.Call.Capability), "input", c.Input)
+			return o, &call.Reason{Code: "input.absent", Text: "the input folder of this capability is not there; the operator sees which"}
+		}
+		if o.Input != "" && o.Input != folder {
+			return o, &call.Reason{Code: "input.contract", Text: "the contract names another input folder than was asked for"}
+		}
+		o.Input = folder
+	}
+	if len(c.Env) > 0 {
+		env := slices.DeleteFunc(slices.Clone(o.Env), func(kv string) bool {
+			k, _, _ := strings.Cut(kv, "=")
+			_, written := c.Env[k]
+			return written
+		})
+		for _, k := range slices.Sorted(maps.Keys(c.Env)) {
+			env = append(env, k+"="+c.Env[k])
+		}
+		o.Env = env
+	}
+	return o, nil
+}
+
+// limits returns the limits of a run: what was asked for, within what the contract writes, and where
+// that is silent within the runner's own.
+func (r *Runner) limits(d policy.Decision, o Options) sandbox.Limits {
+	def, most, run := r.Default, r.Most, d.Contract.Run
+	written(&def.Memory, &most.Memory, int64(run.MemoryMB)<<20)
+	written(&def.Pids, &most.Pids, int64(run.Pids))
+	written(&def.Files, &most.Files, int64(run.Files))
+	written(&def.Disk, &most.Disk, int64(run.DiskMB)<<20)
+	written(&def.Output, &most.Output, int64(run.OutputKB)<<10)
+	written(&def.CPU, &most.CPU, run.CPU)
+	return narrow(o.Limits, def, most, d.Contract.Timeout)
+}
+
+// written puts a limit that a contract writes in the place of the runner's.
+func written[N int64 | time.Duration](def, most *N, n N) {
+	if n > 0 && *most > 0 { // a runner without limits runs nothing, whatever a contract says
+		*def, *most = n, n
+	}
+}

@@ -1,0 +1,42 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/sandbox"
+)
+
+// keeper is a driver that can be told what will be asked for.
+type keeper interface {
+	Keep(p sandbox.Profile, n int)
+}
+
+// Expect has n boxes kept ready for scripts like that of d, before there is one. Nothing is run.
+// Where the driver keeps none, or d's run would be refused, nothing happens.
+func (r *Runner) Expect(d policy.Decision, n int) (err error) {
+	driver, why := r.driver(d.Contract.Isolation, "")
+	k, ok := driver.(keeper)
+	if d.Contract.Network.Reaches() {
+		n = 0 // a way out belongs to one job; what boxes are forked from can be there
+	}
+	if why != nil || !ok || d.Effect == policy.Deny || len(d.Contract.Secrets) > 0 { // secrets are for those that run
+		return nil
+	}
+	j, why := r.job(d, Options{})
+	if why != nil {
+		return nil
+	}
+	ws, err := r.open(d, Options{}, j)
+	if err != nil {
+		return fmt.Errorf("boxes ahead of %s: %w", d.Call.Capability, err)
+	}
+	if ws != nil {
+		defer func() { err = errors.Join(err, ws.Close()) }()
+	}
+	p := r.profile(d, Options{}, ws)
+	p.Ahead = j.ahead(Options{}, d.Call.Principal)
+	k.Keep(p, n)
+	return nil
+}

@@ -1,0 +1,191 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/storage/workspace"
+)
+
+// ReadOutput is the capability that reads a file of the session's workspace.
+const ReadOutput = "read_output"
+
+// FileURI is what the address of a file of the session's workspace begins with: waldo:///output/chart.png.
+const FileURI = "waldo:///"
+
+// Bounds of what a run's answer shows of its files, and of one answer of read_output.
+const (
+	maxPictures = 4
+	maxPicture  = 1 << 20 // bytes of one
+	maxLinks    = 20
+	maxRead     = 4 << 20 // bytes of one answer
+)
+
+// pictureTypes are the images that a model is shown, by what they are and not by their name.
+var pictureTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}
+
+// shown returns a run's artifacts as content: small pictures as images, other files as links that
+// resources/read and read_output resolve. names are as "output/name".
+func shown(ws *workspace.Workspace, names []string) (out []call.Content) {
+	pictures, links := 0, 0
+	for _, name := range names {
+		b, whole, err := readFile(ws, name, 0, maxPicture)
+		if err != nil {
+			continue // a link to it would lead nowhere
+		}
+		if kind := http.DetectContentType(b); whole && pictures < maxPictures && pictureTypes[kind] {
+			out, pictures = append(out, block(map[string]any{"type": "image", "mimeType": kind, "data": base64.StdEncoding.EncodeToString(b)})), pictures+1
+			continue
+		}
+		if links++; links <= maxLinks {
+			out = append(out, block(map[string]any{"type": "resource_link", "uri": uriOf(name), "name": path.Base(name), "mimeType": typeOf(name, b)}))
+		}
+	}
+	return out
+}
+
+// uriOf is the address of a file of the workspace, "output/name".
+func uriOf(name string) string {
+	return FileURI + (&url.URL{Path: name}).EscapedPath()
+}
+
+// typeOf guesses the media type of a file by its name, and where that tells nothing by its beginning.
+func typeOf(name string, b []byte) string {
+	if t := mime.TypeByExtension(path.Ext(name)); t != "" {
+		t, _, _ = strings.Cut(t, ";")
+		return t
+	}
+	t, _, _ := strings.Cut(http.DetectContentType(b), ";")
+	return t
+}
+
+// block makes a content block of plain members.
+func block(m map[string]any) call.Content {
+	v, err := call.ArgsOf(m)
+	if err != nil {
+		panic("runner: a content block has no JSON form: " + err.Error()) // texts of bounded length only
+	}
+	kind, _ := m["type"].(string)
+	return call.Content{Type: kind, Raw: v.Value()}
+}
+
+// readFile reads at most that many bytes of a file of the workspace, and says whether that is the rest of it.
+func readFile(ws *workspace.Workspace, name string, from, most int64) (b []byte, whole bool, err error) {
+	folder, rest, ok := strings.Cut(name, "/")
+	if !ok || folder != string(workspace.Output) && folder != string(workspace.Input) {
+		return nil, false, fs.ErrNotExist
+	}
+	f, err := ws.Get(workspace.Folder(folder), rest)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	b, err = io.ReadAll(io.NewSectionReader(f, from, most+1))
+	if int64(len(b)) > most {
+		return b[:most], false, err
+	}
+	return b, true, err
+}
+
+// upload is a file that comes with a call: a text, or bytes as {"base64": "…"}.
+type upload []byte
+
+// UnmarshalJSON reads either form.
+func (u *upload) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*u = upload(text)
+		return nil
+	}
+	var packed map[string]string
+	if err := json.Unmarshal(b, &packed); err != nil || len(packed) != 1 || packed["base64"] == "" {
+		return errors.New("a file is a text or {base64: …}")
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(packed["base64"])
+	*u = raw
+	return err
+}
+
+// readOutput answers read_output: {name, offset, limit}.
+func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
+	var a struct {
+		Name   string `json:"name"`
+		Offset int64  `json:"offset"`
+		Limit  int64  `json:"limit"`
+	}
+	if decode(d.Call.Args, &a) != nil || a.Offset < 0 || a.Limit < 0 || a.Limit > maxRead {
+		return refuse(d, call.Reason{Code: "args.invalid", Text: fmt.Sprintf("read_output takes name, as in output/report.csv, offset and limit, at most %d bytes", maxRead)}), nil
+	}
+	if a.Limit == 0 {
+		a.Limit = maxRead
+	}
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Failed, facts.None
+	if r.Workspace == nil || !files(d) {
+		return refuse(d, call.Reason{Code: "files.denied", Text: "the contract gives this capability no workspace, so no files"}), nil
+	}
+	ws, err := r.Workspace(d.Call.Session)
+	if err != nil {
+		return outcome(d, f), fmt.Errorf("call %s: %w", d.Call.ID, err)
+	}
+	defer ws.Close()
+	name := strings.TrimPrefix(path.Clean("/"+a.Name), "/")
+	if strings.HasPrefix(a.Name, "/") {
+		name = strings.TrimPrefix(name, "workspace/")
+	}
+	b, whole, err := readFile(ws, name, a.Offset, a.Limit)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, workspace.ErrName) {
+		return refuse(d, call.Reason{Code: "files.absent", Text: fmt.Sprintf("the workspace of this session has no file %q", a.Name)}), nil
+	}
+	if err != nil {
+		return outcome(d, f), fmt.Errorf("call %s: %w", d.Call.ID, err)
+	}
+	if !whole {
+		b = untorn(b)
+	}
+	f.Status = facts.OK
+	f.Files.Read = []string{name}
+	out := outcome(d, f)
+	out.Content = []call.Content{content(name, b, whole && a.Offset == 0)}
+	if !whole {
+		out.Content = append(out.Content, call.Text(fmt.Sprintf("\nwaldo: there is more: go on with offset %d", a.Offset+int64(len(b)))))
+	}
+	return out, nil
+}
+
+// untorn leaves out the beginning of a character at the end of a piece of text.
+func untorn(b []byte) []byte {
+	for n := 1; n < utf8.UTFMax && n < len(b); n++ {
+		if cut := b[:len(b)-n]; utf8.RuneStart(b[len(b)-n]) && utf8.Valid(cut) && !utf8.FullRune(b[len(b)-n:]) {
+			return cut
+		}
+	}
+	return b
+}
+
+// content is a file, or a piece of one, as content: a whole picture as an image, text as text, other bytes in base64.
+func content(name string, b []byte, whole bool) call.Content {
+	kind := http.DetectContentType(b)
+	switch {
+	case whole && pictureTypes[kind] && len(b) <= maxPicture:
+		return block(map[string]any{"type": "image", "mimeType": kind, "data": base64.StdEncoding.EncodeToString(b)})
+	case utf8.Valid(b) && !bytes.ContainsRune(b, 0):
+		return call.Text(string(b))
+	}
+	return block(map[string]any{"type": "resource", "resource": map[string]any{"uri": uriOf(name), "mimeType": typeOf(name, b),
+		"blob": base64.StdEncoding.EncodeToString(b)}})
+}

@@ -1,0 +1,261 @@
+package runner
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/id"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/guest"
+	"waldo/internal/sandbox/template"
+	"waldo/internal/storage/workspace"
+)
+
+// MaxCommand is how many bytes a shell command may have: what one argument of a program can hold.
+const MaxCommand = 100 << 10
+
+// MaxFiles is how many files one call may bring along.
+const MaxFiles = 64
+
+// job is what a box is to run.
+type job struct {
+	argv  []string
+	first string          // what stdin begins with, the same for every script of the language; empty: nothing
+	fork  string          // the same where boxes are to be forked from the interpreter; empty: none can be
+	head  *strings.Reader // what follows it; nil: nothing
+	tools bool            // the code has a runtime that speaks over the bridge, and somebody answers
+	files []file
+	env   []string // K=V of the secrets that the contract reveals; nothing that waits or is kept has it
+}
+
+type file struct{ name, text string }
+
+// host is the root that runs start from which ask for no other.
+var host = sandbox.Template{Name: "host"}
+
+// interpreters says where a root keeps an interpreter, most wanted first. Of the host only /usr is
+// shown in a box, so shims in home folders are of no use there.
+var interpreters = map[guest.Lang][]string{
+	guest.Python:     {"/usr/bin/python3", "/usr/local/bin/python3"},
+	guest.JavaScript: {"/usr/bin/node", "/usr/local/bin/node", "/usr/bin/nodejs"},
+	guest.TypeScript: {"/usr/bin/node", "/usr/local/bin/node", "/usr/bin/nodejs"},
+	"shell":          {"/bin/bash", "/usr/bin/bash", "/bin/sh"},
+}
+
+// hints say what to install.
+var hints = map[guest.Lang]string{
+	guest.Python: "install python3 (Debian: apt install python3)", guest.JavaScript: "install Node.js 20 or later under /usr",
+	guest.TypeScript: "install Node.js 20 or later under /usr", "shell": "install a shell as /bin/sh",
+}
+
+// scripts are the capabilities that run a script in a language.
+var scripts = map[call.Capability]guest.Lang{
+	"run_python": guest.Python, "run_javascript": guest.JavaScript, "run_typescript": guest.TypeScript,
+}
+
+// job reads the arguments of a decided call. What does not fit is refused with its reason.
+func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
+	env, why := r.revealed(d, o)
+	if why != nil {
+		return job{}, why
+	}
+	var j job
+	switch lang, ok := scripts[d.Call.Capability]; {
+	case ok:
+		j, why = r.script(d, o, lang)
+	case d.Call.Capability == "run_shell":
+		j, why = shell(d, o)
+	default:
+		j, why = program(d)
+	}
+	j.env = env
+	return j, why
+}
+
+// script makes a job of {code, args, files}.
+func (r *Runner) script(d policy.Decision, o Options, lang guest.Lang) (job, *call.Reason) {
+	var a struct {
+		Code  *string           `json:"code"`
+		Args  []string          `json:"args"`
+		Files map[string]upload `json:"files"`
+	}
+	if decode(d.Call.Args, &a) != nil || a.Code == nil {
+		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes code (text), args (a list of texts) and files (by name, texts or {base64: …})"}
+	}
+	exe, why := o.interpreter(lang)
+	if why != nil {
+		return job{}, why
+	}
+	s := guest.Script{Lang: lang, Name: o.Name, Code: []byte(*a.Code), Args: a.Args}
+	if r.Servers != nil && r.Doorbell != nil && !o.NoTools {
+		s.Servers = r.Servers(d.Call)
+	}
+	argv, first, err := guest.Start{Lang: lang, Warm: r.Warm}.Command()
+	if err != nil {
+		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()}
+	}
+	script, err := s.Job()
+	if err != nil {
+		return job{}, &call.Reason{Code: "args.invalid", Text: err.Error()} // says only what was asked
+	}
+	j := job{argv: append([]string{exe}, argv...), first: first, fork: guest.Start{Lang: lang}.Zygote(), head: script, tools: r.Doorbell != nil && !o.NoTools}
+	if why := j.bring(d, r, a.Files); why != nil {
+		return job{}, why
+	}
+	return j, nil
+}
+
+// bring checks the files that come with a call.
+func (j *job) bring(d policy.Decision, r *Runner, given map[string]upload) *call.Reason {
+	if len(given) > 0 && (r.Workspace == nil || !files(d)) {
+		return &call.Reason{Code: "files.denied", Text: "the contract gives this capability no workspace, so no files"}
+	}
+	if len(given) > 0 && d.Contract.Input != "" {
+		return &call.Reason{Code: "files.denied", Text: "/workspace/input is a folder of the operator's: leave files out"}
+	}
+	if len(given) > MaxFiles {
+		return &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("%d files: at most %d may come with a call", len(given), MaxFiles)}
+	}
+	for name, text := range given {
+		clean, err := workspace.Clean(name)
+		if err != nil {
+			return &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("file name %q: it must be relative and stay below the folder", name)}
+		}
+		j.files = append(j.files, file{clean, string(text)})
+	}
+	sort.Slice(j.files, func(a, b int) bool { return j.files[a].name < j.files[b].name })
+	return nil
+}
+
+// shell makes a job of {command}.
+func shell(d policy.Decision, o Options) (job, *call.Reason) {
+	var a struct {
+		Command *string `json:"command"`
+	}
+	if decode(d.Call.Args, &a) != nil || a.Command == nil || strings.ContainsRune(*a.Command, 0) {
+		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes command, a text without NUL"}
+	}
+	if len(*a.Command) > MaxCommand {
+		return job{}, &call.Reason{Code: "args.invalid", Text: fmt.Sprintf("the command has %d bytes: at most %d run", len(*a.Command), MaxCommand)}
+	}
+	exe, why := o.interpreter("shell")
+	if why != nil {
+		return job{}, why
+	}
+	return job{argv: []string{exe, "-c", *a.Command}}, nil
+}
+
+// program makes a job of {argv}. Only the built-in exec runs any program; what another capability
+// may run, its contract names.
+func program(d policy.Decision) (job, *call.Reason) {
+	var a struct {
+		Argv []string `json:"argv"`
+	}
+	if decode(d.Call.Args, &a) != nil || len(a.Argv) == 0 || a.Argv[0] == "" || slices.ContainsFunc(a.Argv, hasNUL) {
+		return job{}, &call.Reason{Code: "args.invalid", Text: string(d.Call.Capability) + " takes argv, a list of texts without NUL"}
+	}
+	open := d.Call.Capability == "exec" && len(d.Contract.Programs) == 0
+	if !open && !slices.Contains(d.Contract.Programs, a.Argv[0]) {
+		return job{}, &call.Reason{Code: "program.denied", Text: fmt.Sprintf("the contract does not name the program %q", a.Argv[0])}
+	}
+	return job{argv: a.Argv}, nil
+}
+
+func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
+
+func decode(a call.Args, out any) error {
+	if a.Value().IsZero() {
+		return fmt.Errorf("no arguments")
+	}
+	return a.Value().Decode(out)
+}
+
+// interpreter finds the interpreter of a language as the box will see it: where it is named first, or
+// in another root under /usr/local, and what its distribution brought elsewhere.
+func interpreter(lang guest.Lang, root sandbox.Template, first []string) (string, *call.Reason) {
+	places, look, where := interpreters[lang], os.Stat, "under /usr"
+	if root.Dir != "" {
+		places = slices.Clone(places)
+		slices.SortStableFunc(places, func(a, b string) int { return local(a) - local(b) })
+		places = append(first, places...)
+		look = func(p string) (os.FileInfo, error) { return template.Look(root.Dir, p) }
+		where = "in the template " + root.Name
+	}
+	for _, p := range places {
+		if st, err := look(p); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			return p, nil
+		}
+	}
+	return "", &call.Reason{Code: "interpreter.absent", Text: fmt.Sprintf("no interpreter for %s %s; hint: %s", lang, where, hints[lang])}
+}
+
+func local(p string) int {
+	if strings.HasPrefix(p, "/usr/local/") {
+		return 0
+	}
+	return 1
+}
+
+// files reports whether the contract shows the code the session's workspace.
+func files(d policy.Decision) bool { return d.Contract.Filesystem == contract.WorkspaceOnly }
+
+// environment is all that the code inherits. What is asked for comes first, so that ours wins.
+func environment(asked []string) []string {
+	ours := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
+	var env []string
+	for _, kv := range asked {
+		k, _, ok := strings.Cut(kv, "=")
+		if ok && k != "" && !hasNUL(kv) && !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, k+"=") }) {
+			env = append(env, kv)
+		}
+	}
+	return append(env, ours...)
+}
+
+// ahead says what is known of a job's command by those who do not know the job. Nobody's box comes
+// from an interpreter that another's came from.
+func (j job) ahead(o Options, whose call.Principal) *sandbox.Ahead {
+	if j.first == "" {
+		return nil
+	}
+	return &sandbox.Ahead{Argv: j.argv, Env: o.imaged(o.Env), Head: j.first, Bridge: j.tools, Zygote: j.fork, Domain: string(whose)}
+}
+
+// profile says everything that the box of a decided call may touch. Input and output start as
+// copies of the session's, so that no folder of the host is writable in the box.
+func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) sandbox.Profile {
+	l := r.limits(d, o)
+	p := sandbox.Profile{
+		ID: id.New(id.Sandbox), Template: o.template(), Limits: l,
+	}
+	if o.Whole {
+		t := sandbox.Tmpfs{Target: whole, Bytes: l.Disk, Inodes: l.Inodes, Export: true, Except: apart}
+		if ws != nil {
+			t.Seed = ws.Path(workspace.Files)
+		}
+		p.Tmpfs = append(p.Tmpfs, t)
+	}
+	for _, f := range []workspace.Folder{workspace.Input, workspace.Output, workspace.Tmp} {
+		at := path.Join("/workspace", string(f))
+		if f == workspace.Input && o.Input != "" {
+			p.Mounts = append(p.Mounts, sandbox.Mount{Source: o.Input, Target: at})
+			continue
+		}
+		t := sandbox.Tmpfs{Target: at, Bytes: l.Disk, Inodes: l.Inodes}
+		t.Sealed = f == workspace.Input
+		t.Export = f == workspace.Output // where nothing is kept, what was written is still told
+		if ws != nil && f != workspace.Tmp {
+			t.Seed = ws.Path(f)
+		}
+		p.Tmpfs = append(p.Tmpfs, t)
+	}
+	p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes}) // many programs know no other
+	return p
+}

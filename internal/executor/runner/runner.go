@@ -1,0 +1,468 @@
+// Package runner is the worker for code: it redeems a grant, derives from its contract everything
+// the box may touch, runs the code in a box, and says what is known of it.
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/core/grant"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/secret"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/guest"
+	"waldo/internal/sandbox/template"
+	"waldo/internal/storage/workspace"
+)
+
+// Doorbell serves the calls that a run's code makes over conn, as children of the run's own call.
+// It returns at once. stop ends it, closes conn, and says what is known of those calls' effects.
+type Doorbell func(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect)
+
+// Runner runs code in boxes. The zero Runner runs nothing: it has no driver and limits of zero.
+type Runner struct {
+	Drivers map[string]sandbox.Driver // by isolation level
+	Auto    string                    // the level where neither contract nor caller names one
+	Default sandbox.Limits            // what a run gets that asks for nothing
+	Most    sandbox.Limits            // what a run may ask for
+	Warm    bool                      // the drivers keep interpreters started, which get ready before they are used
+	// Doorbell answers the code's calls; nil: the code has no tools.
+	Doorbell Doorbell
+	// Workspace returns where a session's files are kept; nil: nothing is kept. The runner closes it.
+	Workspace func(s call.Session) (*workspace.Workspace, error)
+	// Egress makes the way out for lines of hosts that a contract allows; nil: a run that wants one is refused.
+	Egress func(d policy.Decision, n contract.Network) (*Way, error)
+	// Secret returns the current value of a secret; nil: a run whose contract reveals one is refused.
+	Secret func(name secret.Ref) (secret.Value, error)
+	// Template finds the root filesystem that a contract names; nil: a run whose contract names one is refused.
+	Template func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error)
+	// Servers returns the names that a script finds as globals; may be nil.
+	Servers func(run call.Call) []string
+
+	// Admit returns when there is room for a sandbox of a memory limit in bytes, or why there is none; without
+	// patience it does not wait. leave is called when the sandbox is gone. Nil: there always is room.
+	Admit func(ctx context.Context, whose call.Principal, memory int64, patience bool) (leave func(), against *call.Reason)
+
+	// Shares is whether anybody has the files of a session beside its runs, as a server in its workspace does.
+	Shares bool
+
+	// Sessions is how many Pythons may stay at a time, between the calls that name them; 0: none.
+	Sessions int
+
+	options sync.Map // call id → Options
+	live    sync.Map // call id → share, of runs under way that share the session's files
+	stay    residents
+}
+
+// Options are what the person at the terminal asks for one call. They only ever narrow what the
+// contract and Runner.Most allow.
+type Options struct {
+	Limits    sandbox.Limits // zero fields: the default; more than Runner.Most: Runner.Most
+	Isolation string         // empty: the contract's; another than the contract names is refused
+	Name      string         // of the script, for its errors
+	Input     string         // a folder of the host, shown read-only as /workspace/input
+	Env       []string       // more of the environment, as K=V; PATH, HOME and TMPDIR stay ours
+	Stdin     io.Reader      // what the code reads; nil: nothing
+	Stdout    io.Writer      // a copy as it comes; may be nil
+	Stderr    io.Writer
+	Pass      bool     // Stdout and Stderr get all of it: Limits.Output holds for the facts alone
+	Hosts     []string // lines of hosts; where there are any, only those of the contract that are among them may be reached
+	Secrets   []string // variables; where there are any, only those of the contract's secrets are given
+	NoTools   bool     // no bridge even where there could be one
+	// Whole: /workspace itself is writable and kept, and a command starts there unless Dir says otherwise.
+	Whole bool
+	TTY   *os.File // the command's end of a terminal of its own; nil: it has none
+	Dir   string   // where a command starts; empty: the image's folder, or /workspace
+	// Template is the root that the box starts from; zero: the host.
+	Template sandbox.Template
+	// Image is what the template says of its commands.
+	Image template.Config
+	// Started is told of the box before the code runs in it, and its answer is called when the code
+	// is over; nil: nobody asks.
+	Started func(sandbox.Box) (over func())
+}
+
+func (o Options) template() sandbox.Template {
+	if o.Template == (sandbox.Template{}) {
+		return host
+	}
+	return o.Template
+}
+
+// Prepare sets the options of a call that is about to be made. The returned function forgets them.
+func (r *Runner) Prepare(callID string, o Options) (forget func()) {
+	r.options.Store(callID, o)
+	return func() { r.options.Delete(callID) }
+}
+
+// Execute redeems g and runs its code. A run that fails, is killed or cannot start for want of an
+// interpreter is an Outcome; an error says that waldo itself failed.
+func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, error) {
+	d, err := g.Redeem()
+	if err != nil {
+		return call.Outcome{}, err
+	}
+	var o Options
+	if v, ok := r.options.LoadAndDelete(d.Call.ID); ok {
+		o = v.(Options)
+	}
+	if d.Call.Capability == ReadOutput {
+		return r.readOutput(d)
+	}
+	driver, why := r.driver(d.Contract.Isolation, o.Isolation)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	if o, why = r.equip(ctx, d, o); why != nil {
+		return refuse(d, *why), nil
+	}
+	name, why := session(d)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	if name != "" {
+		return r.cell(ctx, d, o, driver, name)
+	}
+	j, why := r.job(d, o)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	return r.run(ctx, d, o, driver, j)
+}
+
+// driver returns the driver of the level that the contract asks for. A level that is missing is
+// refused: a weaker one never takes its place.
+func (r *Runner) driver(contract, asked string) (sandbox.Driver, *call.Reason) {
+	level := contract
+	if level == "" || level == "auto" {
+		level = asked
+	}
+	if level == "" || level == "auto" {
+		level = r.Auto
+	}
+	if asked != "" && asked != "auto" && asked != level {
+		return nil, &call.Reason{Code: "isolation.contract", Text: fmt.Sprintf("the contract says isolation %s; %s was asked for", level, asked)}
+	}
+	d := r.Drivers[level]
+	if d == nil {
+		return nil, &call.Reason{Code: "isolation.absent", Text: fmt.Sprintf("isolation %q cannot be had here; `waldo doctor` says why", level)}
+	}
+	return d, nil
+}
+
+// run starts the box, runs the job in it, keeps what it leaves and closes it.
+func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, j job) (out call.Outcome, err error) {
+	nothing := facts.New()
+	nothing.Status, nothing.SideEffect = facts.Failed, facts.None
+	way, why := r.way(d, o)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	defer func() { err = errors.Join(err, way.End()) }()
+	ws, err := r.open(d, o, j)
+	if errors.Is(err, workspace.ErrTooMuch) {
+		return refuse(d, call.Reason{Code: "args.invalid", Text: err.Error()}), nil
+	}
+	if err != nil {
+		return outcome(d, nothing), fmt.Errorf("run %s: %w", d.Call.ID, err)
+	}
+	if ws != nil {
+		defer func() { err = errors.Join(err, ws.Close()) }()
+	}
+	p := r.profile(d, o, ws)
+	o.Env = slices.Concat(o.Env, way.Open(&p))
+	p.Ahead = j.ahead(o, d.Call.Principal)
+	if len(j.env) > 0 {
+		p.Ahead = nil // a box that waits knows no secret
+	}
+	vacate, why := r.admit(ctx, d, p, true)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	defer vacate()
+	box, err := way.Start(ctx, driver, p)
+	if err != nil {
+		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
+		nothing.Warnings = append(nothing.Warnings, "no box of isolation "+driver.Name()+" can be made on this machine; nothing ran, and no weaker box was taken")
+		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	var give share
+	if r.Shares {
+		give = sharing(box, ws)
+	}
+	if give != nil {
+		r.live.Store(d.Call.ID, give)
+		defer r.live.Delete(d.Call.ID)
+	}
+	f, err := r.inside(ctx, d, o, box, j)
+	way.Report(&f)
+	if err != nil {
+		return outcome(d, f), fmt.Errorf("run %s: %w", d.Call.ID, err)
+	}
+	f.Files.Artifacts = []string{}
+	if ws != nil {
+		leave(box, ws, give, &f)
+		if o.Whole {
+			keep(box, ws, workspace.Files, &f)
+		}
+	} else if n := len(f.Files.Written); n > 0 {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("files written to /workspace/output were not kept: %d; the contract gives no workspace", n))
+	}
+	out = outcome(d, f)
+	if ws != nil {
+		out.Content = append(out.Content, shown(ws, f.Files.Artifacts)...)
+	}
+	return out, nil
+}
+
+func (r *Runner) admit(ctx context.Context, d policy.Decision, p sandbox.Profile, patience bool) (func(), *call.Reason) {
+	if r.Admit == nil {
+		return func() {}, nil
+	}
+	return r.Admit(ctx, d.Call.Principal, p.Limits.Memory, patience)
+}
+
+// open opens the session's workspace where the contract lets the code see it, and puts the job's
+// files into its input.
+func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace, error) {
+	if r.Workspace == nil || !files(d) {
+		return nil, nil
+	}
+	ws, err := r.Workspace(d.Call.Session)
+	if err != nil {
+		return nil, err
+	}
+	if o.Whole {
+		if err := ws.Add(workspace.Files); err != nil {
+			return nil, errors.Join(err, ws.Close())
+		}
+	}
+	var room workspace.Bounds
+	if len(j.files) > 0 { // a box must have room for all that ever came
+		room, err = ws.Room(workspace.Input, workspace.Bounds{Bytes: r.Default.Disk, Entries: int(r.Default.Inodes)})
+	}
+	for _, f := range j.files {
+		err = errors.Join(err, room.Take(f.name, int64(len(f.text))))
+	}
+	if err != nil {
+		return nil, errors.Join(err, ws.Close())
+	}
+	for _, f := range j.files {
+		if err := ws.Put(workspace.Input, f.name, strings.NewReader(f.text), int64(len(f.text))); err != nil {
+			return nil, errors.Join(err, ws.Close())
+		}
+	}
+	return ws, nil
+}
+
+// inside runs the job in the box, with the bridge beside it, and judges its effect: what its calls
+// through the bridge came to, for there is no other way out of a box without a network.
+func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
+	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass, Stdin: o.Stdin, TTY: o.TTY}
+	if d.Call.Capability == "exec" {
+		c.Dir = o.dir() // code finds its files where it starts, a program of the image's expects the image's
+	}
+	if j.head != nil {
+		c.Stdin = guest.Stdin(j.first, j.head, o.Stdin)
+	}
+	stop := func() facts.SideEffect { return facts.None }
+	if j.tools {
+		ours, theirs, err := connect(box)
+		if err != nil {
+			return facts.New(), fmt.Errorf("making the bridge: %w", err)
+		}
+		c.Bridge = theirs
+		defer func() { _ = theirs.Close() }()
+		stop = r.Doorbell(ctx, d.Call, ours)
+	}
+	over := func() {}
+	if o.Started != nil {
+		over = o.Started(box)
+	}
+	f, err := box.Run(ctx, c)
+	over()
+	f.SideEffect = stop()
+	if err != nil || d.Contract.Network.Reaches() {
+		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
+	}
+	return f, err
+}
+
+// whole is what a named sandbox keeps of a workspace, beside what is apart in it.
+const whole = "/workspace"
+
+// apart are the names in /workspace that are places of their own, and the old name of output.
+var apart = []string{string(workspace.Input), string(workspace.Output), string(workspace.Tmp), ".workspace"}
+
+// dir is where a command starts.
+func (o Options) dir() string {
+	if o.Dir == "" && !o.Whole {
+		return o.Image.Dir
+	}
+	return o.Dir
+}
+
+// target is where a box has a folder that is kept.
+func target(f workspace.Folder) string {
+	if f == workspace.Files {
+		return whole
+	}
+	return path.Join(whole, string(f))
+}
+
+// below returns the name of a box's path in a folder that is kept.
+func below(f workspace.Folder, at string) (name string, ok bool) {
+	if name, ok = strings.CutPrefix(at, target(f)+"/"); !ok || f != workspace.Files {
+		return name, ok
+	}
+	top, _, _ := strings.Cut(name, "/")
+	return name, !slices.Contains(apart, top)
+}
+
+// keep copies what the run left in a folder to the workspace, and removes there what it removed. Its
+// artifacts are the files that it wrote, by their names in /workspace. What cannot be kept is a warning.
+func keep(box sandbox.Box, ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
+	remove(ws, folder, f)
+	at := target(folder)
+	names, err := box.Export(at, ws.Path(folder))
+	if err != nil {
+		unkept(f, err)
+	}
+	written := map[string]bool{}
+	for _, n := range f.Files.Written {
+		written[n] = true
+	}
+	for _, n := range names {
+		if n = path.Join(at, n); written[n] {
+			f.Files.Artifacts = append(f.Files.Artifacts, strings.TrimPrefix(n, whole+"/"))
+		}
+	}
+}
+
+// remove removes from a folder of the workspace what the run removed there.
+func remove(ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
+	var err error
+	for _, n := range f.Files.Removed {
+		if name, ok := below(folder, n); ok {
+			err = errors.Join(err, ws.Remove(folder, name)) // and those after it, too
+		}
+	}
+	if err != nil {
+		f.Warnings = append(f.Warnings, "a file that was deleted in "+target(folder)+" is still in the workspace")
+	}
+}
+
+// unkept warns of files that could not be kept, and of the first says why.
+func unkept(f *facts.Facts, err error) {
+	why, more, _ := strings.Cut(err.Error(), "\n")
+	if more != "" {
+		why += fmt.Sprintf("; and %d more", strings.Count(more, "\n")+1)
+	}
+	f.Warnings = append(f.Warnings, "some files in /workspace/output could not be kept: "+why)
+}
+
+// outcome describes a run: its facts, and as text what it wrote, with the reason where it failed.
+func outcome(d policy.Decision, f facts.Facts) call.Outcome {
+	f = f.Bounded()
+	f.CallID, f.DecisionID = d.Call.ID, d.ID
+	o := call.Outcome{Facts: f, IsError: f.Status != facts.OK}
+	text := f.Stdout
+	if o.IsError {
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		if f.Stderr != "" {
+			text += strings.TrimRight(f.Stderr, "\n") + "\n"
+		}
+		text += Sentence(f)
+	}
+	o.Content = []call.Content{call.Text(text)}
+	return o
+}
+
+// refuse ends a call before anything was started.
+func refuse(d policy.Decision, why call.Reason) call.Outcome {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Denied, facts.None
+	if code, ok := missing[why.Code]; ok {
+		f.Status, f.ExitCode = facts.Failed, &code
+	}
+	f.CallID, f.DecisionID = d.Call.ID, d.ID
+	f.Warnings = []string{why.Code + ": " + why.Text}
+	return call.Outcome{IsError: true, Refused: &why, Facts: f, Content: []call.Content{call.Text(why.Text)}}
+}
+
+// missing are the reasons that a shell has an exit code for, though no process ran.
+var missing = map[string]int{"interpreter.absent": 127}
+
+// connect makes the two ends of a bridge. Where the box has one already, theirs is nil.
+func connect(box sandbox.Box) (net.Conn, *os.File, error) {
+	bridge := box.Abilities().Bridge
+	if bridge == nil {
+		return pair()
+	}
+	ours := bridge()
+	if ours == nil {
+		return pair()
+	}
+	defer func() { _ = ours.Close() }()
+	conn, err := net.FileConn(ours)
+	return conn, nil, err
+}
+
+// pair makes the two ends of a bridge.
+func pair() (net.Conn, *os.File, error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = ours.Close() }()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return conn, theirs, nil
+}
+
+// narrow returns the limits of a run: what was asked for or else the default, never more than most
+// and never longer than the contract says.
+func narrow(asked, def, most sandbox.Limits, contract time.Duration) sandbox.Limits {
+	l := sandbox.Limits{
+		Wall:   least(asked.Wall, def.Wall, most.Wall),
+		CPU:    least(asked.CPU, def.CPU, most.CPU),
+		Memory: least(asked.Memory, def.Memory, most.Memory),
+		Pids:   least(asked.Pids, def.Pids, most.Pids),
+		Files:  least(asked.Files, def.Files, most.Files),
+		Disk:   least(asked.Disk, def.Disk, most.Disk),
+		Inodes: least(asked.Inodes, def.Inodes, most.Inodes),
+		Output: least(asked.Output, def.Output, most.Output),
+	}
+	if contract > 0 {
+		if asked.Wall <= 0 {
+			l.Wall = min(contract, most.Wall)
+		}
+		l.Wall = min(l.Wall, contract)
+	}
+	return l
+}
+
+// least returns what was asked for, or def for nothing, and at most most.
+func least[N int64 | time.Duration](asked, def, most N) N {
+	if asked <= 0 {
+		asked = def
+	}
+	return min(asked, most)
+}

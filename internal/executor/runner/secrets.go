@@ -1,0 +1,48 @@
+package runner
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+)
+
+// revealed returns the secrets that the contract reveals to the box, as K=V, less those that the
+// person at the terminal did not ask for. They are resolved here and nowhere before.
+func (r *Runner) revealed(d policy.Decision, o Options) ([]string, *call.Reason) {
+	c := d.Contract
+	for _, v := range o.Secrets {
+		if _, ok := c.Secrets[v]; !ok {
+			return nil, &call.Reason{Code: "secret.contract", Text: fmt.Sprintf("the contract gives this capability no secret in the variable %q", v)}
+		}
+	}
+	var env []string
+	for _, v := range slices.Sorted(maps.Keys(c.Secrets)) {
+		if !slices.Contains(c.Reveal, v) || len(o.Secrets) > 0 && !slices.Contains(o.Secrets, v) {
+			continue
+		}
+		if r.Secret == nil {
+			return nil, &call.Reason{Code: "secret.unsupported", Text: "no box can be given secrets here"}
+		}
+		value, err := r.Secret(c.Secrets[v])
+		if err != nil {
+			slog.Error("a secret cannot be had", "capability", string(d.Call.Capability), "variable", v, "why", err) // for the operator, not for the agent
+			return nil, &call.Reason{Code: "secret.missing", Text: fmt.Sprintf("the secret for %s cannot be had; `waldo secret check` says why", v)}
+		}
+		env = append(env, v+"="+value.Reveal())
+	}
+	return env, nil
+}
+
+// with returns an environment with more variables in it, in the place of those of the same name.
+func with(env, more []string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		k, _, _ := strings.Cut(kv, "=")
+		return slices.ContainsFunc(more, func(m string) bool { return strings.HasPrefix(m, k+"=") })
+	})
+	return append(env, more...)
+}

@@ -1,0 +1,395 @@
+package runner
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/strictjson"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/guest"
+	"waldo/internal/storage/workspace"
+)
+
+// Bounds of an interpreter that stays. Those of a call are the call's own.
+const (
+	sessionLife  = 8 * time.Hour    // of its box, whatever is done with it
+	sessionCPU   = time.Hour        // of all its cells together
+	sessionIdle  = 15 * time.Minute // without a cell, after which it ends
+	maxReply     = 40 << 20         // bytes of one answer
+	maxNameOfOne = 64
+)
+
+// errGone is what is said of an interpreter that ended by itself.
+var errGone = errors.New("the interpreter has ended")
+
+// residents are the Pythons that stay, by agent's session and name.
+type residents struct {
+	mu   sync.Mutex
+	open map[string]*resident
+}
+
+// resident is one Python that stays, in a box of its own. Between cells it stands still where
+// the box can be paused.
+type resident struct {
+	key   string
+	busy  chan struct{} // holds a token while a cell runs
+	id    string
+	level string
+	box   sandbox.Box
+	ws    *workspace.Workspace
+	way   *Way // nil: it reaches nothing
+	in    *io.PipeWriter
+	from  *io.PipeReader
+	out   *bufio.Reader // of from
+	root  string        // the template's name
+	kill  context.CancelFunc
+	over  chan struct{} // closed when Run has returned
+	last  facts.Facts   // of Run; read after over
+	idle  *time.Timer
+	share share // nil: its files are its own until it ends
+
+	vacate func() // gives back its room
+}
+
+// reply is what the interpreter says of a cell. It is content, believed as little as any.
+type reply struct {
+	Code    *uint8 `json:"code"` // nil: it failed
+	Stdout  string `json:"stdout"`
+	Stderr  string `json:"stderr"`
+	Content []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+		Data string `json:"data"`
+	} `json:"content"`
+}
+
+// session returns the name of the interpreter that a call asks for; empty: none.
+func session(d policy.Decision) (name string, why *call.Reason) {
+	v, ok := d.Call.Args.Values()["session"]
+	if !ok || d.Call.Capability != "run_python" {
+		return "", nil
+	}
+	name, ok = v.(string)
+	if !ok || name == "" || len(name) > maxNameOfOne || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+		return "", &call.Reason{Code: "args.invalid", Text: "session is a name of 1 to 64 letters, digits, '-' and '_'"}
+	}
+	return name, nil
+}
+
+// cell runs code in an interpreter that stays, which it starts where there is none of that name.
+func (r *Runner) cell(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string) (call.Outcome, error) {
+	if r.Sessions <= 0 {
+		return refuse(d, call.Reason{Code: "session.absent", Text: "variables are kept between calls by a running waldo serve alone; leave session out"}), nil
+	}
+	var a struct {
+		Code *string `json:"code"`
+	}
+	if decode(d.Call.Args, &a) != nil || a.Code == nil || len(d.Call.Args.Values()) != 2 {
+		return refuse(d, call.Reason{Code: "args.invalid", Text: "with session, run_python takes code (text) and nothing else"}), nil
+	}
+	if len(d.Contract.Reveal) > 0 {
+		return refuse(d, call.Reason{Code: "secrets.session", Text: "an interpreter that stays gets no secret itself"}), nil
+	}
+	l := r.limits(d, o)
+	in, err := guest.Cell(*a.Code, l.Output)
+	if err != nil {
+		return refuse(d, call.Reason{Code: "args.invalid", Text: err.Error()}), nil
+	}
+	i, why, err := r.interpreter(ctx, d, o, driver, name)
+	if why != nil {
+		return refuse(d, *why), nil
+	}
+	if err != nil {
+		f := facts.New()
+		f.Status, f.SideEffect = facts.Failed, facts.None
+		return outcome(d, f), fmt.Errorf("run %s: session %s: %w", d.Call.ID, name, err)
+	}
+	defer func() { <-i.busy }()
+	return r.ask(ctx, d, i, in, l), nil
+}
+
+// interpreter returns the interpreter of a name, held for one cell.
+func (r *Runner) interpreter(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string) (*resident, *call.Reason, error) {
+	// Another agent's session, or another policy in force, is another interpreter.
+	key := strings.Join([]string{string(d.Call.Session), d.Policy, driver.Name(), name}, " ")
+	r.stay.mu.Lock()
+	i := r.stay.open[key]
+	if i == nil {
+		defer r.stay.mu.Unlock()
+		return r.begin(ctx, d, o, driver, key)
+	}
+	r.stay.mu.Unlock()
+	wait := time.NewTimer(r.limits(d, o).Wall)
+	defer wait.Stop()
+	select {
+	case i.busy <- struct{}{}:
+		return i, nil, nil
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return nil, &call.Reason{Code: "session.busy", Text: "another call runs in session " + name + " still"}, nil
+}
+
+// begin starts the interpreter of a key that has none, held for its first cell. r.stay.mu is held.
+func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, key string) (*resident, *call.Reason, error) {
+	if len(r.stay.open) >= r.Sessions {
+		return nil, &call.Reason{Code: "session.limit", Text: fmt.Sprintf("%d sessions are open, which is the most; they end after %v without a call", len(r.stay.open), sessionIdle)}, nil
+	}
+	exe, why := o.interpreter(guest.Python)
+	if why != nil {
+		return nil, why, nil
+	}
+	way, why := r.way(d, o)
+	if why != nil {
+		return nil, why, nil
+	}
+	i, why, err := r.stays(ctx, d, o, driver, exe, way)
+	if err != nil || why != nil {
+		return nil, why, errors.Join(err, way.End())
+	}
+	i.key = key
+	i.idle = time.AfterFunc(sessionIdle, func() { r.retire(i) })
+	if r.stay.open == nil {
+		r.stay.open = map[string]*resident{}
+	}
+	r.stay.open[key] = i
+	return i, nil, nil
+}
+
+// stays starts an interpreter, held for its first cell.
+func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string, way *Way) (*resident, *call.Reason, error) {
+	ws, err := r.open(d, o, job{})
+	if err != nil {
+		return nil, nil, err
+	}
+	p := r.profile(d, o, ws)
+	vacate, why := r.admit(ctx, d, p, false) // others want their sessions meanwhile
+	if why != nil {
+		if ws != nil {
+			err = ws.Close()
+		}
+		return nil, why, err
+	}
+	p.Limits.Wall, p.Limits.CPU = sessionLife, sessionCPU
+	o.Env = slices.Concat(o.Env, way.Open(&p))
+	box, err := way.Start(ctx, driver, p)
+	if err != nil {
+		vacate()
+		if ws != nil {
+			err = errors.Join(err, ws.Close())
+		}
+		return nil, nil, err
+	}
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	run, kill := context.WithCancel(context.WithoutCancel(ctx))
+	i := &resident{id: p.ID, level: driver.Name(), box: box, ws: ws, way: way, in: inW, from: outR, out: bufio.NewReader(outR), root: p.Template.Name, kill: kill,
+		busy: make(chan struct{}, 1), over: make(chan struct{}), share: sharing(box, ws), vacate: vacate}
+	i.busy <- struct{}{}
+	go func() {
+		env := o.imaged(append([]string{"MPLBACKEND=Agg"}, o.Env...))
+		i.last, _ = box.Run(run, sandbox.Command{Argv: append([]string{exe}, guest.SessionCommand()...), Env: env, Stdin: inR, Stdout: outW, Serve: true})
+		_ = errors.Join(outW.Close(), inR.Close())
+		close(i.over)
+	}()
+	return i, nil, nil
+}
+
+// ask runs one cell and describes it. A cell that takes longer than it may ends its interpreter.
+func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell io.Reader, l sandbox.Limits) call.Outcome {
+	began := time.Now()
+	i.idle.Stop()
+	can := i.box.Abilities()
+	if can.Resume != nil {
+		_ = can.Resume()
+	}
+	wall := min(l.Wall, l.CPU) // a box has one processor at a time, so no more of it than of the clock
+	got := make(chan reply, 1)
+	failed := make(chan error, 1)
+	var given []string
+	var lost error
+	go func() { // sharing files takes time too, as code in the sandbox has it
+		if i.share != nil {
+			_, _ = i.share() // what is new in the workspace is there; what was not taken is, the next time
+		}
+		v, err := i.exchange(cell)
+		if err != nil {
+			failed <- err
+			return
+		}
+		if i.share != nil {
+			given, lost = i.share()
+		}
+		got <- v
+	}()
+	f := facts.New()
+	f.SideEffect = facts.None // no tools
+	if i.way != nil {
+		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
+	}
+	f.Sandbox = facts.Sandbox{ID: i.id, Driver: i.level, Template: i.root, Warm: true}
+	f.Limits = facts.Limits{WallMS: wall.Milliseconds(), CPUMS: wall.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
+	f.Warnings = append(f.Warnings, "processor, memory and processes are counted for the whole session, not for one call")
+	clock := time.NewTimer(wall)
+	defer clock.Stop()
+	var v reply
+	select {
+	case v = <-got:
+		code := 1
+		if v.Code != nil {
+			code = int(*v.Code)
+		}
+		if f.Status = facts.Failed; code == 0 {
+			f.Status = facts.OK
+		}
+		f.ExitCode = &code
+		for _, name := range given {
+			f.Files.Written = append(f.Files.Written, path.Join("/workspace", name))
+		}
+		if f.Files.Artifacts = append(f.Files.Artifacts, given...); lost != nil {
+			unkept(&f, lost)
+		}
+		if can.Pause != nil {
+			_ = can.Pause()
+		}
+		i.idle.Reset(sessionIdle)
+	case <-failed:
+		r.retire(i)
+		<-i.over // also where another call was faster
+		f.Status, f.Limit, f.OOMKilled, f.ExitCode, f.Signal = i.last.Status, i.last.Limit, i.last.OOMKilled, i.last.ExitCode, i.last.Signal
+		if f.Status == facts.OK || f.Status == "" || f.Status == facts.Cancelled {
+			f.Status = facts.Failed
+		}
+		f.Warnings = append(f.Warnings, "the session has ended, and its variables are gone")
+	case <-clock.C:
+		r.retire(i)
+		limit := facts.LimitWall
+		f.Status, f.Limit, f.TimedOut, f.Signal = facts.Timeout, &limit, true, new("SIGKILL")
+		f.Warnings = append(f.Warnings, "the session was ended, and its variables are gone")
+	case <-ctx.Done():
+		r.retire(i)
+		f.Status = facts.Cancelled
+		f.Warnings = append(f.Warnings, "the session was ended, and its variables are gone")
+	}
+	f.Usage.WallMS = facts.MS(time.Since(began))
+	f.Stdout, f.Truncated.Stdout = clip(v.Stdout, l.Output)
+	f.Stderr, f.Truncated.Stderr = clip(v.Stderr, l.Output)
+	f.Usage.OutputBytes = int64(len(f.Stdout) + len(f.Stderr))
+	i.way.Report(&f)
+	out := outcome(d, f)
+	out.Content = append(out.Content, v.blocks(l.Output)...)
+	return out
+}
+
+// clip cuts text to what a call may write.
+func clip(s string, most int64) (string, bool) {
+	if int64(len(s)) <= most {
+		return s, false
+	}
+	return strings.ToValidUTF8(s[:most], ""), true
+}
+
+// blocks are the figures and tables of a reply, as far as they are what they say.
+func (v reply) blocks(most int64) []call.Content {
+	var out []call.Content
+	for _, b := range v.Content {
+		switch {
+		case b.Type == "text":
+			text, _ := clip(b.Text, most)
+			out = append(out, call.Text(text))
+		case b.Type == "image" && isPNG(b.Data):
+			raw, err := strictjson.Parse([]byte(`{"type":"image","mimeType":"image/png","data":"` + b.Data + `"}`))
+			if err == nil {
+				out = append(out, call.Content{Type: "image", Raw: raw})
+			}
+		}
+	}
+	return out
+}
+
+// isPNG reports whether data is base64 of what begins as a PNG does, and nothing besides.
+func isPNG(data string) bool {
+	b, err := base64.StdEncoding.Strict().DecodeString(data)
+	return err == nil && !strings.ContainsAny(data, "\r\n") && bytes.HasPrefix(b, []byte("\x89PNG\r\n\x1a\n"))
+}
+
+// exchange sends a cell and reads the answer: a line of its length, then strict JSON.
+func (i *resident) exchange(cell io.Reader) (v reply, err error) {
+	if _, err := io.Copy(i.in, cell); err != nil {
+		return v, errors.Join(errGone, err)
+	}
+	head := make([]byte, 12)
+	if _, err := io.ReadFull(i.out, head); err != nil {
+		return v, errors.Join(errGone, err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(head)))
+	if err != nil || n < 0 || n > maxReply {
+		return v, fmt.Errorf("an answer of %q bytes", head)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(i.out, b); err != nil {
+		return v, errors.Join(errGone, err)
+	}
+	parsed, err := strictjson.Parse(b)
+	if err != nil {
+		return v, err
+	}
+	return v, parsed.Decode(&v)
+}
+
+// retire ends an interpreter, keeps what it left in output and takes it off the list.
+func (r *Runner) retire(i *resident) {
+	r.stay.mu.Lock()
+	if r.stay.open[i.key] != i {
+		r.stay.mu.Unlock()
+		return // another was faster
+	}
+	delete(r.stay.open, i.key)
+	r.stay.mu.Unlock()
+	i.idle.Stop()
+	i.kill()
+	_ = i.in.Close()
+	_ = i.from.Close() // so that nothing it still writes holds it
+	<-i.over
+	if i.ws != nil {
+		f := i.last
+		leave(i.box, i.ws, i.share, &f)
+		_ = i.ws.Close()
+	}
+	_ = i.box.Close()
+	i.vacate()
+	_ = i.way.End()
+}
+
+// Close ends every interpreter that stays, keeping what they left in output.
+func (r *Runner) Close() error { return r.End("") }
+
+// End ends those of one session; of all, where it names none.
+func (r *Runner) End(n call.Session) error {
+	r.stay.mu.Lock()
+	var all []*resident
+	for key, i := range r.stay.open {
+		if n == "" || strings.HasPrefix(key, string(n)+" ") {
+			all = append(all, i)
+		}
+	}
+	r.stay.mu.Unlock()
+	for _, i := range all {
+		r.retire(i)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+//go:build linux && (amd64 || arm64)
+
+package runner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/core/grant"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/network/egress"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/pool"
+)
+
+// cellOf runs code in the interpreter of a name, for an agent's session.
+func cellOf(t *testing.T, r *Runner, agent call.Session, name, code string, hosts ...string) call.Outcome {
+	t.Helper()
+	a, err := call.ArgsOf(map[string]any{"code": code, "session": name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow,
+		Call: call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: agent, Principal: "os:1"}}
+	d.Contract.Filesystem, d.Contract.Network.Allow = contract.WorkspaceOnly, hosts
+	g, why := grant.Issue(d, nil, a)
+	if why != nil {
+		t.Fatal(why)
+	}
+	out, err := r.Execute(context.Background(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// staying is a runner with real boxes, in which Pythons may stay.
+func staying(t *testing.T) (*Runner, string) {
+	t.Helper()
+	r, files := real(t)
+	r.Sessions = 3
+	t.Cleanup(func() { _ = r.Close() })
+	return r, files
+}
+
+func TestVariablesStay(t *testing.T) {
+	r, _ := staying(t)
+	for _, row := range []struct{ why, code, stdout, stderr string }{
+		{"a variable", "x = 40", "", ""},
+		{"it is there in the next call, and a last expression shows itself", "x + 2", "42\n", ""},
+		{"what is printed comes back with its own call", "print('a'); x = x + 1", "a\n", ""},
+		{"a function and an import", "import math\ndef f(): return math.floor(x)", "", ""},
+		{"they are there too", "f()", "41\n", ""},
+		{"an error is told with the cell's own line", "y = 1\n1/0", "", "line 2, in <module>\n    1/0"},
+		{"after an error all is there", "(x, y)", "(41, 1)\n", ""},
+		{"a syntax error", "x = = 1", "", "SyntaxError"},
+		{"await at the top level", "import asyncio\nawait asyncio.sleep(0)\nx", "41\n", ""},
+		{"leaving is no end", "import sys; sys.exit(3)", "", ""},
+		{"leaving with a word", "sys.exit('gone')", "", "gone\n"},
+		{"x outlives it", "x", "41\n", ""},
+		{"what a program writes that it starts", "import os\n_ = os.system('echo sub; echo err >&2')", "sub\n", "err\n"},
+		{"no input", "input()", "", "EOFError"},
+		{"lone surrogates", "print('\\ud800')", "", "UnicodeEncodeError"},
+	} {
+		out := cellOf(t, r, "n_1", "work", row.code)
+		if out.Facts.Stdout != row.stdout || !strings.Contains(out.Facts.Stderr, row.stderr) {
+			t.Errorf("%s: stdout %q stderr %q %v", row.why, out.Facts.Stdout, out.Facts.Stderr, out.Facts.Warnings)
+		}
+		if failed := row.stderr != "" && row.stderr != "err\n" || row.why == "leaving is no end"; failed != (out.Facts.Status == facts.Failed) {
+			t.Errorf("%s: status %s", row.why, out.Facts.Status)
+		}
+		if code := out.Facts.ExitCode; row.why == "leaving is no end" && (code == nil || *code != 3) {
+			t.Errorf("%s: %v", row.why, code)
+		}
+	}
+}
+
+func TestInterpretersAreApart(t *testing.T) {
+	r, _ := staying(t)
+	cellOf(t, r, "n_1", "work", "x = 1")
+	if out := cellOf(t, r, "n_1", "work", "x"); out.Facts.Stdout != "1\n" {
+		t.Fatalf("control: %q", out.Facts.Stdout)
+	}
+	for _, row := range []struct {
+		why   string
+		agent call.Session
+		name  string
+	}{{"another name", "n_1", "other"}, {"another agent's session", "n_2", "work"}} {
+		if out := cellOf(t, r, row.agent, row.name, "x"); !strings.Contains(out.Facts.Stderr, "NameError") {
+			t.Errorf("%s: %q", row.why, out.Facts.Stdout)
+		}
+	}
+	if out := cellOf(t, r, "n_3", "work", "x"); out.Facts.Status != facts.Denied || !strings.Contains(strings.Join(out.Facts.Warnings, ""), "session.limit") {
+		t.Errorf("more than may stay: %s %v", out.Facts.Status, out.Facts.Warnings)
+	}
+	for _, name := range []string{"../x", "", "a b", strings.Repeat("a", 65)} {
+		if out := cellOf(t, r, "n_1", name, "1"); out.Facts.Status != facts.Denied {
+			t.Errorf("the name %q: %s", name, out.Facts.Status)
+		}
+	}
+	r.Sessions = 0
+	if out := cellOf(t, r, "n_1", "new", "1"); out.Facts.Status != facts.Denied || !strings.Contains(out.Facts.Warnings[0], "session.absent") {
+		t.Errorf("where none may stay: %s %v", out.Facts.Status, out.Facts.Warnings)
+	}
+}
+
+func TestEachCellHasItsOwnLimits(t *testing.T) {
+	r, files := staying(t)
+	r.Most.Output = 1000
+	cellOf(t, r, "n_1", "work", "x = 1; open('/workspace/output/kept', 'w').write('here')")
+	out := cellOf(t, r, "n_1", "work", "print('z' * 5000)")
+	if len(out.Facts.Stdout) != 1000 || !out.Facts.Truncated.Stdout {
+		t.Errorf("%d bytes, truncated %v", len(out.Facts.Stdout), out.Facts.Truncated.Stdout)
+	}
+	began, whole := time.Now(), r.Most.Wall
+	r.Most.Wall = 2 * time.Second
+	out = cellOf(t, r, "n_1", "work", "while True: pass")
+	r.Most.Wall = whole
+	if out.Facts.Status != facts.Timeout || out.Facts.Limit == nil || *out.Facts.Limit != facts.LimitWall || time.Since(began) > min(whole, 50*time.Second) {
+		t.Errorf("%s after %v", out.Facts.Status, time.Since(began))
+	}
+	if b, err := os.ReadFile(filepath.Join(files, "output/kept")); string(b) != "here" {
+		t.Errorf("what was written before is not kept: %q %v", b, err)
+	}
+	if out := cellOf(t, r, "n_1", "work", "x"); !strings.Contains(out.Facts.Stderr, "NameError") {
+		t.Errorf("the interpreter outlived its time: %q", out.Facts.Stdout)
+	}
+	if out := cellOf(t, r, "n_1", "work", "a = bytearray(10**9)"); out.Facts.Status == facts.OK {
+		t.Errorf("a gigabyte: %s", out.Facts.Status)
+	}
+	out = cellOf(t, r, "n_1", "dies", "import os; os._exit(7)")
+	if out.Facts.Status != facts.Failed || !slices.ContainsFunc(out.Facts.Warnings, func(w string) bool { return strings.Contains(w, "has ended") }) {
+		t.Errorf("%s %v", out.Facts.Status, out.Facts.Warnings)
+	}
+}
+
+// noting is a driver that notes of what type the boxes are that it starts.
+type noting struct {
+	sandbox.Driver
+	types []string
+}
+
+func (n *noting) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+	b, err := n.Driver.Start(ctx, p)
+	n.types = append(n.types, fmt.Sprintf("%T", b))
+	return b, err
+}
+
+// Between calls an interpreter stands still, also one in a box of a pool: a thread of it counts only while a
+// cell runs.
+func TestBetweenCellsNothingRuns(t *testing.T) {
+	for _, pooled := range []bool{false, true} {
+		t.Run(fmt.Sprint("pooled ", pooled), func(t *testing.T) {
+			r, _ := staying(t)
+			if pooled {
+				r.Sessions = 20
+				p := pool.New(namespace.New(namespace.Options{}), pool.Options{Most: 2, Failed: func(err error) { t.Error(err) }})
+				d := &noting{Driver: p}
+				r.Drivers = map[string]sandbox.Driver{"namespace": d}
+				t.Cleanup(func() { _ = r.Close(); _ = p.Close() })
+				for n := 0; !slices.Contains(d.types, "*pool.box"); n++ {
+					if n == 15 {
+						t.Fatalf("control: no box comes from the pool: %q", d.types)
+					}
+					cellOf(t, r, "n_1", fmt.Sprint("work", n), "1")
+					time.Sleep(200 * time.Millisecond)
+				}
+				time.Sleep(time.Second)
+			}
+			standsStill(t, r)
+			if d, ok := r.Drivers["namespace"].(*noting); ok && d.types[len(d.types)-1] != "*pool.box" {
+				t.Errorf("control: the last box is a %s", d.types[len(d.types)-1])
+			}
+		})
+	}
+}
+
+func standsStill(t *testing.T, r *Runner) {
+	t.Helper()
+	cellOf(t, r, "n_1", "work", "import threading, time\nn = [0]\ndef tick():\n while True:\n  n[0] += 1\n  time.sleep(0.01)\nthreading.Thread(target=tick, daemon=True).start()\ntime.sleep(0.3)")
+	count := func() int {
+		n, err := strconv.Atoi(strings.TrimSpace(cellOf(t, r, "n_1", "work", "n[0]").Facts.Stdout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	first := count()
+	if first == 0 {
+		t.Fatal("control: the thread does not count")
+	}
+	time.Sleep(3 * time.Second)                // three hundred, if it ran
+	if second := count(); second > first+200 { // it runs while it is asked, which may take long
+		t.Errorf("%d, and three seconds later %d", first, second)
+	}
+}
+
+func TestFiguresAndTables(t *testing.T) {
+	r, _ := staying(t)
+	const png = "b'\\x89PNG\\r\\n\\x1a\\n' + b'x' * 10"
+	for _, row := range []struct{ why, code, kind, text string }{
+		{"a picture", "class P:\n def _repr_png_(self): return " + png + "\nP()", "image", ""},
+		{"a table", "class T:\n def _repr_html_(self): return '<table></table>'\nT()", "text", "<table></table>"},
+		{"what only says that it is a picture", "class F:\n def _repr_png_(self): return b'<svg/>'\nF()", "", ""},
+	} {
+		out := cellOf(t, r, "n_1", "work", row.code)
+		switch {
+		case row.kind == "" && len(out.Content) == 1:
+		case len(out.Content) != 2 || out.Content[1].Type != row.kind || out.Content[1].Text != row.text:
+			t.Errorf("%s: %+v %q", row.why, out.Content, out.Facts.Stderr)
+		}
+	}
+	// The answer is only content, whoever writes it: code that writes one itself ends up with that.
+	out := cellOf(t, r, "n_1", "forged", "import os\nfor fd in range(3, 10):\n try: os.write(fd, b'         -1\\n')\n except OSError: pass")
+	if out.Facts.Status != facts.Failed {
+		t.Errorf("a forged answer: %s", out.Facts.Status)
+	}
+}
+
+// TestASessionReaches: a Python that stays finds the names of its contract, and each call tells what
+// was tried in it.
+func TestASessionReaches(t *testing.T) {
+	r, _ := staying(t)
+	r.Egress = func(_ policy.Decision, n contract.Network) (*Way, error) {
+		rules, err := egress.ParseRules(n.Allow)
+		if err != nil {
+			return nil, err
+		}
+		s, err := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}, egress.Options{})
+		return &Way{Server: s, Hosts: n.Allow, Env: []string{"TOKEN=waldo1"}}, err
+	}
+	for _, row := range []struct{ why, code, stdout, denied string }{
+		{"a name that is allowed", "import socket, os\nprint(socket.gethostbyname('api.example.com'), os.environ['TOKEN'])", "198.18.0.2 waldo1\n", ""},
+		{"one that is not", "try: socket.gethostbyname('evil.example')\nexcept OSError: print('none')", "none\n", "evil.example"},
+		{"the next call tells nothing of it", "print(1)", "1\n", ""},
+	} {
+		f := cellOf(t, r, "n_1", "net", row.code, "api.example.com").Facts
+		if f.Stdout != row.stdout || strings.Join(f.Network.Denied, " ") != row.denied || f.Network.Policy != "allowed" || f.SideEffect != facts.Unknown {
+			t.Errorf("%s: %+v", row.why, f)
+		}
+	}
+	if f := cellOf(t, r, "n_1", "sealed", "import socket\nsocket.gethostbyname('api.example.com')").Facts; !strings.Contains(f.Stderr, "gaierror") || f.Network.Policy == "allowed" {
+		t.Errorf("without hosts: %+v", f)
+	}
+}

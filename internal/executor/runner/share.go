@@ -1,0 +1,65 @@
+package runner
+
+import (
+	"math"
+	"path"
+	"slices"
+
+	"waldo/internal/model/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/storage/workspace"
+)
+
+// output is where a box has the session's output.
+var output = path.Join("/workspace", string(workspace.Output))
+
+// share brings the files of a box and those of its session together, and returns those that the session
+// got, as "output/name"; nil: the box keeps its own until its end.
+type share func() ([]string, error)
+
+// sharing returns the share of a box, from what its files are now; nil: the box cannot.
+func sharing(box sandbox.Box, ws *workspace.Workspace) share {
+	give := box.Abilities().Share
+	if ws == nil || give == nil {
+		return nil
+	}
+	share := func() ([]string, error) {
+		names, err := give(output, ws.Path(workspace.Output))
+		for i, n := range names {
+			names[i] = path.Join(string(workspace.Output), n)
+		}
+		return names, err
+	}
+	if _, err := share(); err != nil {
+		return nil // its files are kept at its end, as those of any box
+	}
+	return share
+}
+
+// Share brings the files of a run that is under way and those of its session together, where the run
+// has them and its box can: what a script has written is there for a server that it calls, and back.
+func (r *Runner) Share(callID string) error {
+	if s, ok := r.live.Load(callID); ok {
+		_, err := s.(share)()
+		return err
+	}
+	return nil
+}
+
+// leave keeps what a run has left, of a box that shares its files what is other there alone.
+func leave(box sandbox.Box, ws *workspace.Workspace, give share, f *facts.Facts) {
+	if give == nil {
+		keep(box, ws, workspace.Output, f)
+		return
+	}
+	remove(ws, workspace.Output, f)
+	if _, err := give(); err != nil {
+		unkept(f, err)
+	}
+	kept, _ := ws.List(workspace.Output, math.MaxInt)
+	for _, k := range kept {
+		if slices.Contains(f.Files.Written, path.Join(output, k.Name)) {
+			f.Files.Artifacts = append(f.Files.Artifacts, path.Join(string(workspace.Output), k.Name))
+		}
+	}
+}

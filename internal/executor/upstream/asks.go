@@ -1,0 +1,362 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// What a server may ask during one call, and how long each question may stand.
+const (
+	maxAsks     = 10
+	maxStanding = time.Hour // the door has a shorter time of its own
+	maxAnswer   = 1 << 20   // bytes of one answer
+)
+
+// The questions of MCP.
+const (
+	elicit = "elicitation/create"
+	sample = "sampling/createMessage"
+	roots  = "roots/list"
+)
+
+// running is one call under way, as far as its server may turn to the agent's host.
+type running struct {
+	ses   *session
+	d     policy.Decision
+	host  call.Host // nil: nobody can be asked
+	clock *clock
+	over  context.Context // done when the call is; nobody is asked on its behalf then
+	mu    sync.Mutex
+	asked int
+	no    bool // the last question was declined
+	notes []string
+	logs  rate
+}
+
+// note keeps a line for the facts.
+func (r *running) note(format string, a ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, fmt.Sprintf(format, a...))
+}
+
+func fault(code int, format string, a ...any) *call.Fault {
+	return &call.Fault{Code: code, Message: fmt.Sprintf(format, a...)}
+}
+
+// ask puts the questions of the server to the host, if the operator lets the server ask them and the
+// host answers such. What waldo itself can answer never gets there.
+func (r *running) ask(ctx context.Context, asked map[string]call.Question) (map[string]strictjson.Value, *call.Fault) {
+	r.mu.Lock()
+	r.asked += len(asked)
+	over := r.asked > maxAsks
+	r.mu.Unlock()
+	if over {
+		r.note("the server asked too often: at most %d questions are passed on in one call", maxAsks)
+		return nil, fault(jsonrpc.CodeBusy, "at most %d questions are passed on in one call", maxAsks)
+	}
+	out, pass := map[string]strictjson.Value{}, map[string]call.Question{}
+	for key, q := range asked {
+		if q.Method == roots && len(r.ses.s.cfg.Asks.Roots) > 0 {
+			out[key] = folders(r.ses.s.cfg)
+			continue
+		}
+		shown, no := r.permit(q)
+		if no != nil {
+			r.note("the server asked for %s: refused: %s", q.Method, no.Message)
+			return nil, no
+		}
+		pass[key] = shown
+	}
+	if len(pass) == 0 {
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxStanding)
+	defer cancel()
+	defer context.AfterFunc(r.over, cancel)()
+	r.clock.stop()
+	defer r.clock.start()
+	answers, err := r.host.Ask(ctx, r.ses.s.cfg.Name, pass)
+	var no *call.Fault
+	switch {
+	case errors.As(err, &no):
+		r.note("the server asked the host, which refused")
+		return nil, fault(no.Code, "the host refused: %.200s", no.Message)
+	case err != nil:
+		r.note("the server asked the host, which did not answer")
+		return nil, fault(jsonrpc.CodeInternal, "there was no answer")
+	}
+	for key, q := range pass {
+		v, ok := r.sound(q, answers[key])
+		if !ok {
+			r.note("the host's answer to %s is none", q.Method)
+			return nil, fault(jsonrpc.CodeInternal, "there was no answer that fits")
+		}
+		out[key] = v
+	}
+	return out, nil
+}
+
+// permit says whether the operator lets the server ask this and the host answers it, and returns the
+// question as it may be shown: what is not of the protocol's core left out, the server named.
+func (r *running) permit(q call.Question) (call.Question, *call.Fault) {
+	asks := r.ses.s.cfg.Asks
+	var can call.Abilities
+	if r.host != nil {
+		can = r.host.Abilities()
+	}
+	members, _ := q.Params.Members()
+	mode, _ := members["mode"].Text()
+	var allowed, able bool
+	var keep []string
+	switch {
+	case q.Method == elicit && (mode == "" || mode == "form"):
+		allowed, able, keep = asks.Form, can.Form(), []string{"mode", "message", "requestedSchema"}
+	case q.Method == elicit && mode == "url":
+		allowed, able, keep = asks.URL, can.URL(), []string{"mode", "message", "url", "elicitationId"}
+	case q.Method == sample:
+		allowed, able, keep = asks.Sampling, !can.Sampling.IsZero(), []string{"messages", "modelPreferences", "systemPrompt", "temperature", "maxTokens", "stopSequences"}
+		if m, _ := can.Sampling.Members(); !m["tools"].IsZero() {
+			keep = append(keep, "tools", "toolChoice")
+		}
+	case q.Method == roots:
+		allowed, able = asks.HostRoots, !can.Roots.IsZero()
+	default:
+		return q, fault(jsonrpc.CodeNoMethod, "this client does not offer %.50q", q.Method)
+	}
+	if !allowed {
+		return q, fault(jsonrpc.CodeNoMethod, "the operator does not let this server ask for %s", q.Method)
+	}
+	if !able {
+		return q, fault(jsonrpc.CodeNoMethod, "the agent's host does not answer %s", q.Method)
+	}
+	params := map[string]any{}
+	for _, k := range keep {
+		if v := members[k]; !v.IsZero() {
+			params[k] = v
+		}
+	}
+	if q.Method == elicit {
+		if no := r.elicitation(mode, members, params); no != nil {
+			return q, no
+		}
+	}
+	a, err := call.ArgsOf(params)
+	if err != nil {
+		return q, fault(jsonrpc.CodeParams, "the question is too large")
+	}
+	q.Params = a.Value()
+	return q, nil
+}
+
+// secretly finds the names of fields in which a server would ask for what belongs in no form
+// (MCP client/elicitation: sensitive information MUST NOT be asked for by form).
+var secretly = regexp.MustCompile(`(?i)passw|passphrase|passcode|secret|api.?key|access.?key|private.?key|credential|token|\bpin\b|\botp\b|\bcvv\b|\bcvc\b|\bssn\b`)
+
+// elicitation checks a form or an address, and says in the message who asks.
+func (r *running) elicitation(mode string, members map[string]strictjson.Value, params map[string]any) *call.Fault {
+	message, _ := members["message"].Text()
+	who := fmt.Sprintf("The server %q asks, not waldo: ", r.ses.s.cfg.Name)
+	if mode != "url" {
+		schema, _ := members["requestedSchema"].Members()
+		fields, ok := schema["properties"].Members()
+		if !ok {
+			return fault(jsonrpc.CodeParams, "requestedSchema is no schema of an object")
+		}
+		for name, field := range fields {
+			f, _ := field.Members()
+			title, _ := f["title"].Text()
+			format, _ := f["format"].Text()
+			if secretly.MatchString(name) || secretly.MatchString(title) || format == "password" {
+				return fault(jsonrpc.CodeParams, "a form must not ask for a secret, as the field %.50q does", name)
+			}
+		}
+		params["message"] = who + message
+		return nil
+	}
+	address, _ := members["url"].Text()
+	if !opens(address) {
+		return fault(jsonrpc.CodeParams, "the address is not one that a person may be sent to: https, without a user")
+	}
+	params["message"] = who + message + "\nThe whole address is " + address
+	return nil
+}
+
+// opens reports whether a person may be sent to an address: https, or http on this machine.
+func opens(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || strings.ContainsFunc(address, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// addresses reports whether the data of an error that wants a person to open addresses first holds
+// none that a person may not be sent to (MCP 2025-11-25 client/elicitation).
+func addresses(data strictjson.Value) bool {
+	m, _ := data.Members()
+	list, ok := m["elicitations"].Elements()
+	for _, v := range list {
+		one, _ := v.Members()
+		address, _ := one["url"].Text()
+		ok = ok && opens(address)
+	}
+	return ok
+}
+
+// folders answers roots/list with what the operator wrote.
+func folders(s contract.Server) strictjson.Value {
+	list := []any{}
+	for _, f := range s.Asks.Roots {
+		if abs, err := s.At.Beside(f); err == nil {
+			u := url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}
+			list = append(list, map[string]string{"uri": u.String(), "name": filepath.Base(abs)})
+		}
+	}
+	a, _ := call.ArgsOf(map[string]any{"roots": list}) // strings encode
+	return a.Value()
+}
+
+// sound reads an answer of the host: what the protocol names, and no more.
+func (r *running) sound(q call.Question, v strictjson.Value) (strictjson.Value, bool) {
+	m, ok := v.Members()
+	if !ok || len(v.Raw()) > maxAnswer {
+		return strictjson.Value{}, false
+	}
+	keep := map[string][]string{
+		elicit: {"action", "content"}, roots: {"roots"},
+		sample: {"role", "content", "model", "stopReason"},
+	}[q.Method]
+	switch q.Method {
+	case elicit:
+		action, _ := m["action"].Text()
+		ok = action == "accept" || action == "decline" || action == "cancel"
+		if action != "accept" {
+			keep = keep[:1]
+			r.mu.Lock()
+			r.no = true
+			r.mu.Unlock()
+		}
+		r.note("the server asked the person: %s", action)
+	case sample:
+		_, text := m["role"].Text()
+		ok = text && !m["content"].IsZero()
+		r.note("the server asked the host's model")
+	case roots:
+		_, ok = m["roots"].Elements()
+		r.note("the server asked for the host's folders")
+	}
+	out := map[string]any{}
+	for _, k := range keep {
+		if !m[k].IsZero() {
+			out[k] = m[k]
+		}
+	}
+	a, err := call.ArgsOf(out)
+	return a.Value(), ok && err == nil
+}
+
+// declared is what a server is told that it may ask: what the operator allows and, where a host is
+// given, the host answers.
+func (s *server) declared(host call.Host, perCall bool) map[string]any {
+	caps := map[string]any{}
+	var can call.Abilities
+	if host != nil {
+		can = host.Abilities()
+	}
+	modes := map[string]any{}
+	if s.cfg.Asks.Form && (!perCall || can.Form()) {
+		modes["form"] = struct{}{}
+	}
+	if s.cfg.Asks.URL && (!perCall || can.URL()) {
+		modes["url"] = struct{}{}
+	}
+	if len(modes) > 0 {
+		caps["elicitation"] = modes
+	}
+	if s.cfg.Asks.Sampling && (!perCall || !can.Sampling.IsZero()) {
+		sampling := map[string]any{}
+		if m, _ := can.Sampling.Members(); !m["tools"].IsZero() {
+			sampling["tools"] = struct{}{}
+		}
+		caps["sampling"] = sampling
+	}
+	if len(s.cfg.Asks.Roots) > 0 || s.cfg.Asks.HostRoots && (!perCall || !can.Roots.IsZero()) {
+		caps["roots"] = struct{}{}
+	}
+	return caps
+}
+
+// asks reports whether the operator lets the server ask anything.
+func (s *server) asks() bool {
+	a := s.cfg.Asks
+	return a.Form || a.URL || a.Sampling || a.HostRoots || len(a.Roots) > 0
+}
+
+// clock counts how long a call runs; it stands still while somebody is being asked.
+type clock struct {
+	mu      sync.Mutex
+	t       *time.Timer
+	left    time.Duration
+	since   time.Time
+	stopped int
+}
+
+// withClock returns a context that ends once the clock has run for so long; context.Cause is then
+// DeadlineExceeded, as of a plain deadline.
+func withClock(ctx context.Context, most time.Duration) (context.Context, *clock, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &clock{left: most, since: time.Now()}
+	c.t = time.AfterFunc(most, func() { cancel(context.DeadlineExceeded) })
+	return ctx, c, func() { c.t.Stop(); cancel(context.Canceled) }
+}
+
+func (c *clock) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped++; c.stopped == 1 {
+		c.t.Stop()
+		c.left -= time.Since(c.since)
+	}
+}
+
+func (c *clock) start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped--; c.stopped == 0 {
+		c.since = time.Now()
+		c.t.Reset(max(c.left, time.Millisecond))
+	}
+}
+
+// rate lets so many things pass in a second.
+type rate struct {
+	mu    sync.Mutex
+	began time.Time
+	n     int
+}
+
+func (r *rate) pass(perSecond int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.began) >= time.Second {
+		r.began, r.n = now, 0
+	}
+	r.n++
+	return r.n <= perSecond
+}

@@ -1,0 +1,477 @@
+package upstream
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/core/grant"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/network/mcphttp"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// defaultTimeout holds for a contract that names none.
+const defaultTimeout = 30 * time.Second
+
+// maxBlocks is how many pieces of content one answer may have.
+const maxBlocks = 1000
+
+// Execute carries out the one call that a grant permits: tools/call of the server that the contract
+// names. A server that fails, is silent or answers nonsense is told in the outcome; an error means
+// that there was nothing to redeem.
+func (m *Manager) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, error) {
+	d, err := g.Redeem()
+	if err != nil {
+		return call.Outcome{}, err
+	}
+	begin := time.Now()
+	timeout := d.Contract.Timeout
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	o := m.carryOut(ctx, d, timeout)
+	o.Facts.Usage.WallMS = facts.MS(time.Since(begin))
+	o.Facts.Limits.WallMS = timeout.Milliseconds()
+	o.Trust = trust(d.Contract.Trust)
+	return o, nil
+}
+
+// carryOut finds the tool and asks for it, again where the contract says that it may be. Each try
+// has the whole timeout.
+func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.Duration) call.Outcome {
+	name := d.Contract.Server
+	if name == "" {
+		name, _, _ = strings.Cut(string(d.Call.Capability), ".")
+	}
+	s := m.servers[name]
+	if s == nil {
+		return refused("upstream.unbound", "no server is configured for this capability")
+	}
+	q, no := s.request(ctx, d, timeout)
+	if no != nil {
+		return *no
+	}
+	s, err := s.of(d.Call.Session)
+	if err != nil {
+		m.o.Log.Warn("no server for this session", "server", name, "error", err)
+		return unasked(ctx, d, err)
+	}
+	for try := 0; ; try++ {
+		o, failure := s.attempt(ctx, d, q, timeout)
+		renewed := failure == forgotten && try == 0 && d.Repeats()
+		if !renewed && !again(d, failure, try) || ctx.Err() != nil {
+			if try > 0 {
+				o.Facts.Warnings = append(o.Facts.Warnings, fmt.Sprintf("tried %d times", try+1))
+			}
+			return o
+		}
+	}
+}
+
+// request makes of a decision what is asked of the server, or says why nothing is.
+func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Duration) (errand, *call.Outcome) {
+	no := func(o call.Outcome) (errand, *call.Outcome) { return errand{}, &o }
+	tool := d.Contract.Tool
+	if tool == "" {
+		_, tool, _ = strings.Cut(string(d.Call.Capability), ".")
+	}
+	offer := strings.Contains(tool, "/") // no tool has such a name
+	short := ctx
+	if offer || !s.listed() { // what is known already takes no time
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		short = limited
+	}
+	if offer {
+		q, ok := s.relayed(tool, d)
+		if !ok {
+			return no(refused("upstream.no_tool", "servers are not asked for this"))
+		}
+		return q, s.withheld(short, tool, d)
+	}
+	def, err := s.find(short, d)
+	switch {
+	case err != nil:
+		s.warn(ctx, "tools could not be listed", err)
+		return no(unasked(short, d, err))
+	case def == nil:
+		return no(refused("upstream.no_tool", "the server has no such tool"))
+	case def.why != "": // quarantined
+		return no(refused(def.code, "the tool is in quarantine until an operator accepts it: "+def.why))
+	}
+	switch d.Call.ToolDigest {
+	case def.tool.Digest:
+	case "": // so nobody has held the arguments against its schema, or the call against what its server says of it
+		return no(refused("upstream.unseen", "the tool is not in the list of tools, or was not when the call was decided: waldo tools says what is left out, and why"))
+	default:
+		return no(refused("upstream.changed", "the tool is not the one that was shown: list the tools again"))
+	}
+	return errand{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, read: answered}, nil
+}
+
+// again says whether a failed attempt may be repeated: only of a read, as often as the contract
+// says, after a failure that it names. What may have acted is never repeated.
+func again(d policy.Decision, failure string, try int) bool {
+	on := d.Contract.Retry.On
+	if len(on) == 0 {
+		on = []string{unavailable}
+	}
+	return d.Repeats() && try < d.Contract.Retry.Max && slices.Contains(on, failure)
+}
+
+// The kinds of failure. After unavailable a contract may ask for another try; after forgotten, when
+// the server has lost the session and said so, or had answered calls and was gone at this one, a read
+// is asked once more whatever the contract says.
+const (
+	unavailable = "unavailable"
+	forgotten   = "forgotten"
+)
+
+// listed reports whether the server's tools are known.
+func (s *server) listed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pins.defs != nil
+}
+
+// find returns the definition that the decision is about, nil if there is none. It lists the
+// server's tools the first time.
+func (s *server) find(ctx context.Context, d policy.Decision) (*definition, error) {
+	if !s.listed() {
+		if _, err := s.list(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, def := range s.pins.defs {
+		if d.Contract.Tool != "" && def.name == d.Contract.Tool || d.Contract.Tool == "" && def.tool.Capability == d.Call.Capability {
+			return def, nil
+		}
+	}
+	return nil, nil
+}
+
+// attempt asks once. It returns the outcome and, where there was no answer, the kind of failure.
+func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeout time.Duration) (call.Outcome, string) {
+	ctx, clock, cancel := withClock(ctx, timeout)
+	defer cancel()
+	ses, unused, err := s.use(ctx)
+	if err == nil && q.plan == nil && s.asks() && ses.revision != jsonrpc.Modern && call.HostOf(ctx) != nil {
+		unused() // it need not say which call a question belongs to
+		ses, unused, err = s.alone(ctx)
+	}
+	if err != nil {
+		s.warn(ctx, "server is not available", err)
+		return unasked(ctx, d, err), unavailable
+	}
+	defer unused()
+	if q.plan != nil {
+		if o := q.plan(ses); o != nil {
+			return s.where(ses, *o), ""
+		}
+	}
+	r := &running{ses: ses, d: d, host: call.HostOf(ctx), clock: clock, over: ctx}
+	if q.plan == nil {
+		defer ses.begin(r)()
+	}
+	ses.share(ctx, nil) // what its session's scripts have left is there
+	before, served := ses.conn.Reads(), ses.served.Load()
+	m, short, err := ses.rounds(ctx, r, q)
+	o, failure := s.judge(ctx, ses, q, d, m, short, err, before)
+	ses.share(ctx, &o.Facts)
+	switch {
+	case err == nil:
+		ses.served.Store(true)
+	case failure == unavailable && served: // it may have ended since, before it saw the question
+		failure = forgotten
+	}
+	r.mu.Lock()
+	o.Facts.Warnings = append(o.Facts.Warnings, r.notes...)
+	r.mu.Unlock()
+	return s.where(ses, o), failure
+}
+
+// share brings the server's files and its session's together, within the call's time. The facts are told
+// which the server has left, and that some could not be kept.
+func (ses *session) share(ctx context.Context, f *facts.Facts) {
+	if ses.proc == nil || ses.proc.Share == nil {
+		return
+	}
+	left, err := ses.shared(ctx)
+	if err != nil {
+		ses.s.m.o.Log.Warn("files of a session could not be shared", "server", ses.s.cfg.Name, "error", err)
+	}
+	if f == nil {
+		return
+	}
+	for _, name := range left {
+		if strings.HasPrefix(name, "/") { // in a folder of the server's that stays
+			f.Files.Written = append(f.Files.Written, name)
+		} else {
+			f.Files.Artifacts = append(f.Files.Artifacts, name)
+		}
+	}
+	if err != nil {
+		f.Warnings = append(f.Warnings, "not all files of the server could be listed or shared with its session")
+	}
+}
+
+// shared shares once, unless the context ends first. One share at a time: one that is slow makes no others wait
+// longer than their calls may.
+func (ses *session) shared(ctx context.Context) ([]string, error) {
+	select {
+	case ses.sharing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	type end struct {
+		left []string
+		err  error
+	}
+	done := make(chan end, 1)
+	go func() {
+		defer func() { <-ses.sharing }()
+		left, err := ses.proc.Share()
+		done <- end{left, err}
+	}()
+	select {
+	case e := <-done:
+		return e.left, e.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// judge makes an outcome of what came back, if anything did.
+func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Decision, m result, short *call.Outcome, err error, before int64) (call.Outcome, string) {
+	var fault *jsonrpc.Error
+	var spoilt *jsonrpc.Spoilt
+	switch {
+	case short != nil:
+		return *short, ""
+	case err == nil && m.kind() != "complete":
+		return failed(d, "the server wants more than an answer to this call; that is not supported"), ""
+	case err == nil:
+		return q.read(m, d), ""
+	case errors.As(err, &fault):
+		o := failed(d, fmt.Sprintf("the server refused: %s", fault.Message))
+		if fault.Code != jsonrpc.CodeOpenFirst || s.cfg.Asks.URL && addresses(fault.Data) {
+			o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
+		}
+		return o, ""
+	case errors.As(err, &spoilt):
+		s.m.o.Log.Warn("answer could not be read", "server", s.cfg.Name, "error", err)
+		return failed(d, "the server gave "+spoilt.Error()+"; "+known(effect(d, false))), ""
+	case errors.Is(err, mcphttp.ErrForgotten):
+		return unanswered(ctx, d, false), forgotten
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		if ses.conn.Reads() == before { // not a word since the call began: it hangs
+			ses.kill()
+		}
+		o := unanswered(ctx, d, false)
+		if ses.stray.Load() {
+			o.Facts.Warnings = append(o.Facts.Warnings, "the server has written lines that are no messages; what it says to people belongs on its stderr")
+		}
+		return o, "timeout"
+	}
+	o := unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))
+	if ses.flooded.Load() && ctx.Err() == nil { // the operator has been told
+		o.Content = []call.Content{call.Text("the server is not available: " + errFlooded.Error() + "; " + known(o.Facts.SideEffect))}
+		return o, unavailable
+	}
+	s.warn(ctx, "call was not answered", ses.ending(ctx, err))
+	if status := (*mcphttp.Status)(nil); errors.As(err, &status) && ctx.Err() == nil {
+		o.Content = []call.Content{call.Text("the server answered with " + status.Error() + "; " + known(o.Facts.SideEffect))}
+	}
+	return o, unavailable
+}
+
+// where adds what is known of the place in which the server runs.
+func (s *server) where(ses *session, o call.Outcome) call.Outcome {
+	if ses.proc == nil {
+		return o
+	}
+	o.Facts.Sandbox = ses.proc.Box
+	if s.cfg.Placement == "outside" {
+		o.Facts.Warnings = append(o.Facts.Warnings, "the server runs outside any sandbox")
+		return o
+	}
+	if hosts := s.cfg.Network.Allow; len(hosts) > 0 {
+		o.Facts.Network.Policy, o.Facts.Network.AllowedHosts = "allowed", slices.Clone(hosts)
+	}
+	return o
+}
+
+const notResult = "the server's answer is not a result of a tool; "
+
+// answered makes an outcome of the result of tools/call (MCP 2025-11-25 server/tools).
+func answered(m result, d policy.Decision) call.Outcome {
+	if m == nil {
+		return failed(d, notResult+known(effect(d, false)))
+	}
+	blocks, ok := content(m["content"])
+	if !ok || m["content"].IsZero() && m["structuredContent"].IsZero() { // a task without a word for it, for one
+		return failed(d, notResult+known(effect(d, false)))
+	}
+	o := call.Outcome{Facts: facts.New(), Content: blocks}
+	if s := m["structuredContent"]; !s.IsZero() && s.Kind() != 'n' {
+		o.Structured = s
+	}
+	if e, has := m["isError"]; has {
+		o.IsError = string(e.Raw()) != "false" // anything but a plain no
+	}
+	o.Facts.Status, o.Facts.SideEffect = facts.OK, effect(d, true)
+	if o.IsError {
+		o.Facts.Status, o.Facts.SideEffect = facts.Failed, effect(d, false)
+	}
+	return o
+}
+
+// effect judges a call that reached the server. A read has no effect, say the operator's contract
+// and no hint of the server against it; of anything else a clean success confirms one, and a failure says nothing.
+func effect(d policy.Decision, clean bool) facts.SideEffect {
+	switch {
+	case d.Mode() == contract.Read:
+		return facts.None
+	case clean:
+		return facts.Confirmed
+	}
+	return facts.Unknown
+}
+
+// content reads the blocks of an answer. Blocks of unknown types are left out, and said so.
+func content(v strictjson.Value) ([]call.Content, bool) {
+	if v.IsZero() {
+		return nil, true // a result may be structured content alone
+	}
+	blocks, ok := v.Elements()
+	if !ok || len(blocks) > maxBlocks {
+		return nil, false
+	}
+	var out []call.Content
+	for _, b := range blocks {
+		switch kind, _ := b.Member("type").Text(); kind {
+		case "text":
+			s, ok := b.Member("text").Text()
+			if !ok {
+				return nil, false
+			}
+			out = append(out, call.Text(s))
+		case "image", "audio":
+			if !isMedia(kind, b) {
+				out = append(out, call.Text("[what is no "+kind+" and was called one was left out]"))
+				continue
+			}
+			out = append(out, call.Content{Type: kind, Raw: b})
+		case "resource", "resource_link":
+			out = append(out, call.Content{Type: kind, Raw: b})
+		default:
+			out = append(out, call.Text("[content of an unknown type was left out]"))
+		}
+	}
+	return out, true
+}
+
+// isMedia reports whether an image or a sound says that it is one, in base64: a host shows it by its own word.
+func isMedia(kind string, b strictjson.Value) bool {
+	mime, _ := b.Member("mimeType").Text()
+	data, ok := b.Member("data").Text()
+	_, err := base64.StdEncoding.DecodeString(data)
+	return ok && err == nil && strings.HasPrefix(mime, kind+"/")
+}
+
+// refused is the outcome of a call that no server was asked for.
+func refused(code, text string) call.Outcome {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Denied, facts.None
+	return call.Outcome{Content: []call.Content{call.Text(code + ": " + text)}, IsError: true, Refused: &call.Reason{Code: code, Text: text}, Facts: f}
+}
+
+// failed is the outcome of a call whose answer is no success.
+func failed(d policy.Decision, text string) call.Outcome {
+	f := facts.New()
+	f.Status, f.SideEffect = facts.Failed, effect(d, false)
+	return call.Outcome{Content: []call.Content{call.Text(text)}, IsError: true, Facts: f}
+}
+
+// unanswered is the outcome of a call without an answer: out of time, cancelled, or the server is
+// gone. What was never sent has done nothing; what was sent may have.
+func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcome {
+	o := failed(d, "")
+	text := "the server ended before it answered"
+	switch {
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		wall := facts.LimitWall
+		o.Facts.Status, o.Facts.TimedOut, o.Facts.Limit = facts.Timeout, true, &wall
+		text = "there was no answer in time"
+	case ctx.Err() != nil:
+		o.Facts.Status = facts.Cancelled
+		text = "the call was cancelled"
+	case unsent:
+		text = "the server is not available"
+	}
+	if unsent {
+		o.Facts.SideEffect = facts.None
+	}
+	o.Content = []call.Content{call.Text(text + "; " + known(o.Facts.SideEffect))}
+	return o
+}
+
+// unasked is the outcome of a call before which the server failed: it has not seen it.
+func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
+	o := unanswered(ctx, d, true)
+	var spoilt *jsonrpc.Spoilt
+	var fault *jsonrpc.Error
+	var status *mcphttp.Status
+	var rest *restError
+	why := ""
+	switch {
+	case ctx.Err() != nil:
+		return o
+	case errors.As(err, &spoilt):
+		why = ": it gave " + spoilt.Error()
+	case errors.As(err, &fault):
+		why = ": it says: " + fault.Message
+	case errors.As(err, &status):
+		why = ": it answers with " + status.Error()
+	case errors.As(err, &rest):
+		why = ": it did not start; " + rest.again()
+		switch {
+		case errors.Is(err, errFlooded):
+			why = ": " + errFlooded.Error() + "; " + rest.again()
+		case errors.Is(err, errFell):
+			why = ": it has ended again and again; " + rest.again()
+		}
+	}
+	o.Content = []call.Content{call.Text("the server is not available" + why + "; " + known(facts.None))}
+	return o
+}
+
+// known says what is known of the effect of a call without an answer.
+func known(e facts.SideEffect) string {
+	if e == facts.None {
+		return "nothing was changed"
+	}
+	return "whether it took effect is not known: look before trying again"
+}
+
+// trust reads the contract's word. Any other word trusts nothing.
+func trust(word string) call.Trust {
+	switch word {
+	case "trusted":
+		return call.Trusted
+	case "partial":
+		return call.Partial
+	}
+	return call.Untrusted
+}

@@ -1,0 +1,125 @@
+package files
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"waldo/internal/model/contract"
+)
+
+// For is the machine with the folders that the servers of a configuration can change: nothing that waldo starts,
+// and nothing else that it shows, may come out of one.
+func (m Machine) For(cfg *contract.Config) Machine {
+	for _, s := range cfg.Servers {
+		for _, x := range s.Mounts {
+			if from, err := s.At.Beside(x.From); x.Writable && err == nil {
+				m.changeable = append(m.changeable, resolved(from))
+			}
+		}
+	}
+	return m
+}
+
+// below returns the writable folder that a path leads into, by itself or by a link on its way; empty: none. The
+// folder itself does not count: what is in it cannot exchange it.
+func (m Machine) below(at string) string {
+	for ; at != "/" && at != "."; at = filepath.Dir(at) {
+		real, parent := resolved(at), resolved(filepath.Dir(at))
+		for _, w := range m.changeable {
+			if real != w && contract.Within(real, w) || contract.Within(parent, w) { // leads into it, or is an entry of it
+				return w
+			}
+		}
+	}
+	return ""
+}
+
+// Outside returns what speaks against the programs that waldo runs outside of any sandbox: servers placed
+// there, commands that print secrets, and the command of approval.notify. A program, or a file that it is told of,
+// in a folder that a server can change would run what the server wrote.
+func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
+	m = m.For(cfg)
+	if len(m.changeable) == 0 {
+		return nil
+	}
+	look := func(what string, at contract.Position, words []string) {
+		for _, word := range words {
+			for _, piece := range pieces(word) {
+				if file, w := m.changed(at, piece); w != "" {
+					faults = append(faults, Fault{At: at, Refused: true, Text: fmt.Sprintf("%s runs outside of any sandbox, and names %s, which a server can change (%s is writable)", what, file, w),
+						Hint: "move it to a folder that no server can write"})
+					return
+				}
+			}
+		}
+	}
+	for _, s := range cfg.Servers {
+		if s.Placement == "outside" && len(s.Command) > 0 {
+			look("server "+s.Name, s.CommandAt, s.Command)
+		}
+	}
+	for _, s := range cfg.Secrets {
+		look("the command of secret "+s.Name, s.At, s.Spec.Command)
+	}
+	taken := func(what string, at contract.Position, name string) {
+		if from, err := at.Beside(name); name != "" && err == nil {
+			if w := m.below(from); w != "" {
+				faults = append(faults, Fault{At: at, Refused: true, Text: fmt.Sprintf("%s is %s, in whose place a server can put another (%s is writable)", what, from, w),
+					Hint: "move it to a folder that no server can write"})
+			}
+		}
+	}
+	for _, c := range cfg.Contracts {
+		taken("the input of "+c.Pattern, c.At, c.Input)
+		if strings.HasPrefix(c.Template, "/") || strings.HasPrefix(c.Template, ".") {
+			taken("the template of "+c.Pattern, c.At, c.Template)
+		}
+		for _, r := range c.Network.Packages {
+			taken("a lock file of "+c.Pattern, c.At, r.Lock)
+		}
+	}
+	for _, s := range cfg.Secrets {
+		if kind, name, ok := strings.Cut(string(s.Spec.From), ":"); ok && slices.Contains([]string{"file", "dotenv", "age"}, kind) {
+			name, _, _ = strings.Cut(name, "#")
+			taken("the source of secret "+s.Name, s.At, name)
+		}
+	}
+	look("approval.notify", contract.Position{File: cfg.File}, cfg.Approval.Notify)
+	slices.SortFunc(faults, func(a, b Fault) int { return strings.Compare(a.Text, b.Text) })
+	return faults
+}
+
+// pieces are the words of a word that may name a file: itself, and what stands in it as in sh -c "exec ./x".
+func pieces(word string) []string {
+	parts := strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune(" \t\n;&|<>()'\"`$={},:", r) })
+	return append([]string{word}, parts...)
+}
+
+// changed finds what a word names, from the folder of the configuration and from the current one, as a file or
+// as a module of Python, and the writable folder that it is in.
+func (m Machine) changed(at contract.Position, word string) (file, w string) {
+	if word == "" || strings.HasPrefix(word, "-") && !strings.Contains(word, "/") {
+		return "", ""
+	}
+	var paths []string
+	for _, name := range []string{word, strings.ReplaceAll(word, ".", "/") + ".py", strings.ReplaceAll(word, ".", "/")} {
+		if beside, err := at.Beside(name); err == nil {
+			paths = append(paths, beside)
+		}
+		if here, err := filepath.Abs(name); err == nil {
+			paths = append(paths, here)
+		}
+	}
+	for _, p := range paths {
+		if _, err := os.Lstat(p); err != nil {
+			continue
+		}
+		if w := m.below(p); w != "" {
+			return p, w
+		}
+	}
+	return "", ""
+}

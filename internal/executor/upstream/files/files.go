@@ -1,0 +1,355 @@
+// Package files says which files of this machine the sandbox of a server is shown: its program, the
+// script of an interpreter, and what stands under mounts. An argument opens nothing.
+package files
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"waldo/internal/model/contract"
+)
+
+// Mount is one file or folder of this machine, as the sandbox has it.
+type Mount struct {
+	Writable bool `json:"writable,omitempty"`
+	// Sealed are the paths below a writable folder that are read-only: they make other programs run something.
+	Sealed []string `json:"sealed,omitempty"`
+	Source string   `json:"source"` // on this machine, its links resolved
+	Target string   `json:"target"` // in the sandbox
+	Why    string   `json:"why"`    // program, script, mounts or package
+}
+
+// Fault is why a server cannot be shown what it was written with, and what to do.
+type Fault struct {
+	At      contract.Position
+	Text    string
+	Hint    string
+	Refused bool // no line can show it: it is too much of this machine
+	Missing bool // it is not on this machine
+}
+
+// Error satisfies error.
+func (f Fault) Error() string {
+	if f.Hint == "" {
+		return f.Text
+	}
+	return f.Text + ": " + f.Hint
+}
+
+// Machine is what must be known of this machine.
+type Machine struct {
+	Homes []string // home folders of the user, whole paths
+	State string   // waldo's state directory
+	// changeable are the folders that some server can write; see For.
+	changeable []string
+}
+
+// Here is this machine, with waldo's state in that directory.
+func Here(state string) Machine {
+	m := Machine{State: resolved(state), Homes: []string{"/root"}}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) && filepath.Clean(home) != "/" {
+		m.Homes = append(m.Homes, resolved(home))
+	}
+	return m
+}
+
+// resolved is a path without links, as far as it exists.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return filepath.Clean(path)
+}
+
+// Shown returns the command of a server as it is run, what its sandbox is shown, and what speaks against it.
+// Of a package that waldo installs the command is not the one that runs; its arguments are.
+func (m Machine) Shown(s contract.Server, packaged bool) (argv []string, shown []Mount, faults []Fault) {
+	switch {
+	case len(s.Command) == 0 || s.Command[0] == "":
+		return nil, nil, []Fault{{At: s.At, Text: "the command is empty", Hint: "name a program"}}
+	case s.Placement == "outside":
+		return outside(s)
+	}
+	if shown, faults = m.mounts(s); packaged {
+		return s.Command, shown, append(faults, m.arguments(s, s.Command[1:], shown)...)
+	}
+	argv, more, wrong := m.command(s, shown)
+	return argv, append(shown, more...), append(faults, wrong...)
+}
+
+// outside makes a command whole that runs in no sandbox: nothing is shown to it and nothing kept away.
+func outside(s contract.Server) (argv []string, _ []Mount, faults []Fault) {
+	argv = slices.Clone(s.Command)
+	for _, at := range []int{0, scriptOf(argv)} {
+		if at < 0 || filepath.IsAbs(argv[at]) || at == 0 && !strings.Contains(argv[at], "/") {
+			continue
+		}
+		if path, err := s.At.Beside(argv[at]); err == nil && (at == 0 || exists(path)) {
+			argv[at] = path
+		}
+	}
+	if filepath.IsAbs(argv[0]) && !exists(argv[0]) {
+		faults = []Fault{{At: s.CommandAt, Text: "no such program: " + argv[0], Hint: "name one that exists"}}
+	}
+	return argv, nil, faults
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// mounts returns what stands under mounts, and what of it cannot be shown.
+func (m Machine) mounts(s contract.Server) (shown []Mount, faults []Fault) {
+	all := slices.Clone(s.Mounts)
+	if s.Input != "" {
+		all = append(all, contract.Mount{Target: "/workspace/input", From: s.Input, At: s.At})
+	}
+	for _, x := range all {
+		from, err := s.At.Beside(x.From)
+		if err == nil {
+			from, err = filepath.EvalSymlinks(from)
+		}
+		if err != nil {
+			faults = append(faults, Fault{At: x.At, Text: fmt.Sprintf("mounts: %s: %v", x.Target, err), Hint: "name a file or folder that exists", Missing: true})
+			continue
+		}
+		why := m.refuse(from)
+		if written, berr := s.At.Beside(x.From); why == "" && berr == nil {
+			if w := m.below(written); w != "" {
+				why = "is below " + w + ", in which a server can put another in its place"
+			}
+		}
+		if why != "" {
+			faults = append(faults, Fault{At: x.At, Refused: true, Text: fmt.Sprintf("mounts: %s: %s %s", x.Target, from, why),
+				Hint: "name a folder that holds nothing but what the server needs"})
+			continue
+		}
+		shown = append(shown, Mount{Source: from, Target: x.Target, Why: "mounts"})
+		if x.Writable {
+			if fault := writable(&shown[len(shown)-1], s, x); fault != nil {
+				faults, shown = append(faults, *fault), shown[:len(shown)-1]
+			}
+		}
+	}
+	return shown, faults
+}
+
+// command returns the command of a server as its sandbox runs it: the program and the script of an
+// interpreter that are written relative to the configuration's folder are made whole, and these two
+// files are shown. shown is what the sandbox has by mounts.
+func (m Machine) command(s contract.Server, shown []Mount) (argv []string, more []Mount, faults []Fault) {
+	argv = slices.Clone(s.Command)
+	for _, x := range []struct {
+		at  int
+		why string
+	}{{0, "program"}, {scriptOf(argv), "script"}} {
+		if x.at < 0 || x.at >= len(argv) || !strings.Contains(argv[x.at], "/") && x.why == "program" {
+			continue
+		}
+		file, there, err := m.file(s, argv[x.at], shown)
+		switch {
+		case err != nil:
+			err.Text = fmt.Sprintf("the %s %s", x.why, err.Text)
+			faults = append(faults, *err)
+		case there != "":
+			argv[x.at] = there
+			if file != "" {
+				more = append(more, Mount{Source: file, Target: there, Why: x.why})
+			}
+		}
+	}
+	faults = append(faults, m.arguments(s, argv[1:], append(slices.Clone(shown), more...))...)
+	return argv, more, faults
+}
+
+// file finds one file of a command. at is its path in the sandbox, "" where the word names none; source is
+// what has to be shown there, "" where it is there already.
+func (m Machine) file(s contract.Server, word string, shown []Mount) (source, at string, fault *Fault) {
+	fail := func(hint, format string, a ...any) (string, string, *Fault) {
+		return "", "", &Fault{At: s.CommandAt, Text: fmt.Sprintf(format, a...), Hint: hint}
+	}
+	path, err := s.At.Beside(word)
+	if err != nil {
+		return fail("", "%s: %v", word, err)
+	}
+	if inSandbox(path) {
+		return "", path, nil
+	}
+	for _, x := range shown {
+		if !contract.Within(path, x.Target) {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(x.Source, strings.TrimPrefix(path, x.Target))); err != nil {
+			return fail("name a file of that mount", "%s is not in the mount %s", word, x.Target)
+		}
+		return "", path, nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil && !strings.Contains(word, "/") {
+		return "", "", nil // a word that is no file: the interpreter knows what it means
+	}
+	if err != nil {
+		_, _, f := fail(fmt.Sprintf("name a file that exists, or show its folder: mounts: {%s: FOLDER}", filepath.Dir(path)), "%s does not exist", path)
+		f.Missing = true
+		return "", "", f
+	}
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
+		return fail(fmt.Sprintf("show a folder by mounts: {%s: %s}", path, path), "%s is not a file", path)
+	}
+	if why := m.refuse(real); why != "" {
+		_, _, f := fail("move it to a folder of its own", "%s %s", path, why)
+		f.Refused = true
+		return "", "", f
+	}
+	return real, path, nil
+}
+
+// arguments returns the arguments that name something of this machine that the sandbox does not have.
+func (m Machine) arguments(s contract.Server, args []string, shown []Mount) (faults []Fault) {
+	for _, a := range args {
+		if _, value, ok := strings.Cut(a, "="); ok && strings.HasPrefix(a, "-") {
+			a = value
+		}
+		at := filepath.Clean(a)
+		if !filepath.IsAbs(a) || at == "/" || inSandbox(at) {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(at)
+		if err != nil || slices.ContainsFunc(shown, func(x Mount) bool { return contract.Within(at, x.Target) }) {
+			continue
+		}
+		f := Fault{At: s.CommandAt, Text: fmt.Sprintf("the argument %s names a file of this machine that its sandbox does not have", a),
+			Hint: fmt.Sprintf("to show it, write mounts: {%s: %s}", at, at)}
+		if why := m.refuse(real); why != "" {
+			f.Hint = "it cannot be shown, since it " + why
+		}
+		faults = append(faults, f)
+	}
+	return faults
+}
+
+// Programs returns the program of a server and the script of its interpreter, as far as they are files of
+// this machine that the command names by a path.
+func (m Machine) Programs(s contract.Server) (paths []string) {
+	shown, _ := m.mounts(s)
+	for _, at := range []int{0, scriptOf(s.Command)} {
+		if at < 0 || at >= len(s.Command) || at == 0 && !strings.Contains(s.Command[at], "/") {
+			continue
+		}
+		path, err := s.At.Beside(s.Command[at])
+		for _, x := range shown {
+			if s.Placement != "outside" && contract.Within(path, x.Target) {
+				path = filepath.Join(x.Source, strings.TrimPrefix(path, x.Target))
+			}
+		}
+		if info, bad := os.Stat(path); err == nil && bad == nil && info.Mode().IsRegular() {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// inSandbox reports whether a path belongs to what every sandbox has.
+func inSandbox(at string) bool {
+	return slices.ContainsFunc([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/dev", "/proc", "/workspace", "/opt/server"},
+		func(own string) bool { return contract.Within(at, own) }) || at == "/tmp"
+}
+
+// tooMuch are the folders that are shown to no sandbox, and those of which nothing below is either.
+var tooMuch = []struct {
+	path  string
+	below bool
+	why   string
+}{
+	{"/", false, "is every file of this machine"},
+	{"/home", false, "holds home folders"},
+	{"/etc", true, "holds the configuration and the keys of this machine"},
+	{"/proc", true, "is the state of this machine's processes"},
+	{"/sys", true, "is the state of this machine's kernel"},
+	{"/dev", true, "holds devices"},
+	{"/run", true, "holds sockets of this machine's services"},
+	{"/var/run", true, "holds sockets of this machine's services"},
+	{"/var", false, "holds the data of this machine's services"},
+	{"/var/lib", false, "holds the data of this machine's services"},
+	{"/tmp", false, "holds files and sockets of every program"},
+	{"/var/tmp", false, "holds files of every program"},
+	{"/boot", true, "holds the kernel of this machine"},
+}
+
+// code are folders below a home's dot-folders that hold programs and no credentials.
+var code = []string{".local/bin", ".local/lib", ".local/share/uv/tools", ".local/share/uv/python", ".local/share/pipx/venvs", ".local/pipx/venvs",
+	".nvm/versions", ".volta/tools", ".pyenv/versions", ".rbenv/versions", ".asdf/installs", ".local/share/mise/installs", ".bun/install/global", ".bun/bin",
+	".cargo/bin", ".npm-global", ".deno/bin"}
+
+var userHome = regexp.MustCompile(`^/home/[^/]+`)
+
+// refuse says why a path, which holds no link, is shown to no sandbox; "": it may be.
+func (m Machine) refuse(at string) string {
+	for _, x := range tooMuch {
+		if at == x.path || x.below && contract.Within(at, x.path) {
+			return x.why
+		}
+	}
+	homes := m.Homes
+	if h := userHome.FindString(at); h != "" {
+		homes = append(slices.Clone(homes), h)
+	}
+	for _, home := range homes {
+		if contract.Within(home, at) {
+			return "holds a whole home folder"
+		}
+		rest, err := filepath.Rel(home, at)
+		if err != nil || !strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "..") {
+			continue
+		}
+		if !slices.ContainsFunc(code, func(c string) bool { return contract.Within("/"+rest, "/"+c) }) {
+			return "is in a folder of a home that begins with a dot, where programs keep keys and settings"
+		}
+	}
+	if m.State != "" && (contract.Within(m.State, at) || contract.Within(at, m.State)) {
+		return "holds waldo's own state"
+	}
+	return ""
+}
+
+var interpreter = regexp.MustCompile(`^(?:(python|pypy)[0-9.]*|(node|nodejs)|(deno|bun)|(ruby|perl|php|lua)[0-9.]*|(sh|bash|dash|ash|zsh|ksh)|(java))$`)
+
+// valued are options of interpreters whose value is the next word, and ending those after which no script comes.
+var (
+	valued = []string{"-X", "-W", "-r", "--require", "--import", "--loader", "--experimental-loader", "-C", "--conditions", "--env-file", "-I", "-cp", "-classpath",
+		"--class-path", "-o", "-O", "--config", "--preload"}
+	ending = []string{"-c", "-m", "-e", "-p", "--eval", "--print", "-s"}
+)
+
+// scriptOf returns which word of a command is the script of an interpreter; -1: none is.
+func scriptOf(argv []string) int {
+	if len(argv) == 0 || !interpreter.MatchString(filepath.Base(argv[0])) {
+		return -1
+	}
+	java := filepath.Base(argv[0]) == "java"
+	for i := 1; i < len(argv); i++ {
+		a := argv[i]
+		switch {
+		case java && a == "-jar" && i+1 < len(argv):
+			return i + 1
+		case slices.Contains(ending, a):
+			return -1
+		case slices.Contains(valued, a):
+			i++
+		case a == "--" && i+1 < len(argv):
+			return i + 1
+		case strings.HasPrefix(a, "-"):
+		case a == "run" && slices.Contains([]string{"deno", "bun"}, filepath.Base(argv[0])):
+		case java:
+			return -1 // the name of a class
+		default:
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,171 @@
+package files
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"waldo/internal/model/contract"
+)
+
+// place makes files and returns their folder, without links in its path.
+func place(t *testing.T, names ...string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		at := filepath.Join(dir, n)
+		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func server(t *testing.T, dir, lines string) contract.Server {
+	t.Helper()
+	cfg, problems := contract.Parse(filepath.Join(dir, "waldo.yaml"), []byte("servers:\n  s: {"+strings.ReplaceAll(lines, "DIR", dir)+"}\n"))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return cfg.Servers["s"]
+}
+
+// Of a command the program and an interpreter's script are shown, each as one file, and nothing else.
+func TestShown(t *testing.T) {
+	dir := place(t, "srv/server.py", "srv/lib.py", "prog", "home/.ssh/id", "data/a", "node_modules/x/index.js")
+	here := Machine{Homes: []string{dir + "/home"}, State: dir + "/state"}
+	for _, row := range []struct{ lines, argv, shown, fault string }{
+		{"command: [python3, DIR/srv/server.py]", "python3 DIR/srv/server.py", "DIR/srv/server.py", ""},
+		{"command: [python3, ./srv/server.py, --x]", "python3 DIR/srv/server.py --x", "DIR/srv/server.py", ""},
+		{"command: [python3, srv/server.py]", "python3 DIR/srv/server.py", "DIR/srv/server.py", ""},
+		{"command: [python3.12, -u, -X, dev, ./srv/server.py]", "python3.12 -u -X dev DIR/srv/server.py", "DIR/srv/server.py", ""},
+		{"command: [node, --require, x, DIR/node_modules/x/index.js]", "node --require x DIR/node_modules/x/index.js", "DIR/node_modules/x/index.js", ""},
+		{"command: [./prog, ./data/a]", "DIR/prog ./data/a", "DIR/prog", ""},
+		{"command: [python3, -m, server]", "python3 -m server", "", ""},
+		{"command: [helper, /usr/share]", "helper /usr/share", "", ""},
+		{"command: [helper, DIR/data], mounts: {DIR/data: ./data}", "helper DIR/data", "DIR/data", ""},
+		{"command: [helper, /project/a], mounts: {/project: {from: ./data}}", "helper /project/a", "DIR/data>/project", ""},
+		{"command: [python3, /srv/server.py], mounts: {/srv: ./srv}", "python3 /srv/server.py", "DIR/srv>/srv", ""},
+		{"command: [/srv/server.py], mounts: {/srv: ./srv}", "/srv/server.py", "DIR/srv>/srv", ""},
+		{"command: [helper, DIR/data]", "helper DIR/data", "", "write mounts: {DIR/data: DIR/data}"},
+		{"command: [helper, --root=DIR/data]", "helper --root=DIR/data", "", "write mounts: {DIR/data: DIR/data}"},
+		{"command: [python3, DIR/srv/server.py, DIR/srv/lib.py]", "python3 DIR/srv/server.py DIR/srv/lib.py", "DIR/srv/server.py", "DIR/srv/lib.py names a file"},
+		{"command: [helper, DIR/home]", "helper DIR/home", "", "it cannot be shown, since it holds a whole home folder"},
+		{"command: [python3, DIR/home/.ssh/id]", "python3 DIR/home/.ssh/id", "", "begins with a dot"},
+		{"command: [python3, DIR/srv]", "python3 DIR/srv", "", "is not a file: show a folder by mounts"},
+		{"command: [DIR/none]", "DIR/none", "", "does not exist"},
+		{"command: [helper], mounts: {/a: ./none}", "helper", "", "no such file"},
+	} {
+		argv, shown, faults := here.Shown(server(t, dir, row.lines), false)
+		var got []string
+		for _, m := range shown {
+			s := m.Source
+			if m.Source != m.Target {
+				s += ">" + m.Target
+			}
+			got = append(got, s)
+		}
+		want := strings.ReplaceAll(row.shown, "DIR", dir)
+		if strings.Join(got, " ") != want || strings.Join(argv, " ") != strings.ReplaceAll(row.argv, "DIR", dir) {
+			t.Errorf("%s: runs %q and is shown %q, want %q", row.lines, argv, got, want)
+		}
+		said := ""
+		for _, f := range faults {
+			said += f.Error()
+		}
+		if fault := strings.ReplaceAll(row.fault, "DIR", dir); (said == "") != (fault == "") || !strings.Contains(said, fault) {
+			t.Errorf("%s: %q, want %q", row.lines, said, fault)
+		}
+	}
+}
+
+// What is too much of this machine is shown to no sandbox, by whatever name; what lies beside it is.
+func TestTooMuch(t *testing.T) {
+	dir := place(t, "home/project/a", "home/.ssh/id", "home/.nvm/versions/node", "home/.nvm/alias", "state/waldo.db", "beside/a", "holder/home/a")
+	for link, to := range map[string]string{"root": "/", "keys": "home/.ssh", "proc": "/proc/self"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here := Machine{Homes: []string{dir + "/home", dir + "/holder/home"}, State: dir + "/state"}
+	for _, row := range []struct {
+		from string
+		ok   bool
+	}{
+		{"home/project", true}, {"beside", true}, {"home/.nvm/versions", true}, {"home/project/a", true},
+		{"/", false}, {"home", false}, {"holder", false}, {".", false}, {"home/.ssh", false}, {"home/.ssh/id", false}, {"home/.nvm/alias", false}, {"state", false}, {"state/waldo.db", false},
+		{"/proc", false}, {"/proc/self", false}, {"/run", false}, {"/var/run", false}, {"/etc", false}, {"/etc/passwd", false}, {"/sys", false}, {"/dev", false}, {"/home", false},
+		{"/tmp", false}, {"/var", false}, {"root", false}, {"keys", false}, {"proc", false}, {"home/project/..", false},
+	} {
+		for _, key := range []string{"input", "/shown"} {
+			if _, err := os.Stat(row.from); filepath.IsAbs(row.from) && err != nil {
+				continue
+			}
+			_, shown, faults := here.Shown(server(t, dir, "command: [helper], mounts: {"+key+": "+row.from+"}"), false)
+			refused := slices.ContainsFunc(faults, func(f Fault) bool { return f.Refused })
+			if len(shown) == 1 != row.ok || refused == row.ok {
+				t.Errorf("mounts: {%s: %s}: shown %v, faults %v", key, row.from, shown, faults)
+			}
+		}
+	}
+}
+
+// A server outside runs from the configuration's folder, and nothing is mounted.
+func TestOutside(t *testing.T) {
+	dir := place(t, "srv/server.py", "prog")
+	for _, row := range [][3]string{
+		{"command: [python3, ./srv/server.py, DIR], placement: outside", "python3 DIR/srv/server.py DIR", ""},
+		{"command: [./prog], placement: outside", "DIR/prog", ""},
+		{"command: [./none], placement: outside", "DIR/none", "no such program"},
+	} {
+		argv, shown, faults := Machine{}.Shown(server(t, dir, row[0]), false)
+		if strings.Join(argv, " ") != strings.ReplaceAll(row[1], "DIR", dir) || len(shown) > 0 || (len(faults) > 0) != (row[2] != "") {
+			t.Errorf("%s: %q %v %v", row[0], argv, shown, faults)
+		}
+	}
+}
+
+// The programs that trust covers are files, also those of a mount and of an interpreter.
+func TestPrograms(t *testing.T) {
+	dir := place(t, "srv/server.py", "prog")
+	for _, row := range [][2]string{
+		{"command: [python3, ./srv/server.py]", "DIR/srv/server.py"},
+		{"command: [./prog, ./srv/server.py], placement: outside", "DIR/prog"},
+		{"command: [python3, /workspace/input/server.py], mounts: {input: ./srv}", "DIR/srv/server.py"},
+		{"command: [python3, -m, server]", ""},
+	} {
+		if got := strings.Join(Machine{}.Programs(server(t, dir, row[0])), " "); got != strings.ReplaceAll(row[1], "DIR", dir) {
+			t.Errorf("%s: %q", row[0], got)
+		}
+	}
+}
+
+// A program that fetches what it runs is found where it is the program, however it is started.
+func TestFetcher(t *testing.T) {
+	for _, row := range [][2]string{
+		{"npx -y server", "npx"}, {"bunx server", "bunx"}, {"uv --quiet run server.py", "uv"}, {"pnpm dlx server", "pnpm"}, {"deno run npm:server", "deno"},
+		{"deno run -A jsr:@a/b", "deno"}, {"deno https://example.com/a.ts", "deno"}, {"bun x server", "bun"},
+		{"node /usr/bin/npx server", "npx behind"}, {"node /usr/lib/node_modules/npm/bin/npx-cli.js server", "npx behind"}, {"node --no-warnings /usr/bin/npm exec server", "npm behind"},
+		{"python3 -m pipx run server", "pipx behind"}, {"python3.12 -I -m uv tool run server", "uv behind"}, {"python3 -m uv run x.py", "uv behind"},
+		{"corepack pnpx server", "pnpx behind"}, {"corepack pnpm dlx server", "pnpm behind"}, {"sh -c 'cd /tmp && npx -y server'", "npx behind"}, {"env A=1 uvx server", "uvx behind"},
+		{"env node /usr/bin/npx server", "npx behind"}, {"timeout 5 python3 -m pipx run x", "pipx behind"},
+		{"my-server --runner npx", ""}, {"python3 server.py npx", ""}, {"python3 -m server uvx", ""}, {"node index.js pnpm dlx", ""}, {"deno run server.ts npm:x", ""}, {"uv pip list", ""},
+		{"python3 -c uvx", ""}, {"node", ""}, {"", ""},
+	} {
+		program, behind := Fetcher(strings.Fields(row[0]))
+		if behind {
+			program += " behind"
+		}
+		if program != row[1] {
+			t.Errorf("%s: %q, want %q", row[0], program, row[1])
+		}
+	}
+}

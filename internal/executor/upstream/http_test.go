@@ -1,0 +1,296 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/network/mcphttp"
+)
+
+// direct is the way to servers of a test.
+func direct(_ context.Context, s contract.Server) (mcphttp.Options, error) {
+	rt, err := mcphttp.Transport(s.URL, nil)
+	return mcphttp.Options{Transport: rt}, err
+}
+
+// reach makes a manager of servers at addresses.
+func reach(t *testing.T, servers map[string]http.Handler, o Options) *Manager {
+	t.Helper()
+	cfg := map[string]contract.Server{}
+	for name, h := range servers {
+		srv := httptest.NewServer(h)
+		t.Cleanup(func() { srv.CloseClientConnections(); srv.Close() })
+		cfg[name] = contract.Server{URL: srv.URL + "/mcp", Placement: "outside"}
+	}
+	o.Remote = direct
+	m := New(cfg, o)
+	t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// Servers of the official SDK at an address: every era, and both ways of HTTP.
+func TestHTTPWithTheSDK(t *testing.T) {
+	get := func(newest bool) func(*http.Request) *mcp.Server {
+		s := sdkServer(newest)
+		return func(*http.Request) *mcp.Server { return s }
+	}
+	for _, row := range []struct {
+		why, revision string
+		h             http.Handler
+	}{
+		{"stateless", "2026-07-28", mcp.NewStreamableHTTPHandler(get(true), &mcp.StreamableHTTPOptions{Stateless: true})},
+		{"stateless, in one object", "2026-07-28", mcp.NewStreamableHTTPHandler(get(true), &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})},
+		{"sessions", "2025-06-18", mcp.NewStreamableHTTPHandler(get(false), nil)},
+		{"HTTP+SSE", "2025-06-18", mcp.NewSSEHandler(get(false), nil)},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			m := reach(t, map[string]http.Handler{"s": row.h}, Options{})
+			tools, err := m.Tools(context.Background(), "s")
+			if err != nil || len(tools) != 1 || tools[0].Input.IsZero() {
+				t.Fatalf("%v %v", tools, err)
+			}
+			if got := m.Status()[0].Revision; got != row.revision {
+				t.Errorf("revision %s", got)
+			}
+			steps := 0
+			ctx := call.WithProgress(context.Background(), func(float64, float64) { steps++ })
+			o := execute(t, ctx, m, decision(t, "s.echo", `{"message":"hi"}`, contract.Contract{Mode: contract.Write}))
+			if text(o) != "hi" || string(o.Structured.Raw()) != `{"said":"hi"}` || o.Facts.SideEffect != facts.Confirmed {
+				t.Errorf("%q %s %+v", text(o), o.Structured.Raw(), o.Facts)
+			}
+			if strings.HasSuffix(row.why, "object") != (steps == 0) {
+				t.Errorf("%d steps", steps)
+			}
+			for limit, before := 300*time.Millisecond, waits.Load(); waits.Load() == before && limit < 20*time.Second; limit *= 3 { // as late does
+				short, cancel := context.WithTimeout(context.Background(), limit)
+				o = execute(t, short, m, decision(t, "s.echo", `{"message":"wait"}`, contract.Contract{Mode: contract.Write}))
+				cancel()
+			}
+			if o.Facts.Status != facts.Timeout || o.Facts.SideEffect != facts.Unknown {
+				t.Errorf("out of time: %q %+v", text(o), o.Facts)
+			}
+			o = execute(t, context.Background(), m, decision(t, "s.echo", `{"message":"again"}`, contract.Contract{Mode: contract.Read}))
+			if text(o) != "again" {
+				t.Errorf("the call after: %q", text(o))
+			}
+		})
+	}
+}
+
+// at is a legacy server at an address, with sessions; calls are answered by call.
+func at(tools string, answer func(w http.ResponseWriter, r *http.Request, q request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var q request
+		if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&q) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case q.Method == "initialize":
+			w.Header().Set("Mcp-Session-Id", "s")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}}`, q.ID)
+		case q.Method == "tools/list":
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":%s}}`, q.ID, tools)
+		case q.Method == "tools/call":
+			answer(w, r, q)
+		case q.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	}
+}
+
+func fineAt(w http.ResponseWriter, _ *http.Request, q request) {
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, fine)
+}
+
+// A server that forgets its session over a call gets a new one: a read is asked again, a write is
+// not, and the next call works.
+func TestForgottenSession(t *testing.T) {
+	for _, row := range []struct {
+		why    string
+		mode   contract.Mode
+		calls  int64
+		want   string
+		effect facts.SideEffect
+	}{
+		{"a read is asked again", contract.Read, 2, "fine", facts.None},
+		{"a write is not", contract.Write, 1, "whether it took effect is not known", facts.Unknown},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			var calls atomic.Int64
+			m := reach(t, map[string]http.Handler{"s": at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) {
+				if calls.Add(1) == 1 {
+					http.Error(w, "who are you?", http.StatusNotFound)
+					return
+				}
+				fineAt(w, r, q)
+			})}, Options{})
+			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: row.mode}))
+			if calls.Load() != row.calls || !strings.Contains(text(o), row.want) || o.Facts.SideEffect != row.effect {
+				t.Errorf("%d calls: %q %s", calls.Load(), text(o), o.Facts.SideEffect)
+			}
+			if o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Write})); text(o) != "fine" {
+				t.Errorf("the next call: %q", text(o))
+			}
+		})
+	}
+}
+
+// What hostile servers at an address do reaches neither another server nor the memory of waldo, and
+// each is said for what it is.
+func TestHostileServersAtAnAddress(t *testing.T) {
+	event := func(w http.ResponseWriter, format string, a ...any) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, err := fmt.Fprintf(w, "data: "+format+"\n\n", a...)
+		w.(http.Flusher).Flush()
+		return err == nil
+	}
+	hostile := map[string]func(w http.ResponseWriter, r *http.Request, q request){
+		"silent": func(_ http.ResponseWriter, r *http.Request, _ request) { <-r.Context().Done() },
+		"floods": func(w http.ResponseWriter, r *http.Request, _ request) {
+			for event(w, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":%q}}`, strings.Repeat("x", 8<<10)) {
+			}
+		},
+		"long line": func(w http.ResponseWriter, r *http.Request, q request) {
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, q.ID)
+			chunk := []byte(strings.Repeat("x", 1<<20))
+			for range 100 {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+			fmt.Fprint(w, `"}]}}`)
+		},
+		"deep": func(w http.ResponseWriter, _ *http.Request, q request) {
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s%s}`, q.ID, strings.Repeat(`{"a":`, 1<<20), strings.Repeat(`}`, 1<<20))
+		},
+		"asks in a loop": func(w http.ResponseWriter, r *http.Request, _ request) {
+			for n := 0; event(w, `{"jsonrpc":"2.0","id":"q%d","method":"elicitation/create","params":{"message":"?","requestedSchema":{"type":"object"}}}`, n) && r.Context().Err() == nil; n++ {
+			}
+		},
+		"wrong ids": func(w http.ResponseWriter, r *http.Request, q request) {
+			for n := 100; event(w, `{"jsonrpc":"2.0","id":%d,"result":%s}`, n, fine) && r.Context().Err() == nil; n++ {
+			}
+		},
+		"malformed": func(w http.ResponseWriter, _ *http.Request, q request) {
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"id":1,"result":{}}`, q.ID)
+		},
+		"dies": func(http.ResponseWriter, *http.Request, request) { panic(http.ErrAbortHandler) },
+		"a task": func(w http.ResponseWriter, _ *http.Request, q request) {
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"task","taskId":"1"}}`, q.ID)
+		},
+	}
+	servers := map[string]http.Handler{"good": at(echoTool, fineAt)}
+	heard := map[string]*atomic.Int64{}
+	for name, f := range hostile {
+		n := &atomic.Int64{}
+		heard[name] = n
+		servers[strings.ReplaceAll(name, " ", "_")] = at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) { n.Add(1); f(w, r, q) })
+	}
+	var deaf atomic.Int64
+	servers["deaf"] = at(echoTool, func(w http.ResponseWriter, r *http.Request, q request) { deaf.Add(1); hostile["silent"](w, r, q) })
+	m := reach(t, servers, Options{})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	done := make(chan string, len(hostile))
+	for name := range hostile {
+		d := decision(t, strings.ReplaceAll(name, " ", "_")+".echo", `{}`, contract.Contract{Mode: contract.Write, Timeout: 2 * time.Second})
+		go func() {
+			o := late(t, m, d, heard[name])
+			if o.Facts.Status == facts.OK || o.Facts.SideEffect != facts.Unknown {
+				t.Errorf("%s: %q %s %s", name, text(o), o.Facts.Status, o.Facts.SideEffect)
+			}
+			done <- name
+		}()
+	}
+	mute(t, m, "deaf.echo", &deaf)
+	for left := len(hostile); left > 0; {
+		o := execute(t, context.Background(), m, decision(t, "good.echo", `{}`, contract.Contract{Mode: contract.Read}))
+		if text(o) != "fine" {
+			t.Fatalf("the good server, among hostile ones: %q", text(o))
+		}
+		select {
+		case <-done:
+			left--
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64<<20 {
+		t.Errorf("the heap has grown by %d MB", grown>>20)
+	}
+}
+
+// A tool whose marks for headers are wrong is not offered; its neighbours are.
+func TestWrongHeaderMarks(t *testing.T) {
+	m := reach(t, map[string]http.Handler{"s": at(`[{"name":"good","inputSchema":{}},{"name":"bad","inputSchema":{"properties":{"a":{"type":"string","x-mcp-header":"A\r\nB: c"}}}}]`, fineAt)}, Options{})
+	tools, err := m.Tools(context.Background(), "s")
+	if err != nil || len(tools) != 1 || tools[0].Capability != "s.good" {
+		t.Fatalf("%v %v", tools, err)
+	}
+	o := execute(t, context.Background(), m, decision(t, "s.bad", `{}`, contract.Contract{}))
+	if !strings.HasPrefix(text(o), "tool.header") {
+		t.Errorf("%q", text(o))
+	}
+}
+
+// An error that no legacy server makes ends the search for a revision; any other opens the old way.
+func TestAgreementAtAnAddress(t *testing.T) {
+	for _, row := range []struct {
+		why, fault string // of server/discover, the first time
+		want       string // the revision, or what the error says
+	}{
+		{"control: a legacy server", `{"code":-32601,"message":"no such method"}`, "2025-11-25"},
+		{"control: no word of revisions", `{"code":-32022,"message":"no"}`, "2025-11-25"},
+		{"it speaks legacy revisions", `{"code":-32022,"message":"no","data":{"supported":["2025-06-18"]}}`, "2025-11-25"},
+		{"it speaks what it refused", `{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}`, "2026-07-28"},
+		{"it speaks only what is newer", `{"code":-32022,"message":"no","data":{"supported":["2099-01-01"]}}`, "does not take what is asked"},
+		{"it wants a capability", `{"code":-32021,"message":"no"}`, "does not take what is asked"},
+		{"the headers do not please it", `{"code":-32020,"message":"no"}`, "does not take what is asked"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			var asked atomic.Int64
+			old := at(echoTool, fineAt)
+			m := reach(t, map[string]http.Handler{"s": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				b, _ := io.ReadAll(r.Body)
+				var q request
+				_ = json.Unmarshal(b, &q)
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case q.Method == "server/discover" && asked.Add(1) == 1:
+					w.WriteHeader(http.StatusBadRequest)
+					fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":%s}`, q.ID, row.fault)
+				case q.Method == "server/discover":
+					fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`, q.ID)
+				default:
+					r.Body = io.NopCloser(bytes.NewReader(b))
+					old(w, r)
+				}
+			})}, Options{})
+			_, err := m.Tools(context.Background(), "s")
+			if err != nil && !strings.Contains(err.Error(), row.want) || err == nil && m.Status()[0].Revision != row.want {
+				t.Errorf("%v %s", err, m.Status()[0].Revision)
+			}
+		})
+	}
+}

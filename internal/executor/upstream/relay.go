@@ -1,0 +1,575 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// abilities are what a server says that it has.
+type abilities struct{ tools, prompts, resources, subscribe, complete, logging bool }
+
+// abilitiesOf reads the answer to server/discover or initialize.
+func abilitiesOf(answer strictjson.Value) abilities {
+	all, _ := answer.Members()
+	m, _ := all["capabilities"].Members()
+	has := func(name string) bool { _, ok := m[name].Members(); return ok }
+	r, _ := m["resources"].Members()
+	return abilities{tools: has("tools"), prompts: has("prompts"), resources: has("resources"), complete: has("completions"), logging: has("logging"),
+		subscribe: string(r["subscribe"].Raw()) == "true"}
+}
+
+// result is the members of a result, read once; nil: it is no object.
+type result map[string]strictjson.Value
+
+// errand is what a decision comes to on the wire.
+type errand struct {
+	method string
+	params map[string]any
+	read   func(m result, d policy.Decision) call.Outcome // of a result that is complete
+	plan   func(ses *session) *call.Outcome               // may answer in the server's place; nil: it asks
+}
+
+// relayed makes the request of a capability that is no tool, from its arguments; false where there
+// is no such method here.
+func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
+	args, _ := d.Call.Args.Value().Members()
+	pick := func(names ...string) map[string]any {
+		out := map[string]any{}
+		for _, n := range names {
+			if v := args[n]; !v.IsZero() {
+				out[n] = v
+			}
+		}
+		return out
+	}
+	q := errand{method: method}
+	switch method {
+	case "resources/read":
+		q.params, q.read = pick("uri"), resourceRead
+	case "prompts/get":
+		q.params, q.read = pick("name", "arguments"), prompt
+	case "completion/complete":
+		q.params, q.read = pick("ref", "argument", "context"), structured("completion")
+		q.plan = func(ses *session) *call.Outcome {
+			if ses.can.complete {
+				return nil
+			}
+			none, _ := strictjson.Parse([]byte(`{"values":[]}`))
+			o := structured("completion")(result{"completion": none}, d)
+			return &o
+		}
+	case "resources/subscribe":
+		uri, _ := args["uri"].Text()
+		end := string(args["unsubscribe"].Raw()) == "true"
+		q.params, q.read = pick("uri"), done
+		if end {
+			q.method = "resources/unsubscribe"
+		}
+		q.plan = func(ses *session) *call.Outcome { return s.subscribe(ses, d, uri, end) }
+	default:
+		return errand{}, false
+	}
+	return q, true
+}
+
+// resourceRead makes an outcome of the result of resources/read: a block for each content.
+func resourceRead(m result, d policy.Decision) call.Outcome {
+	list, ok := m["contents"].Elements()
+	if !ok || len(list) > maxBlocks {
+		return failed(d, "the server's answer is not the content of a resource")
+	}
+	o := done(m, d)
+	for _, c := range list {
+		part, _ := c.Members()
+		_, text := part["text"].Text()
+		_, blob := part["blob"].Text()
+		if _, named := part["uri"].Text(); !named || text == blob {
+			return failed(d, "the server's answer is not the content of a resource")
+		}
+		a, err := call.ArgsOf(map[string]any{"type": "resource", "resource": c})
+		if err != nil {
+			return failed(d, "the content of the resource is too large")
+		}
+		o.Content = append(o.Content, call.Content{Type: "resource", Raw: a.Value()})
+	}
+	return o
+}
+
+// structured makes an outcome of a result that is passed on as it is, and that must have a member.
+func structured(member string) func(m result, d policy.Decision) call.Outcome {
+	return func(m result, d policy.Decision) call.Outcome {
+		if m[member].IsZero() {
+			return failed(d, "the server's answer has no "+member)
+		}
+		out := map[string]any{}
+		for k, x := range m {
+			if k != "_meta" && k != "resultType" && k != "ttlMs" && k != "cacheScope" {
+				out[k] = x
+			}
+		}
+		a, err := call.ArgsOf(out)
+		if err != nil {
+			return failed(d, "the server's answer is too large")
+		}
+		o := done(m, d)
+		o.Structured = a.Value()
+		return o
+	}
+}
+
+// prompt makes an outcome of the result of prompts/get: its messages, and their text for those who
+// take no messages.
+func prompt(m result, d policy.Decision) call.Outcome {
+	o := structured("messages")(m, d)
+	if o.IsError {
+		return o
+	}
+	messages, _ := m["messages"].Elements()
+	for _, x := range messages[:min(len(messages), maxBlocks)] {
+		one, _ := x.Members()
+		block, _ := one["content"].Members()
+		if text, ok := block["text"].Text(); ok {
+			role, _ := one["role"].Text()
+			o.Content = append(o.Content, call.Text(role+": "+text))
+		}
+	}
+	return o
+}
+
+// done is the outcome of a request whose answer says no more than that it was done.
+func done(_ result, d policy.Decision) call.Outcome {
+	o := call.Outcome{Facts: facts.New()}
+	o.Facts.Status, o.Facts.SideEffect = facts.OK, effect(d, true)
+	return o
+}
+
+// kind tells results apart. An absent word means complete (MCP 2026-07-28 basic).
+func (m result) kind() string {
+	kind, has := m["resultType"]
+	if !has {
+		if _, asks := m["inputRequests"].Members(); asks {
+			return "input_required" // go-sdk 1.8.0 says so to legacy clients without a word
+		}
+		return "complete"
+	}
+	s, ok := kind.Text()
+	if !ok {
+		return "unknown"
+	}
+	return s
+}
+
+// maxBusy is how often a server may ask for another try without asking anything.
+const maxBusy = 3
+
+// rounds asks a server, and answers what it asks back until its result is complete.
+func (ses *session) rounds(ctx context.Context, r *running, q errand) (result, *call.Outcome, error) {
+	params := q.params
+	for busy := 0; ; {
+		v, err := ses.askFor(ctx, r, q.method, params)
+		if err != nil {
+			return nil, nil, err
+		}
+		members, _ := v.Members()
+		m := result(members)
+		if m.kind() != "input_required" {
+			return m, nil, nil
+		}
+		wanted, _ := m["inputRequests"].Members()
+		if len(wanted) == 0 {
+			if busy++; busy > maxBusy || !rest(ctx, time.Duration(busy)*200*time.Millisecond) {
+				o := failed(r.d, "the server is busy: try again later")
+				return m, &o, nil
+			}
+		}
+		r.mu.Lock()
+		no := r.no
+		r.mu.Unlock()
+		if no {
+			o := failed(r.d, "the person declined to answer what the server asks, so the call was not completed")
+			return m, &o, nil
+		}
+		asked := map[string]call.Question{}
+		for key, w := range wanted {
+			parts, _ := w.Members()
+			method, _ := parts["method"].Text()
+			asked[key] = call.Question{Method: method, Params: parts["params"]}
+		}
+		answers, refusal := r.ask(ctx, asked)
+		if refusal != nil {
+			o := failed(r.d, "the server asks for more before it answers: "+refusal.Message)
+			return m, &o, nil
+		}
+		params = map[string]any{}
+		for k, x := range q.params {
+			params[k] = x
+		}
+		if len(answers) > 0 {
+			params["inputResponses"] = answers
+		}
+		if state := m["requestState"]; !state.IsZero() {
+			params["requestState"] = state
+		}
+	}
+}
+
+func rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// begin enters a call among those under way.
+func (ses *session) begin(r *running) (end func()) {
+	ses.mu.Lock()
+	defer ses.mu.Unlock()
+	ses.calls[r] = 0
+	return func() {
+		ses.mu.Lock()
+		defer ses.mu.Unlock()
+		delete(ses.calls, r)
+	}
+}
+
+// askFor sends a request of a call.
+func (ses *session) askFor(ctx context.Context, r *running, method string, params map[string]any) (strictjson.Value, error) {
+	if err := ses.setLevel(ctx, r); err != nil {
+		return strictjson.Value{}, errors.Join(jsonrpc.ErrNotSent, err)
+	}
+	progress := call.Progress(ctx)
+	return ses.conn.Call(ctx, method, func(id int64) any {
+		ses.mu.Lock()
+		if _, under := ses.calls[r]; under {
+			ses.calls[r] = id
+		}
+		ses.mu.Unlock()
+		return ses.params(id, params, progress != nil, r)
+	}, progress)
+}
+
+// levels of log messages, the least first (RFC 5424).
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// setLevel asks a legacy server for the log messages that the host wants.
+func (ses *session) setLevel(ctx context.Context, r *running) error {
+	if r.host == nil || !ses.can.logging || ses.revision == jsonrpc.Modern {
+		return nil
+	}
+	want := slices.Index(levels, r.host.Abilities().Log)
+	ses.mu.Lock()
+	have := ses.level
+	if want < 0 || have > 0 && have <= want+1 {
+		ses.mu.Unlock()
+		return nil
+	}
+	ses.level = want + 1
+	ses.mu.Unlock()
+	_, err := ses.ask(ctx, "logging/setLevel", map[string]any{"level": levels[want]}, nil)
+	if none := (*jsonrpc.Error)(nil); errors.As(err, &none) {
+		return nil // it logs as it likes
+	}
+	return err
+}
+
+// callOf returns the call that a message of the server belongs to: the one on whose stream it came,
+// or the only one there is. Of several nobody can say which is meant.
+func (ses *session) callOf(m jsonrpc.Message) *running {
+	ses.mu.Lock()
+	defer ses.mu.Unlock()
+	var one *running
+	for r, id := range ses.calls {
+		if m.Of != 0 && id == m.Of {
+			return r
+		}
+		if one != nil && m.Of == 0 {
+			return nil
+		}
+		one = r
+	}
+	if m.Of != 0 {
+		return nil
+	}
+	return one
+}
+
+// question answers what a legacy server asks during a call.
+func (ses *session) question(ctx context.Context, m jsonrpc.Message) (any, error) {
+	if m.Method == "ping" {
+		return struct{}{}, nil
+	}
+	if m.Method != elicit && m.Method != sample && m.Method != roots || !ses.s.asks() {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "this client does not offer %.50q", m.Method)
+	}
+	r := ses.callOf(m)
+	if r == nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalid, "nobody can say which call %q belongs to", m.Method)
+	}
+	answers, no := r.ask(ctx, map[string]call.Question{"question": {Method: m.Method, Params: m.Params}})
+	if no != nil {
+		return nil, &jsonrpc.Error{Code: no.Code, Message: no.Message, Data: no.Data}
+	}
+	return answers["question"], nil
+}
+
+// The most that a server may log: how much in one message, and how many in a second of one call.
+const (
+	maxLog  = 16 << 10
+	maxLogs = 50
+)
+
+// notified takes what a server says unasked.
+func (ses *session) notified(m jsonrpc.Message) {
+	s := ses.s
+	switch {
+	case m.Method == "notifications/message":
+		level, _ := m.Param("level").Text()
+		r := ses.callOf(m)
+		if r == nil || r.host == nil || m.Size > maxLog {
+			return
+		}
+		want := slices.Index(levels, r.host.Abilities().Log)
+		if want < 0 || slices.Index(levels, level) < want || !r.logs.pass(maxLogs) {
+			return
+		}
+		r.host.Log(s.cfg.Name, level, m.Params)
+	case m.Method == "notifications/tools/list_changed":
+		s.changed.Ask(time.Now())
+	case m.Method == "notifications/prompts/list_changed" || m.Method == "notifications/resources/list_changed":
+		s.offers.Ask(time.Now())
+	case m.Method == "notifications/resources/updated" && s.m.o.Updated != nil:
+		if uri, ok := m.Param("uri").Text(); ok && s.subscribed(uri) {
+			s.m.o.Updated(s.cfg.Name, uri)
+		}
+	}
+}
+
+// maxTwins is how many sessions, or processes, one legacy server may have that asks questions: such a
+// server need not say which call a question belongs to, so that each call under way has its own.
+const maxTwins = 8
+
+// alone returns a session of the server, or of a twin of it, that has no call under way, and a
+// function to say that the call is over. It waits while all are busy.
+func (s *server) alone(ctx context.Context) (*session, func(), error) {
+	t, err := s.take(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ses, unused, err := t.use(ctx)
+	if err != nil {
+		s.free(t)
+		return nil, nil, err
+	}
+	return ses, func() { unused(); s.free(t) }, nil
+}
+
+func (s *server) take(ctx context.Context) (*server, error) {
+	for {
+		s.mu.Lock()
+		for _, t := range append([]*server{s}, s.twins...) {
+			if !t.taken {
+				t.taken = true
+				s.mu.Unlock()
+				return t, nil
+			}
+		}
+		if len(s.twins) < maxTwins-1 {
+			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, changed: s.changed, offers: s.offers, legacy: true, taken: true}
+			s.twins = append(s.twins, t)
+			s.mu.Unlock()
+			return t, nil
+		}
+		if s.freed == nil {
+			s.freed = make(chan struct{})
+		}
+		wait := s.freed
+		s.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *server) free(t *server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.taken = false
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
+	}
+}
+
+// subscribe keeps who wants to hear of a resource, and says what need not be asked of the server.
+func (s *server) subscribe(ses *session, d policy.Decision, uri string, end bool) *call.Outcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	who := s.subs[uri]
+	ok := done(nil, d)
+	switch {
+	case uri == "":
+		o := failed(d, "a subscription needs a uri")
+		return &o
+	case end && !who[d.Call.Session]:
+		return &ok
+	case end:
+		delete(who, d.Call.Session)
+		if len(who) > 0 {
+			return &ok
+		}
+		delete(s.subs, uri)
+	case !ses.can.subscribe:
+		o := failed(d, "the server does not offer subscriptions")
+		return &o
+	default:
+		known := len(who) > 0
+		if who == nil {
+			if len(s.subs) >= maxSubs {
+				o := failed(d, "too many resources of this server are subscribed to")
+				return &o
+			}
+			who = map[call.Session]bool{}
+			s.subs[uri] = who
+		}
+		who[d.Call.Session] = true
+		if known {
+			return &ok
+		}
+	}
+	if ses.revision == jsonrpc.Modern { // its subscriptions are one long request
+		ses.relisten()
+		return &ok
+	}
+	return nil
+}
+
+// maxSubs is how many resources of one server may be subscribed to.
+const maxSubs = 1000
+
+// subscribed reports whether anybody wants to hear of a resource, or of one that it is a part of.
+func (s *server) subscribed(uri string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for u := range s.subs {
+		if u == uri || strings.HasPrefix(uri, strings.TrimSuffix(u, "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// Forget ends what a session that is over has had: its subscriptions, and servers of its own.
+func (m *Manager) Forget(n call.Session) {
+	for _, s := range m.servers {
+		go s.orphan(n)
+		s.mu.Lock()
+		var ended []string
+		for uri, who := range s.subs {
+			if who[n] {
+				if delete(who, n); len(who) == 0 {
+					ended = append(ended, uri)
+					delete(s.subs, uri)
+				}
+			}
+		}
+		ses := s.session
+		s.mu.Unlock()
+		for _, uri := range ended {
+			if ses != nil && ses.revision != jsonrpc.Modern {
+				go func() { // the server may be slow to say that it has heard
+					ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
+					defer cancel()
+					_, _ = ses.ask(ctx, "resources/unsubscribe", map[string]any{"uri": uri}, nil)
+				}()
+			}
+		}
+		if len(ended) > 0 && ses != nil && ses.revision == jsonrpc.Modern {
+			ses.relisten()
+		}
+	}
+}
+
+// resume makes a server that has just started tell what its subscribers want to hear.
+func (ses *session) resume(ctx context.Context) {
+	if ses.revision == jsonrpc.Modern {
+		go ses.listen(ctx)
+		return
+	}
+	ses.s.mu.Lock()
+	defer ses.s.mu.Unlock()
+	for uri := range ses.s.subs {
+		go func() {
+			short, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			_, _ = ses.ask(short, "resources/subscribe", map[string]any{"uri": uri}, nil)
+		}()
+	}
+}
+
+func (ses *session) relisten() {
+	select {
+	case ses.again <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// listen keeps one subscription to all that a modern server may have to say, for as long as the
+// session lives (MCP 2026-07-28 basic/utilities/subscriptions).
+func (ses *session) listen(ctx context.Context) {
+	for ctx.Err() == nil && ses.alive() {
+		short, cancel := context.WithCancel(ctx)
+		over := make(chan error, 1)
+		go func() {
+			want := map[string]any{"toolsListChanged": true}
+			if ses.can.prompts {
+				want["promptsListChanged"] = true
+			}
+			if ses.can.resources {
+				want["resourcesListChanged"] = true
+			}
+			ses.s.mu.Lock()
+			uris := []string{}
+			for uri := range ses.s.subs {
+				uris = append(uris, uri)
+			}
+			ses.s.mu.Unlock()
+			if len(uris) > 0 {
+				want["resourceSubscriptions"] = uris
+			}
+			_, err := ses.ask(short, "subscriptions/listen", map[string]any{"notifications": want}, nil)
+			over <- err
+		}()
+		var none *jsonrpc.Error
+		select {
+		case err := <-over:
+			if errors.As(err, &none) { // it offers none
+				cancel()
+				return
+			}
+			rest(short, time.Second)
+		case <-ses.again:
+			cancel()
+			rest(ctx, settle)
+		case <-ses.ended:
+		case <-ctx.Done():
+		}
+		cancel()
+	}
+}
+
+// settle is how long a server gets to end one subscription before another takes its place: go-sdk
+// 1.8.0 takes the end of the old one for the end of both.
+const settle = 100 * time.Millisecond

@@ -1,0 +1,372 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"waldo/internal/executor/upstream/bounds"
+	"waldo/internal/network/mcphttp"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// session is one running server and the connection to it.
+type session struct {
+	s        *server
+	proc     *Process // nil: the server runs elsewhere
+	conn     conn
+	revision string // of MCP, as agreed
+	name     string // as the server calls itself
+	can      abilities
+	stderr   bounds.Tail
+	again    chan struct{} // the subscriptions are others now
+	heard    chan struct{} // closed when what the process wrote to stderr has been read
+	ended    chan struct{} // closed when the connection is over
+	gone     chan struct{} // closed when the process is gone as well
+	end      error         // of the process, if it ended of itself; known once it is gone
+	once     sync.Once
+	killed   atomic.Bool   // by us, before it ended
+	served   atomic.Bool   // it has answered a call
+	stray    atomic.Bool   // it has written lines that are no messages
+	flooded  atomic.Bool   // it was stopped for what it sent unasked
+	meter    bounds.Meter  // of that
+	sharing  chan struct{} // holds a token while files are shared
+
+	mu    sync.Mutex
+	calls map[*running]int64 // under way, each with the id of its request
+	level int                // of log messages that it was asked for, from 1; 0: none yet
+}
+
+// start launches the server and agrees on a revision with it. A server that falls silent or ends
+// over a question from a revision it does not know is started once more and asked the old way.
+func (s *server) start(ctx context.Context) (*session, error) {
+	s.mu.Lock()
+	legacy := s.legacy
+	s.mu.Unlock()
+	ses, err := s.launch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = ses.agree(ctx, legacy); err != nil && !legacy && ctx.Err() == nil && !errors.Is(err, errNewer) {
+		ses.kill()
+		if ses, err = s.launch(ctx); err != nil {
+			return nil, err
+		}
+		err = ses.agree(ctx, true)
+	}
+	if err != nil {
+		if !errors.Is(err, jsonrpc.ErrClosed) { // otherwise it is ending of itself
+			ses.kill()
+		}
+		<-ses.gone
+		return nil, fmt.Errorf("server %s: %w%s", s.cfg.Name, err, ses.said())
+	}
+	s.mu.Lock()
+	s.legacy = ses.revision != jsonrpc.Modern
+	s.mu.Unlock()
+	return ses, nil
+}
+
+func (s *server) launch(ctx context.Context) (*session, error) {
+	ses := &session{s: s, again: make(chan struct{}, 1), sharing: make(chan struct{}, 1), calls: map[*running]int64{}, heard: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{})}
+	if err := ses.connect(ctx); err != nil {
+		if strings.HasPrefix(err.Error(), "server "+s.cfg.Name+": ") { // the launcher has named it
+			return nil, err
+		}
+		return nil, fmt.Errorf("server %s: starting it: %w", s.cfg.Name, err)
+	}
+	s.m.running.Add(1)
+	began := time.Now()
+	go func() {
+		defer s.m.running.Done()
+		err := ses.conn.Serve(s.m.ctx)
+		s.mu.Lock()
+		if s.session == ses && ses.proc != nil { // nobody has stopped it
+			s.fell(true, time.Since(began))
+		}
+		s.mu.Unlock()
+		close(ses.ended)
+		ses.conn.Close()
+		if own := ses.proc.reap(); !ses.killed.Load() {
+			ses.end = own
+		}
+		ses.kill()
+		if ses.proc != nil {
+			select {
+			case <-ses.heard:
+			case <-time.After(lastWords): // somebody else holds it
+			}
+		}
+		close(ses.gone)
+		s.m.o.Log.Debug("server ended", "server", s.cfg.Name, "error", err)
+	}()
+	return ses, nil
+}
+
+// connect starts the server's program, or reaches for its address, and makes the connection.
+func (ses *session) connect(ctx context.Context) error {
+	s := ses.s
+	if s.cfg.URL != "" {
+		if s.m.o.Remote == nil {
+			return errors.New("this waldo reaches no addresses")
+		}
+		o, err := s.m.o.Remote(ctx, s.cfg)
+		if err != nil {
+			return err
+		}
+		o.URL, o.Handlers = s.cfg.URL, ses.handlers()
+		ses.conn, err = mcphttp.New(o)
+		return err
+	}
+	proc, err := s.m.o.Launcher.Launch(ctx, s.cfg, s.owner)
+	if err != nil {
+		return err
+	}
+	ses.proc, ses.conn = &proc, line{jsonrpc.New(proc.Stdout, proc.Stdin, ses.handlers())}
+	go func() {
+		defer close(ses.heard)
+		if proc.Stderr == nil {
+			return
+		}
+		_, _ = io.Copy(&ses.stderr, proc.Stderr)
+		if c, ok := proc.Stderr.(io.Closer); ok {
+			_ = c.Close()
+		}
+	}()
+	return nil
+}
+
+// handlers are what takes the requests and notifications of the server, on any connection.
+func (ses *session) handlers() jsonrpc.Options {
+	stray := func(*jsonrpc.Error) { ses.stray.Store(true) }
+	return jsonrpc.Options{Request: ses.question, Notify: ses.notified, Garbage: stray, Unasked: ses.unasked,
+		Inline: func(method string) bool { return method == "ping" }, MaxInFlight: 2 * maxAsks}
+}
+
+func (ses *session) alive() bool {
+	select {
+	case <-ses.ended:
+		return false
+	case <-ses.conn.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+func (ses *session) kill() {
+	ses.once.Do(func() {
+		ses.killed.Store(true)
+		ses.conn.Close()
+		ses.proc.end()
+	})
+}
+
+// stop asks the server to end by closing its input (MCP basic/lifecycle), and ends it when it does not.
+func (ses *session) stop() {
+	if ses.proc != nil {
+		_ = ses.proc.Stdin.Close()
+		select {
+		case <-ses.ended:
+		case <-time.After(time.Second):
+		}
+	}
+	ses.kill()
+	<-ses.gone
+}
+
+// agree finds the newest revision that both sides speak (MCP basic/versioning).
+func (ses *session) agree(ctx context.Context, legacy bool) error {
+	if !legacy {
+		done, err := ses.discover(ctx)
+		if done || errors.Is(err, jsonrpc.ErrClosed) || errors.Is(err, jsonrpc.ErrNotSent) || errors.Is(err, errNewer) {
+			return err
+		}
+		// An error or silence: it speaks another revision. A slow server answers this one in its turn.
+		short, cancel := context.WithTimeout(ctx, 5*ses.s.m.o.Probe)
+		defer cancel()
+		ctx = short
+	}
+	err := ses.initialize(ctx)
+	if fault := (*jsonrpc.Error)(nil); errors.As(err, &fault) { // it may know the newest revision alone, and have been slow to say so
+		if done, _ := ses.discover(ctx); done {
+			return nil
+		}
+	}
+	return err
+}
+
+// discover asks in the newest revision. It reports whether that settled the matter.
+func (ses *session) discover(ctx context.Context) (bool, error) {
+	patience := ses.s.m.o.Probe
+	if ses.proc == nil {
+		patience *= 5 // it is far away, and may want a token first
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ses.speak(jsonrpc.Modern)
+	v, err := ses.ask(ctx, "server/discover", nil, nil)
+	if slices.Contains(offered(err), jsonrpc.Modern) { // it refuses what it says that it speaks
+		v, err = ses.ask(ctx, "server/discover", nil, nil)
+	}
+	ses.speak("")
+	if err != nil {
+		return false, newer(err)
+	}
+	var r struct {
+		Supported []string `json:"supportedVersions"`
+		Meta      map[string]struct {
+			Name string `json:"name"`
+		} `json:"_meta"`
+	}
+	if v.Decode(&r) != nil || !slices.Contains(r.Supported, jsonrpc.Modern) {
+		return false, nil
+	}
+	ses.speak(jsonrpc.Modern)
+	ses.name, ses.can = r.Meta[jsonrpc.MetaServer].Name, abilitiesOf(v)
+	return true, nil
+}
+
+// errNewer is in the chain of an error of a server that speaks revisions after the legacy ones alone.
+var errNewer = errors.New("the server does not take what is asked in revision " + jsonrpc.Modern)
+
+// newer marks the errors that no legacy server makes (MCP basic/versioning, backward compatibility).
+func newer(err error) error {
+	var fault *jsonrpc.Error
+	if !errors.As(err, &fault) {
+		return err
+	}
+	legacy := func(r string) bool { return slices.Contains(jsonrpc.LegacyRevisions, r) }
+	known := offered(err)
+	if fault.Code == jsonrpc.CodeMismatch || fault.Code == jsonrpc.CodeCapability || len(known) > 0 && !slices.ContainsFunc(known, legacy) {
+		return errors.Join(errNewer, err)
+	}
+	return err
+}
+
+// offered returns the revisions that a server has named in place of the one that was asked for.
+func offered(err error) []string {
+	var fault *jsonrpc.Error
+	if !errors.As(err, &fault) || fault.Code != jsonrpc.CodeUnsupported {
+		return nil
+	}
+	var data struct {
+		Supported []string `json:"supported"`
+	}
+	if fault.Data.IsZero() || fault.Data.Decode(&data) != nil {
+		return nil
+	}
+	return data.Supported
+}
+
+func (ses *session) initialize(ctx context.Context) error {
+	v, err := ses.conn.Call(ctx, "initialize", func(int64) any {
+		return map[string]any{"protocolVersion": jsonrpc.Legacy, "capabilities": ses.s.declared(nil, false), "clientInfo": ses.client()}
+	}, nil)
+	if err != nil {
+		return fmt.Errorf("initialize: %w", err)
+	}
+	var r struct {
+		Revision string `json:"protocolVersion"`
+		Info     struct {
+			Name string `json:"name"`
+		} `json:"serverInfo"`
+	}
+	if err := v.Decode(&r); err != nil {
+		return fmt.Errorf("initialize: %w", &jsonrpc.Spoilt{Why: "it says no revision"})
+	}
+	if !slices.Contains(jsonrpc.LegacyRevisions, r.Revision) {
+		return fmt.Errorf("initialize: the server speaks revision %.40q of MCP, which waldo does not", r.Revision)
+	}
+	ses.speak(r.Revision)
+	ses.name, ses.can = r.Info.Name, abilitiesOf(v)
+	ses.conn.Notify("notifications/initialized", nil)
+	return nil
+}
+
+// speak settles the revision of what is asked from now on.
+func (ses *session) speak(revision string) {
+	ses.revision = revision
+	ses.conn.Speak(revision)
+}
+
+func (ses *session) client() jsonrpc.Implementation {
+	return jsonrpc.Implementation{Name: "waldo", Version: ses.s.m.o.Version}
+}
+
+// ask sends a request in the revision that was agreed on. Raw values in params are sent as they are.
+func (ses *session) ask(ctx context.Context, method string, params map[string]any, progress func(done, total float64)) (strictjson.Value, error) {
+	return ses.conn.Call(ctx, method, func(id int64) any { return ses.params(id, params, progress != nil, nil) }, progress)
+}
+
+// params completes the parameters of a request: what the protocol wants in _meta and nothing that a
+// client has put there, but for the place of a call in a trace.
+func (ses *session) params(id int64, params map[string]any, progress bool, r *running) map[string]any {
+	meta := map[string]any{}
+	if progress {
+		meta["progressToken"] = id
+	}
+	if ses.revision == jsonrpc.Modern {
+		meta[jsonrpc.MetaRevision] = jsonrpc.Modern
+		meta[jsonrpc.MetaClient] = ses.client()
+		meta[jsonrpc.MetaCapabilities] = struct{}{}
+	}
+	if r != nil {
+		if ses.revision == jsonrpc.Modern {
+			meta[jsonrpc.MetaCapabilities] = ses.s.declared(r.host, true)
+			if r.host != nil && r.host.Abilities().Log != "" {
+				meta[jsonrpc.MetaLogLevel] = r.host.Abilities().Log
+			}
+		}
+		if t := r.d.Call.Trace; t.Parent != "" {
+			meta["traceparent"] = t.Parent
+			if t.State != "" {
+				meta["tracestate"] = t.State
+			}
+		}
+	}
+	all := map[string]any{}
+	for k, v := range params {
+		all[k] = v
+	}
+	if len(meta) > 0 {
+		all["_meta"] = meta
+	}
+	return all
+}
+
+// ending adds to the error of a call how the server has ended meanwhile, for the operator.
+func (ses *session) ending(ctx context.Context, err error) error {
+	if ses.proc == nil || !errors.Is(err, jsonrpc.ErrClosed) {
+		return err
+	}
+	select {
+	case <-ses.gone:
+		return fmt.Errorf("%w%s", err, ses.said())
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	return err
+}
+
+// said returns how the server ended and what it last wrote to stderr, without secrets, for the operator.
+func (ses *session) said() string {
+	if ses.s.m.o.Scrub == nil {
+		return ""
+	}
+	say := ""
+	if ses.end != nil {
+		say = "; " + ses.s.m.o.Scrub(ses.end.Error())
+	}
+	if text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.String())); text != "" {
+		say += fmt.Sprintf("; it wrote %q", text)
+	}
+	return say
+}

@@ -1,0 +1,147 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	"waldo/internal/model/call"
+	"waldo/internal/network/mcphttp"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// What a server may list.
+const (
+	maxPages     = 200
+	maxTools     = 5000
+	maxListBytes = 64 << 20
+)
+
+// toList returns a running session, a context that ends when lists have taken as long as a start may, and
+// a function to say that the session is no longer used.
+func (s *server) toList(ctx context.Context) (*session, context.Context, func(), error) {
+	ses, release, err := s.use(ctx)
+	if err != nil {
+		return nil, ctx, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.m.o.Start)
+	return ses, ctx, func() { cancel(); release() }, nil
+}
+
+// list asks a server for all its tools and holds them against what was accepted or seen before.
+func (s *server) list(ctx context.Context) (*session, error) {
+	ses, ctx, over, err := s.toList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer over()
+	found, err := ses.pages(ctx, "tools/list", "tools")
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defs := definitions(s.cfg.Name, found)
+	if s.cfg.URL != "" {
+		for _, d := range defs {
+			if err := mcphttp.Headers(d.tool.Input); err != nil { // MCP 2026-07-28 basic/transports/streamable-http
+				d.quarantine("tool.header", err.Error())
+			}
+		}
+	}
+	s.pins.take(s.cfg, ses.name, defs, s.m.o.Lock)
+	return ses, nil
+}
+
+// pages asks for a whole list, which stands under key in the answers.
+func (ses *session) pages(ctx context.Context, method, key string) ([]strictjson.Value, error) {
+	var found []strictjson.Value
+	var cursor strictjson.Value
+	bytes, seen := 0, map[string]bool{}
+	for page := 0; ; page++ {
+		params := map[string]any{}
+		if !cursor.IsZero() {
+			params["cursor"] = cursor
+		}
+		v, err := ses.ask(ctx, method, params, nil)
+		if err != nil {
+			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, err)
+		}
+		members, _ := v.Members()
+		list, ok := members[key].Elements()
+		if !ok {
+			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, &jsonrpc.Spoilt{Why: "it holds no list of " + key})
+		}
+		found = append(found, list...)
+		bytes += len(v.Raw())
+		next, more := members["nextCursor"].Text()
+		if !more || next == "" {
+			return found, nil
+		}
+		if seen[next] || page >= maxPages || len(found) > maxTools || bytes > maxListBytes {
+			return nil, fmt.Errorf("server %s: %s does not end", ses.s.cfg.Name, method)
+		}
+		seen[next], cursor = true, members["nextCursor"]
+	}
+}
+
+// definition is one tool, prompt or template of resources as a server gave it.
+type definition struct {
+	name  string           // the server's own
+	tool  call.Tool        // of a prompt or template only Capability and Digest are set
+	offer bool             // it is no tool
+	raw   strictjson.Value // as it came
+	why   string           // why it is in quarantine; empty: it is not
+	code  string
+}
+
+// definitions reads the tools of a list. A name that is no name, or that is there twice, puts the
+// tool in quarantine: nobody could say which one an approval was for.
+func definitions(server string, list []strictjson.Value) []*definition {
+	var out []*definition
+	byName := map[string]*definition{}
+	for _, v := range list {
+		m, ok := v.Members()
+		if !ok {
+			continue
+		}
+		name, _ := m["name"].Text()
+		d := &definition{name: name, raw: v, tool: call.Tool{Capability: call.Capability(server + "." + name), Input: m["inputSchema"],
+			Output: m["outputSchema"], Annotations: m["annotations"], Server: server, Digest: v.Digest()}}
+		d.tool.Title, _ = m["title"].Text()
+		d.tool.Description, _ = m["description"].Text()
+		if first := byName[name]; first != nil {
+			first.quarantine("tool.twice", "the server lists two tools of this name")
+			continue
+		}
+		byName[name] = d
+		if !named(name) {
+			d.quarantine("tool.name", "the name holds more than letters, digits, '_', '-' and '.', or more than 128 of them")
+		}
+		out = append(out, d)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
+	return out
+}
+
+func (d *definition) quarantine(code, why string) {
+	if d.why == "" {
+		d.code, d.why = code, why
+	}
+}
+
+// named reports whether s is a tool's name (MCP 2025-11-25 server/tools).
+func named(s string) bool {
+	if s == "" || len(s) > 128 {
+		return false
+	}
+	for _, r := range s {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_', r == '-', r == '.':
+		default:
+			return false
+		}
+	}
+	return true
+}

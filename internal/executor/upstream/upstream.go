@@ -1,0 +1,362 @@
+// Package upstream reaches MCP servers: it starts them when they are first needed, lists their tools,
+// carries out calls that a grant permits, and keeps the trouble of one from every other. What a
+// server says is untrusted; a server that asks for something is refused.
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sort"
+	"sync"
+	"time"
+
+	"waldo/internal/executor/upstream/bounds"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/network/mcphttp"
+)
+
+// Process is a server that was started.
+type Process struct {
+	Stdin  io.WriteCloser
+	Stdout io.ReadCloser
+	Stderr io.Reader     // may be nil
+	Wait   func() error  // returns when the process has ended
+	Kill   func()        // ends the process and all it has started; may be called twice
+	Box    facts.Sandbox // where it runs, as the launcher knows it
+	// Share brings its files and those of its session together, and returns the names of those that
+	// it has left since the last time; nil: it shares none.
+	Share func() (left []string, err error)
+}
+
+// end ends the process, if there is one.
+func (p *Process) end() {
+	if p != nil {
+		p.Kill()
+		_ = p.Stdin.Close()
+	}
+}
+
+// reap waits until the process is gone, if there is one, and says how it ended, if that was of itself.
+func (p *Process) reap() (own error) {
+	if p == nil {
+		return nil
+	}
+	over := make(chan error, 1)
+	go func() { over <- p.Wait() }()
+	select {
+	case own = <-over:
+		if own == nil {
+			own = errOver
+		}
+		p.end() // whatever ended the connection, nothing may stay behind
+	case <-time.After(lastWords):
+		p.end()
+		<-over
+	}
+	_ = p.Stdout.Close()
+	return own
+}
+
+var errOver = errors.New("its program ended: exit status 0")
+
+// lastWords is how long a program whose output has ended may take to end as well, before it is ended.
+const lastWords = time.Second
+
+// Launcher starts a server where its placement says, for one session or for all ("").
+type Launcher interface {
+	Launch(ctx context.Context, s contract.Server, n call.Session) (Process, error)
+}
+
+// Options are what the manager is made of. Launcher is needed for programs, Remote for servers at a url.
+type Options struct {
+	Launcher Launcher
+	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // the way to a server at a url; nil: none is reached
+	Lock     *Lock                                                           // accepted definitions; nil: none were accepted
+	Changed  func(server string)                                             // told when a server says that its tools are others now
+	Offers   func(server string)                                             // the same of its prompts and resources
+	Updated  func(server, uri string)                                        // told when a resource that somebody subscribed to is another now
+	Scrub    func(text string) string                                        // takes secrets out of what a server wrote to stderr; nil: it is dropped
+	Log      *slog.Logger                                                    // nil: nothing is logged
+	Version  string                                                          // ours, told to servers
+	Start    time.Duration                                                   // how long a start may take; 0: 60 s
+	Probe    time.Duration                                                   // how long a server may take to say that it speaks the newest revision; 0: 3 s
+}
+
+// Manager holds the upstreams of one configuration.
+type Manager struct {
+	o       Options
+	servers map[string]*server
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// server is one upstream, running or not.
+type server struct {
+	m     *Manager
+	cfg   contract.Server
+	owner call.Session // whose it is alone; empty: everybody's
+
+	changed, offers *bounds.Pace // what it says of its lists, passed on
+
+	mu       sync.Mutex
+	session  *session                 // nil: not running
+	starting chan struct{}            // closed when the start under way is over; nil: none is
+	failed   error                    // of the last start
+	failedAt time.Time                // when it last failed to start, or ended
+	falls    int                      // how often in a row it has done so
+	children map[call.Session]*server // with per_session
+	over     bool                     // no child begins any more
+	legacy   bool                     // it is known not to speak the newest revision
+	starts   int
+	using    int         // calls under way
+	unused   time.Time   // since when nobody uses it
+	idle     *time.Timer // nil: none is set
+	pins     pins
+	subs     map[string]map[call.Session]bool // who wants to hear of which resource
+	twins    []*server                        // of the same server, for calls that must be alone
+	taken    bool                             // by a call that must be alone
+	freed    chan struct{}                    // closed when one of them is free again; nil: nobody waits
+}
+
+// New makes a manager. No server is started before it is needed.
+func New(servers map[string]contract.Server, o Options) *Manager {
+	if o.Start == 0 {
+		o.Start = time.Minute
+	}
+	if o.Probe == 0 {
+		o.Probe = 3 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	m := &Manager{o: o, servers: map[string]*server{}}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	for name, cfg := range servers {
+		cfg.Name = name
+		m.servers[name] = &server{m: m, cfg: cfg, changed: bounds.For(m.ctx, name, o.Changed), offers: bounds.For(m.ctx, name, o.Offers),
+			subs: map[string]map[call.Session]bool{}}
+	}
+	return m
+}
+
+// Names returns the names of the upstreams, sorted.
+func (m *Manager) Names() []string {
+	var out []string
+	for name := range m.servers {
+		out = append(out, name)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Close ends every server and waits until all are gone.
+func (m *Manager) Close() error {
+	var stopping sync.WaitGroup
+	for _, s := range m.servers {
+		stopping.Go(s.stop)
+	}
+	stopping.Wait()
+	m.cancel()
+	m.running.Wait()
+	return nil
+}
+
+// Tools returns the tools of one server that are not in quarantine, each under "server.tool" with
+// its definition as the server gave it. It starts the server if need be.
+func (m *Manager) Tools(ctx context.Context, name string) ([]call.Tool, error) {
+	s := m.servers[name]
+	if s == nil {
+		return nil, fmt.Errorf("no server is called %q", name)
+	}
+	if _, err := s.list(ctx); err != nil {
+		return nil, unrested(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pins.good(), nil
+}
+
+// Quarantined returns what was last listed of a server and is kept from agents.
+func (m *Manager) Quarantined(name string) []Quarantine {
+	s := m.servers[name]
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pins.quarantine()
+}
+
+// use returns a running session and a function to say that it is no longer used. It starts the
+// server if need be; many may wait for one start.
+func (s *server) use(ctx context.Context) (*session, func(), error) {
+	for range 3 { // a server that starts well and ends at once is not started for ever
+		s.mu.Lock()
+		if s.session != nil && s.session.alive() {
+			ses := s.session
+			s.using++
+			s.mu.Unlock()
+			return ses, s.release, nil
+		}
+		if s.starting == nil {
+			if rest := s.resting(); rest > 0 {
+				err := s.failed // it has only just failed
+				s.mu.Unlock()
+				return nil, nil, &restError{rest, cmp.Or(err, errFell)}
+			}
+			s.begin()
+		}
+		starting := s.starting
+		s.mu.Unlock()
+		select {
+		case <-starting:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+		s.mu.Lock()
+		err := s.failed
+		s.mu.Unlock()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, fmt.Errorf("server %s: it ends as soon as it has started", s.cfg.Name)
+}
+
+// restError says that a server is left alone for a time, since it did not start or has ended too often.
+type restError struct {
+	left time.Duration
+	why  error
+}
+
+func (r *restError) Error() string { return fmt.Sprintf("%s: %v", r.again(), r.why) }
+
+// unrested is the reason why a server could not be listed, without when it is started again: the list is
+// asked for again at another time.
+func unrested(err error) error {
+	if rest := (*restError)(nil); errors.As(err, &rest) {
+		return rest.why
+	}
+	return err
+}
+
+func (r *restError) Unwrap() error { return r.why }
+
+func (r *restError) again() string {
+	return fmt.Sprintf("it is started again in %s", max(r.left, time.Second).Round(time.Second))
+}
+
+// startError is why a server did not start. It was logged when that happened.
+type startError struct{ error }
+
+func (e *startError) Unwrap() error { return e.error }
+
+// warn logs why a server could not be asked, unless that was logged before, or nobody waits any more.
+func (s *server) warn(ctx context.Context, what string, err error) {
+	if known := (*startError)(nil); !errors.As(err, &known) && !errors.Is(context.Cause(ctx), context.Canceled) {
+		s.m.o.Log.Warn(what, "server", s.cfg.Name, "error", err)
+	}
+}
+
+var errFell = errors.New("it has ended soon after its start, again and again")
+
+// begin starts the server in the background, so that no caller's patience ends a start that others
+// wait for. The lock is held.
+func (s *server) begin() {
+	done := make(chan struct{})
+	s.starting = done
+	s.starts++
+	s.m.running.Add(1)
+	go func() {
+		defer s.m.running.Done()
+		ctx, cancel := context.WithTimeout(s.m.ctx, s.m.o.Start)
+		defer cancel()
+		ses, err := s.start(ctx)
+		if err != nil {
+			err = &startError{err}
+		}
+		s.mu.Lock()
+		s.session, s.failed, s.starting = ses, err, nil
+		if err != nil {
+			s.fell(false, 0)
+		}
+		if ses != nil && s.subs != nil {
+			defer ses.resume(s.m.ctx)
+		}
+		if s.m.ctx.Err() != nil && ses != nil {
+			ses.kill()
+		}
+		s.rest()
+		s.mu.Unlock()
+		close(done)
+		if err != nil {
+			s.m.o.Log.Warn("server did not start", "server", s.cfg.Name, "error", err)
+		}
+	}()
+}
+
+func (s *server) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.using--
+	s.rest()
+}
+
+// rest notes that nobody uses the server, which ends it once that lasts for its idle timeout. The lock is held.
+// One timer stands for many calls: to set it for each would cost more than some of them.
+func (s *server) rest() {
+	if s.using > 0 || s.session == nil || s.cfg.IdleTimeout <= 0 {
+		return
+	}
+	s.unused = time.Now()
+	if s.idle == nil {
+		s.idle = time.AfterFunc(s.cfg.IdleTimeout, s.expire)
+	}
+}
+
+// expire ends the server if nobody has used it for its idle timeout, and looks again later otherwise.
+func (s *server) expire() {
+	s.mu.Lock()
+	s.idle = nil
+	ses, left := s.session, s.cfg.IdleTimeout-time.Since(s.unused)
+	switch {
+	case ses == nil || s.using > 0: // it is told when they are done
+		ses = nil
+	case left > 0:
+		ses, s.idle = nil, time.AfterFunc(left, s.expire)
+	default:
+		s.session = nil
+	}
+	s.mu.Unlock()
+	if ses != nil {
+		ses.stop()
+	}
+}
+
+func (s *server) stop() {
+	s.mu.Lock()
+	for _, t := range s.twins {
+		defer t.stop()
+	}
+	for _, c := range s.children {
+		defer c.stop()
+	}
+	s.over = true
+	ses := s.session
+	s.session = nil
+	if s.idle != nil {
+		s.idle.Stop()
+		s.idle = nil
+	}
+	s.mu.Unlock()
+	if ses != nil {
+		ses.stop()
+	}
+}

@@ -1,0 +1,245 @@
+package bridge
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/protocol/jsonrpc"
+)
+
+const protocol = "2025-11-25"
+
+// How many tools one answer lists.
+const (
+	pageSize    = 500
+	searchLimit = 20
+	searchMax   = 100
+)
+
+// errInside is all that a box hears of a failure of waldo's own.
+var errInside = jsonrpc.Errorf(jsonrpc.CodeInternal, "waldo failed; its operator can see why")
+
+// answer does what a request asks. A panic below ends the request, not waldo.
+func (w *wicket) answer(ctx context.Context, m jsonrpc.Message) (result any, err error) {
+	defer func() {
+		if recover() != nil {
+			w.judge(facts.Unknown)
+			result, err = nil, errInside
+		}
+	}()
+	switch m.Method {
+	case "initialize":
+		return map[string]any{
+			"protocolVersion": protocol,
+			"capabilities":    map[string]any{"tools": map[string]any{}},
+			"serverInfo":      map[string]any{"name": "waldo", "version": w.b.version},
+		}, nil
+	case "ping":
+		return struct{}{}, nil
+	case "tools/list":
+		return w.list(m)
+	case "waldo/search":
+		return w.search(m)
+	case "tools/call":
+		return w.call(ctx, m)
+	}
+	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method here")
+}
+
+// params decodes the parameters into out. It reports false where they do not fit.
+func params(m jsonrpc.Message, out any) bool {
+	return m.Params.IsZero() || m.Params.Decode(out) == nil
+}
+
+// list answers tools/list, pageSize tools at a time; the cursor is the last name of a page.
+func (w *wicket) list(m jsonrpc.Message) (any, error) {
+	var p struct {
+		Cursor string `json:"cursor"`
+	}
+	if !params(m, &p) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/list takes a cursor or nothing")
+	}
+	page := []any{}
+	result := map[string]any{}
+	for _, t := range w.b.c.Tools(w.run) {
+		if string(t.Capability) <= p.Cursor {
+			continue
+		}
+		if len(page) == pageSize {
+			result["nextCursor"] = p.Cursor
+			break
+		}
+		p.Cursor = string(t.Capability)
+		d := describe(t, "full")
+		d["name"], d["_meta"] = t.Capability.Wire(), map[string]any{"waldo/capability": t.Capability}
+		page = append(page, d)
+	}
+	result["tools"] = page
+	return result, nil
+}
+
+// search answers waldo/search: {query, detail: name|basic|full, limit}.
+func (w *wicket) search(m jsonrpc.Message) (any, error) {
+	p := struct {
+		Query  string `json:"query"`
+		Detail string `json:"detail"`
+		Limit  int    `json:"limit"`
+	}{Detail: "basic", Limit: searchLimit}
+	if !params(m, &p) || p.Limit < 1 || p.Limit > searchMax {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "search takes query, detail and a limit of at most 100")
+	}
+	if p.Detail != "name" && p.Detail != "basic" && p.Detail != "full" {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "detail is name, basic or full")
+	}
+	found := []any{}
+	for _, t := range w.b.c.Search(w.run, p.Query, p.Limit) {
+		found = append(found, describe(t, p.Detail))
+	}
+	return map[string]any{"tools": found}, nil
+}
+
+// describe shows a tool at a level of detail, under its dotted name.
+func describe(t call.Tool, detail string) map[string]any {
+	m := map[string]any{"name": t.Capability, "server": t.Server}
+	if detail == "name" {
+		return m
+	}
+	m["title"], m["description"] = t.Title, t.Description
+	if detail == "basic" {
+		return m
+	}
+	if !t.Input.IsZero() {
+		m["inputSchema"] = t.Input
+	}
+	if !t.Output.IsZero() {
+		m["outputSchema"] = t.Output
+	}
+	return m
+}
+
+// call answers tools/call: it makes the call.Call and sends it through the corridor.
+func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
+	var p struct {
+		Name       string         `json:"name"`
+		Arguments  jsontext.Value `json:"arguments"`
+		ApprovalID string         `json:"waldo/approval_id"`
+	}
+	if !params(m, &p) || p.Name == "" {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes a name and arguments")
+	}
+	if !call.Capability(p.Name).Named() {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes the name of a tool: 1 to 200 letters, digits, _, - and .")
+	}
+	args, err := call.ParseArgs(p.Arguments)
+	if err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "arguments must be one JSON object of at most 4 MiB")
+	}
+	c := call.Call{
+		ID: id.New(id.Call), Capability: call.Capability(p.Name), Args: args,
+		Session: w.run.Session, Principal: w.run.Principal,
+		Door: "bridge", Parent: w.run.ID, Depth: w.run.Depth + 1,
+		ApprovalID: p.ApprovalID, At: time.Now(),
+	}
+	if t, found := w.resolve(p.Name); found {
+		c.Capability, c.ToolDigest = t.Capability, t.Digest
+		if why := w.b.c.Check(c, t); why != nil {
+			r, err := w.b.c.Refuse(ctx, c, *why)
+			if err != nil {
+				return nil, broken(r.DecisionID, c.ID)
+			}
+			r.Status = facts.Failed // a mistake of the code, which no operator has to allow
+			r.Content = []call.Content{call.Text(why.Text)}
+			return show(r), nil
+		}
+	} // an unknown name goes through as it is, so that its refusal has a record
+	r, err := w.b.c.Call(ctx, c)
+	w.judge(r.Facts.SideEffect)
+	if err != nil {
+		return nil, broken(r.DecisionID, c.ID)
+	}
+	return show(r), nil
+}
+
+// broken is the error that waldo itself failed with, under the ids by which its operator finds more.
+func broken(decision, id string) error {
+	e := *errInside
+	if ids, err := call.ArgsOf(map[string]any{"waldo/decision_id": decision, "waldo/call_id": id}); err == nil {
+		e.Data = ids.Value()
+	}
+	return &e
+}
+
+var notIdentifier = regexp.MustCompile(`[^A-Za-z0-9_.]`)
+
+// identifier spells a dotted name as code must: what cannot stand in an identifier becomes "_".
+func identifier(name string) string { return notIdentifier.ReplaceAllString(name, "_") }
+
+// spell lists the run's tools by how code has to write their names: what cannot stand in an
+// identifier becomes "_", and import may be written import_.
+func (w *wicket) spell() map[string][]call.Tool {
+	m := map[string][]call.Tool{}
+	for _, t := range w.b.c.Tools(w.run) {
+		s := identifier(string(t.Capability))
+		m[s] = append(m[s], t)
+	}
+	return m
+}
+
+// resolve finds the tool that code means by a name: the one of that name, or else the only one that
+// is spelled so.
+func (w *wicket) resolve(name string) (call.Tool, bool) {
+	if t, ok := w.b.c.Find(w.run, name); ok {
+		return t, true
+	}
+	for _, s := range []string{name, strings.TrimSuffix(name, "_")} {
+		if found := w.spelled()[s]; len(found) == 1 {
+			return found[0], true
+		}
+	}
+	return call.Tool{}, false
+}
+
+// show makes the result of a call an MCP one.
+func show(r call.Result) map[string]any {
+	content := []any{}
+	for _, c := range r.Content {
+		if c.Type == "text" {
+			content = append(content, map[string]any{"type": "text", "text": c.Text})
+		} else if !c.Raw.IsZero() {
+			content = append(content, c.Raw)
+		}
+	}
+	why := reasons(r.Why)
+	if len(content) == 0 && len(why) > 0 {
+		content = append(content, map[string]any{"type": "text", "text": string(r.Status) + ": " + why[0].Code + ": " + why[0].Text})
+	}
+	m := map[string]any{
+		"content": content,
+		"isError": r.IsError,
+		"_meta": map[string]any{
+			"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": r.Status,
+			"waldo/trust": r.Trust, "waldo/side_effect": r.Facts.SideEffect, "waldo/reasons": why,
+			"waldo/approval_id": r.ApprovalID, "waldo/facts": facts.Brief(r.Facts),
+		},
+	}
+	if !r.Structured.IsZero() {
+		m["structuredContent"] = r.Structured
+	}
+	return m
+}
+
+// reasons leaves out where the contract stands: a path of the host is nothing for a box.
+func reasons(why []call.Reason) []call.Reason {
+	out := make([]call.Reason, len(why))
+	for i, r := range why {
+		out[i] = call.Reason{Code: r.Code, Text: r.Text}
+	}
+	return out
+}

@@ -1,0 +1,118 @@
+// Package bridge is the door of code that runs in a box. It serves one box over one connection:
+// newline-delimited JSON-RPC 2.0 in the shape of MCP, with the same catalogue the agent sees. Each
+// tools/call becomes a call.Call and walks the corridor; there is no lighter path.
+package bridge
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/jsonrpc"
+)
+
+// Limits of one bridge.
+const (
+	MaxInFlight = 32               // requests being answered at once
+	MaxHeld     = jsonrpc.MaxFrame // bytes of the requests being answered at once
+	MaxMessages = 100_000          // in the life of a box
+	stopWait    = 2 * time.Second  // for cancelled calls to return, once the box has ended
+)
+
+// Corridor is what the bridge needs of waldo. Every field is needed.
+type Corridor struct {
+	// Call takes a call to its result: broker.Call.
+	Call func(ctx context.Context, c call.Call) (call.Result, error)
+	// Refuse ends a call whose arguments do not fit, and has it on record: broker.Refuse.
+	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	// Tools returns what the run may see, sorted by name.
+	Tools func(run call.Call) []call.Tool
+	// Find returns the tool of that name, dotted or as on the wire, also one that the run may not use.
+	Find func(run call.Call, name string) (call.Tool, bool)
+	// Search returns the best tools for a query, best first.
+	Search func(run call.Call, query string, limit int) []call.Tool
+	// Check returns the reason against a call whose arguments do not fit the tool's schema.
+	Check func(c call.Call, t call.Tool) *call.Reason
+}
+
+// Bridge serves boxes.
+type Bridge struct {
+	c       Corridor
+	version string
+}
+
+// New makes a bridge. It refuses a corridor with a piece missing.
+func New(version string, c Corridor) (*Bridge, error) {
+	if c.Call == nil || c.Refuse == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil {
+		return nil, errors.New("bridge: the corridor has a piece missing")
+	}
+	return &Bridge{c: c, version: version}, nil
+}
+
+// Open serves one box: run is the decided call whose code is in it, and every call that comes over
+// conn is made as a child of it, for its session and principal. Open returns at once. The returned
+// stop closes conn, cancels what is still being answered and says what is known of the effects of
+// all calls together: none, confirmed, or unknown if that of any is.
+func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &wicket{b: b, run: run, effect: facts.None}
+	w.spelled = sync.OnceValue(w.spell)
+	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
+		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxMessages: MaxMessages,
+		Unbuffered:    true,               // a box that does not read is owed at most MaxInFlight answers
+		AnswerGarbage: true, Strict: true, // whoever writes garbage here is not our runtime
+	})
+	go func() {
+		_ = w.conn.Serve(ctx) // a box that closed its end or broke the rules gets no more answers
+		cancel()
+		_ = conn.Close()
+	}()
+	return func() facts.SideEffect {
+		cancel()
+		_ = conn.Close()
+		return w.settle()
+	}
+}
+
+// wicket is the bridge of one box.
+type wicket struct {
+	b    *Bridge
+	run  call.Call
+	conn *jsonrpc.Conn
+
+	spelled func() map[string][]call.Tool // tools by how code spells their names; made once, when first asked for
+
+	mu     sync.Mutex
+	effect facts.SideEffect
+}
+
+// judge adds the effect of one call: unknown outweighs confirmed, confirmed outweighs none.
+func (w *wicket) judge(e facts.SideEffect) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case e == facts.Unknown || w.effect == facts.Unknown:
+		w.effect = facts.Unknown
+	case e == facts.Confirmed:
+		w.effect = facts.Confirmed
+	}
+}
+
+// settle waits for the calls to return and gives the effect of all of them. A call that does not
+// return in time is one whose effect nobody knows.
+func (w *wicket) settle() facts.SideEffect {
+	done := make(chan struct{})
+	go func() { w.conn.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(stopWait):
+		return facts.Unknown
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.effect
+}

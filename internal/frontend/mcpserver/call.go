@@ -1,0 +1,388 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// call answers tools/call. What is no call of a tool is a protocol error; what is one and cannot be
+// done is a result with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
+func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error) {
+	if s.d.o.Lean {
+		inner, no := unwrap(m)
+		if no != nil {
+			return no, nil
+		}
+		m = inner
+	}
+	name, ok := m.Param("name").Text()
+	if !ok || !catalog.Named(name) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "a tool is named by letters, digits, '_', '-' and '.'")
+	}
+	args, err := call.ReadArgs(m.Param("arguments"))
+	if err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes", call.MaxArgs)
+	}
+	c := call.Call{ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal, Door: door, At: s.d.o.Now()}
+	e, found := s.d.lists().Lookup(ctx, name)
+	if !found {
+		return s.unlisted(ctx, name, c)
+	}
+	// What it may not use at all it is told nothing of: the corridor refuses that, whatever the arguments.
+	if faults := e.Check(args); len(faults) > 0 && s.d.lists().Shows(s.viewer(), e) {
+		var say []string
+		for _, f := range faults {
+			say = append(say, f.String())
+		}
+		if e.Capability == catalog.SearchTools {
+			return toolError(misfit + strings.Join(say, "; ")), nil
+		}
+		c.Capability, c.ToolDigest = e.Capability, e.Digest
+		return s.unfit(ctx, c, strings.Join(say, "; ")), nil
+	}
+	if e.Capability == catalog.SearchTools {
+		return s.search(ctx, args), nil
+	}
+	c.Capability, c.ToolDigest = e.Capability, e.Digest
+	s.mu.Lock()
+	if seen := s.shown[e.Wire]; seen != "" {
+		c.ToolDigest = seen
+	}
+	s.mu.Unlock()
+	return s.corridor(ctx, m, c, h, e.Server)
+}
+
+const misfit = "the arguments do not fit the tool: "
+
+// unfit answers a call whose arguments do not fit, which is on record as one that was refused.
+func (s *Session) unfit(ctx context.Context, c call.Call, faults string) map[string]any {
+	out := toolError(misfit + faults)
+	if s.d.o.Refuse == nil {
+		return out
+	}
+	r, err := s.d.o.Refuse(ctx, c, call.Reason{Code: "args.schema", Text: faults})
+	if err != nil {
+		s.d.o.Log.Error("a refusal could not be recorded", "call", c.ID, "capability", c.Capability, "error", err)
+		return broken(c, r)
+	}
+	out["_meta"] = metaOf(r)
+	return out
+}
+
+// unlisted answers a call of what the list does not show. Where no contract speaks of it the corridor
+// denies it, and so it is on record; otherwise there is no such tool now.
+func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[string]any, error) {
+	c.Capability = call.Capability(strings.ReplaceAll(name, "__", "."))
+	if s.d.lists().Visible(c.Capability) {
+		if why := s.d.lists().Why(s.viewer(), c.Capability); why != "" {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q: it is kept from agents (%s)", name, why)
+		}
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q", name)
+	}
+	return s.corridor(ctx, jsonrpc.Message{}, c, nil, "")
+}
+
+// corridor sends a call of a tool through and puts its result into MCP's form. An error of the server
+// that says more than words stays an error.
+func (s *Session) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, h *host, server string) (map[string]any, error) {
+	r, err := s.through(ctx, m, c, h)
+	if err != nil {
+		return broken(c, r), nil
+	}
+	if f := r.Fault; f != nil && !f.Data.IsZero() {
+		return nil, refusal(r)
+	}
+	return s.result(r, server), nil
+}
+
+// through sends a call through the corridor. An error is waldo's own failure, and logged.
+func (s *Session) through(ctx context.Context, m jsonrpc.Message, c call.Call, h *host) (call.Result, error) {
+	key := string(c.Capability) + "\n" + c.Args.Digest()
+	c.ApprovalID, c.Trace = s.quoted(m, key), trace(m)
+	if h != nil {
+		h.mu.Lock()
+		h.call = c
+		h.mu.Unlock()
+	}
+	r, err := s.d.o.Call(ctx, c)
+	if err != nil {
+		s.d.o.Log.Error("a call failed in waldo itself", "call", c.ID, "capability", c.Capability, "error", err)
+		return r, err
+	}
+	s.remember(key, r.ApprovalID)
+	if r.Status == facts.Waiting && s.consent(ctx, h, r.ApprovalID) {
+		c.ID, c.ApprovalID = id.New(id.Call), r.ApprovalID
+		if r, err = s.d.o.Call(ctx, c); err == nil {
+			s.remember(key, r.ApprovalID)
+		}
+	}
+	return r, err
+}
+
+// consent has the host put a question of waldo's own to its person, where the operator takes a host's
+// answer, and reports whether one was given. Only the words yes and no are an answer; a host that
+// declines, as those without a person do, leaves the question to the other carriers.
+func (s *Session) consent(ctx context.Context, h *host, approvalID string) bool {
+	if h == nil || !h.can.Form() || s.d.o.Put == nil || s.d.o.Said == nil {
+		return false
+	}
+	text, ok := s.d.o.Put(ctx, s.who.Session, approvalID)
+	if !ok {
+		return false
+	}
+	form, err := call.ArgsOf(map[string]any{"message": "waldo asks you to decide:\n" + text, "requestedSchema": map[string]any{"type": "object", "required": []string{"answer"},
+		"properties": map[string]any{"answer": map[string]any{"type": "string", "title": "May the agent do this?", "enum": []string{"yes", "no"}}}}})
+	if err != nil {
+		return false
+	}
+	key := "waldo_" + rand.Text() // nobody answers it before it is asked
+	answers, err := h.put(ctx, map[string]call.Question{key: {Method: "elicitation/create", Params: form.Value()}})
+	if err != nil {
+		return false
+	}
+	answer, _ := answers[key].Members()
+	content, _ := answer["content"].Members()
+	action, _ := answer["action"].Text()
+	word, _ := content["answer"].Text()
+	if action != "accept" || word != "yes" && word != "no" {
+		return false
+	}
+	if err := s.d.o.Said(ctx, s.who.Session, approvalID, word == "yes"); err != nil {
+		s.d.o.Log.Warn("the answer of a host was not taken", "approval", approvalID, "error", err)
+		return false
+	}
+	return true
+}
+
+// The form of the two fields of a trace (W3C Trace Context).
+var (
+	traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+	traceState  = regexp.MustCompile(`^[ -~]{1,512}$`)
+)
+
+// trace reads the place of a request in a trace. Its baggage stays behind: it is anybody's data.
+func trace(m jsonrpc.Message) (t call.Trace) {
+	parent, _ := meta(m, "traceparent").Text()
+	if !traceParent.MatchString(parent) {
+		return t
+	}
+	t.Parent = parent
+	if state, _ := meta(m, "tracestate").Text(); traceState.MatchString(state) {
+		t.State = state
+	}
+	return t
+}
+
+func meta(m jsonrpc.Message, name string) strictjson.Value {
+	members, _ := m.Param("_meta").Members()
+	return members[name]
+}
+
+// quoted returns the approval that a call quotes: in _meta, or because the same call was told to
+// wait before. It is a pointer to look at, no more: the corridor checks it.
+func (s *Session) quoted(m jsonrpc.Message, key string) string {
+	if text, ok := meta(m, "waldo/approval_id").Text(); ok && id.Is(id.Approval, text) {
+		return text
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting[key]
+}
+
+// maxWaiting is how many calls that wait for a human are remembered.
+const maxWaiting = 1000
+
+func (s *Session) remember(key, approval string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if approval == "" {
+		delete(s.waiting, key)
+		return
+	}
+	if len(s.waiting) >= maxWaiting {
+		clear(s.waiting) // each is still found when the agent quotes it
+	}
+	s.waiting[key] = approval
+}
+
+// search answers search_tools.
+func (s *Session) search(ctx context.Context, args call.Args) map[string]any {
+	var a struct {
+		Query  string         `json:"query"`
+		Detail catalog.Detail `json:"detail"`
+		Limit  int            `json:"limit"`
+	}
+	a.Detail = catalog.Basic
+	if err := args.Value().Decode(&a); err != nil {
+		return toolError("the arguments do not fit the tool")
+	}
+	found := s.d.lists().Search(ctx, s.viewer(), a.Query, a.Limit)
+	told := make([]catalog.Told, len(found))
+	for i, e := range found {
+		told[i] = e.Tell(a.Detail)
+	}
+	s.mu.Lock()
+	s.show(found)
+	s.mu.Unlock()
+	b, err := json.Marshal(map[string]any{"tools": told})
+	if err != nil {
+		return toolError("the tools could not be listed")
+	}
+	return map[string]any{"content": []any{text(string(b))}}
+}
+
+func text(s string) map[string]any { return map[string]any{"type": "text", "text": s} }
+
+func toolError(s string) map[string]any {
+	return map[string]any{"content": []any{text(s)}, "isError": true}
+}
+
+// result puts a result into MCP's form. structuredContent is the tool's own or absent: hosts give it to the
+// model in place of the content, so nothing else may stand there. The facts are in _meta.
+func (s *Session) result(r call.Result, server string) map[string]any {
+	out := map[string]any{"content": s.content(r, server), "_meta": metaOf(r)}
+	if !r.Structured.IsZero() {
+		out["structuredContent"] = r.Structured
+	}
+	if r.IsError {
+		out["isError"] = true
+	}
+	return out
+}
+
+func metaOf(r call.Result) map[string]any {
+	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": string(r.Status),
+		"waldo/trust": r.Trust.String(), "waldo/facts": facts.Brief(r.Facts)}
+	if len(r.Why) > 0 && (r.Status == facts.Denied || r.Status == facts.Waiting) { // otherwise they are notes on what was allowed
+		meta["waldo/reasons"] = call.Reasons(r.Why)
+	}
+	if r.ApprovalID != "" {
+		meta["waldo/approval_id"] = r.ApprovalID
+	}
+	return meta
+}
+
+// content returns the blocks of a result and, where it is no plain success, a text that says what
+// became of the call. A run's blocks are its stdout, what it made, and its stderr, which a run that
+// failed has in its text already. What a server answers stays as it is. A result is readable without
+// its structured content, and one that holds nothing says so: a model's interface may refuse an empty text.
+func (s *Session) content(r call.Result, server string) []any {
+	out := []any{}
+	for _, c := range r.Content {
+		switch {
+		case c.Type == "text" && c.Text == "":
+		case c.Type == "text":
+			out = append(out, text(c.Text))
+		case !c.Raw.IsZero():
+			s.mu.Lock()
+			revision := s.revision
+			s.mu.Unlock()
+			out = append(out, known(revision, c.Type, s.outer(server, c.Raw)))
+		}
+	}
+	if len(out) == 0 && !r.Structured.IsZero() {
+		out = append(out, text(string(r.Structured.Raw())))
+	}
+	if say := epilogue(r); say != "" {
+		out = append(out, text(say))
+	} else if server == "" && r.Facts.Stderr != "" {
+		out = append(out, text("stderr:\n"+r.Facts.Stderr))
+	}
+	if n := r.Facts.Masked; n > 0 {
+		out = append(out, text(fmt.Sprintf("waldo: values masked or given as tokens in this answer: %d. The original holds others.", n)))
+	}
+	if len(out) == 0 {
+		out = append(out, text("(no output)"))
+	}
+	return out
+}
+
+// known is a content block, or a text in its place where the client's revision has no such kind: a client may
+// reject the whole result for it.
+func known(revision, kind string, block any) any {
+	m, _ := block.(map[string]any)
+	switch {
+	case revision == "":
+	case kind == "audio" && revision < "2025-03-26":
+		return text("[audio left out]")
+	case kind == "resource_link" && revision < "2025-06-18":
+		uri, ok := m["uri"].(string)
+		if !ok {
+			return text("[link left out]")
+		}
+		return text(uri)
+	}
+	return block
+}
+
+// epilogue tells the model what became of a call that is no plain success, and what to do.
+func epilogue(r call.Result) string {
+	switch r.Status {
+	case facts.OK:
+		return ""
+	case facts.Waiting:
+		return fmt.Sprintf("waldo: a human has to agree first (approval %s). Nothing was done yet. "+
+			"Ask the person you work for to answer it, for example with: waldo approve %s. "+
+			"Then make the same call again with the same arguments.", r.ApprovalID, r.ApprovalID)
+	case facts.Denied:
+		if len(r.Why) > 0 {
+			return fmt.Sprintf("waldo: denied. %s. Nothing was done. Decision %s; the same call will be denied again, "+
+				"so try another way or ask the person you work for.", reasons(r.Why), r.DecisionID)
+		}
+	}
+	say := "waldo: the call ended as " + string(r.Status)
+	if r.Facts.Limit != nil {
+		say += " at the limit on " + string(*r.Facts.Limit)
+	}
+	if len(r.Why) > 0 && r.Status != facts.Denied {
+		say += " (" + reasons(r.Why) + ")"
+	}
+	return fmt.Sprintf("%s after %.1f s; side effect: %s. Decision %s.", say, r.Facts.Usage.WallMS/1000, r.Facts.SideEffect, r.DecisionID)
+}
+
+func reasons(why []call.Reason) string {
+	var out []string
+	for _, w := range why {
+		s := w.Code
+		if w.Text != "" {
+			s += ": " + w.Text
+		}
+		if w.Line > 0 {
+			s += fmt.Sprintf(" (%s:%d)", w.File, w.Line)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, "; ")
+}
+
+// broken is the answer when waldo itself failed. The error is the operator's and stays here.
+func broken(c call.Call, r call.Result) map[string]any {
+	f := r.Facts
+	if f.Status == "" {
+		f = facts.New()
+		f.Status = facts.Failed
+	}
+	f.CallID = c.ID
+	out := toolError("waldo: waldo itself failed over this call; whether it took effect is " + knowledge(f.SideEffect) +
+		". The operator's log says more under " + c.ID + ".")
+	out["_meta"] = map[string]any{"waldo/call_id": c.ID, "waldo/status": f.Status, "waldo/facts": facts.Brief(f)}
+	return out
+}
+
+func knowledge(s facts.SideEffect) string {
+	if s == facts.None {
+		return "known: it did not"
+	}
+	return "not known"
+}

@@ -1,0 +1,416 @@
+// Package catalog is the one list of what an agent may ask for: waldo's own tools and those of the
+// upstreams, under names that cannot be mistaken for each other, with search over them.
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/protocol/jsonschema"
+)
+
+// Source lists the tools of one upstream, each under "server.tool".
+type Source func(ctx context.Context) ([]call.Tool, error)
+
+// Options say what the list is made of. The zero Options make an empty one.
+type Options struct {
+	Builtins []call.Tool
+	Sources  map[string]Source                           // by server
+	Offers   map[string]OfferSource                      // by server
+	Plain    string                                      // the server whose names stand without its own before them; empty: none
+	Visible  func(cap call.Capability) bool              // whether a contract line speaks of it; nil: none does
+	Usable   func(cap call.Capability, v Viewer) bool    // whether a call of it may be anything but denied; nil: it may
+	Names    func(server, tool string) []call.Capability // what contracts call a server's tool; nil: by its own name alone
+	Of       func(cap call.Capability) string            // the server that a contract says a capability is of; nil: its name tells
+	Patience func(cap call.Capability) time.Duration     // how long a call may take, and so who looks for its tool waits for the server; nil: Wait
+	Held     func(server string) []Problem               // what a server lists and is kept from agents; nil: nothing
+	Missing  func(first Problem, n int)                  // told when tools of a server are left out for one reason, and when they are others; nil: nobody is
+	Clean    func(text string) string                    // makes untrusted text safe to show; nil: it is not shown
+	Load     time.Duration                               // how long one source may take; 0: 60 s
+	Wait     time.Duration                               // how long a reader waits for slow sources; 0: 10 s
+	Retry    time.Duration                               // before a source that failed is asked again; 0: 15 s
+}
+
+// Entry is one tool as it is shown.
+type Entry struct {
+	call.Tool // with cleaned text and a schema that every client takes
+	Wire      string
+	check     *jsonschema.Schema
+	terms     map[string]float32
+}
+
+// The codes of problems with a server: nothing of it is in the list, or none of its prompts and resources, or
+// not yet.
+const (
+	Unavailable       = "server.unavailable"
+	Slow              = "server.slow"
+	OffersUnavailable = "offers.unavailable"
+	OffersSlow        = "offers.slow"
+)
+
+// Problem is a tool, prompt, template or server that is not in the list, and why.
+type Problem struct {
+	Server     string          `json:"server"`
+	Capability call.Capability `json:"capability,omitempty"`
+	Item       string          `json:"item,omitempty"` // of a prompt, a resource or a template, by the server's own name
+	Code       string          `json:"code"`           // tool.schema
+	Text       string          `json:"text"`
+}
+
+// Catalogue is safe to use from many goroutines.
+type Catalogue struct {
+	o      Options
+	cancel context.CancelFunc
+	tools  *feeds[[]call.Tool]
+	offers *feeds[Offer]
+
+	watching map[int]func() // under mu
+	watches  int
+
+	building sync.Mutex // held by Rebuild, so that no older list takes the place of a newer one
+
+	mu       sync.RWMutex
+	entries  []*Entry // sorted by wire name
+	byName   map[string]*Entry
+	index    *index
+	shown    shown
+	sights   map[Viewer]*sight // of these lists
+	problems []Problem
+	version  Versions
+}
+
+// Versions count how often each list became another, from 1.
+type Versions struct{ Tools, Prompts, Resources int }
+
+// New makes a catalogue. No source is asked before somebody wants to know.
+func New(o Options) *Catalogue {
+	for d, otherwise := range map[*time.Duration]time.Duration{&o.Load: time.Minute, &o.Wait: 10 * time.Second, &o.Retry: 15 * time.Second} {
+		if *d == 0 {
+			*d = otherwise
+		}
+	}
+	c := &Catalogue{o: o, watching: map[int]func(){}, version: Versions{1, 1, 1}}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.tools = newFeeds(ctx, o, Unavailable, o.Sources, c.Rebuild)
+	c.offers = newFeeds(ctx, o, OffersUnavailable, o.Offers, c.Rebuild)
+	c.Rebuild()
+	return c
+}
+
+// Close ends the loads that are under way.
+func (c *Catalogue) Close() { c.cancel() }
+
+// Lookup returns the visible tool of a wire name or a dotted one, asking at most its own source. It finds
+// what a viewer may not use as well: the corridor refuses the call, and so it is on record.
+func (c *Catalogue) Lookup(ctx context.Context, name string) (*Entry, bool) {
+	cap, waited := call.Capability(strings.ReplaceAll(name, "__", ".")), ""
+	for server := range c.tools.by {
+		if server == c.o.Plain || strings.HasPrefix(name, server+".") || strings.HasPrefix(name, server+"__") {
+			c.tools.await(ctx, server, cap)
+			waited = server
+		}
+	}
+	e, ok := c.named(name)
+	if ok || c.o.Of == nil {
+		return e, ok
+	}
+	if server := c.o.Of(cap); server != waited && c.tools.by[server] != nil {
+		c.tools.await(ctx, server, cap)
+	}
+	return c.named(name)
+}
+
+func (c *Catalogue) named(name string) (*Entry, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	e, ok := c.byName[name]
+	return e, ok
+}
+
+// Visible reports whether a contract line speaks of the capability.
+func (c *Catalogue) Visible(cap call.Capability) bool {
+	return c.o.Visible != nil && c.o.Visible(cap)
+}
+
+// Check returns the faults of the arguments, none if the tool's schema allows them.
+func (e *Entry) Check(a call.Args) []jsonschema.Fault {
+	values := a.Values()
+	if values == nil {
+		values = map[string]any{}
+	}
+	return e.check.Check(values)
+}
+
+// Problems returns what is missing from the lists that were asked for, and why.
+func (c *Catalogue) Problems() []Problem {
+	c.mu.RLock()
+	problems := slices.Clip(c.problems)
+	c.mu.RUnlock()
+	for _, server := range sortedKeys(c.tools.by) {
+		if c.tools.by[server].awaited() {
+			problems = append(problems, Problem{Server: server, Code: Slow, Text: "it has not listed its tools yet"})
+		} else if f := c.offers.by[server]; f != nil && f.awaited() {
+			problems = append(problems, Problem{Server: server, Code: OffersSlow, Text: "they are not listed yet"})
+		}
+	}
+	return problems
+}
+
+// Why returns the code of the reason for which a tool that a viewer may use is not in the list; "": none is known.
+func (c *Catalogue) Why(v Viewer, cap call.Capability) string {
+	if c.o.Usable != nil && !c.o.Usable(cap, v) {
+		return ""
+	}
+	problems := c.Problems()
+	if i := slices.IndexFunc(problems, func(p Problem) bool { return p.Capability == cap && p.Item == "" }); i >= 0 {
+		return problems[i].Code
+	}
+	return ""
+}
+
+// Invalidate says that a server's tools may be others now. If they were ever wanted they are listed
+// again, at most once a second however often the server says so.
+func (c *Catalogue) Invalidate(server string) {
+	if c.tools.invalidate(server) {
+		c.changed(Versions{Tools: 1})
+	}
+}
+
+// InvalidateOffer says the same of its prompts and resources.
+func (c *Catalogue) InvalidateOffer(server string) {
+	if c.offers.invalidate(server) {
+		c.changed(Versions{Prompts: 1, Resources: 1})
+	}
+}
+
+// changed tells the watchers what a server says: that its list is another now. What they see of it
+// when they ask may still be the same.
+func (c *Catalogue) changed(by Versions) {
+	c.mu.Lock()
+	c.version.Tools, c.version.Prompts, c.version.Resources = c.version.Tools+by.Tools, c.version.Prompts+by.Prompts, c.version.Resources+by.Resources
+	tell := slices.Collect(maps.Values(c.watching))
+	c.mu.Unlock()
+	for _, f := range tell {
+		f()
+	}
+}
+
+// Versions count how often the lists became others.
+func (c *Catalogue) Versions() Versions {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.version
+}
+
+// Watch has f called, from any goroutine, whenever the list has become another, until stop.
+func (c *Catalogue) Watch(f func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.watches
+	c.watches++
+	c.watching[n] = f
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watching, n)
+	}
+}
+
+// Rebuild makes the list anew from what is known, as when the contracts are others now.
+func (c *Catalogue) Rebuild() {
+	for _, f := range c.rebuild() {
+		f()
+	}
+}
+
+// rebuild returns whom to tell that a list is another now.
+func (c *Catalogue) rebuild() (tell []func()) {
+	c.building.Lock()
+	defer c.building.Unlock()
+	b := builder{o: &c.o, byWire: map[string][]*Entry{}}
+	b.add(SearchTool(), "")
+	for _, t := range c.o.Builtins {
+		b.add(t, "")
+	}
+	for _, name := range sortedKeys(c.tools.by) {
+		for _, t := range c.tools.by[name].get(&b.problems) {
+			b.take(t, name)
+		}
+		b.held(name)
+	}
+	entries, byName := b.finish()
+	ix := newIndex(entries)
+	lists := b.offers(c.offers)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.version
+	if !same(c.entries, entries) {
+		c.version.Tools++
+	}
+	if !sameItems(c.shown.prompts, lists.prompts) {
+		c.version.Prompts++
+	}
+	if !sameItems(c.shown.resources, lists.resources) || !sameItems(c.shown.templates, lists.templates) {
+		c.version.Resources++
+	}
+	if c.version != was {
+		for _, f := range c.watching {
+			tell = append(tell, f)
+		}
+	}
+	if c.o.Missing != nil {
+		before := kinds(c.problems)
+		for kind, list := range kinds(b.problems) {
+			if !slices.Equal(list, before[kind]) {
+				tell = append(tell, func() { c.o.Missing(list[0], len(list)) })
+			}
+		}
+	}
+	c.entries, c.byName, c.problems, c.index, c.shown = entries, byName, b.problems, ix, lists
+	c.sights = map[Viewer]*sight{}
+	return tell
+}
+
+// kinds are the problems with tools, by server and code.
+func kinds(all []Problem) map[[2]string][]Problem {
+	out := map[[2]string][]Problem{}
+	for _, p := range all {
+		if p.Capability != "" {
+			out[[2]string{p.Server, p.Code}] = append(out[[2]string{p.Server, p.Code}], p)
+		}
+	}
+	return out
+}
+
+func same(a, b []*Entry) bool {
+	return slices.EqualFunc(a, b, func(x, y *Entry) bool { return x.Wire == y.Wire && x.Digest == y.Digest })
+}
+
+func sortedKeys[T any](m map[string]T) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// maxWire is the length of a tool name that model providers take.
+const maxWire = 64
+
+// A capability is made of what every host takes in a tool's name (MCP 2025-11-25 server/tools), and
+// at most 200 characters of it.
+// Named reports whether s has the form of a capability's name.
+func Named(s string) bool { return call.Capability(s).Named() }
+
+type builder struct {
+	o        *Options
+	byWire   map[string][]*Entry
+	problems []Problem
+}
+
+func (b *builder) problem(t call.Tool, code, format string, a ...any) {
+	b.problems = append(b.problems, Problem{Server: t.Server, Capability: t.Capability, Code: code, Text: fmt.Sprintf(format, a...)})
+}
+
+// take takes a tool from a server, under each name that contracts have for it.
+func (b *builder) take(t call.Tool, server string) {
+	t.Server = server
+	name, own := strings.CutPrefix(string(t.Capability), server+".")
+	if !own {
+		b.problem(t, "tool.name", "the name does not begin with the server's") // nor may it pass for another's
+		return
+	}
+	for _, t.Capability = range b.names(server, name) {
+		b.add(t, server)
+	}
+}
+
+func (b *builder) names(server, tool string) []call.Capability {
+	if b.o.Names == nil {
+		return []call.Capability{call.Capability(server + "." + tool)}
+	}
+	return b.o.Names(server, tool)
+}
+
+// held adds what a server lists and is kept from agents, as far as a contract speaks of it.
+func (b *builder) held(server string) {
+	if b.o.Held == nil {
+		return
+	}
+	for _, p := range b.o.Held(server) {
+		names := []call.Capability{p.Capability}
+		if tool, own := strings.CutPrefix(string(p.Capability), server+"."); own && p.Item == "" {
+			names = b.names(server, tool)
+		}
+		for _, p.Capability = range names {
+			if b.visible(p.Capability) || !Named(string(p.Capability)) && p.Item == "" { // no contract can speak of that
+				b.problems = append(b.problems, p)
+			}
+		}
+	}
+}
+
+// add enters a tool of a server, or one of waldo's own where the server is empty.
+func (b *builder) add(t call.Tool, server string) {
+	t.Server = server
+	name := string(t.Capability)
+	if !Named(name) {
+		b.problem(t, "tool.name", "%.100q is not a name: letters, digits, '_', '-' and '.', at most 200", name)
+		return
+	}
+	if server != "" && slices.Contains(contract.Own(), name) {
+		b.problem(t, "tool.own", "the name is that of a tool of waldo's own")
+		return
+	}
+	if !b.visible(t.Capability) && (server != "" || t.Capability != SearchTools) {
+		return // hidden: no contract line speaks of it
+	}
+	e, err := b.entry(t)
+	if err != nil {
+		b.problem(t, "tool.schema", "%v", err)
+		return
+	}
+	wire := t.Capability.Wire()
+	if short, own := strings.CutPrefix(name, server+"."); own && server == b.o.Plain {
+		wire = call.Capability(short).Wire()
+		if other, _, _ := strings.Cut(wire, "__"); b.o.Sources[other] != nil || slices.Contains(contract.Own(), wire) {
+			wire = t.Capability.Wire() // it would look like another server's, or waldo's own
+		}
+	}
+	b.byWire[wire] = append(b.byWire[wire], e)
+}
+
+// finish gives every tool a wire name of its own. Tools whose names would be the same on the wire,
+// or too long, get a part of their digest in it, all of them: so none takes over another's name.
+func (b *builder) finish() ([]*Entry, map[string]*Entry) {
+	entries, byName := []*Entry{}, map[string]*Entry{}
+	taken := map[string]bool{}
+	for _, wire := range sortedKeys(b.byWire) {
+		list := b.byWire[wire]
+		for _, e := range list {
+			e.Wire = wire
+			if len(list) > 1 || len(wire) > maxWire {
+				e.Wire = shorten(wire, e.Capability)
+			}
+			if taken[e.Wire] || byName[string(e.Capability)] != nil {
+				b.problem(e.Tool, "tool.twice", "another tool has the same name")
+				continue
+			}
+			taken[e.Wire] = true
+			entries = append(entries, e)
+			byName[e.Wire], byName[string(e.Capability)] = e, e
+		}
+	}
+	sort.Slice(entries, func(i, j int) bool { return entries[i].Wire < entries[j].Wire })
+	return entries, byName
+}

@@ -1,0 +1,561 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"waldo/internal/model/call"
+	"waldo/internal/protocol/strictjson"
+)
+
+func all(call.Capability) bool { return true }
+
+func plain(s string) string { return s }
+
+func parse(t testing.TB, s string) strictjson.Value {
+	t.Helper()
+	v, err := strictjson.Parse([]byte(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func tool(t testing.TB, name, description, input string) call.Tool {
+	return call.Tool{Capability: call.Capability(name), Description: description, Input: parse(t, input), Digest: strictjson.Digest([]byte(name + description + input))}
+}
+
+func fixed(tools ...call.Tool) Source {
+	return func(context.Context) ([]call.Tool, error) { return tools, nil }
+}
+
+func names(entries []*Entry) string {
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Wire)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestNames(t *testing.T) {
+	long := strings.Repeat("x", 80)
+	o := `{"type":"object"}`
+	for _, row := range []struct {
+		why   string
+		tools map[string][]string // by server
+		want  string
+	}{
+		{"the server's name stands before the tool's", map[string][]string{"mail": {"mail.send"}, "evil": {"evil.send"}}, "evil__send mail__send search_tools"},
+		{"a tool named as one of waldo's own is another tool", map[string][]string{"evil": {"evil.run_python", "evil.search_tools"}}, "evil__run_python evil__search_tools search_tools"},
+		{"a tool cannot pass for another server's", map[string][]string{"evil": {"mail.send", "run_python"}}, "search_tools"},
+		{"names that are the same on the wire are told apart, both of them", map[string][]string{"a": {"a.b.c", "a.b__c"}}, "a__b__c_2ca89a48 a__b__c_b39c1d6a search_tools"},
+		{"a server cannot take over a wire name", map[string][]string{"a": {"a.b__c"}, "a__b": {"a__b.c"}}, "a__b__c_0bdc8ba4 a__b__c_2ca89a48 search_tools"},
+		{"the same tool twice counts once", map[string][]string{"a": {"a.x", "a.x"}}, "a__x_67b0b1f5 search_tools"},
+		{"a long name ends in its digest", map[string][]string{"a": {"a." + long}}, "a__" + long[:52] + "_f5a2e2c0 search_tools"},
+		{"a line break is no part of a name", map[string][]string{"a": {"a.send\nx"}}, "search_tools"},
+		{"an escape code is no part of a name", map[string][]string{"a": {"a.\x1b[2Jx"}}, "search_tools"},
+		{"NUL is no part of a name", map[string][]string{"a": {"a.\x00"}}, "search_tools"},
+		{"an emoji is no part of a name", map[string][]string{"a": {"a.😀"}}, "search_tools"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			sources := map[string]Source{}
+			for server, names := range row.tools {
+				var list []call.Tool
+				for _, n := range names {
+					list = append(list, tool(t, n, "", o))
+				}
+				sources[server] = fixed(list...)
+			}
+			c := New(Options{Sources: sources, Visible: all, Clean: plain})
+			defer c.Close()
+			got := names(c.List(context.Background(), Viewer{}))
+			if masked(got) != masked(row.want) {
+				t.Errorf("got %s, want %s", got, row.want)
+			}
+			for _, e := range c.List(context.Background(), Viewer{}) {
+				if len(e.Wire) > maxWire {
+					t.Errorf("%s has %d characters", e.Wire, len(e.Wire))
+				}
+				for _, n := range []string{e.Wire, string(e.Capability)} {
+					if found, ok := c.Lookup(context.Background(), n); !ok || found != e {
+						t.Errorf("%s is not found by %s", e.Wire, n)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Whatever contracts call a server's tool, it has no name of waldo's own.
+func TestOwnNames(t *testing.T) {
+	for _, name := range []call.Capability{"run_python", "search_tools", "exec", "run_code", "echo"} {
+		c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tool(t, "s.echo", "theirs", `{"type":"object"}`))},
+			Names: func(string, string) []call.Capability { return []call.Capability{name} }})
+		defer c.Close()
+		list, p := c.List(t.Context(), Viewer{}), c.Problems()
+		if name == "echo" { // control
+			if len(list) != 7 || len(p) != 0 {
+				t.Errorf("%s: %s %v", name, names(list), p)
+			}
+			continue
+		}
+		if names(list) != "read_output run_javascript run_python run_shell run_typescript search_tools" || len(p) != 1 || p[0].Code != "tool.own" {
+			t.Errorf("%s: %s %v", name, names(list), p)
+		}
+		if e, ok := c.Lookup(t.Context(), string(name)); ok && e.Description == "theirs" {
+			t.Errorf("%s is the server's", name)
+		}
+	}
+}
+
+// masked hides the digits of digests, which the rows need not know by heart.
+func masked(s string) string {
+	words := strings.Fields(s)
+	for i, w := range words {
+		if n := len(w); n > 9 && w[n-9] == '_' && strings.Trim(w[n-8:], "0123456789abcdef") == "" {
+			words[i] = w[:n-8] + "########"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Adding a tool changes the wire name of no other, unless both would have had the same one.
+func TestNamesAreStable(t *testing.T) {
+	o := `{"type":"object"}`
+	before := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"m": fixed(tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))}})
+	after := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"m": fixed(tool(t, "m.x__y", "", o), tool(t, "m.send", "", o), tool(t, "m.x.y", "", o))}})
+	defer before.Close()
+	defer after.Close()
+	a, _ := before.Lookup(context.Background(), "m.send")
+	b, _ := after.Lookup(context.Background(), "m.send")
+	before.List(context.Background(), Viewer{})
+	after.List(context.Background(), Viewer{})
+	if a == nil || b == nil || a.Wire != b.Wire {
+		t.Errorf("m.send: %v %v", a, b)
+	}
+	if _, ok := after.Lookup(context.Background(), "m__x__y"); ok {
+		t.Error("of two tools that would have the same name, one has kept it: which one is a matter of luck")
+	}
+}
+
+func TestHiddenWithoutAContract(t *testing.T) {
+	o := `{"type":"object"}`
+	options := Options{Builtins: Builtins(), Clean: plain, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "", o), tool(t, "a.y", "", o))}}
+	c := New(options)
+	defer c.Close()
+	if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
+		t.Errorf("without contracts: %s", got)
+	}
+	options.Visible = func(c call.Capability) bool { return c == "a.x" || c == "run_shell" }
+	c = New(options)
+	defer c.Close()
+	if got := names(c.List(context.Background(), Viewer{})); got != "a__x run_shell search_tools" {
+		t.Errorf("with two contracts: %s", got)
+	}
+	if _, ok := c.Lookup(context.Background(), "a__y"); ok {
+		t.Error("a hidden tool is found by name")
+	}
+	if got := names(c.Search(context.Background(), Viewer{}, "y python", 0)); got != "" {
+		t.Errorf("a hidden tool is found by search: %s", got)
+	}
+}
+
+func TestSchemasAreMadeSafeToShow(t *testing.T) {
+	mark := func(s string) string { return "<" + s + ">" }
+	input := `{"$comment":"secret","properties":{"description":{"type":"string","description":"d","x-mcp-header":"H","enum":["e"]},"n":{"const":18446744073709551615,"title":"t"}}}`
+	c := New(Options{Visible: all, Clean: mark, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "D", input))}})
+	defer c.Close()
+	e, ok := c.Lookup(context.Background(), "a.x")
+	if !ok {
+		t.Fatal(c.Problems())
+	}
+	want := `{"properties":{"description":{"description":"<d>","enum":["e"],"type":"string"},"n":{"const":18446744073709551615,"title":"<t>"}},"type":"object"}`
+	if string(e.Input.Raw()) != want || e.Description != "<D>" {
+		t.Errorf("shown: %s %s", e.Input.Raw(), e.Description)
+	}
+	c = New(Options{Visible: all, Sources: map[string]Source{"a": fixed(tool(t, "a.x", "D", input))}})
+	defer c.Close()
+	if e, _ := c.Lookup(context.Background(), "a.x"); e == nil || e.Description != "" {
+		t.Error("without a filter, text of a server is shown as it is")
+	}
+}
+
+func TestBadSchemasKeepATool(t *testing.T) {
+	for _, row := range []struct{ input, want, why string }{
+		{`{"type":"string"}`, "another type than object", "a client would reject the whole list"},
+		{`{"type":["object","null"]}`, "another type than object", "a list of types, likewise"},
+		{`"oops"`, "neither an object nor a boolean", "no schema"},
+		{`true`, "not an object", "a boolean schema"},
+		{`{"$ref":"http://169.254.169.254/"}`, "leaves the schema", "a reference that leaves the schema"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"a": fixed(tool(t, "a.bad", "", row.input), tool(t, "a.good", "", `{}`))}})
+			defer c.Close()
+			if got := names(c.List(context.Background(), Viewer{})); got != "a__good search_tools" {
+				t.Errorf("listed: %s", got)
+			}
+			p := c.Problems()
+			if len(p) != 1 || p[0].Code != "tool.schema" || !strings.Contains(p[0].Text, row.want) {
+				t.Errorf("problems: %v", p)
+			}
+		})
+	}
+}
+
+// One server that hangs or fails does not keep the tools of another from the agent.
+func TestSlowAndFailingSources(t *testing.T) {
+	release := make(chan struct{})
+	var asked, changed atomic.Int64
+	o := `{"type":"object"}`
+	c := New(Options{Visible: all, Clean: plain, Wait: 50 * time.Millisecond, Retry: time.Hour, Sources: map[string]Source{
+		"good": fixed(tool(t, "good.x", "", o)),
+		"bad":  func(context.Context) ([]call.Tool, error) { asked.Add(1); return nil, errors.New("no such program") },
+		"slow": func(ctx context.Context) ([]call.Tool, error) {
+			select {
+			case <-release:
+				return []call.Tool{tool(t, "slow.x", "", o)}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		},
+	}})
+	defer c.Close()
+	stop := c.Watch(func() { changed.Add(1) })
+	defer stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // a busy machine may take longer than Wait for the good one
+		if names(c.List(context.Background(), Viewer{})) == "good__x search_tools" {
+			break
+		}
+	}
+	for range 3 {
+		if got := names(c.List(context.Background(), Viewer{})); got != "good__x search_tools" {
+			t.Fatalf("listed: %s", got)
+		}
+	}
+	if asked.Load() != 1 {
+		t.Errorf("a failing source was asked %d times", asked.Load())
+	}
+	if p := c.Problems(); len(p) != 2 || p[0].Server != "bad" || p[0].Code != "server.unavailable" || p[1].Server != "slow" || p[1].Code != "server.slow" {
+		t.Errorf("problems: %v", p)
+	}
+	before, version := changed.Load(), c.Versions().Tools
+	close(release)
+	for end := time.Now().Add(time.Minute); changed.Load() == before && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := names(c.List(context.Background(), Viewer{})); got != "good__x search_tools slow__x" || c.Versions().Tools == version {
+		t.Errorf("later: %s", got)
+	}
+}
+
+// A server that says "list changed" ten thousand times is listed about once a second.
+func TestAFloodOfChangesIsBounded(t *testing.T) {
+	var asked atomic.Int64
+	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"a": func(context.Context) ([]call.Tool, error) {
+		n := asked.Add(1)
+		return []call.Tool{tool(t, "a.x", fmt.Sprint(n), `{}`)}, nil
+	}}})
+	defer c.Close()
+	c.Invalidate("a")
+	if asked.Load() != 0 {
+		t.Error("tools were listed that nobody wanted")
+	}
+	c.List(context.Background(), Viewer{})
+	begin := time.Now()
+	for range 10_000 {
+		c.Invalidate("a")
+		c.Invalidate("nobody")
+	}
+	e, _ := c.Lookup(context.Background(), "a.x")
+	if e == nil || e.Description == "1" {
+		t.Errorf("after a change: %+v", e)
+	}
+	if n := asked.Load(); n > 2+int64(time.Since(begin)/time.Second) {
+		t.Errorf("listed %d times in %v", n, time.Since(begin))
+	}
+}
+
+func TestCheckArguments(t *testing.T) {
+	c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain})
+	defer c.Close()
+	e, ok := c.Lookup(context.Background(), "run_python")
+	if !ok {
+		t.Fatal("no run_python")
+	}
+	for _, row := range []struct{ args, want, why string }{
+		{`{"code":"print(1)"}`, "", "what it asks for"},
+		{`{}`, `"code" is missing`, "nothing"},
+		{`{"code":1}`, "/code: is integer, want string", "another type"},
+		{`{"code":"","network":true}`, "/network: no such property", "what it does not know"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			a, err := call.ParseArgs([]byte(row.args))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if f := e.Check(a); len(f) > 0 {
+				got = f[0].String()
+			}
+			if got != row.want {
+				t.Errorf("%q, want %q", got, row.want)
+			}
+		})
+	}
+	if f := e.Check(call.Args{}); len(f) == 0 {
+		t.Error("the zero arguments lack the code as well")
+	}
+}
+
+func TestSearch(t *testing.T) {
+	o := `{"type":"object"}`
+	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{
+		"github": fixed(tool(t, "github.create_issue", "Open a new issue in a repository", o), tool(t, "github.listIssues", "List the issues of a repository", o), tool(t, "github.merge", "Merge a pull request", `{"type":"object","properties":{"commitTitle":{}}}`)),
+		"slack":  fixed(tool(t, "slack.send_message", "Send a message to a channel", o)),
+	}})
+	defer c.Close()
+	for _, row := range []struct{ query, want, why string }{
+		{"github create issue", "github__create_issue github__listIssues github__merge", "the tool that has all the words comes first"},
+		{"send messages", "slack__send_message", "a plural is its singular"},
+		{"list issue", "github__listIssues github__create_issue", "a capital begins a word"},
+		{"commit", "github__merge", "names of parameters count"},
+		{"MERGE", "github__merge", "capitals do not matter"},
+		{"zzz", "", "nothing fits"},
+		{"", "github__create_issue github__listIssues", "no words: the beginning of the list"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			limit := 0
+			if row.query == "" {
+				limit = 2
+			}
+			if got := names(c.Search(context.Background(), Viewer{}, row.query, limit)); got != row.want {
+				t.Errorf("%q: %s, want %s", row.query, got, row.want)
+			}
+		})
+	}
+	e, _ := c.Lookup(context.Background(), "slack.send_message")
+	for detail, want := range map[Detail]string{
+		"":    `{"name":"slack__send_message","capability":"slack.send_message"}`,
+		Name:  `{"name":"slack__send_message","capability":"slack.send_message"}`,
+		Basic: `{"name":"slack__send_message","capability":"slack.send_message","description":"Send a message to a channel"}`,
+		Full:  `{"name":"slack__send_message","capability":"slack.send_message","description":"Send a message to a channel","inputSchema":{"type":"object"}}`,
+	} {
+		if b, err := json.Marshal(e.Tell(detail)); err != nil || string(b) != want {
+			t.Errorf("%q: %s %v", detail, b, err)
+		}
+	}
+}
+
+// corpus returns the folder of shared test data beside the repository, or "".
+func corpus() string {
+	dir, err := os.Getwd()
+	for err == nil && dir != "/" {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			found := filepath.Join(dir, "..", "shared", "corpora", "mcp-tools")
+			if _, err := os.Stat(found); err == nil {
+				return found
+			}
+			return ""
+		}
+		dir = filepath.Dir(dir)
+	}
+	return ""
+}
+
+// Real definitions, and awkward ones: each is listed under a good name or refused with a reason.
+func TestRealTools(t *testing.T) {
+	dir := corpus()
+	if dir == "" {
+		t.Log("the corpus of real tool definitions is not here; only our own rows were checked")
+		return
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*", "*.json"))
+	listed, refused := 0, 0
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc struct {
+			Tools []struct {
+				Name, Description string
+				InputSchema       json.RawMessage
+			}
+		}
+		if err := json.Unmarshal(b, &doc); err != nil {
+			t.Fatal(err)
+		}
+		server := strings.TrimSuffix(filepath.Base(file), ".json")
+		var tools []call.Tool
+		for _, d := range doc.Tools {
+			if _, err := strictjson.Parse(d.InputSchema); err != nil {
+				t.Logf("%s: %s: %v", server, d.Name, err) // an upstream's frame would have been refused
+				continue
+			}
+			tools = append(tools, tool(t, server+"."+d.Name, d.Description, string(d.InputSchema)))
+		}
+		c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{server: fixed(tools...)}})
+		list := c.List(context.Background(), Viewer{})
+		if n := len(list) - 1 + len(c.Problems()); n != len(tools) {
+			t.Errorf("%s: %d of %d tools are accounted for", server, n, len(tools))
+		}
+		if strings.HasPrefix(filepath.Base(filepath.Dir(file)), "live") && len(c.Problems()) > 0 {
+			t.Errorf("%s: %v", server, c.Problems())
+		}
+		for _, e := range list {
+			if len(e.Wire) > maxWire || strings.Contains(e.Wire, ".") {
+				t.Errorf("%s: %q", server, e.Wire)
+			}
+		}
+		listed, refused = listed+len(list)-1, refused+len(c.Problems())
+		c.Close()
+	}
+	t.Logf("%d definitions listed, %d refused", listed, refused)
+	if listed < 800 {
+		t.Errorf("only %d definitions were listed", listed)
+	}
+}
+
+// Every name that is taken is a name on the wire, and every other is refused: whatever a server
+// calls its tools, the list stays sound.
+func FuzzNames(f *testing.F) {
+	f.Add("send", "s.x__y")
+	f.Add("a.b", "a__b")
+	f.Add(strings.Repeat("x", 300), "\x1b[2J")
+	f.Fuzz(func(t *testing.T, one, two string) {
+		v := parse(t, `{}`)
+		c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(
+			call.Tool{Capability: call.Capability("s." + one), Input: v}, call.Tool{Capability: call.Capability("s." + two), Input: v})}})
+		defer c.Close()
+		seen := map[string]bool{}
+		for _, e := range c.List(context.Background(), Viewer{}) {
+			if seen[e.Wire] || len(e.Wire) > maxWire || strings.Trim(e.Wire, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+				t.Errorf("%q and %q gave %q", one, two, e.Wire)
+			}
+			seen[e.Wire] = true
+		}
+	})
+}
+
+func BenchmarkSearch10000(b *testing.B) {
+	words := strings.Fields("create list delete update issue ticket message channel user file folder branch commit merge query table row column customer order invoice payment account calendar event note page comment label search export import")
+	var tools []call.Tool
+	for i := range 10_000 {
+		w := func(n int) string { return words[(i*7+n*13+i/31)%len(words)] }
+		tools = append(tools, tool(b, fmt.Sprintf("s.%s_%s_%d", w(1), w(2), i), fmt.Sprintf("%s the %s of a %s with the %s", w(1), w(2), w(3), w(4)), `{"properties":{"`+w(5)+`":{},"id":{}}}`))
+	}
+	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tools...)}})
+	defer c.Close()
+	c.List(context.Background(), Viewer{})
+	b.ReportAllocs()
+	var took []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		if len(c.Search(context.Background(), Viewer{}, "create issue in the customer table", 10)) != 10 {
+			b.Fatal("nothing found")
+		}
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// A tool has the names that contracts have for it, and is found by each; what a server lists and is kept
+// from agents is among the problems under those names, for those who may use them.
+func TestOtherNames(t *testing.T) {
+	object := `{"type":"object"}`
+	var told []string
+	c := New(Options{Clean: plain,
+		Visible: func(cap call.Capability) bool { return cap != "s.b" },
+		Usable:  func(cap call.Capability, v Viewer) bool { return v.Principal == "os:0" },
+		Names: func(server, tool string) []call.Capability {
+			if names, ok := map[string][]call.Capability{"a": {"s.a", "notes.say"}, "b": {"s.b", "o.b"}, "c": {}, "d": {"s.d", "notes.d"}}[tool]; ok {
+				return names
+			}
+			return []call.Capability{call.Capability(server + "." + tool)}
+		},
+		Of: func(cap call.Capability) string {
+			return map[call.Capability]string{"notes.say": "s", "o.b": "s", "o.x": "nobody"}[cap]
+		},
+		Sources: map[string]Source{"s": fixed(tool(t, "s.a", "", object), tool(t, "s.b", "", object), tool(t, "s.c", "", object)), "o": fixed()},
+		Held: func(server string) []Problem {
+			if server != "s" {
+				return nil
+			}
+			return []Problem{{Server: "s", Capability: "s.d", Code: "lock.changed"}, {Server: "s", Capability: "s.b", Code: "lock.new"},
+				{Server: "s", Capability: "s.prompts/get", Item: "greet", Code: "lock.new"}, {Server: "s", Capability: "s.no name", Code: "tool.name"}}
+		},
+		Missing: func(first Problem, n int) { told = append(told, fmt.Sprint(first.Code, n)) },
+	})
+	defer c.Close()
+	ctx := context.Background()
+	if _, ok := c.Lookup(ctx, "o.x"); ok {
+		t.Error("found what nobody has")
+	}
+	for _, name := range []string{"notes__say", "notes.say", "o.b", "s.a"} {
+		if e, ok := c.Lookup(ctx, name); !ok || e.Server != "s" {
+			t.Errorf("%s is not found", name)
+		}
+	}
+	if got := names(c.List(ctx, Viewer{Principal: "os:0"})); got != "notes__say o__b s__a search_tools" {
+		t.Errorf("the list is %s", got)
+	}
+	got := ""
+	for _, p := range c.Problems() {
+		got += fmt.Sprintf("%s%s %s;", p.Capability, p.Item, p.Code)
+	}
+	if want := "s.d lock.changed;notes.d lock.changed;o.b lock.new;s.prompts/getgreet lock.new;s.no name tool.name;"; got != want {
+		t.Errorf("left out are %s", got)
+	}
+	if a, b := c.Why(Viewer{Principal: "os:0"}, "notes.d"), c.Why(Viewer{Principal: "os:1"}, "notes.d"); a != "lock.changed" || b != "" {
+		t.Errorf("it is told %q, and who may not use it %q", a, b)
+	}
+	c.Rebuild()
+	slices.Sort(told)
+	if fmt.Sprint(told) != "[lock.changed2 lock.new2 tool.name1]" {
+		t.Errorf("the operator was told %q", told)
+	}
+}
+
+// Who looks for the tool of a call waits for its server as long as the call may take; a list waits less.
+func TestPatience(t *testing.T) {
+	for patience, want := range map[time.Duration]bool{0: false, time.Minute: true} {
+		ready := make(chan struct{})
+		slow := func(ctx context.Context) ([]call.Tool, error) {
+			<-ready
+			return fixed(tool(t, "s.a", "", `{}`))(ctx)
+		}
+		c := New(Options{Clean: plain, Visible: all, Sources: map[string]Source{"s": slow}, Wait: time.Millisecond,
+			Patience: func(cap call.Capability) time.Duration {
+				if cap != "s.a" {
+					t.Errorf("asked about %s", cap)
+				}
+				return patience
+			}})
+		if got := names(c.List(context.Background(), Viewer{})); got != "search_tools" {
+			t.Errorf("the list has waited: %s", got)
+		}
+		if p := c.Problems(); len(p) != 1 || p[0].Code != "server.slow" {
+			t.Errorf("while it is asked: %v", p)
+		}
+		if want {
+			time.AfterFunc(300*time.Millisecond, func() { close(ready) })
+		}
+		if _, ok := c.Lookup(context.Background(), "s__a"); ok != want {
+			t.Errorf("with %s of patience it is found: %v", patience, ok)
+		}
+		if !want {
+			close(ready)
+		}
+		c.Close()
+	}
+}

@@ -1,0 +1,123 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"waldo/internal/model/call"
+	"waldo/internal/protocol/jsonschema"
+	"waldo/internal/protocol/strictjson"
+)
+
+// maxText is how many bytes of a description are shown; the longest of 873 real ones has 2,781.
+const maxText = 8000
+
+// shorten makes a wire name of at most 64 characters that ends in eight digits of the capability's
+// own digest.
+func shorten(wireName string, c call.Capability) string {
+	tail := "_" + strictjson.Digest([]byte(c))[len("sha256:"):][:8]
+	return wireName[:min(len(wireName), maxWire-len(tail))] + tail
+}
+
+// entry completes a tool: text cleaned, and a schema of type object, as clients insist on one.
+func (b *builder) entry(t call.Tool) (*Entry, error) {
+	compiled, err := jsonschema.Compile(t.Input)
+	if err != nil {
+		return nil, err
+	}
+	members, ok := t.Input.Members()
+	if !ok {
+		return nil, fmt.Errorf("the schema of the arguments is not an object")
+	}
+	if kind, has := members["type"]; has {
+		if s, _ := kind.Text(); s != "object" {
+			return nil, fmt.Errorf("the schema of the arguments is of another type than object")
+		}
+	}
+	if t.Title == "" { // where servers of older revisions have it
+		t.Title, _ = t.Annotations.Member("title").Text()
+	}
+	e := &Entry{Tool: t, check: compiled}
+	e.Title, e.Description = b.clean(t.Title), b.clean(t.Description)
+	if e.Input, err = b.show(t.Input); err != nil {
+		return nil, err
+	}
+	if !t.Output.IsZero() {
+		if e.Output, err = b.show(t.Output); err != nil {
+			return nil, err
+		}
+	}
+	e.terms = terms(e)
+	return e, nil
+}
+
+// clean passes text of waldo's own and of servers through the same filter.
+func (b *builder) clean(s string) string {
+	if b.o.Clean == nil || s == "" {
+		return ""
+	}
+	s = b.o.Clean(s)
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + " …"
+	}
+	return s
+}
+
+// show cleans a schema for clients: its text is cleaned, what would make a client copy an argument
+// into a header is left out (MCP 2026-07-28 x-mcp-header), and so is text hidden in a comment.
+func (b *builder) show(v strictjson.Value) (strictjson.Value, error) {
+	var x any
+	if err := decodeNumbers(v, &x); err != nil {
+		return strictjson.Value{}, err
+	}
+	x = b.walk(x, false)
+	if m, ok := x.(map[string]any); ok && m["type"] == nil {
+		m["type"] = "object"
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(x); err != nil {
+		return strictjson.Value{}, err
+	}
+	return strictjson.Parse(out.Bytes())
+}
+
+// decodeNumbers decodes a value and keeps every digit of its numbers.
+func decodeNumbers(v strictjson.Value, out any) error {
+	d := json.NewDecoder(bytes.NewReader(v.Raw()))
+	d.UseNumber()
+	return d.Decode(out)
+}
+
+// named are the keywords whose members are names of properties, not keywords.
+var named = map[string]bool{"properties": true, "patternProperties": true, "$defs": true, "definitions": true, "dependentSchemas": true}
+
+// walk cleans a schema, or, inside names, a map of schemas.
+func (b *builder) walk(x any, names bool) any {
+	switch x := x.(type) {
+	case map[string]any:
+		for k, v := range x {
+			text, isText := v.(string)
+			switch {
+			case names:
+				x[k] = b.walk(v, false)
+			case k == "x-mcp-header" || k == "$comment":
+				delete(x, k)
+			case isText && (k == "description" || k == "title"):
+				x[k] = b.clean(text)
+			case k == "enum" || k == "const" || k == "default" || k == "examples":
+				// values, which the agent must be able to give back as they are
+			default:
+				x[k] = b.walk(v, named[k])
+			}
+		}
+	case []any:
+		for i := range x {
+			x[i] = b.walk(x[i], false)
+		}
+	}
+	return x
+}

@@ -1,0 +1,144 @@
+package catalog
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"waldo/internal/model/call"
+)
+
+// feeds ask the servers for their lists, each in its own time, and keep what they said.
+type feeds[T any] struct {
+	o     Options
+	code  string // of the problem with one that does not answer
+	ctx   context.Context
+	by    map[string]*feed[T] // by server
+	after func()              // called when a list may be another
+}
+
+// feed is what is known of one server's list.
+type feed[T any] struct {
+	list    func(ctx context.Context) (T, error)
+	mu      sync.Mutex
+	have    T
+	told    bool // it has said something
+	problem *Problem
+	fresh   bool
+	begun   time.Time     // when it was last asked
+	failed  time.Time     // when it was last asked in vain
+	loading chan struct{} // closed when the load under way is over; nil: none is
+}
+
+func newFeeds[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, code string, lists map[string]F, after func()) *feeds[T] {
+	fs := &feeds[T]{o: o, code: code, ctx: ctx, by: map[string]*feed[T]{}, after: after}
+	for server, list := range lists {
+		fs.by[server] = &feed[T]{list: list}
+	}
+	return fs
+}
+
+// get returns what the server said last, and adds its problem to the others.
+func (f *feed[T]) get(problems *[]Problem) T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.problem != nil {
+		*problems = append(*problems, *f.problem)
+	}
+	return f.have
+}
+
+// awaited reports whether the server is being asked and has said nothing yet.
+func (f *feed[T]) awaited() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loading != nil && !f.told && f.problem == nil
+}
+
+// invalidate says that a list may be another now. If it was ever wanted, which it returns, it is
+// asked for again.
+func (fs *feeds[T]) invalidate(server string) bool {
+	f := fs.by[server]
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	wanted := !f.begun.IsZero()
+	f.fresh = false
+	f.mu.Unlock()
+	if wanted {
+		fs.begin(server, f)
+	}
+	return wanted
+}
+
+// load asks the servers whose lists are not fresh and waits, but not longer than Wait.
+func (fs *feeds[T]) load(ctx context.Context) { fs.await(ctx, "", "") }
+
+// await does so for all servers, or for the one that a capability is of, as long as a call of that may take.
+func (fs *feeds[T]) await(ctx context.Context, only string, cap call.Capability) {
+	var waiting []chan struct{}
+	for server, f := range fs.by {
+		if only == "" || server == only {
+			if done := fs.begin(server, f); done != nil {
+				waiting = append(waiting, done)
+			}
+		}
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	patience := fs.o.Wait
+	if only != "" && fs.o.Patience != nil {
+		patience = max(patience, fs.o.Patience(cap))
+	}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	for _, done := range waiting {
+		select {
+		case <-done:
+		case <-t.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// begin starts a load unless the list is fresh, was asked for in vain just now, or is being asked for.
+func (fs *feeds[T]) begin(server string, f *feed[T]) chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.loading != nil {
+		return f.loading
+	}
+	if f.fresh || time.Since(f.failed) < fs.o.Retry {
+		return nil
+	}
+	done, pause := make(chan struct{}), time.Until(f.begun.Add(time.Second))
+	f.loading, f.fresh, f.begun = done, true, time.Now().Add(max(0, pause)) // an invalidate from now on asks again
+	go func() {
+		time.Sleep(pause)
+		ctx, cancel := context.WithTimeout(fs.ctx, fs.o.Load)
+		defer cancel()
+		list, err := f.list(ctx)
+		f.mu.Lock()
+		if err != nil {
+			f.fresh, f.failed = false, time.Now()
+			f.problem = &Problem{Server: server, Code: fs.code, Text: err.Error()}
+		} else {
+			f.have, f.told, f.problem, f.failed = list, true, nil, time.Time{}
+		}
+		f.mu.Unlock()
+		fs.after()
+		f.mu.Lock()
+		f.loading = nil // only now: who asks meanwhile waits for the list that is being made
+		stale := !f.fresh && f.failed.IsZero()
+		f.mu.Unlock()
+		close(done)
+		if stale && fs.ctx.Err() == nil {
+			fs.begin(server, f)
+		}
+	}()
+	return done
+}

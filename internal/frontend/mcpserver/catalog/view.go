@@ -1,0 +1,131 @@
+package catalog
+
+import (
+	"context"
+	"sync"
+
+	"waldo/internal/model/call"
+)
+
+// Viewer is who looks at the list, and through which door.
+type Viewer struct {
+	Principal call.Principal
+	Door      string // as in call.Call
+}
+
+// sight is what one viewer may see of a list: all of it, but for what it may not use.
+type sight struct {
+	once    sync.Once
+	entries []*Entry
+	hidden  map[call.Capability]bool // nil: none
+	index   *index
+	shown   shown
+}
+
+// maxSights is how many viewers' sights are kept; one that is made anew costs a decision for each tool.
+const maxSights = 200
+
+// sight returns what a viewer sees of the list as it is now.
+func (c *Catalogue) sight(v Viewer) *sight {
+	c.mu.RLock()
+	s := c.sights[v]
+	c.mu.RUnlock()
+	if s == nil {
+		c.mu.Lock()
+		if s = c.sights[v]; s == nil {
+			if len(c.sights) >= maxSights {
+				clear(c.sights)
+			}
+			s = &sight{entries: c.entries, index: c.index, shown: c.shown}
+			c.sights[v] = s
+		}
+		c.mu.Unlock()
+	}
+	s.once.Do(func() {
+		if c.o.Usable != nil {
+			s.narrow(func(cap call.Capability) bool { return c.o.Usable(cap, v) })
+		}
+	})
+	return s
+}
+
+// narrow leaves out what may not be used. The lists of the catalogue are shared and stay as they are.
+func (s *sight) narrow(usable func(cap call.Capability) bool) {
+	all := s.entries
+	for i, e := range all {
+		if e.Server == "" && e.Capability == SearchTools || usable(e.Capability) {
+			if s.hidden != nil {
+				s.entries = append(s.entries, e)
+			}
+			continue
+		}
+		if s.hidden == nil {
+			s.hidden, s.entries = map[call.Capability]bool{}, append([]*Entry{}, all[:i]...)
+		}
+		s.hidden[e.Capability] = true
+	}
+	s.shown.prompts = keep(s.shown.prompts, GetPrompt, usable)
+	s.shown.resources = keep(s.shown.resources, ReadResource, usable)
+	s.shown.templates = keep(s.shown.templates, ReadResource, usable)
+}
+
+// keep returns the items of those servers whose method may be used.
+func keep(list []*Item, method string, usable func(cap call.Capability) bool) []*Item {
+	known := map[string]bool{}
+	var out []*Item
+	for _, i := range list {
+		may, asked := known[i.Server]
+		if !asked {
+			may = usable(Of(i.Server, method))
+			known[i.Server] = may
+		}
+		if may {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// List returns the tools that a viewer may know of, sorted by wire name, once all sources were asked or
+// Wait is over.
+func (c *Catalogue) List(ctx context.Context, v Viewer) []*Entry {
+	c.tools.load(ctx)
+	return c.sight(v).entries
+}
+
+// Shows reports whether a viewer may know of a tool that Lookup found.
+func (c *Catalogue) Shows(v Viewer, e *Entry) bool { return !c.sight(v).hidden[e.Capability] }
+
+// Search returns the tools that fit the words best, at most max of them (0: DefaultHits). No words
+// return the first tools of the list. Equal ranks are in the order of the names.
+func (c *Catalogue) Search(ctx context.Context, v Viewer, words string, max int) []*Entry {
+	entries := c.List(ctx, v)
+	if max <= 0 {
+		max = DefaultHits
+	}
+	max = min(max, MaxHits)
+	query := tokens(words)
+	if len(query) == 0 {
+		return entries[:min(max, len(entries))]
+	}
+	s := c.sight(v)
+	return s.index.search(query, max, s.hidden)
+}
+
+// Prompts returns every prompt that a viewer may know of.
+func (c *Catalogue) Prompts(ctx context.Context, v Viewer) []*Item { return c.offered(ctx, v).prompts }
+
+// Resources returns every resource that a viewer may know of.
+func (c *Catalogue) Resources(ctx context.Context, v Viewer) []*Item {
+	return c.offered(ctx, v).resources
+}
+
+// Templates returns every template of resources that a viewer may know of.
+func (c *Catalogue) Templates(ctx context.Context, v Viewer) []*Item {
+	return c.offered(ctx, v).templates
+}
+
+func (c *Catalogue) offered(ctx context.Context, v Viewer) shown {
+	c.offers.load(ctx)
+	return c.sight(v).shown
+}

@@ -1,0 +1,81 @@
+package mcpserver
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
+)
+
+// A call that waits for a human is put to the host's person, where the operator takes a host's answer,
+// in the way of its revision. What is no plain yes or no leaves the call waiting.
+func TestHostsAnswerForTheirPersons(t *testing.T) {
+	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
+		for _, row := range []struct {
+			why    string
+			result *mcp.ElicitResult // nil: the host shows no forms
+			closed bool              // the operator takes no host's answer
+			want   string
+			said   string
+		}{
+			{"yes", &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "yes"}}, false, "done", "yes"},
+			{"no", &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "no"}}, false, "denied", "no"},
+			{"a host that declines for nobody", &mcp.ElicitResult{Action: "decline"}, false, "waiting", ""},
+			{"a person who looks away", &mcp.ElicitResult{Action: "cancel"}, false, "waiting", ""},
+			{"a host without forms", nil, false, "waiting", ""},
+			{"an operator who takes no host's word", &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "yes"}}, true, "waiting", ""},
+		} {
+			t.Run(revision+" "+row.why, func(t *testing.T) {
+				var shown, said string
+				o := options(t, newDesk(t))
+				var calls []call.Call
+				o.Call = func(_ context.Context, c call.Call) (call.Result, error) {
+					calls = append(calls, c)
+					f := facts.New()
+					r := call.Result{CallID: c.ID, DecisionID: "d_1", Facts: f, Status: facts.Waiting, IsError: true, ApprovalID: "a_1"}
+					switch {
+					case said == "yes" && c.ApprovalID == "a_1":
+						r = call.Result{CallID: c.ID, DecisionID: "d_2", Facts: f, Status: facts.OK, Content: []call.Content{call.Text("done")}}
+					case said == "no":
+						r.Status, r.ApprovalID = facts.Denied, ""
+					}
+					return r, nil
+				}
+				o.Put = func(_ context.Context, n call.Session, id string) (string, bool) {
+					return "delete everything", n == me.Session && id == "a_1" && !row.closed
+				}
+				o.Said = func(_ context.Context, n call.Session, id string, yes bool) error {
+					said = map[bool]string{true: "yes", false: "no"}[yes]
+					return nil
+				}
+				co := &mcp.ClientOptions{}
+				if row.result != nil {
+					co.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+						shown = r.Params.Message
+						return row.result, nil
+					}
+				}
+				s := client(t, o, revision, co)
+				defer s.Close()
+				r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__own"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := say(r)
+				if row.want == "waiting" && !strings.Contains(got, "approval a_1") || row.want != "waiting" && !strings.Contains(got, row.want) || said != row.said {
+					t.Errorf("said %q: %s", said, got)
+				}
+				if wants := row.result != nil && !row.closed; wants != strings.HasPrefix(shown, "waldo asks you to decide:\ndelete everything") {
+					t.Errorf("shown %q", shown)
+				}
+				if len(calls) == 2 && (calls[0].ID == calls[1].ID || calls[0].Args.Digest() != calls[1].Args.Digest()) {
+					t.Errorf("the second call is another: %+v", calls)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,549 @@
+// Package mcpserver is the door that agents come through: an MCP server, a Session for each client. It
+// checks arguments against the tool's schema, binds the call to a session and a principal, hands it to
+// the corridor and puts the result into MCP's form. It decides nothing. Lines are served here, HTTP in
+// gateway/web.
+//
+// It speaks the legacy revisions, which open with initialize, and the modern one, where every
+// request carries its revision; which one is meant, each request says.
+package mcpserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"io"
+	"log/slog"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// Options are what a door is made of. Catalogue and Call are needed.
+type Options struct {
+	Version      string // of waldo
+	Instructions string // how to use it, for the model; ours, never a server's
+	Catalogue    *catalog.Catalogue
+	Call         func(ctx context.Context, c call.Call) (call.Result, error) // the corridor
+	// Refuse records a call that is not let in, and says how it ended: broker.Refuse. nil: nothing is recorded.
+	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
+	// Mode is the class of a tool: what its contract says, or its server's annotations where they say more. nil: high risk.
+	Mode  func(cap call.Capability, annotations strictjson.Value) contract.Mode
+	Log   *slog.Logger     // nil: nothing is logged
+	Now   func() time.Time // nil: time.Now
+	Lean  bool             // show three tools in place of all: search, call, run code
+	Drain time.Duration    // for answers once the input has ended; 0: 10 s
+	Park  time.Duration    // how long a modern client may take to come back with an answer; 0: 10 min
+	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
+	// message. The zero Value is not shown. nil: nothing of the kind is.
+	Aside func(c call.Call, v strictjson.Value, question bool) strictjson.Value
+	// Kept is a key that outlives this waldo. It seals what is left to tell of a parked call when waldo has
+	// ended, and opens no call. nil: nothing is told.
+	Kept *[32]byte
+	// Fate returns what is known of the effect of a call that has ended; nil, or false: nothing.
+	Fate func(ctx context.Context, callID string) (facts.SideEffect, bool)
+	// Put returns the text of a question of waldo's own that this session's host may answer for its
+	// person, and Said takes the answer; nil: no host may.
+	Put   func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
+	Said  func(ctx context.Context, n call.Session, approvalID string, yes bool) error
+	Ended func(n call.Session) // told when a session is over; nil: nobody is
+}
+
+// door is the name of this one in calls.
+const door = "mcp"
+
+// pageSize is how many tools one page of tools/list holds: enough that few hosts need a second.
+const pageSize = 500
+
+// Door is what all sessions share.
+type Door struct {
+	o     Options
+	lot   *lot
+	shows atomic.Pointer[lists]
+
+	mu       sync.Mutex
+	sessions map[*Session]struct{}
+}
+
+// New makes a door. Nobody is behind it yet.
+func New(o Options) *Door {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Drain == 0 {
+		o.Drain = 10 * time.Second
+	}
+	if o.Lean {
+		o.Instructions = leanInstructions
+	}
+	if o.Park == 0 {
+		o.Park = 10 * time.Minute
+	}
+	d := &Door{o: o, lot: newLot(o.Kept), sessions: map[*Session]struct{}{}}
+	if o.Catalogue != nil {
+		d.Replace(o.Catalogue)
+	}
+	return d
+}
+
+// Who is on the other side of a session. Every call is bound to it.
+type Who struct {
+	Session   call.Session
+	Principal call.Principal
+}
+
+// Link carries messages to the client beside an answer. *jsonrpc.Conn is one.
+type Link interface {
+	// Notify sends a notification, or drops it when the other side does not read.
+	Notify(method string, params any) bool
+	// Tell sends a notification. It waits while the other side does not read.
+	Tell(ctx context.Context, method string, params any) error
+	// Call asks the client, as *jsonrpc.Conn does. No modern client may be asked.
+	Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error)
+}
+
+// Session is one client's: what it has seen and what it waits for. It knows no transport.
+type Session struct {
+	d      *Door
+	who    Who
+	stream Link // for what belongs to no request; only legacy clients hear it
+	stop   func()
+	closed chan struct{}
+
+	mu        sync.Mutex
+	opened    bool                   // initialize was answered
+	ready     bool                   // and the client has said that it is
+	seen      catalog.Versions       // of the lists that the agent was shown last; 0: none
+	declared  strictjson.Value       // what a legacy client answers
+	revision  string                 // that a legacy client was given; empty: the newest
+	level     string                 // of the log messages that a legacy client wants; empty: none
+	subs      map[string]int         // resources that it wants to hear of
+	shown     map[string]string      // wire name to the digest of the definition it saw
+	listening map[*listener]struct{} // modern subscriptions to changes of the list
+	waiting   map[string]string      // call to the approval it waits for
+	dirty     chan struct{}
+}
+
+// listener is one subscription to changes.
+type listener struct {
+	id                        strictjson.Value
+	link                      Link
+	tools, prompts, resources bool
+	uris                      map[string]int
+	seen                      catalog.Versions
+}
+
+// Session lets a client in. The caller has made sure who it is, and closes the session.
+func (d *Door) Session(who Who, stream Link) *Session {
+	s := &Session{d: d, who: who, stream: stream, closed: make(chan struct{}),
+		shown: map[string]string{}, listening: map[*listener]struct{}{}, waiting: map[string]string{}, subs: map[string]int{}, dirty: make(chan struct{}, 1)}
+	d.mu.Lock()
+	d.sessions[s] = struct{}{}
+	d.mu.Unlock()
+	s.stop = sync.OnceFunc(func() {
+		close(s.closed)
+		d.mu.Lock()
+		delete(d.sessions, s)
+		d.mu.Unlock()
+		d.lot.leave(s)
+		if d.o.Ended != nil {
+			d.o.Ended(who.Session)
+		}
+	})
+	go s.tellChanges()
+	return s
+}
+
+// wake has the client told of what has changed.
+func (s *Session) wake() {
+	select {
+	case s.dirty <- struct{}{}:
+	default: // it will be told anyway
+	}
+}
+
+// Close ends a session. What it has under way is ended by the contexts of the requests.
+func (s *Session) Close() { s.stop() }
+
+// Who returns whom the session belongs to.
+func (s *Session) Who() Who { return s.who }
+
+func (s *Session) viewer() catalog.Viewer {
+	return catalog.Viewer{Principal: s.who.Principal, Door: door}
+}
+
+// Serve answers one agent over lines until in ends or ctx is done.
+func (d *Door) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who) error {
+	var s *Session
+	var conn *jsonrpc.Conn
+	conn = jsonrpc.New(in, out, jsonrpc.Options{
+		Request: func(ctx context.Context, m jsonrpc.Message) (any, error) { return s.Answer(ctx, m, conn) },
+		Notify:  func(m jsonrpc.Message) { s.Note(m) },
+		Inline:  func(method string) bool { return slices.Contains(quick, method) },
+		Garbage: func(e *jsonrpc.Error) {
+			d.o.Log.Warn("a frame was refused", "session", who.Session, "reason", e.Message)
+		},
+		AnswerGarbage: true, SkipLong: true, Drain: d.o.Drain,
+	})
+	s = d.Session(who, conn)
+	defer s.Close()
+	return conn.Serve(ctx)
+}
+
+// quick are the methods that are answered before the next message is read.
+var quick = []string{"initialize", "ping", "server/discover"}
+
+// Note takes a notification from the client. It does not block.
+func (s *Session) Note(m jsonrpc.Message) {
+	if m.Method == "notifications/initialized" {
+		s.mu.Lock()
+		s.ready = s.opened
+		s.mu.Unlock()
+	}
+}
+
+// Answer answers one request. The link carries what belongs to the request, while it is answered. An
+// error is a *jsonrpc.Error, or one that the client is not told of.
+func (s *Session) Answer(ctx context.Context, m jsonrpc.Message, link Link) (any, error) {
+	modern, fault := Revision(m)
+	if fault != nil {
+		return nil, fault
+	}
+	result, err := s.dispatch(ctx, m, modern, link)
+	if err != nil || !modern {
+		return result, err
+	}
+	if result["resultType"] == nil {
+		result["resultType"] = "complete"
+	}
+	meta, _ := result["_meta"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+		result["_meta"] = meta
+	}
+	meta[jsonrpc.MetaServer] = s.d.self()
+	return result, nil
+}
+
+func (s *Session) dispatch(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (map[string]any, error) {
+	switch {
+	case m.Method == "tools/list":
+		return s.list(ctx, m, modern)
+	case m.Method == "tools/call":
+		return s.asked(ctx, m, modern, link, s.call)
+	case m.Method == "logging/setLevel" && !modern:
+		return s.setLevel(m)
+	case m.Method == "ping" && !modern:
+		return map[string]any{}, nil
+	case m.Method == "initialize" && !modern:
+		return s.initialize(m)
+	case m.Method == "server/discover" && modern:
+		return s.d.discover(), nil
+	case m.Method == "subscriptions/listen" && modern:
+		return s.listen(ctx, m, link)
+	}
+	if result, ok, err := s.offer(ctx, m, modern, link); ok {
+		return result, err
+	}
+	return nil, jsonrpc.Errorf(jsonrpc.CodeNoMethod, "no such method: %.50q", m.Method)
+}
+
+// Revision reports whether a request is of the modern kind, and refuses one that claims to be and
+// is not (MCP 2026-07-28 basic/versioning).
+func Revision(m jsonrpc.Message) (modern bool, fault *jsonrpc.Error) {
+	meta, _ := m.Param("_meta").Members()
+	text, _ := meta[jsonrpc.MetaRevision].Text()
+	if text < jsonrpc.Modern {
+		return false, nil
+	}
+	if text != jsonrpc.Modern {
+		return true, unsupported(text)
+	}
+	if _, ok := meta[jsonrpc.MetaCapabilities].Members(); !ok {
+		return true, jsonrpc.Errorf(jsonrpc.CodeParams, "_meta lacks %s", jsonrpc.MetaCapabilities)
+	}
+	return true, nil
+}
+
+func unsupported(requested string) *jsonrpc.Error {
+	e := jsonrpc.Errorf(jsonrpc.CodeUnsupported, "unsupported protocol version")
+	data, err := call.ArgsOf(map[string]any{"supported": revisions(), "requested": requested})
+	if err == nil {
+		e.Data = data.Value()
+	}
+	return e
+}
+
+func revisions() []string { return append([]string{jsonrpc.Modern}, jsonrpc.LegacyRevisions...) }
+
+func (d *Door) self() jsonrpc.Implementation {
+	return jsonrpc.Implementation{Name: "waldo", Version: d.o.Version}
+}
+
+func (d *Door) offers() map[string]any {
+	can := map[string]any{"tools": map[string]any{"listChanged": true}}
+	prompts, resources := d.lists().Offered()
+	if prompts {
+		can["prompts"] = map[string]any{"listChanged": true}
+	}
+	if resources {
+		can["resources"] = map[string]any{"listChanged": true, "subscribe": true}
+	}
+	if prompts || resources {
+		can["completions"] = struct{}{}
+	}
+	if d.o.Aside != nil {
+		can["logging"] = struct{}{}
+	}
+	return can
+}
+
+// initialize opens a legacy session, once. A revision that is not spoken here gets the newest that is.
+func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
+	revision, ok := m.Param("protocolVersion").Text()
+	_, hasCapabilities := m.Param("capabilities").Members()
+	_, hasClient := m.Param("clientInfo").Members()
+	if !ok || !hasCapabilities || !hasClient {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "initialize needs protocolVersion, capabilities and clientInfo")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeInvalid, "the session is open already")
+	}
+	s.opened, s.declared = true, m.Param("capabilities")
+	if !slices.Contains(jsonrpc.LegacyRevisions, revision) {
+		revision = jsonrpc.Legacy
+	}
+	s.revision = revision
+	result := map[string]any{"protocolVersion": revision, "capabilities": s.d.offers(), "serverInfo": s.d.self()}
+	if s.d.o.Instructions != "" {
+		result["instructions"] = s.d.o.Instructions
+	}
+	return result, nil
+}
+
+func (d *Door) discover() map[string]any {
+	result := map[string]any{"supportedVersions": revisions(), "capabilities": d.offers(), "ttlMs": 0, "cacheScope": "private"}
+	if d.o.Instructions != "" {
+		result["instructions"] = d.o.Instructions
+	}
+	return result
+}
+
+// list answers tools/list, a page at a time. A cursor is the name of the last tool of the page before.
+func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map[string]any, error) {
+	if s.d.o.Lean {
+		return lean(modern), nil
+	}
+	after := ""
+	if c := m.Param("cursor"); !c.IsZero() {
+		text, _ := c.Text()
+		name, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil || len(name) > 64 || !catalog.Named(string(name)) {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the cursor is not one of ours")
+		}
+		after = string(name)
+	}
+	version := s.d.lists().Versions().Tools
+	entries := s.d.lists().List(ctx, s.viewer())
+	if v := s.d.lists().Versions().Tools; v != version {
+		version = v
+		entries = s.d.lists().List(ctx, s.viewer())
+	}
+	begin := sort.Search(len(entries), func(i int) bool { return entries[i].Wire > after })
+	page := entries[begin:min(begin+pageSize, len(entries))]
+	tools := make([]any, len(page))
+	for i, e := range page {
+		tools[i] = s.d.describe(e)
+	}
+	result := map[string]any{"tools": tools}
+	if begin+len(page) < len(entries) {
+		result["nextCursor"] = base64.RawURLEncoding.EncodeToString([]byte(page[len(page)-1].Wire))
+	}
+	if modern {
+		result["ttlMs"], result["cacheScope"] = 0, "private"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen.Tools = version
+	s.show(page)
+	return result, nil
+}
+
+// show remembers which definitions the agent has seen. The lock is held.
+func (s *Session) show(entries []*catalog.Entry) {
+	for _, e := range entries {
+		s.shown[e.Wire] = e.Digest
+	}
+}
+
+// describe makes the form of a tool that hosts see. An output schema is not promised: a result that was redacted or cut need not keep it.
+func (d *Door) describe(e *catalog.Entry) map[string]any {
+	mode := contract.HighRisk
+	if d.o.Mode != nil {
+		mode = d.o.Mode(e.Capability, e.Annotations)
+	}
+	t := map[string]any{"name": e.Wire, "description": e.Description, "inputSchema": e.Input,
+		"annotations": hints(e, mode == contract.Read),
+		"_meta":       map[string]any{"waldo/capability": e.Capability}}
+	if e.Wire == catalog.SearchTools {
+		t["annotations"] = map[string]bool{"readOnlyHint": true} // waldo's own
+	}
+	if e.Title != "" {
+		t["title"] = e.Title
+	}
+	return t
+}
+
+// hints are the annotations of a tool that hosts see. It is read-only if its contract and its server both say so;
+// one of waldo's own has a contract alone. Other hints pass where they warn of more than silence does (MCP
+// 2025-11-25 schema, ToolAnnotations): that a tool destroys, even if it only reads by contract.
+func hints(e *catalog.Entry, read bool) map[string]bool {
+	var said struct {
+		ReadOnly    *bool `json:"readOnlyHint"`
+		Destructive *bool `json:"destructiveHint"`
+		Idempotent  *bool `json:"idempotentHint"`
+		OpenWorld   *bool `json:"openWorldHint"`
+	}
+	silent := e.Annotations.IsZero()
+	if !silent && (e.Annotations.Kind() != '{' || e.Annotations.Decode(&said) != nil) {
+		return map[string]bool{"readOnlyHint": false}
+	}
+	is := func(hint *bool, want bool) bool { return hint != nil && *hint == want }
+	out := map[string]bool{"readOnlyHint": read && (is(said.ReadOnly, true) || silent && e.Server == "")}
+	if is(said.Destructive, true) {
+		out["destructiveHint"] = true
+	}
+	if is(said.Idempotent, false) {
+		out["idempotentHint"] = false
+	}
+	if is(said.OpenWorld, true) {
+		out["openWorldHint"] = true
+	}
+	return out
+}
+
+// listen tells a modern client of changes until it cancels (MCP 2026-07-28 subscriptions).
+func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map[string]any, error) {
+	wanted, ok := m.Param("notifications").Members()
+	if !ok {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "subscriptions/listen needs notifications")
+	}
+	o := s.d.lists()
+	prompts, resources := o.Offered()
+	yes := func(name string) bool { return string(wanted[name].Raw()) == "true" }
+	l := &listener{id: m.ID, link: link, tools: yes("toolsListChanged"), prompts: prompts && yes("promptsListChanged"),
+		resources: resources && yes("resourcesListChanged"), uris: map[string]int{}}
+	agreed := map[string]any{}
+	for name, on := range map[string]bool{"toolsListChanged": l.tools, "promptsListChanged": l.prompts, "resourcesListChanged": l.resources} {
+		if on {
+			agreed[name] = true
+		}
+	}
+	uris, _ := wanted["resourceSubscriptions"].Elements()
+	heard := []strictjson.Value{}
+	for _, v := range uris {
+		if uri, _ := v.Text(); resources && s.subscribe(ctx, v, false) == nil {
+			l.uris[uri]++
+			heard = append(heard, v)
+			defer func() { _ = s.subscribe(context.WithoutCancel(ctx), v, true) }() // the server is told; nobody waits for it
+		}
+	}
+	if len(heard) > 0 {
+		agreed["resourceSubscriptions"] = heard
+	}
+	meta := map[string]any{jsonrpc.MetaSubscription: m.ID}
+	if err := link.Tell(ctx, "notifications/subscriptions/acknowledged", map[string]any{"notifications": agreed, "_meta": meta}); err != nil {
+		return nil, err
+	}
+	if len(agreed) > 0 {
+		if l.tools { // what nobody has asked for, nobody keeps an eye on
+			o.List(ctx, s.viewer())
+		}
+		if l.prompts || l.resources {
+			o.Prompts(ctx, s.viewer())
+		}
+		now := o.Versions()
+		s.mu.Lock()
+		l.seen = catalog.Versions{Tools: cmp.Or(s.seen.Tools, now.Tools), Prompts: cmp.Or(s.seen.Prompts, now.Prompts), Resources: cmp.Or(s.seen.Resources, now.Resources)}
+		s.listening[l] = struct{}{}
+		s.mu.Unlock()
+		s.wake() // a list may have become another since it was shown
+		select {
+		case <-ctx.Done():
+		case <-s.closed:
+		}
+		s.mu.Lock()
+		delete(s.listening, l)
+		s.mu.Unlock()
+	}
+	return map[string]any{"_meta": meta}, nil
+}
+
+// tellChanges tells the client, at most once a second, that a list it has seen is another now.
+func (s *Session) tellChanges() {
+	for {
+		select {
+		case <-s.dirty:
+		case <-s.closed:
+			return
+		}
+		s.tellOnce(s.d.lists().Versions())
+		select {
+		case <-time.After(time.Second):
+		case <-s.closed:
+			return
+		}
+	}
+}
+
+func (s *Session) tellOnce(now catalog.Versions) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ready {
+		for _, method := range changed(s.seen, now) {
+			s.stream.Notify(method, nil)
+		}
+	}
+	for l := range s.listening {
+		seen := catalog.Versions{}
+		if l.tools {
+			seen.Tools = l.seen.Tools
+		}
+		if l.prompts {
+			seen.Prompts = l.seen.Prompts
+		}
+		if l.resources {
+			seen.Resources = l.seen.Resources
+		}
+		for _, method := range changed(seen, now) {
+			l.link.Notify(method, map[string]any{"_meta": map[string]any{jsonrpc.MetaSubscription: l.id}})
+		}
+		l.seen = now
+	}
+}
+
+// changed names the lists that are others than those seen; what was never seen is not among them.
+func changed(seen, now catalog.Versions) (methods []string) {
+	for _, x := range []struct {
+		name      string
+		was, isIt int
+	}{{"tools", seen.Tools, now.Tools}, {"prompts", seen.Prompts, now.Prompts}, {"resources", seen.Resources, now.Resources}} {
+		if x.was != 0 && x.was != x.isIt {
+			methods = append(methods, "notifications/"+x.name+"/list_changed")
+		}
+	}
+	return methods
+}

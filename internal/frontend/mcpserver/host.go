@@ -1,0 +1,189 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"waldo/internal/model/call"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// host is the agent's host during one call: it is asked, and told how far the call is. A legacy host
+// is asked with a request of its own; a modern one through the answer to the call (parked).
+type host struct {
+	s   *Session
+	can call.Abilities
+	p   *parked // nil: legacy
+
+	mu    sync.Mutex
+	call  call.Call
+	link  Link                        // of the request that is being answered; nil: none is
+	token strictjson.Value            // for progress, of that request
+	given map[string]strictjson.Value // answers that came before they were asked for
+	done  float64                     // told last
+	told  int                         // how often, in this second
+	since time.Time
+}
+
+// hosted makes the host of a request and the context for its call.
+func (s *Session) hosted(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (context.Context, *host) {
+	h := &host{s: s, link: link, can: s.abilities(m, modern)}
+	h.begin(m, link)
+	h.given, _ = m.Param("inputResponses").Members()
+	if !h.token.IsZero() || modern { // a retry may bring a token
+		ctx = call.WithProgress(ctx, h.progress)
+	}
+	return call.WithHost(ctx, h), h
+}
+
+// begin makes a request the one that is being answered.
+func (h *host) begin(m jsonrpc.Message, link Link) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.link, h.token = link, strictjson.Value{}
+	if t := meta(m, "progressToken"); !t.IsZero() && (t.Kind() == '"' || t.Kind() == '0') {
+		h.token = t
+	}
+}
+
+func (h *host) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.link = nil
+}
+
+// levels of log messages, the least first (RFC 5424).
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// abilities are what the client said that it answers: in initialize, or in this very request.
+func (s *Session) abilities(m jsonrpc.Message, modern bool) call.Abilities {
+	s.mu.Lock()
+	declared, log := s.declared, s.level
+	s.mu.Unlock()
+	if modern {
+		declared = meta(m, jsonrpc.MetaCapabilities)
+		log, _ = meta(m, jsonrpc.MetaLogLevel).Text()
+	}
+	all, _ := declared.Members()
+	object := func(name string) strictjson.Value {
+		if _, ok := all[name].Members(); ok {
+			return all[name]
+		}
+		return strictjson.Value{}
+	}
+	if !slices.Contains(levels, log) {
+		log = ""
+	}
+	return call.Abilities{Elicitation: object("elicitation"), Sampling: object("sampling"), Roots: object("roots"), Log: log}
+}
+
+// Abilities satisfies call.Host.
+func (h *host) Abilities() call.Abilities { return h.can }
+
+// Ask satisfies call.Host.
+func (h *host) Ask(ctx context.Context, server string, asked map[string]call.Question) (map[string]strictjson.Value, error) {
+	shown := map[string]call.Question{}
+	for key, q := range asked {
+		if h.s.d.o.Aside != nil && !q.Params.IsZero() {
+			h.mu.Lock()
+			c := h.call
+			h.mu.Unlock()
+			if q.Params = h.s.d.o.Aside(c, q.Params, true); q.Params.IsZero() {
+				return nil, errors.New("the question cannot be shown")
+			}
+		}
+		shown[key] = q
+	}
+	return h.put(ctx, shown)
+}
+
+// put puts questions to the host as they are.
+func (h *host) put(ctx context.Context, shown map[string]call.Question) (map[string]strictjson.Value, error) {
+	if h.p != nil {
+		return h.p.ask(ctx, shown)
+	}
+	h.mu.Lock()
+	link := h.link
+	h.mu.Unlock()
+	if link == nil {
+		return nil, errNobody
+	}
+	out := map[string]strictjson.Value{}
+	for key, q := range shown {
+		v, err := link.Call(ctx, q.Method, func(int64) any { return q.Params }, nil)
+		var no *jsonrpc.Error
+		if errors.As(err, &no) {
+			return nil, &call.Fault{Code: no.Code, Message: no.Message, Data: no.Data}
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[key] = v
+	}
+	return out, nil
+}
+
+var errNobody = errors.New("there is nobody to ask")
+
+// Log satisfies call.Host. The message is redacted like a result of the call.
+func (h *host) Log(server, level string, params strictjson.Value) {
+	h.mu.Lock()
+	link, c := h.link, h.call
+	h.mu.Unlock()
+	if link == nil || h.s.d.o.Aside == nil {
+		return
+	}
+	m, _ := params.Members()
+	said, err := call.ArgsOf(map[string]any{"data": m["data"]})
+	if err != nil {
+		return
+	}
+	shown, _ := h.s.d.o.Aside(c, said.Value(), false).Members()
+	if shown["data"].IsZero() {
+		return
+	}
+	link.Notify("notifications/message", map[string]any{"level": level, "logger": server, "data": shown["data"]})
+}
+
+// maxProgress is how often in a second a client is told how far a call is.
+const maxProgress = 20
+
+// progress tells the client how far a call is, in growing numbers.
+func (h *host) progress(done, total float64) {
+	h.mu.Lock()
+	link, token, now := h.link, h.token, time.Now()
+	first := h.since.IsZero()
+	if now.Sub(h.since) >= time.Second {
+		h.since, h.told = now, 0
+	}
+	tell := link != nil && !token.IsZero() && (first || done > h.done) && h.told < maxProgress
+	if tell {
+		h.done = done
+		h.told++
+	}
+	h.mu.Unlock()
+	if !tell {
+		return
+	}
+	params := map[string]any{"progressToken": token, "progress": done}
+	if total > 0 {
+		params["total"] = total
+	}
+	link.Notify("notifications/progress", params)
+}
+
+// setLevel takes the least level of log messages that a legacy client wants.
+func (s *Session) setLevel(m jsonrpc.Message) (map[string]any, error) {
+	level, _ := m.Param("level").Text()
+	if !slices.Contains(levels, level) {
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "a level is one of debug, info, notice, warning, error, critical, alert and emergency")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.level = level
+	return map[string]any{}, nil
+}

@@ -1,0 +1,116 @@
+// Package identity says who a request over HTTP comes from: the holder of a token that the operator
+// has given out, the subject of a token that an issuer has signed, or the user of this machine at
+// the other end of a loopback connection. Whoever cannot be told is nobody and is not let in.
+package identity
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base32"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"waldo/internal/frontend/mcpserver/web"
+	"waldo/internal/model/call"
+)
+
+// Options say who is let in. With neither Tokens nor OIDC it is the user of that uid alone, over a
+// connection within this machine.
+type Options struct {
+	Tokens map[string]string // name to hash, as NewToken gives it
+	OIDC   *OIDC
+	UID    int    // of the user that waldo runs as
+	URL    string // of the MCP endpoint, as clients know it; needed with OIDC
+}
+
+// Identify returns who a request comes from, or the answer to it. It satisfies web.Options.
+func (o *Options) Identify(r *http.Request) (call.Principal, *web.Refusal) {
+	if len(o.Tokens) == 0 && o.OIDC == nil {
+		return o.local(r)
+	}
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return "", o.refuse(http.StatusUnauthorized, "", "a token is needed")
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken {
+		return "", o.refuse(http.StatusUnauthorized, "invalid_request", "the Authorization header is not Bearer and a token")
+	}
+	if name := o.named(token); name != "" {
+		return call.Principal("token:" + name), nil
+	}
+	if o.OIDC == nil {
+		return "", o.refuse(http.StatusUnauthorized, "invalid_token", "the token is not known")
+	}
+	subject, err := o.OIDC.verify(r.Context(), token)
+	switch {
+	case err == errScope:
+		return "", o.refuse(http.StatusForbidden, "insufficient_scope", "the token lacks a scope")
+	case err != nil:
+		return "", o.refuse(http.StatusUnauthorized, "invalid_token", "the token is not valid here")
+	}
+	return call.Principal("oidc:" + subject), nil
+}
+
+// local lets in the user that waldo runs as, and nobody else of this machine.
+func (o *Options) local(r *http.Request) (call.Principal, *web.Refusal) {
+	uid, err := web.Peer(r)
+	if err != nil {
+		return "", &web.Refusal{Status: http.StatusForbidden, Why: "who is at the other end cannot be told: " + err.Error()}
+	}
+	if uid != o.UID {
+		return "", &web.Refusal{Status: http.StatusForbidden, Why: "another user of this machine is not let in without a token"}
+	}
+	return call.Principal(fmt.Sprintf("os:%d", uid)), nil
+}
+
+// named returns the name of a token, "" if it is none of ours. It looks at every one for as long.
+func (o *Options) named(token string) string {
+	hash, found := []byte(Hash(token)), ""
+	for name, known := range o.Tokens {
+		if subtle.ConstantTimeCompare(hash, []byte(known)) == 1 {
+			found = name
+		}
+	}
+	return found
+}
+
+// refuse makes the answer of RFC 6750 §3, which for OIDC says where to get a token (RFC 9728 §5.1).
+func (o *Options) refuse(status int, code, why string) *web.Refusal {
+	challenge := "Bearer"
+	var parts []string
+	if o.OIDC != nil {
+		parts = append(parts, fmt.Sprintf("resource_metadata=%q", metadataURL(o.URL)))
+		if len(o.OIDC.Scopes) > 0 {
+			parts = append(parts, fmt.Sprintf("scope=%q", strings.Join(o.OIDC.Scopes, " ")))
+		}
+	}
+	if code != "" {
+		parts = append(parts, fmt.Sprintf("error=%q", code))
+	}
+	if len(parts) > 0 {
+		challenge += " " + strings.Join(parts, ", ")
+	}
+	return &web.Refusal{Status: status, Challenge: challenge, Why: why}
+}
+
+// maxToken is how many bytes a token may have.
+const maxToken = 8 << 10
+
+// NewToken makes a token and what the operator keeps of it. The token has 256 bits of chance in it,
+// so that its plain hash is no help to guess it: there is nothing to try.
+func NewToken() (token, hash string) {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	token = "waldo_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
+	return token, Hash(token)
+}
+
+// Hash returns what the operator keeps of a token: "sha256:" and 64 hexadecimal digits.
+func Hash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,312 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// How many calls may be parked, and how often one question is put again when its answer lacks
+// something.
+const (
+	maxParked     = 256
+	maxParkedEach = 32 // of one principal
+	maxAgain      = 5
+	maxUsed       = 10_000 // rounds that are remembered, so that the refusal can say why
+)
+
+// lot is where calls of modern clients stand while somebody is asked: the call goes on inside waldo,
+// one decision and one grant, and the client comes back with the answers (MCP 2026-07-28
+// basic/utilities/mrtr).
+type lot struct {
+	seal *sealer
+	mu   sync.Mutex
+	open map[string]*parked   // by round
+	used map[string]time.Time // rounds that were answered or given up, until their states expire
+}
+
+func newLot(kept *[32]byte) *lot {
+	return &lot{seal: newSealer(kept), open: map[string]*parked{}, used: map[string]time.Time{}}
+}
+
+// parked is one call of a modern client that may ask.
+type parked struct {
+	d      *Door
+	who    call.Principal
+	asked  jsonrpc.Message // the request, of which a digest is made when the call is parked
+	cancel context.CancelFunc
+	asks   chan question
+	done   chan outcome
+	host   *host
+
+	pending question // while it is parked
+	again   int      // how often it was put
+	expire  *time.Timer
+}
+
+// question is what the worker waits for.
+type question struct {
+	asked  map[string]call.Question
+	answer chan map[string]strictjson.Value
+}
+
+type outcome struct {
+	result map[string]any
+	err    error
+}
+
+// digestOf returns the digest of what a request asks, whatever it carries beside.
+func digestOf(m jsonrpc.Message) string {
+	members, _ := m.Params.Members()
+	asks := map[string]any{}
+	for k, v := range members {
+		if k != "_meta" && k != "inputResponses" && k != "requestState" {
+			asks[k] = v
+		}
+	}
+	b, err := json.Marshal(map[string]any{"method": m.Method, "params": asks})
+	if err != nil {
+		return ""
+	}
+	v, err := strictjson.Parse(b) // no deeper than the message was
+	if err != nil {
+		return ""
+	}
+	return v.Digest()
+}
+
+// park answers a request of a modern client, which may come back with answers. The call runs on in a
+// goroutine of its own while it is parked.
+func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error)) (map[string]any, error) {
+	if v := m.Param("requestState"); !v.IsZero() && v.Kind() != 'n' {
+		p, answers, fault := s.d.lot.resume(ctx, s, m, v)
+		if fault != nil {
+			return nil, fault
+		}
+		p.host.begin(m, link)
+		if answers != nil {
+			p.pending.answer <- answers // has room for the one answer
+		} else {
+			return s.d.lot.stand(p, s.d.o.Now())
+		}
+		return p.wait(ctx)
+	}
+	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	long, h := s.hosted(long, m, true, link)
+	if h.can.Elicitation.IsZero() && h.can.Sampling.IsZero() && h.can.Roots.IsZero() {
+		cancel() // there is nobody to ask
+		ctx, h = s.hosted(ctx, m, true, link)
+		h.p = &parked{d: s.d, asks: make(chan question)}
+		return run(ctx, h)
+	}
+	p := &parked{d: s.d, who: s.who.Principal, asked: m, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1), host: h}
+	h.p = p
+	go func() {
+		defer cancel()
+		o := outcome{err: jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")}
+		defer func() {
+			if v := recover(); v != nil { // it ends this request, not waldo
+				s.d.o.Log.Error("a request panicked", "method", m.Method, "panic", v)
+			}
+			p.done <- o
+		}()
+		result, err := run(long, h)
+		o = outcome{result, err}
+	}()
+	return p.wait(ctx)
+}
+
+// wait waits for the end of the call, or for a question, which is the answer to this request.
+func (p *parked) wait(ctx context.Context) (map[string]any, error) {
+	defer p.host.end()
+	select {
+	case o := <-p.done:
+		return o.result, o.err
+	case p.pending = <-p.asks:
+		p.again = 0
+		return p.d.lot.stand(p, p.d.o.Now())
+	case <-ctx.Done():
+		p.cancel()
+		return nil, ctx.Err()
+	}
+}
+
+// ask is what the worker calls: it hands the questions over and waits until the client comes back.
+func (p *parked) ask(ctx context.Context, asked map[string]call.Question) (map[string]strictjson.Value, error) {
+	if p.cancel == nil {
+		return nil, errNobody
+	}
+	p.host.mu.Lock()
+	given := p.host.given
+	p.host.given = nil
+	p.host.mu.Unlock()
+	if answers, ok := fits(asked, given); ok { // it knew what it would be asked
+		return answers, nil
+	}
+	q := question{asked, make(chan map[string]strictjson.Value, 1)}
+	select {
+	case p.asks <- q:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case answers := <-q.answer:
+		return answers, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fits returns the answers to the questions and no others, if none is missing.
+func fits(asked map[string]call.Question, given map[string]strictjson.Value) (map[string]strictjson.Value, bool) {
+	out := map[string]strictjson.Value{}
+	for key := range asked {
+		if _, ok := given[key].Members(); !ok {
+			return nil, false
+		}
+		out[key] = given[key]
+	}
+	return out, true
+}
+
+// stand parks a call and returns the answer that asks: it stands until it is resumed, or until its
+// time is over, and then it is cancelled.
+func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
+	request := digestOf(p.asked)
+	if request == "" {
+		p.cancel()
+		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are nested too deep")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	each := 0
+	for _, o := range l.open {
+		if o.who == p.who {
+			each++
+		}
+	}
+	if len(l.open) >= maxParked || each >= maxParkedEach || p.again > maxAgain {
+		p.cancel()
+		return nil, jsonrpc.Errorf(jsonrpc.CodeBusy, "too many calls wait for an answer; this one was given up")
+	}
+	p.again++
+	p.host.mu.Lock()
+	c := p.host.call
+	p.host.mu.Unlock()
+	st := state{Round: rand.Text(), Principal: p.who, Request: request, Expires: now.Add(p.d.o.Park).UnixMilli(), Call: c.ID}
+	if e, ok := p.d.o.Catalogue.Lookup(context.Background(), string(c.Capability)); ok && p.d.o.Mode != nil &&
+		p.d.o.Mode(c.Capability, e.Annotations) == contract.Read {
+		st.Effect = facts.None
+	}
+	l.open[st.Round] = p
+	p.expire = time.AfterFunc(p.d.o.Park, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.open[st.Round] == p {
+			delete(l.open, st.Round)
+			p.cancel()
+		}
+	})
+	requests := map[string]any{}
+	for key, q := range p.pending.asked {
+		r := map[string]any{"method": q.Method, "params": struct{}{}}
+		if !q.Params.IsZero() {
+			r["params"] = q.Params
+		}
+		requests[key] = r
+	}
+	return map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": l.seal.pair(st)}, nil
+}
+
+// resume finds the parked call that a retry continues, and its answers; none where one is missing.
+// A state is good for one retry.
+func (l *lot) resume(ctx context.Context, s *Session, m jsonrpc.Message, text strictjson.Value) (*parked, map[string]strictjson.Value, *jsonrpc.Error) {
+	sealed, _ := text.Text()
+	now := s.d.o.Now()
+	st, past, fault := l.seal.check(sealed, s.who.Principal, digestOf(m), now)
+	if fault != nil {
+		return nil, nil, fault
+	}
+	p, fault := l.claim(st, past, now)
+	switch {
+	case fault != nil:
+		return nil, nil, fault
+	case past:
+		return nil, nil, s.d.over(ctx, st)
+	}
+	given, _ := m.Param("inputResponses").Members()
+	answers, ok := fits(p.pending.asked, given)
+	if !ok {
+		answers = nil
+	}
+	return p, answers, nil
+}
+
+// claim uses a state up and takes its call from the lot; of one that is past there is none.
+func (l *lot) claim(st state, past bool, now time.Time) (*parked, *jsonrpc.Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for round, until := range l.used {
+		if now.After(until) {
+			delete(l.used, round)
+		}
+	}
+	p := l.open[st.Round]
+	if _, twice := l.used[st.Round]; twice {
+		return nil, stateError("state.used", "the requestState was used before; each is good for one retry")
+	}
+	if p == nil && !past {
+		return nil, stateError("state.gone", "the call that waited is gone: make the request anew, without requestState")
+	}
+	if p != nil {
+		delete(l.open, st.Round)
+		p.expire.Stop()
+	}
+	if len(l.used) >= maxUsed {
+		clear(l.used) // a state that was used is refused all the same: nothing is parked under it
+	}
+	l.used[st.Round] = time.UnixMilli(st.Expires)
+	return p, nil
+}
+
+// over says what became of a call that was parked in a waldo that has ended: its log knows, or else what
+// its contract allows is all that is known.
+func (d *Door) over(ctx context.Context, st state) *jsonrpc.Error {
+	effect := st.Effect
+	if d.o.Fate != nil && effect != facts.None {
+		if told, ended := d.o.Fate(ctx, st.Call); ended {
+			effect = told
+		}
+	}
+	say := map[facts.SideEffect]string{
+		facts.None:      "It had no side effect: make the request anew, without requestState.",
+		facts.Confirmed: "It had taken effect before: do not make it anew without looking at what it did.",
+		facts.Unknown:   "Whether it took effect is not known: look before you make the request anew, without requestState.",
+	}[effect]
+	e := stateError("state.restarted", "waldo was started anew while the call "+st.Call+" waited for an answer, and the call ended with it. "+say)
+	if data, err := call.ArgsOf(map[string]any{"code": "state.restarted", "call_id": st.Call, "side_effect": effect}); err == nil {
+		e.Data = data.Value()
+	}
+	return e
+}
+
+// leave gives up what a session has parked.
+func (l *lot) leave(s *Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for round, p := range l.open {
+		if p.host.s == s {
+			delete(l.open, round)
+			p.expire.Stop()
+			p.cancel()
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package web
+
+import (
+	"bytes"
+	"net/http"
+	"time"
+
+	"waldo/internal/protocol/jsonrpc"
+	"waldo/internal/protocol/strictjson"
+)
+
+// pen writes a stream of server-sent events, which it opens when there is something to say. Of a legacy
+// session's each event has an id, and is kept for a while.
+type pen struct {
+	w      http.ResponseWriter
+	c      *http.ResponseController
+	tick   *time.Timer
+	every  time.Duration
+	write  time.Duration
+	open   bool
+	broken bool // the client takes no more
+
+	trail *trail        // nil: nothing is kept
+	track *track        // nil: the stream is not open
+	taken chan struct{} // closed when another connection writes the stream
+	prime bool          // the client is told an id before there is an event
+}
+
+// primed is the first revision whose clients know an event without data (MCP 2025-11-25 basic/transports).
+const primed = "2025-11-25"
+
+func (s *Server) pen(w http.ResponseWriter, r *http.Request, n *session) *pen {
+	return &pen{w: w, c: http.NewResponseController(w), tick: time.NewTimer(s.o.Limits.KeepAlive), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write,
+		trail: n.trail, prime: n.trail != nil && r.Header.Get(headerVersion) >= primed}
+}
+
+func (p *pen) stop() {
+	p.tick.Stop()
+	if p.taken != nil {
+		p.trail.leave(p.track, p.taken)
+	}
+}
+
+// event writes one frame of JSON-RPC, which has no line break inside.
+func (p *pen) event(frame []byte) {
+	p.begin()
+	id := ""
+	if p.trail != nil {
+		id = p.trail.id(p.track, p.trail.add(p.track, frame))
+	}
+	p.frame(id, frame)
+}
+
+// last writes the answer, which ends the stream.
+func (p *pen) last(frame []byte, request strictjson.Value) {
+	id := ""
+	if p.trail != nil {
+		id = p.trail.id(p.track, p.trail.end(p.track, frame, standIn(request)))
+	}
+	p.frame(id, frame)
+}
+
+// standIn answers in the place of an answer that is too long to be kept.
+func standIn(request strictjson.Value) []byte {
+	return jsonrpc.Answer(request, nil, jsonrpc.Errorf(jsonrpc.CodeInternal,
+		"the connection was lost and the answer is too long to be kept; the call itself was carried out to its end, and waldo log says what it did"))
+}
+
+func (p *pen) frame(id string, frame []byte) {
+	if id != "" {
+		id = "id: " + id + "\n"
+	}
+	p.put([]byte(id+"event: message\ndata: "), bytes.TrimRight(frame, "\n"), []byte("\n\n"))
+}
+
+// comment keeps a silent stream from being taken for a dead one.
+func (p *pen) comment() { p.put([]byte(":\n\n")) }
+
+// begin opens the stream; where the client can come back for it, it is told where it is.
+func (p *pen) begin() {
+	if p.open {
+		return
+	}
+	p.open = true
+	h := p.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	p.w.WriteHeader(http.StatusOK)
+	if p.trail == nil {
+		return
+	}
+	if p.track == nil {
+		p.track = p.trail.begin()
+		p.taken = p.trail.take(p.track)
+	}
+	if p.prime {
+		_, _ = p.w.Write([]byte("id: " + p.trail.place(p.track) + "\ndata: \n\n")) // what follows tells whether it is taken
+	}
+}
+
+func (p *pen) put(parts ...[]byte) {
+	p.begin()
+	_ = p.c.SetWriteDeadline(time.Now().Add(p.write)) // a connection without deadlines is a test's
+	for _, b := range parts {
+		if _, err := p.w.Write(b); err != nil {
+			p.broken = true
+		}
+	}
+	if p.c.Flush() != nil {
+		p.broken = true
+	}
+	_ = p.c.SetWriteDeadline(time.Time{})
+	p.tick.Reset(p.every)
+}
+
+// keepOn enters what is still said on a stream whose client has gone, until the answer is made. A client
+// that does not come back in time is asked nothing more.
+func (s *Server) keepOn(n *session, k *track, l *lane, ready chan made, request strictjson.Value) {
+	add := func(frame []byte) { n.trail.add(k, frame) }
+	patience := time.NewTimer(s.o.Limits.Resume)
+	defer patience.Stop()
+	gone := false
+	for {
+		select {
+		case b := <-l.out:
+			add(b)
+			continue
+		case <-patience.C:
+			if n.trail.written(k) {
+				patience.Reset(s.o.Limits.Resume)
+			} else if !gone {
+				gone = true
+				close(l.gone)
+			}
+			continue
+		case a := <-ready:
+			l.rest(add)
+			n.trail.end(k, a.frame, standIn(request))
+		case <-n.life.Done():
+		}
+		if !gone {
+			close(l.gone)
+		}
+		return
+	}
+}
+
+// stream carries what a legacy session says of its own accord, or goes on with a stream that was lost,
+// until it, the client, the session or the server ends. Where a client opens a second one, the first ends:
+// of two readers each would get half.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, n *session) {
+	defer n.done()
+	if !takes(r.Header, "text/event-stream") {
+		http.Error(w, "the stream is text/event-stream: say in Accept that you take it", http.StatusNotAcceptable)
+		return
+	}
+	p := s.pen(w, r, n)
+	at := 0
+	if last := r.Header.Get(headerLast); last == "" {
+		p.track, at = n.trail.own()
+	} else if p.track, at = n.trail.find(last); p.track == nil {
+		http.Error(w, "no event of this session has that id, or it is too long ago: what came after it is not kept", http.StatusBadRequest)
+		return
+	} else {
+		p.prime = false // it knows where it is
+	}
+	own, closing := (<-chan []byte)(nil), (<-chan struct{})(nil)
+	if p.track.number == 0 {
+		own, closing = n.stream.out, s.closing // an answer may still come while the server closes
+	}
+	p.taken = n.trail.take(p.track)
+	defer p.stop()
+	p.put() // the headers, so that the client knows
+	for !p.broken {
+		events, done, more := n.trail.after(p.track, at)
+		for _, e := range events {
+			p.frame(n.trail.id(p.track, e.seq), e.frame)
+			at = e.seq
+		}
+		if done {
+			return
+		}
+		select {
+		case b := <-own:
+			if seq := n.trail.add(p.track, b); !n.trail.has(p.track, seq) { // there was no room for it
+				p.frame(n.trail.id(p.track, seq), b)
+			}
+		case <-more:
+		case <-p.tick.C:
+			p.comment()
+		case <-p.taken:
+			return
+		case <-closing:
+			return
+		case <-n.life.Done():
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

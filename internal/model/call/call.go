@@ -1,0 +1,253 @@
+// Package call holds a call as it was asked, as it came back and as it is shown to the agent.
+package call
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/strictjson"
+)
+
+// Capability is the name of something an agent may ask for: "helpdesk.create_ticket",
+// "run_python". It is a type so that it cannot change places with a session id.
+type Capability string
+
+// Wire returns the name as MCP hosts see it: the dots become "__".
+func (c Capability) Wire() string { return strings.ReplaceAll(string(c), ".", "__") }
+
+var named = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}$`)
+
+// Named reports whether c has the form of a capability's name: 1 to 200 letters, digits, "_", "-" and ".", which does
+// not begin with a ".". A tool of that name alone is called.
+func (c Capability) Named() bool { return named.MatchString(string(c)) }
+
+// Principal says on whose behalf a call is made: "os:1000", "token:ci", "oidc:sub".
+type Principal string
+
+// Session is the id of one agent's conversation, "n_…".
+type Session string
+
+// Args are the arguments of a call: one JSON object, read strictly and once.
+type Args struct {
+	v      strictjson.Value
+	values map[string]any
+	digest func() string // made once, for all the rooms that ask; nil: of the zero Args
+}
+
+// MaxArgs is how many bytes of arguments a call may carry.
+const MaxArgs = 4 << 20
+
+// ParseArgs reads the arguments of a call. Nothing and null stand for an empty object; anything
+// but an object of at most MaxArgs bytes is refused.
+func ParseArgs(raw []byte) (Args, error) {
+	if s := strings.TrimSpace(string(raw)); s == "" || s == "null" {
+		raw = []byte("{}")
+	}
+	v, err := strictjson.Parse(raw)
+	if err != nil {
+		return Args{}, fmt.Errorf("arguments: %w", err)
+	}
+	return ReadArgs(v)
+}
+
+// ReadArgs is ParseArgs of what was parsed already, as a part of a message; the zero Value and null
+// stand for an empty object.
+func ReadArgs(v strictjson.Value) (Args, error) {
+	if len(v.Raw()) > MaxArgs {
+		return Args{}, fmt.Errorf("arguments of %d bytes: at most %d are taken", len(v.Raw()), MaxArgs)
+	}
+	if v.IsZero() || v.Kind() == 'n' {
+		return ParseArgs(nil)
+	}
+	if v.Kind() != '{' {
+		return Args{}, fmt.Errorf("arguments must be a JSON object")
+	}
+	a := Args{v: v, digest: sync.OnceValue(v.Digest)}
+	if err := v.Decode(&a.values); err != nil {
+		return Args{}, fmt.Errorf("arguments: %w", err)
+	}
+	return a, nil
+}
+
+// ArgsOf makes arguments from a value that encodes to a JSON object.
+func ArgsOf(v any) (Args, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return Args{}, err
+	}
+	return ParseArgs(b)
+}
+
+// Raw returns the bytes as received, "{}" for the zero Args. The caller must not change them.
+func (a Args) Raw() []byte {
+	if a.v.IsZero() {
+		return []byte("{}")
+	}
+	return a.v.Raw()
+}
+
+// Values returns the decoded object; numbers are float64. The caller must not change it.
+func (a Args) Values() map[string]any { return a.values }
+
+// Value returns the parsed JSON, the zero Value for the zero Args.
+func (a Args) Value() strictjson.Value { return a.v }
+
+// Digest returns the SHA-256 of the canonical form (RFC 8785), as "sha256:…".
+func (a Args) Digest() string {
+	if a.digest == nil {
+		return strictjson.Digest([]byte("{}"))
+	}
+	return a.digest()
+}
+
+// MarshalJSON returns the bytes as received.
+func (a Args) MarshalJSON() ([]byte, error) { return a.Raw(), nil }
+
+// Call is one request to use a capability, as it was asked.
+type Call struct {
+	ID         string     // "c_…"
+	Capability Capability // the dotted name
+	Args       Args
+	Session    Session
+	Principal  Principal
+	Door       string // mcp, cli, bridge, webhook, a2a, console
+	Parent     string // the id of the run whose code asked; empty for a call from outside
+	Depth      int    // 0 for a call from outside, one more for each run it came through
+	ApprovalID string // what an earlier answer said to quote; it is checked, never believed
+	At         time.Time
+	ToolDigest string // digest of the definition the caller saw; empty where there is none
+	Trace      Trace
+}
+
+// Trace is the place of a call in a distributed trace (W3C Trace Context). It is handed on as it
+// came; its baggage never is.
+type Trace struct{ Parent, State string }
+
+// Trust says how far content may be believed.
+type Trust uint8
+
+// Upstream content is Untrusted until a contract says otherwise.
+const (
+	Untrusted Trust = iota
+	Partial
+	Trusted
+)
+
+// String returns the word used in JSON: untrusted, partial or trusted.
+func (t Trust) String() string { return [...]string{"untrusted", "partial", "trusted"}[t%3] }
+
+// MarshalText makes the JSON form the word of String.
+func (t Trust) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// Content is one piece of an answer. Type is text, image, audio, resource or resource_link; Text
+// holds the text of a text; Raw holds the whole MCP content block of every other type.
+type Content struct {
+	Type string
+	Text string
+	Raw  strictjson.Value
+}
+
+// Text makes a text content.
+func Text(s string) Content { return Content{Type: "text", Text: s} }
+
+// Outcome is what came back from a worker. Its content is untrusted.
+type Outcome struct {
+	Content    []Content
+	Structured strictjson.Value // the tool's own structured content; the zero Value where there is none
+	IsError    bool             // the tool says that it failed
+	Fault      *Fault           // the server's error, where it answered with one
+	Trust      Trust
+	Refused    *Reason // why the worker did not begin; nil: it did
+	Facts      facts.Facts
+}
+
+// Reason is one cause of a decision: a code that checks may match, the words for a person, and
+// the line of the contract it comes from.
+type Reason struct {
+	Code   string `json:"code"` // contract.absent
+	Text   string `json:"text,omitempty"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`   // from 1; 0: no line
+	Column int    `json:"column,omitempty"` // from 1, in characters
+}
+
+// Stop is the cause of a context whose call was ended from outside.
+type Stop struct{ Why Reason }
+
+func (s *Stop) Error() string { return s.Why.Text }
+
+// Stopped returns why the call of a context was ended from outside; nil: it was not.
+func Stopped(ctx context.Context) *Reason {
+	if s := (*Stop)(nil); errors.As(context.Cause(ctx), &s) {
+		return &s.Why
+	}
+	return nil
+}
+
+// Reasons are causes in the order in which they count.
+type Reasons []Reason
+
+// AppendJSON appends them as encoding/json would write them.
+func (l Reasons) AppendJSON(b []byte) []byte {
+	if l == nil {
+		return append(b, "null"...)
+	}
+	text := func(name, s string) {
+		if s != "" {
+			b = strictjson.AppendText(append(b, name...), s)
+		}
+	}
+	number := func(name string, n int) {
+		if n != 0 {
+			b = strconv.AppendInt(append(b, name...), int64(n), 10)
+		}
+	}
+	b = append(b, '[')
+	for i, r := range l {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strictjson.AppendText(append(b, `{"code":`...), r.Code)
+		text(`,"text":`, r.Text)
+		text(`,"file":`, r.File)
+		number(`,"line":`, r.Line)
+		number(`,"column":`, r.Column)
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// Result is the answer as it is shown to the agent: redacted and cut to its budget.
+type Result struct {
+	CallID     string
+	DecisionID string
+	Status     facts.Status
+	Content    []Content
+	Structured strictjson.Value
+	IsError    bool
+	Fault      *Fault
+	Trust      Trust
+	Facts      facts.Facts
+	Why        []Reason
+	ApprovalID string // set while the call waits for a human
+}
+
+// Tool is the definition of a capability as an agent may see it.
+type Tool struct {
+	Capability  Capability
+	Title       string
+	Description string
+	Input       strictjson.Value // JSON Schema of the arguments
+	Output      strictjson.Value // JSON Schema of the structured result; may be the zero Value
+	Annotations strictjson.Value // as the server gave them: never believed, they may only tighten
+	Server      string           // the upstream it comes from; empty for a tool of waldo's own
+	Digest      string           // SHA-256 of the definition's canonical JSON
+}

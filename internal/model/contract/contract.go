@@ -1,0 +1,279 @@
+// Package contract reads waldo.yaml: the operator's text for each capability. A line that is not
+// there takes its most restrictive reading; a line that this build cannot enforce is an error.
+package contract
+
+import (
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"waldo/internal/model/secret"
+)
+
+// Position is a place in a configuration file.
+type Position struct {
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`   // from 1
+	Column int    `json:"column,omitempty"` // from 1, in characters
+}
+
+// Beside returns the whole path of one that is written in the file: what is not absolute starts at
+// the folder of the file, wherever waldo was started.
+func (p Position) Beside(path string) (string, error) {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path), nil
+	}
+	return filepath.Abs(filepath.Join(filepath.Dir(p.File), path))
+}
+
+// Transport is how a capability is reached.
+type Transport string
+
+// The transports. The empty one reaches nothing.
+const (
+	Direct        Transport = "direct"
+	MCP           Transport = "mcp"
+	SandboxedExec Transport = "sandboxed_exec"
+	A2A           Transport = "a2a"
+)
+
+// Mode is the risk class of a capability. The zero value is the strictest.
+type Mode uint8
+
+// The risk classes.
+const (
+	HighRisk Mode = iota
+	Write
+	Read
+)
+
+// String returns the word used in a contract: read, write or high_risk.
+func (m Mode) String() string { return [...]string{"high_risk", "write", "read"}[m%3] }
+
+// MarshalText makes the JSON form the word of String.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads the word of String; any other word is HighRisk.
+func (m *Mode) UnmarshalText(b []byte) error {
+	*m = map[string]Mode{"write": Write, "read": Read}[string(b)]
+	return nil
+}
+
+// Network says what a capability may reach. The zero value reaches nothing.
+type Network struct {
+	Internal bool                `json:"internal,omitempty"` // internal_only: the operator's named set
+	Allow    []string            `json:"allow,omitempty"`    // host patterns, as in *.example.com
+	Limits   Traffic             `json:"limits,omitzero"`
+	Packages map[string]Registry `json:"packages,omitempty"` // what is written under packages, by manager: npm, pypi
+}
+
+// Traffic bounds what one box sends and receives. A zero field takes waldo's own bound.
+type Traffic struct {
+	Bytes             int `json:"bytes,omitempty"` // both ways, over the life of the box
+	BytesPerSecond    int `json:"bytes_per_second,omitempty"`
+	RequestsPerSecond int `json:"requests_per_second,omitempty"` // of HTTP, and other connections
+	Connections       int `json:"connections,omitempty"`         // at a time
+}
+
+// Filesystem says what a capability sees of the host's files. The zero value sees nothing.
+type Filesystem uint8
+
+// The readings of filesystem.
+const (
+	NoFiles Filesystem = iota
+	WorkspaceOnly
+)
+
+// Condition is a CEL expression over args, principal, session, environment and capability.
+type Condition struct {
+	Source string
+	At     Position
+}
+
+// When says when a human is asked. The zero value asks always.
+type When uint8
+
+// The readings of approval.
+const (
+	Always When = iota
+	Never
+	If
+)
+
+// Approval says when a human is asked and which role may answer.
+type Approval struct {
+	When      When
+	Condition *Condition // with If
+	By        string     // a role; empty: any approver
+	At        Position
+}
+
+// Rule raises the danger of a call by its arguments.
+type Rule struct {
+	When   Condition
+	Danger int    // 1, 2 or 3; it only ever raises
+	Deny   bool   // refuse instead
+	Reason string // shown to the approver and in the decision
+}
+
+// Retry says how often and after which failures a worker may try again.
+type Retry struct {
+	Max int
+	On  []string
+}
+
+// Rate is at most Calls calls in any window of Per. The zero value sets no limit.
+type Rate struct {
+	Calls int
+	Per   time.Duration
+}
+
+// Example is one row of a contract's examples, checked when the contract is loaded.
+type Example struct {
+	Capability string // the name that is called
+	Args       map[string]any
+	Expect     string // allow, ask or deny, on a machine that has everything
+	At         Position
+}
+
+// Contract is the operator's text for one capability, read and completed.
+type Contract struct {
+	Pattern        string // as written: github.create_*
+	At             Position
+	Transport      Transport // empty: told by the capability's name (Resolve)
+	Mode           Mode
+	Danger         int    // 1, 2 or 3; never below what the mode implies
+	Isolation      string // the level to use, never "auto": namespace or gvisor
+	Server         string // upstream it belongs to
+	Tool           string // the upstream's own name for it; empty: the capability's last part
+	Network        Network
+	Filesystem     Filesystem
+	Template       string                // root of its sandbox; empty: the host's /usr
+	Run            RunLimits             // of its sandbox
+	Input          string                // a host folder shown read-only as /workspace/input
+	Env            map[string]string     // of its sandbox
+	Root           string                // of the files tool
+	Programs       []string              // of the cli tool
+	Secrets        map[string]secret.Ref // variable or slot to secret
+	Reveal         []string              // variables of Secrets that hold the secret itself in the box
+	Environments   []string              // empty: every environment
+	Timeout        time.Duration
+	Retry          Retry
+	RateLimit      Rate
+	Concurrency    int // 0: no limit
+	ResponseBudget int // bytes
+	Approval       Approval
+	Rules          []Rule
+	Log            string
+	Redact         []string // of classes in keys.go
+	Rollback       string
+	Trust          string
+	Examples       []Example
+	Keys           map[string]Position // where each key that was written stands
+	BuiltIn        bool                // waldo's own, used where there is no file
+	Denied         bool                // NAME: deny; every call is denied
+}
+
+// Server is an upstream, and where it runs.
+type Server struct {
+	Name        string
+	At          Position
+	Command     []string
+	CommandAt   Position
+	URL         string
+	Placement   string // sandbox (the default), workspace or outside
+	Network     Network
+	Secrets     map[string]secret.Ref // environment variable to secret
+	Input       string                // mounts.input: a host folder shown read-only
+	Mounts      []Mount               // other files and folders, by target
+	Data        string                // the name of a lasting folder that waldo keeps, at DataAt; empty: none
+	Env         map[string]string
+	IdleTimeout time.Duration
+	PerSession  bool   // each session has one of its own
+	Limits      Limits // of its box
+	Plain       bool   // names: plain
+	Asks        Asks
+	Auth        Auth // at a URL
+}
+
+// Mount shows a file or folder of this machine to a server's sandbox, read-only.
+type Mount struct {
+	Target string `json:"target"` // an absolute path in the sandbox
+	From   string `json:"from"`   // on this machine, as written: Position.Beside makes it whole
+	// Writable: the server can change what is in it, and only the disk bounds what it writes.
+	Writable bool     `json:"writable,omitempty"`
+	Git      bool     `json:"git,omitempty"` // with Writable: repositories in it can be written, but for their hooks and configuration
+	At       Position `json:"-"`
+}
+
+// Limits bound the box of a server; 0 stands for waldo's own.
+type Limits struct{ MemoryMB, Pids, Files, DiskMB int }
+
+// Asks says what a server may ask of the agent's host during a call. The zero value refuses all.
+type Asks struct {
+	Form, URL bool // elicitation
+	Sampling  bool
+	HostRoots bool     // roots: host
+	Roots     []string // folders that waldo names in the host's place
+}
+
+// Config is one waldo.yaml, read, checked and completed.
+type Config struct {
+	File        string
+	Digest      string // SHA-256 of the file's bytes, "sha256:…"; empty where there is no file
+	Environment string
+	Servers     map[string]Server
+	Secrets     map[string]Secret
+	SecretUses  []SecretUse
+	Contracts   []Contract                // in the order of the file
+	Internal    []string                  // hosts that internal_only stands for
+	Addresses   map[string][]netip.Prefix // host to where it stands, and nowhere else
+	Redaction   Redaction
+	Approval    Approvals
+	Gateway     Gateway
+	Sandboxes   Sandboxes
+	Log         Log
+	Warnings    []Problem
+}
+
+// Sandboxes bound the runs that are live at a time in one waldo process. Zero fields: the defaults.
+type Sandboxes struct {
+	MemoryPercent int           // of this machine's memory, for the sum of their limits
+	PerPrincipal  int           // runs
+	Wait          time.Duration // for room
+}
+
+// Log says how long records of the log are kept. The zero value keeps all.
+type Log struct {
+	Keep time.Duration
+}
+
+// Redaction says what is hidden from the model.
+type Redaction struct {
+	Model  []string // of classes in keys.go
+	Tokens bool     // tokenise personal data instead of masking it
+}
+
+// Elicitation is the carrier of approvals that is the agent's own host: what it says that its person
+// answered is taken for an answer. No key of an approver stands behind it.
+const Elicitation = "elicitation"
+
+// Approvals says who may answer and how long a question stands.
+type Approvals struct {
+	Timeout  time.Duration
+	Roles    map[string][]string // role to principals
+	Carriers []string
+	Root     string // fingerprint of the first approver; empty: the first in the log
+
+	Notify          []string // a command that is run for each question; empty: none
+	NotifyArguments bool     // it is given the arguments of the call
+}
+
+// Problem is one thing wrong with a configuration, shown with its place.
+type Problem struct {
+	At   Position `json:"at"`
+	Code string   `json:"code"` // key.unknown
+	Text string   `json:"text"` // what was wrong
+	Hint string   `json:"hint,omitempty"`
+	upTo int      // the first column of its line that may hold a secret; 0: none
+}

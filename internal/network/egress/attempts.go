@@ -1,0 +1,146 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"waldo/internal/model/facts"
+	"waldo/internal/network/egress/packages"
+)
+
+// maxAttempts is how many different attempts of one box are told; the rest is counted.
+const maxAttempts = 200
+
+// attempt is one host and port, and what came of trying it.
+type attempt struct {
+	host           string
+	port           uint16
+	code           string // why it was refused or failed; "" where it went out
+	refused        bool
+	times          int
+	sent, received atomic.Int64
+	told           facts.Attempt // what has been reported already
+	total          *atomic.Int64 // of the whole box
+}
+
+func (a *attempt) out(n int64) { a.sent.Add(n); a.total.Add(n) }
+func (a *attempt) in(n int64)  { a.received.Add(n); a.total.Add(n) }
+
+// attempts are all that a box tried. Equal ones are told once.
+type attempts struct {
+	mu   sync.Mutex
+	list []*attempt
+	more int
+	news []facts.Package // fetched since the last report
+	had  map[facts.Package]bool
+	all  atomic.Int64        // bytes, sent and received
+	safe func(string) string // takes out of a host's name what no fact may hold; nil: nothing
+}
+
+func (l *attempts) find(host string, port uint16, code string, refused bool) *attempt {
+	if l.safe != nil {
+		host = l.safe(host)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.list {
+		if a.host == host && a.port == port && a.code == code {
+			a.times++
+			return a
+		}
+	}
+	if len(l.list) >= maxAttempts {
+		l.more++
+		return &attempt{total: &l.all}
+	}
+	a := &attempt{host: host, port: port, code: code, refused: refused, times: 1, total: &l.all}
+	l.list = append(l.list, a)
+	return a
+}
+
+// refused records what did not go out.
+func (l *attempts) refused(host string, port uint16, why *Refusal) {
+	l.find(host, port, why.Code, true)
+}
+
+// began records what goes out, to be counted as it goes.
+func (l *attempts) began(host string, port uint16) *attempt { return l.find(host, port, "", false) }
+
+// maxPackages is how many packages of one box are told.
+const maxPackages = 5000
+
+// fetched records a file of a package, once.
+func (l *attempts) fetched(f packages.Package, kept bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := facts.Package{Manager: string(f.Manager), Name: f.Name, Version: f.Version, Kept: kept}
+	if l.had[p] {
+		return
+	}
+	if len(l.had) >= maxPackages {
+		l.more++
+		return
+	}
+	if l.had == nil {
+		l.had = map[facts.Package]bool{}
+	}
+	l.had[p], l.news = true, append(l.news, p)
+}
+
+// failed records a refusal, or what was let out and found nobody.
+func (l *attempts) failed(host string, port uint16, err error) {
+	var why *Refusal
+	if errors.As(err, &why) {
+		l.refused(host, port, why)
+		return
+	}
+	code := "egress.connect"
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		code = "egress.resolve"
+	}
+	l.find(host, port, code, false)
+}
+
+// Report adds to the facts of a run what the box tried since the last report: every attempt, and each
+// refusal as a denial.
+func (s *Server) Report(f *facts.Facts) {
+	l := &s.attempts
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Contains(f.Seen, "network") {
+		f.Seen = append(f.Seen, "network")
+	}
+	for _, a := range l.list {
+		now := facts.Attempt{Host: strings.ToValidUTF8(a.host, "\uFFFD"), Port: int(a.port), Allowed: !a.refused, Why: a.code, Times: a.times, Sent: a.sent.Load(), Received: a.received.Load()}
+		if now == a.told {
+			continue
+		}
+		news := now
+		news.Times, news.Sent, news.Received = now.Times-a.told.Times, now.Sent-a.told.Sent, now.Received-a.told.Received
+		a.told = now
+		where := a.host
+		if a.port != 0 {
+			where = net.JoinHostPort(a.host, fmt.Sprint(a.port))
+		}
+		where = strings.ToValidUTF8(where, "\uFFFD")
+		f.Network.Attempts = append(f.Network.Attempts, news)
+		switch {
+		case a.refused:
+			f.Network.Denied = append(f.Network.Denied, where)
+			f.Denials = append(f.Denials, facts.Denial{Kind: "network", What: where, Errno: a.code})
+		case a.code == "" && !slices.Contains(f.Network.Contacted, where):
+			f.Network.Contacted = append(f.Network.Contacted, where)
+		}
+	}
+	f.Network.Packages, l.news = append(f.Network.Packages, l.news...), nil
+	if l.more > 0 {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more connections than the %d different ones that are listed, or packages than %d", l.more, maxAttempts, maxPackages))
+		l.more = 0
+	}
+}

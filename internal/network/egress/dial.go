@@ -1,0 +1,88 @@
+package egress
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"waldo/internal/model/hostrule"
+)
+
+// Resolver answers which addresses a name stands for. *net.Resolver is one.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// Dialer connects to what a policy allows. A name is resolved once, each address is checked, and
+// the connection goes to an address that was checked, so that a second answer changes nothing.
+type Dialer struct {
+	Policy   *Policy
+	Resolver Resolver                                                       // nil: the machine's own
+	Connect  func(ctx context.Context, to netip.AddrPort) (net.Conn, error) // nil: TCP
+	Roots    *x509.CertPool                                                 // that certificates of hosts are held against; nil: the machine's own
+	Patience time.Duration                                                  // for resolving and connecting together; 0: 15 s
+}
+
+const maxAddresses = 8 // of one name are tried
+
+// Dial connects to a host and port. A refusal comes back as *Refusal.
+func (d *Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if why := d.Policy.Classify(host, port); why != nil {
+		return nil, why
+	}
+	patience := d.Patience
+	if patience <= 0 {
+		patience = 15 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	addrs, err := d.resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	var last error = refuse("name", "the name stands for no address")
+	for _, a := range addrs[:min(len(addrs), maxAddresses)] {
+		a = a.Unmap()
+		if why := d.Policy.Address(host, port, a); why != nil {
+			return nil, why // one bad address spoils the name: an honest one has none
+		}
+	}
+	for _, a := range addrs[:min(len(addrs), maxAddresses)] {
+		c, err := d.connect(ctx, netip.AddrPortFrom(a.Unmap(), port))
+		if err == nil {
+			return c, nil
+		}
+		last = err
+	}
+	return nil, last
+}
+
+func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	if hostrule.Normal(host) == "localhost" {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil // nobody is asked (RFC 6761 §6.3)
+	}
+	var r Resolver = net.DefaultResolver
+	if d.Resolver != nil {
+		r = d.Resolver
+	}
+	addrs, err := r.LookupNetIP(ctx, "ip", host+".") // absolute: no search list of this machine's
+	if err != nil {
+		return nil, fmt.Errorf("resolving: %w", err)
+	}
+	return addrs, nil
+}
+
+func (d *Dialer) connect(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	if d.Connect != nil {
+		return d.Connect(ctx, to)
+	}
+	var n net.Dialer
+	n.SetMultipathTCP(false)
+	return n.DialContext(ctx, "tcp", to.String())
+}

@@ -1,0 +1,43 @@
+package egress
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"waldo/internal/network/egress/packages"
+)
+
+// keeps returns the package that a request is for, and whether its file is kept between runs: one
+// that everybody gets, over TLS, to whom nobody has said who asks.
+func (s *Server) keeps(r *http.Request, t Target, use injection) (packages.Package, bool) {
+	if s.shelf == nil || r.Method != http.MethodGet || t.Scheme != "https" || strings.Contains(t.Path, "?") || use.veil != nil ||
+		r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.ContentLength != 0 || r.Header.Get("Upgrade") != "" {
+		return packages.Package{}, false
+	}
+	return s.policy.pack(t)
+}
+
+// kept answers with the file that is kept, where one is.
+func (s *Server) kept(w http.ResponseWriter, t Target, p packages.Package) bool {
+	f, n, ok := s.shelf.Get(t.String())
+	if !ok {
+		return false
+	}
+	defer f.Close()
+	s.attempts.fetched(p, true)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
+	_, _ = io.Copy(w, f)
+	return true
+}
+
+// keep keeps the file of an answer, where the registry does not ask otherwise.
+func (s *Server) keep(t Target, resp *http.Response) {
+	control := strings.ToLower(strings.Join(resp.Header.Values("Cache-Control"), ","))
+	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == "" && resp.Header.Get("Set-Cookie") == "" &&
+		!strings.Contains(control, "no-store") && !strings.Contains(control, "private") {
+		resp.Body = s.shelf.Keep(t.String(), resp.Body, resp.ContentLength)
+	}
+}

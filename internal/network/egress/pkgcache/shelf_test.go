@@ -1,0 +1,97 @@
+package pkgcache
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func keep(t *testing.T, s *Shelf, url, text string, length int64) {
+	t.Helper()
+	b := s.Keep(url, io.NopCloser(strings.NewReader(text)), length)
+	if got, err := io.ReadAll(b); err != nil || string(got) != text || b.Close() != nil {
+		t.Fatalf("%q %v", got, err)
+	}
+}
+
+func has(s *Shelf, url, text string) bool {
+	f, n, ok := s.Get(url)
+	if !ok {
+		return false
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	return err == nil && string(b) == text && n == int64(len(text))
+}
+
+func TestShelf(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "shelf")
+	s, err := Open(dir, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, s, "u", "whole", 5)
+	if !has(s, "u", "whole") || has(s, "v", "whole") {
+		t.Error("what was kept is not what is there")
+	}
+	keep(t, s, "cut", "whole", 6)
+	keep(t, s, "long", "whole", 4)
+	keep(t, s, "large", strings.Repeat("x", 26), 26)
+	keep(t, s, "unknown", "whole", -1)
+	b := s.Keep("left", io.NopCloser(strings.NewReader("whole")), 5)
+	if _, err := io.ReadFull(b, make([]byte, 2)); err != nil || b.Close() != nil {
+		t.Fatal(err)
+	}
+	for _, u := range []string{"cut", "long", "large", "unknown", "left"} {
+		if _, _, ok := s.Get(u); ok {
+			t.Errorf("%s was kept", u)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// A file that is no longer what was kept is not served, and goes.
+func TestAChangedFile(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, s, "u", "whole", 5)
+	name, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if len(name) != 1 || !has(s, "u", "whole") {
+		t.Fatalf("control: %q", name)
+	}
+	if err := os.WriteFile(name[0], []byte("evil!"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, ok := s.Get("u"); ok {
+		t.Error("a changed file was served")
+	}
+	if _, err := os.Stat(name[0]); err == nil {
+		t.Error("a changed file stayed")
+	}
+}
+
+func TestItIsBounded(t *testing.T) {
+	s, err := Open(t.TempDir(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		keep(t, s, u, strings.Repeat(u, 20), 20)
+	}
+	n := 0
+	for _, u := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		if has(s, u, strings.Repeat(u, 20)) {
+			n++
+		}
+	}
+	if n != 5 || !has(s, "g", strings.Repeat("g", 20)) {
+		t.Errorf("%d are kept", n)
+	}
+}

@@ -1,0 +1,234 @@
+package egress
+
+import (
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"waldo/internal/model/hostrule"
+	"waldo/internal/network/egress/packages"
+)
+
+// Refusal is why something does not go out. A nil Refusal refuses nothing.
+type Refusal struct {
+	Code string // egress.url.host; matched by tests and people's scripts
+	Text string // for a person
+}
+
+// Error returns code and text.
+func (r *Refusal) Error() string { return r.Code + ": " + r.Text }
+
+func refuse(code, text string) *Refusal { return &Refusal{"egress." + code, text} }
+
+// Rule lets requests to some hosts out. The zero Rule lets nothing out.
+type Rule struct {
+	Host     hostrule.Pattern
+	Ports    []uint16         // empty: none
+	Methods  []string         // of HTTP; empty: any. With methods or paths, only HTTP goes out, inside TLS or plain
+	Paths    []string         // of HTTP, as in /v1/* where * stands for what follows; empty: any
+	Internal bool             // the host is of the operator's own network: its private addresses may be dialled
+	Registry *packages.Source // the host is a registry: nothing but its packages goes out to it; nil: it is none
+}
+
+// standard are the ports of a rule that names none.
+var standard = []uint16{80, 443}
+
+// ParseRule reads one line: [METHOD[,METHOD] ]HOST[:PORT][/PATH]. Without a port it is for 80 and 443.
+func ParseRule(line string) (Rule, error) {
+	l, err := hostrule.Parse(line)
+	if err != nil {
+		return Rule{}, err
+	}
+	r := Rule{Host: l.Host, Methods: l.Methods, Ports: slices.Clone(standard)}
+	if l.Port != 0 {
+		r.Ports = []uint16{l.Port}
+	}
+	if l.Path != "" {
+		r.Paths = []string{l.Path}
+	}
+	return r, nil
+}
+
+// ParseRules reads lines, in order.
+func ParseRules(lines []string) ([]Rule, error) {
+	var out []Rule
+	for _, l := range lines {
+		r, err := ParseRule(l)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// String returns the rule as ParseRule reads it, but for its ports.
+func (r Rule) String() string { return r.Host.String() }
+
+// webOnly reports whether the rule looks at requests, so that nothing but HTTP goes out.
+func (r Rule) webOnly() bool { return len(r.Methods)+len(r.Paths) > 0 }
+
+// Policy is what one box may reach. The zero Policy reaches nothing.
+type Policy struct {
+	Rules     []Rule
+	Limits    Limits
+	Addresses map[string][]netip.Prefix // where the operator says that a host stands: it is dialled there and nowhere else
+}
+
+// rules returns those that are for a host and port. At the host of a registry they are the
+// registry's alone: a wider rule is no way around its pins.
+func (p *Policy) rules(host string, port uint16) (out []Rule) {
+	registry := slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Registry != nil && r.Host.Match(host) })
+	for _, r := range p.Rules {
+		if r.Host.Match(host) && slices.Contains(r.Ports, port) && (r.Registry != nil || !registry) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Classify says why a connection to host and port does not go out; nil lets it. The host is a name
+// or an address as ParseURL or ParseAuthority returned it.
+func (p *Policy) Classify(host string, port uint16) *Refusal {
+	if len(p.rules(host, port)) > 0 {
+		return nil
+	}
+	if slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Host.Match(host) }) {
+		return refuse("port", "the host is allowed at other ports")
+	}
+	return refuse("host", "no rule names this host")
+}
+
+// requestsOnly reports whether every rule for a host and port looks at requests.
+func (p *Policy) requestsOnly(host string, port uint16) bool {
+	return !slices.ContainsFunc(p.rules(host, port), func(r Rule) bool { return !r.webOnly() })
+}
+
+// ClassifyURL reads a URL and says why a request to it does not go out.
+func (p *Policy) ClassifyURL(method, rawURL string) (Target, *Refusal) {
+	t, why := ParseURL(rawURL)
+	if why != nil {
+		return t, why
+	}
+	return t, p.request(method, t)
+}
+
+// request says why an HTTP request does not go out.
+func (p *Policy) request(method string, t Target) *Refusal {
+	if why := p.Classify(t.Host, t.Port); why != nil {
+		return why
+	}
+	passes := false
+	for _, r := range p.rules(t.Host, t.Port) {
+		if !r.allows(method, t.Path) {
+			continue
+		}
+		if r.Registry != nil {
+			path, query, _ := strings.Cut(r.Registry.Plain(t.Path), "?")
+			path, _ = plainPath(path)
+			if why := r.Registry.Refuses(path, query); why != "" {
+				return refuse("packages.pin", why)
+			}
+		}
+		passes = true
+	}
+	if !passes {
+		return refuse("request", "the host is allowed, this method or path is not")
+	}
+	return nil
+}
+
+// pack returns the package that a request that passed is a file of.
+func (p *Policy) pack(t Target) (packages.Package, bool) {
+	for _, r := range p.rules(t.Host, t.Port) {
+		if r.Registry == nil || !r.allows("GET", t.Path) {
+			continue
+		}
+		path, _ := plainPath(r.Registry.Plain(t.Path))
+		if f, ok := r.Registry.File(path); ok {
+			return f, true
+		}
+	}
+	return packages.Package{}, false
+}
+
+// allows reports whether a rule lets a method and a path with query through.
+func (r Rule) allows(method, target string) bool {
+	if r.Registry != nil {
+		target = r.Registry.Plain(target)
+	}
+	return (len(r.Methods) == 0 || slices.Contains(r.Methods, method)) && (len(r.Paths) == 0 || underPaths(r.Paths, target))
+}
+
+// underPaths reports whether a path with query is one of those of a rule. A path that servers read in
+// different ways is none of any rule's.
+func underPaths(rules []string, target string) bool {
+	p, ok := plainPath(target)
+	return ok && slices.ContainsFunc(rules, func(want string) bool {
+		if before, ok := strings.CutSuffix(want, "*"); ok {
+			return strings.HasPrefix(p, before)
+		}
+		return p == want
+	})
+}
+
+// plainPath returns the path of a request without its escapes, and whether there is but one reading
+// of it: no dot or empty segments, no backslash, no parameters of segments, no escape of a separator,
+// of a percent sign, of a control character or of what needs none (RFC 3986 §2.4, §6.2.2).
+func plainPath(target string) (string, bool) {
+	raw, _, _ := strings.Cut(target, "?")
+	p, err := url.PathUnescape(raw)
+	if err != nil || raw != path.Clean(raw) && raw != path.Clean(raw)+"/" || !utf8.ValidString(p) ||
+		strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' || c == ';' || c == '%' }) {
+		return "", false
+	}
+	for i := strings.IndexByte(raw, '%'); i >= 0; i = strings.IndexByte(raw, '%') {
+		c, _ := strconv.ParseUint(raw[i+1:i+3], 16, 8)
+		if unreserved := c < 0x80 && (c == '/' || strings.IndexByte("-._~", byte(c)) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'); unreserved {
+			return "", false
+		}
+		raw = raw[i+3:]
+	}
+	return p, true
+}
+
+// Address says why an address is not dialled for a host; nil lets it. Addresses that are not public
+// are dialled only where a rule names them, or the host is of the operator's own network.
+func (p *Policy) Address(host string, port uint16, a netip.Addr) *Refusal {
+	if own, ok := p.Addresses[hostrule.Normal(host)]; ok {
+		if !stands(own, a.Unmap()) {
+			return refuse("address", "the name stands for an address that is not one of its own under addresses")
+		}
+		return nil
+	}
+	what := Special(a)
+	if what == "" {
+		return nil
+	}
+	for _, r := range p.Rules {
+		if r.Host.Prefix.IsValid() && r.Host.Prefix.Contains(a.Unmap()) && slices.Contains(r.Ports, port) {
+			return nil // named
+		}
+		if r.Host.Name == "localhost" && hostrule.Normal(host) == "localhost" && a.IsLoopback() {
+			return nil
+		}
+		if r.Internal && r.Host.Match(host) && slices.Contains(r.Ports, port) && internal(a) {
+			return nil
+		}
+	}
+	return refuse("address", "the name stands for an address that is not public: "+what)
+}
+
+// Ports returns every port that a rule names, in order.
+func (p *Policy) Ports() []uint16 {
+	var out []uint16
+	for _, r := range p.Rules {
+		out = append(out, r.Ports...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

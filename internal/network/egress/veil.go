@@ -1,0 +1,104 @@
+package egress
+
+import (
+	"encoding/binary"
+	"io"
+	"net/http"
+	"strings"
+	"unicode/utf16"
+
+	"waldo/internal/detect/scrub"
+)
+
+// veil hides secrets in what comes back to a sandbox. Each is covered with as many stars as it has
+// bytes, so that lengths, ranges and frames stay true.
+type veil struct {
+	*scrub.Index
+	names *scrub.Index // in lower case: a name of a header is told in any
+}
+
+// minForm is how long the spelling of a secret must be to be looked for.
+const minForm = 6
+
+// newVeil knows secrets in every spelling that forms returns for one.
+func newVeil(forms func(string) []string, secrets []string) *veil {
+	var all, low, edged []string
+	for _, s := range secrets {
+		for _, f := range append(forms(s), wide(s)...) {
+			if (len(f) < minForm && f != s) || strings.Trim(f, "*") == "" {
+				continue
+			}
+			all, low = append(all, f), append(low, strings.ToLower(f))
+			if f != s && inBase64(f) {
+				edged = append(edged, f)
+			}
+		}
+	}
+	v := &veil{scrub.NewIndex(all), scrub.NewIndex(low)}
+	for _, f := range edged {
+		v.Edge(f)
+	}
+	return v
+}
+
+// wide returns a text in UTF-16, in either order of bytes, without the zero bytes at its ends.
+func wide(s string) (out []string) {
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		var b []byte
+		for _, u := range utf16.Encode([]rune(s)) {
+			b = order.AppendUint16(b, u)
+		}
+		out = append(out, strings.Trim(string(b), "\x00"))
+	}
+	return out
+}
+
+// inBase64 reports whether a spelling is written in base64. One in decimal or hexadecimal digits is not.
+func inBase64(f string) bool {
+	return strings.Trim(strings.ToLower(f), "0123456789abcdef") != "" && !strings.ContainsFunc(f, func(c rune) bool {
+		return c > 'z' || !('a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.ContainsRune("+/-_", c))
+	})
+}
+
+func (v *veil) text(s string) string {
+	b := []byte(s)
+	if v.Hide(b) {
+		s = string(b)
+	}
+	if v.Hide([]byte(strings.Join(strings.Fields(s), ""))) {
+		return strings.Repeat("*", len(s)) // on two lines (RFC 9112 §5.2), which are now one
+	}
+	return s
+}
+
+// header hides in the values of a header; a name that holds a secret goes with its value.
+func (v *veil) header(h http.Header) {
+	for name, values := range h {
+		if v.names.Hide([]byte(strings.ToLower(name))) {
+			delete(h, name)
+			continue
+		}
+		for i := range values {
+			values[i] = v.text(values[i])
+		}
+	}
+}
+
+// veiled reads a body through a veil.
+type veiled struct {
+	io.ReadCloser
+	scrubbed *scrub.Reader
+	over     func() // called before the end is told: the trailers are there; may be nil
+}
+
+func (v *veil) body(b io.ReadCloser, boundary scrub.Boundary, over func()) io.ReadCloser {
+	return &veiled{b, scrub.NewReader(b, v.Index, boundary), over}
+}
+
+func (r *veiled) Read(p []byte) (int, error) {
+	n, err := r.scrubbed.Read(p)
+	if err != nil && r.over != nil {
+		r.over()
+	}
+	return n, err
+}

@@ -1,0 +1,266 @@
+package mcphttp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// plain makes requests of HTTP/1.1 without TLS that carry a message to one server, as one on this machine is
+// spoken to. Each is written and read by the goroutine that makes it: http.Transport has two more for each
+// connection, and waking them was a fifth of what a call cost. Everything else is left to it.
+type plain struct {
+	*http.Transport
+	host   string        // of the server, as its URL has it
+	addr   string        // as it is dialled
+	places chan struct{} // taken by the requests under way
+
+	mu    sync.Mutex
+	idle  []*kept     // connections, the last used at the end
+	sweep *time.Timer // closes those that nobody uses; nil: none is set
+}
+
+// maxPlain is how long a body may be: a server may answer a longer one before it has read all of it.
+const maxPlain = 64 << 10
+
+// swift makes the messages to a server without TLS cheaper, and changes nothing else.
+func swift(u *url.URL, t *http.Transport) http.RoundTripper {
+	if u.Scheme != "http" || strings.Contains(u.Host, "%") {
+		return t
+	}
+	addr := u.Host
+	if u.Port() == "" {
+		addr = net.JoinHostPort(u.Hostname(), "80")
+	}
+	return &plain{Transport: t, host: u.Host, addr: addr, places: make(chan struct{}, maxConns)}
+}
+
+// kept is one connection.
+type kept struct {
+	net.Conn
+	in   *bufio.Reader
+	left int64 // bytes that may still be read of a head; below 0: it is read, and bounds are its reader's
+	used time.Time
+}
+
+var errHead = errors.New("an answer with a header of more bytes than are read")
+
+// Read satisfies io.Reader.
+func (k *kept) Read(b []byte) (int, error) {
+	if k.left < 0 {
+		return k.Conn.Read(b)
+	}
+	if k.left == 0 {
+		return 0, errHead
+	}
+	n, err := k.Conn.Read(b[:min(int64(len(b)), k.left)])
+	k.left -= int64(n)
+	return n, err
+}
+
+// RoundTrip satisfies http.RoundTripper.
+func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme != "http" || req.URL.Host != p.host || req.Body == nil || req.ContentLength <= 0 || req.ContentLength > maxPlain {
+		return p.Transport.RoundTrip(req)
+	}
+	frame, err := written(req)
+	_ = req.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case p.places <- struct{}{}:
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+	for {
+		k, again, err := p.conn(req.Context())
+		var resp *http.Response
+		sent := false
+		if err == nil {
+			resp, sent, err = p.exchange(k, req, frame)
+		}
+		if err == nil {
+			return resp, nil // its place is given back at the end of its body
+		}
+		if sent || !again || req.Context().Err() != nil {
+			<-p.places
+			return nil, err
+		}
+	}
+}
+
+// ours are the headers that say how a request is sent, which nobody else says.
+var ours = map[string]bool{"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true, "Connection": true, "Upgrade": true, "Expect": true}
+
+// written returns the bytes of a request.
+func written(req *http.Request) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n", req.Method, req.URL.RequestURI(), req.URL.Host, req.ContentLength)
+	if err := req.Header.WriteSubset(&b, ours); err != nil { // which lets no line break into a value
+		return nil, err
+	}
+	b.WriteString("\r\n")
+	if n, err := b.ReadFrom(req.Body); err != nil || n != req.ContentLength {
+		return nil, errors.Join(errors.New("the body is not as long as was said"), err)
+	}
+	return b.Bytes(), nil
+}
+
+// exchange writes a request and reads the head of its answer. It reports whether anything was written.
+func (p *plain) exchange(k *kept, req *http.Request, frame []byte) (resp *http.Response, sent bool, err error) {
+	ctx := req.Context()
+	stop := context.AfterFunc(ctx, func() { _ = k.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if err != nil {
+			stop()
+			_ = k.Close()
+			err = errors.Join(ctx.Err(), err)
+		}
+	}()
+	n, err := k.Write(frame)
+	if n > 0 {
+		if t := httptrace.ContextClientTrace(ctx); t != nil && t.WroteHeaders != nil {
+			t.WroteHeaders()
+		}
+	}
+	if err != nil {
+		return nil, n > 0, err
+	}
+	k.left = p.MaxResponseHeaderBytes
+	for resp == nil || resp.StatusCode/100 == 1 {
+		if resp, err = http.ReadResponse(k.in, req); err != nil && k.left == 0 {
+			return nil, true, errHead // whatever it takes the cut for
+		} else if err != nil {
+			return nil, true, err
+		}
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			return nil, true, errors.New("the server wants to speak another protocol")
+		}
+	}
+	k.left = -1
+	body := &answered{ReadCloser: resp.Body, end: func(whole bool) {
+		if stop() && whole && !resp.Close && k.in.Buffered() == 0 {
+			p.keep(k)
+		} else {
+			_ = k.Close()
+		}
+		<-p.places
+	}}
+	if resp.ContentLength == 0 {
+		body.over(true)
+	}
+	resp.Body = body
+	return resp, true, nil
+}
+
+// answered is the body of an answer, whose connection is used again once it was read to its end.
+type answered struct {
+	io.ReadCloser
+	end  func(whole bool)
+	once sync.Once
+}
+
+func (a *answered) over(whole bool) { a.once.Do(func() { a.end(whole) }) }
+
+// Read satisfies io.Reader.
+func (a *answered) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	if err != nil {
+		a.over(err == io.EOF)
+	}
+	return n, err
+}
+
+// Close satisfies io.Closer. It may be called while somebody reads.
+func (a *answered) Close() error {
+	a.over(false)
+	return nil
+}
+
+// conn returns a connection, and whether it was used before: one that the server has closed meanwhile
+// may take a request's bytes and lose them, but where it takes none another may be tried.
+func (p *plain) conn(ctx context.Context) (*kept, bool, error) {
+	for {
+		p.mu.Lock()
+		last := len(p.idle) - 1
+		if last < 0 {
+			p.mu.Unlock()
+			break
+		}
+		k := p.idle[last]
+		p.idle = p.idle[:last]
+		p.mu.Unlock()
+		if time.Since(k.used) < p.IdleConnTimeout && silent(k.Conn) {
+			return k, true, nil
+		}
+		_ = k.Close()
+	}
+	c, err := p.DialContext(ctx, "tcp", p.addr)
+	if err != nil {
+		return nil, false, err
+	}
+	k := &kept{Conn: c}
+	k.in = bufio.NewReader(k)
+	return k, false, nil
+}
+
+// silent reports whether a connection that waits is still open and holds nothing unasked.
+func silent(c net.Conn) (ok bool) {
+	s, is := c.(syscall.Conn)
+	if !is {
+		return false
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var b [1]byte
+	_ = raw.Control(func(fd uintptr) {
+		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		ok = err == unix.EAGAIN
+	})
+	return ok
+}
+
+// keep takes a connection back.
+func (p *plain) keep(k *kept) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) >= p.MaxIdleConnsPerHost {
+		_ = k.Close()
+		return
+	}
+	k.used = time.Now()
+	p.idle = append(p.idle, k)
+	if p.sweep == nil {
+		p.sweep = time.AfterFunc(p.IdleConnTimeout, p.clean)
+	}
+}
+
+// clean closes what nobody has used for as long as IdleConnTimeout.
+func (p *plain) clean() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep = nil
+	for len(p.idle) > 0 && time.Since(p.idle[0].used) >= p.IdleConnTimeout {
+		_ = p.idle[0].Close()
+		p.idle = p.idle[1:]
+	}
+	if len(p.idle) > 0 {
+		p.sweep = time.AfterFunc(p.IdleConnTimeout, p.clean)
+	}
+}

@@ -1,0 +1,258 @@
+package oauth
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"waldo/internal/protocol/strictjson"
+)
+
+// maxBody is how many bytes of an answer of an authorization server are read.
+const maxBody = 1 << 20
+
+// resource is what a server says of itself (RFC 9728 §2).
+type resource struct {
+	Resource string   `json:"resource"`
+	Servers  []string `json:"authorization_servers"`
+	Scopes   []string `json:"scopes_supported"`
+	old      bool     // it says nothing: a server of 2025-03-26
+}
+
+// metadata is what an issuer says of itself (RFC 8414 §2, OpenID Connect Discovery 1.0 §3).
+type metadata struct {
+	Issuer    string   `json:"issuer"`
+	Authorize string   `json:"authorization_endpoint"`
+	Token     string   `json:"token_endpoint"`
+	Register  string   `json:"registration_endpoint"`
+	Scopes    []string `json:"scopes_supported"`
+	PKCE      []string `json:"code_challenge_methods_supported"`
+	Methods   []string `json:"token_endpoint_auth_methods_supported"`
+	Document  bool     `json:"client_id_metadata_document_supported"`
+	NamesIss  bool     `json:"authorization_response_iss_parameter_supported"`
+}
+
+var errAbsent = errors.New("there is none")
+
+// ask makes a request without a token, to hear what the server wants.
+func (c *Client) ask(ctx context.Context) (challenge, error) {
+	body := `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Server, strings.NewReader(body))
+	if err != nil {
+		return challenge{}, err
+	}
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+		"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"server/discover"}}
+	resp, err := c.HTTP.RoundTrip(req)
+	if err != nil {
+		return challenge{}, err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		return challenge{}, nil // it wants a token for some calls alone, or says so elsewhere
+	}
+	return challenged(resp.Header), nil
+}
+
+// resource reads what the server says of itself: where its refusal points, else where RFC 9728 §3.1
+// puts it.
+func (c *Client) resource(ctx context.Context, ch challenge) (resource, error) {
+	server, err := url.Parse(c.Server)
+	if err != nil {
+		return resource{}, err
+	}
+	origin := server.Scheme + "://" + server.Host
+	places := []string{origin + "/.well-known/oauth-protected-resource"}
+	if p := strings.TrimSuffix(server.Path, "/"); p != "" {
+		places = slices.Insert(places, 0, places[0]+p)
+	}
+	if ch.metadata != "" {
+		places = []string{ch.metadata}
+	}
+	for _, place := range places {
+		var r resource
+		switch err := c.get(ctx, place, &r); {
+		case errors.Is(err, errAbsent):
+			continue
+		case err != nil:
+			return r, fmt.Errorf("what the server says of its authorization: %w", err)
+		case !covers(r.Resource, server):
+			return r, fmt.Errorf("the server says that it is %.200q, which it is not: no token is asked for", r.Resource)
+		case len(r.Servers) == 0:
+			return r, errors.New("the server names nobody who issues its tokens")
+		}
+		r.Scopes = slices.DeleteFunc(r.Scopes, func(s string) bool { return !scope(s) })
+		return r, nil
+	}
+	if ch.metadata != "" {
+		return resource{}, errors.New("the server points to a description of its authorization that is not there")
+	}
+	return resource{Resource: "", Servers: []string{origin}, old: true}, nil
+}
+
+// covers reports whether a resource is the server itself, or what it is a part of.
+func covers(r string, server *url.URL) bool {
+	u, err := url.Parse(r)
+	if err != nil || !strings.EqualFold(u.Scheme, server.Scheme) || !strings.EqualFold(u.Host, server.Host) || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return false
+	}
+	outer, inner := strings.TrimSuffix(path.Clean("/"+u.Path), "/"), strings.TrimSuffix(path.Clean("/"+server.Path), "/")
+	return inner == outer || strings.HasPrefix(inner, outer+"/")
+}
+
+// metadata reads what the issuer says of itself, at the places of RFC 8414 §3 and OpenID Connect,
+// and refuses one that calls itself by another name or cannot do PKCE.
+func (c *Client) metadata(ctx context.Context, r resource) (metadata, error) {
+	issuer := r.Servers[0]
+	if want := c.Config.Issuer; want != "" {
+		if !slices.Contains(r.Servers, want) {
+			return metadata{}, fmt.Errorf("the server names other issuers than oauth.issuer: %.200q", r.Servers)
+		}
+		issuer = want
+	}
+	u, err := c.safe(issuer)
+	if err != nil {
+		return metadata{}, fmt.Errorf("the issuer: %w", err)
+	}
+	origin, p := u.Scheme+"://"+u.Host, strings.TrimSuffix(u.Path, "/")
+	places := []string{origin + "/.well-known/oauth-authorization-server" + p, origin + "/.well-known/openid-configuration" + p}
+	if p != "" {
+		places = append(places, origin+p+"/.well-known/openid-configuration")
+	}
+	for _, place := range places {
+		var m metadata
+		if err := c.get(ctx, place, &m); errors.Is(err, errAbsent) {
+			continue
+		} else if err != nil {
+			return m, fmt.Errorf("what the issuer says of itself: %w", err)
+		}
+		return m, c.check(m, issuer, r)
+	}
+	if r.old { // MCP 2025-03-26 basic/authorization, fallback
+		return metadata{Issuer: issuer, Authorize: origin + "/authorize", Token: origin + "/token", Register: origin + "/register"}, nil
+	}
+	return metadata{}, errors.New("the issuer does not describe itself")
+}
+
+func (c *Client) check(m metadata, issuer string, r resource) error {
+	if m.Issuer != issuer && !(r.old && strings.TrimSuffix(m.Issuer, "/") == issuer) {
+		return fmt.Errorf("the issuer calls itself %.200q, and the server calls it %.200q", m.Issuer, issuer)
+	}
+	if c.Config.Grant != "client_credentials" {
+		if !slices.Contains(m.PKCE, "S256") {
+			return errors.New("the issuer does not say that it checks PKCE with S256")
+		}
+		if _, err := c.safe(m.Authorize); err != nil {
+			return fmt.Errorf("authorization_endpoint: %w", err)
+		}
+	}
+	if _, err := c.safe(m.Token); err != nil {
+		return fmt.Errorf("token_endpoint: %w", err)
+	}
+	return nil
+}
+
+// safe reads an address that somebody else has given: https, or http where waldo and the server
+// both are on this machine.
+func (c *Client) safe(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return nil, errors.New("not an address")
+	}
+	server, err := url.Parse(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme != "https" && !(u.Scheme == "http" && local(u.Hostname()) && local(server.Hostname())) {
+		return nil, fmt.Errorf("%.200q is not https", address)
+	}
+	return u, nil
+}
+
+func local(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// get reads a JSON document. It follows no redirect.
+func (c *Client) get(ctx context.Context, address string, out any) error {
+	if _, err := c.safe(address); err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	req.Header = http.Header{"Accept": {"application/json"}}
+	status, err := c.do(req, out)
+	if err == nil && status != http.StatusOK {
+		if status/100 == 4 {
+			return errAbsent
+		}
+		return fmt.Errorf("HTTP status %d", status)
+	}
+	return err
+}
+
+// do makes a request and reads its answer where that is a success, or an error of OAuth.
+func (c *Client) do(req *http.Request, out any) (int, error) {
+	req.Header.Set("User-Agent", c.Name)
+	resp, err := c.HTTP.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return 0, err
+	case resp.StatusCode/100 != 2:
+		return resp.StatusCode, refusal(b)
+	case len(b) > maxBody:
+		return 0, fmt.Errorf("an answer of more than %d bytes", maxBody)
+	}
+	v, err := strictjson.Parse(b)
+	if err != nil {
+		return 0, errors.New("the answer is not JSON")
+	}
+	if v.Decode(out) != nil {
+		return 0, errors.New("the answer is not what was asked for")
+	}
+	return resp.StatusCode, nil
+}
+
+// Error is an error of OAuth (RFC 6749 §5.2).
+type Error struct{ Code string }
+
+// Error returns the code.
+func (e *Error) Error() string { return "the issuer refused: " + e.Code }
+
+// refusal reads an error of OAuth; nil where the body holds none.
+func refusal(b []byte) error {
+	v, err := strictjson.Parse(b[:min(len(b), maxBody)])
+	if err != nil {
+		return nil
+	}
+	m, _ := v.Members()
+	if code, ok := m["error"].Text(); ok && scope(code) {
+		return &Error{code}
+	}
+	return nil
+}
+
+func post(ctx context.Context, address, kind string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = http.Header{"Content-Type": {kind}, "Accept": {"application/json"}}
+	return req, nil
+}

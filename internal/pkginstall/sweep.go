@@ -1,0 +1,77 @@
+package pkginstall
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+var (
+	digestNamed = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	halfDone    = regexp.MustCompile(`^\.(new|seed|gone)-`)
+)
+
+// unfinished is how long a folder stays that an install left behind which never ended.
+const unfinished = 24 * time.Hour
+
+// Sweep deletes the installed packages below dir that nobody has named since a time: neither by starting a
+// server from one, nor in the pins of a waldo that sweeps, which are named by this. What is no package is
+// left alone. Another waldo may start servers from here meanwhile: a folder is moved aside first, and back
+// if it was named in that moment; who finds none installs it again.
+func Sweep(dir string, now, before time.Time, pins []*Pin) (gone []string, err error) {
+	i := &Installer{Dir: dir}
+	for _, p := range pins {
+		if err := use(i.folder(p), now); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err // it would be taken for one that nobody names
+		}
+	}
+	return sweep(dir, now, before, func(string) {})
+}
+
+// use says that a folder is in use.
+func use(folder string, now time.Time) error { return os.Chtimes(folder, now, now) }
+
+// sweep is Sweep without pins; looked is told of each folder between the look at it and the deed.
+func sweep(dir string, now, before time.Time, looked func(folder string)) (gone []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		at := filepath.Join(dir, e.Name())
+		limit := before
+		if halfDone.MatchString(e.Name()) {
+			limit = now.Add(-unfinished)
+		} else if !digestNamed.MatchString(e.Name()) {
+			continue
+		}
+		st, err := os.Lstat(at)
+		if err != nil || !st.IsDir() || !st.ModTime().Before(limit) {
+			continue
+		}
+		looked(at)
+		aside := at
+		if !strings.HasPrefix(e.Name(), ".gone-") {
+			aside = filepath.Join(dir, ".gone-"+e.Name())
+			if err := os.Rename(at, aside); err != nil {
+				if !errors.Is(err, os.ErrNotExist) { // another waldo was quicker
+					errs = append(errs, err)
+				}
+				continue
+			}
+		}
+		if st, err := os.Lstat(aside); err == nil && !st.ModTime().Before(limit) && os.Rename(aside, at) == nil {
+			continue
+		}
+		if err := os.RemoveAll(aside); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		gone = append(gone, e.Name())
+	}
+	return gone, errors.Join(errs...)
+}

@@ -1,0 +1,489 @@
+package jsonrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"waldo/internal/protocol/strictjson"
+)
+
+// ErrClosed is what Call says when the other side is gone; what it had begun is not known.
+var ErrClosed = errors.New("the connection is closed")
+
+// ErrNotSent is in the chain of Call's error when the request never left: nothing was begun.
+var ErrNotSent = errors.New("the request was not sent")
+
+// Options say how one side behaves. The zero Options answer every request with CodeNoMethod.
+type Options struct {
+	// Request answers a request. The next message is not held up by it, but for a moment, unless Inline says otherwise. An
+	// *Error in the chain is the answer; any other error is answered as an internal one, unsaid.
+	Request func(ctx context.Context, m Message) (any, error)
+	// Inline says which methods are answered in the order in which they come, before the next
+	// message is read. They must be quick.
+	Inline func(method string) bool
+	// Notify takes a notification. It must not block.
+	Notify func(m Message)
+	// Garbage is told of what was read and is no message. It must not block. The answer has
+	// gone out already where AnswerGarbage is set.
+	Garbage func(e *Error)
+	// Unasked is told the size of each message that answers none of our requests, garbage too. It must not block.
+	Unasked func(bytes int)
+
+	AnswerGarbage bool          // answer what is no message, as a server does
+	SkipLong      bool          // step over a line longer than MaxFrame; otherwise it ends the connection
+	Strict        bool          // what is no message ends the connection, once it is answered
+	MaxFrame      int           // bytes; 0: MaxFrame of this package
+	MaxInFlight   int           // requests being answered; more are refused with CodeBusy; 0: 256
+	MaxBytes      int           // bytes of the requests being answered; likewise; 0: 64 MiB
+	MaxMessages   int           // in the life of the connection; one more ends it; 0: no bound
+	Unbuffered    bool          // no answer is queued: one that nobody reads keeps its place among MaxInFlight
+	Drain         time.Duration // how long answers may still take once the input has ended
+}
+
+// Conn is one side of a connection: it asks and it answers.
+type Conn struct {
+	o    Options
+	in   *Reader
+	w    io.Writer
+	out  chan []byte   // frames on their way to w
+	more chan struct{} // there is a rest to write
+	done chan struct{} // closed when nothing more will be written
+	end  sync.Once
+
+	pending Pending      // our requests
+	crew    *Crew        // answers theirs
+	turn    atomic.Int64 // of the request that the goroutine which reads answers itself; 0: it reads
+	relief  *time.Timer  // has another goroutine read on when that takes long
+
+	queued  atomic.Int64 // frames in out, or about to be
+	writing sync.Mutex   // guards what follows, and w
+	rest    []byte       // of a frame that w has taken in part
+	at      func(b []byte) int
+
+	mu       sync.Mutex
+	inFlight map[string]context.CancelFunc // their requests, by id
+	held     int                           // their requests whose answer is not on its way yet
+	bytes    int                           // of those
+	reads    int64                         // messages read
+	over     bool                          // no more requests are taken
+	working  sync.WaitGroup
+}
+
+// maxSpare is how many goroutines of a connection wait for its next request.
+const maxSpare = 4
+
+// patience is how long the goroutine that reads answers a request itself, before another reads on in its
+// place. Most answers are made by then, and nobody was woken for them, which was a fifth of what a call cost.
+const patience = time.Millisecond
+
+// errRelieved is what read says when another goroutine reads on.
+var errRelieved = errors.New("another goroutine reads")
+
+// New makes a connection; Serve runs it.
+func New(r io.Reader, w io.Writer, o Options) *Conn {
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = 256
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 64 << 20
+	}
+	queue := 64
+	if o.Unbuffered {
+		queue = 0
+	}
+	done := make(chan struct{})
+	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), more: make(chan struct{}, 1), done: done,
+		crew: NewCrew(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
+}
+
+// Serve reads until the input ends, the output breaks or ctx is done, and lets what is being
+// answered finish within Drain. A goroutine may stay behind in Read: whoever owns the input closes it.
+func (c *Conn) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	written, read := make(chan error, 1), make(chan error, 1)
+	reading := func() {
+		if err := c.read(ctx); err != errRelieved {
+			read <- err
+		}
+	}
+	c.relief = time.AfterFunc(patience, func() {
+		if turn := c.turn.Load(); turn != 0 && c.turn.CompareAndSwap(turn, 0) {
+			c.crew.Go(reading)
+		}
+	})
+	defer c.relief.Stop()
+	go func() { written <- c.write() }()
+	go reading()
+	var err error
+	select {
+	case err = <-read:
+		c.drain(ctx)
+	case err = <-written:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	cancel()
+	c.finish(written)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Close ends the connection: what waits for an answer gets ErrClosed.
+func (c *Conn) Close() { c.end.Do(func() { close(c.done) }) }
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// drain waits for the answers that are still being made.
+func (c *Conn) drain(ctx context.Context) {
+	idle := make(chan struct{})
+	go func() { c.working.Wait(); close(idle) }()
+	t := time.NewTimer(c.o.Drain)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// finish writes what is queued, unless the writer is stuck, and ends the connection.
+func (c *Conn) finish(written chan error) {
+	select {
+	case c.out <- nil: // the last frame
+		select {
+		case <-written:
+		case <-time.After(time.Second):
+		}
+	case <-time.After(time.Second):
+	case <-c.done:
+	}
+	c.Close()
+}
+
+func (c *Conn) write() error {
+	for {
+		var b []byte
+		last := false
+		select {
+		case b = <-c.out:
+			last = b == nil
+		case <-c.more:
+		case <-c.done:
+			return nil
+		}
+		if err := c.put(b); err != nil {
+			c.Close()
+			return err
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// put writes what was left of a frame, and a frame from the queue.
+func (c *Conn) put(b []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for _, part := range [][]byte{c.rest, b} {
+		if len(part) > 0 {
+			if _, err := c.w.Write(part); err != nil {
+				return err
+			}
+		}
+	}
+	c.rest = nil
+	if b != nil {
+		c.queued.Add(-1)
+	}
+	return nil
+}
+
+// now writes a frame where none is before it and the other side takes it without waiting, which
+// spares the way through the goroutine that writes. It reports whether the frame is taken care of.
+func (c *Conn) now(b []byte) bool {
+	if c.queued.Load() > 0 || !c.writing.TryLock() {
+		return false
+	}
+	defer c.writing.Unlock()
+	if c.at == nil {
+		c.at = direct(c.w)
+	}
+	if c.at == nil || c.queued.Load() > 0 || c.rest != nil {
+		return false
+	}
+	n := c.at(b)
+	if n == 0 {
+		return false
+	}
+	if n < len(b) {
+		c.rest = b[n:]
+		select {
+		case c.more <- struct{}{}:
+		default: // it looks anyway
+		}
+	}
+	return true
+}
+
+func (c *Conn) read(ctx context.Context) error {
+	for {
+		line, err := c.in.Next()
+		if errors.Is(err, ErrTooLong) {
+			c.garbage(ctx, Message{}, Errorf(CodeParse, "a message of more than %d bytes", c.in.max))
+			if c.o.SkipLong {
+				if err = c.in.Skip(); err == nil {
+					continue
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+		m, fault := Parse(line)
+		c.mu.Lock()
+		c.reads++
+		many := c.o.MaxMessages > 0 && c.reads > int64(c.o.MaxMessages)
+		c.mu.Unlock()
+		if many {
+			fault = Errorf(CodeBusy, "more than %d messages over one connection", c.o.MaxMessages)
+		}
+		switch {
+		case fault != nil:
+			if !c.in.Ended() { // otherwise it was broken off, and all who wait hear that the connection is over
+				c.pending.Spoil(line, fault, 0)
+			}
+			c.unasked(len(line))
+			c.garbage(ctx, m, fault)
+			if c.o.Strict || many {
+				return fault
+			}
+		case m.IsRequest():
+			c.unasked(m.Size)
+			if !c.request(ctx, m) {
+				return errRelieved
+			}
+		case m.Method != "":
+			c.unasked(m.Size)
+			c.notification(m)
+		default:
+			if !c.pending.Answered(m) {
+				c.unasked(m.Size)
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *Conn) unasked(bytes int) {
+	if c.o.Unasked != nil {
+		c.o.Unasked(bytes)
+	}
+}
+
+func (c *Conn) garbage(ctx context.Context, m Message, e *Error) {
+	if c.o.AnswerGarbage {
+		_ = c.send(ctx, Answer(m.ID, nil, e))
+	}
+	if c.o.Garbage != nil {
+		c.o.Garbage(e)
+	}
+}
+
+// request has a request answered. It reports whether the goroutine that calls it still is the one that reads.
+func (c *Conn) request(ctx context.Context, m Message) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	key := string(m.ID.Canonical())
+	c.mu.Lock()
+	_, twice := c.inFlight[key]
+	busy := c.held >= c.o.MaxInFlight || c.bytes > 0 && c.bytes+m.Weight > c.o.MaxBytes
+	late, alone, turn := c.over, c.held == 0 && !c.in.More(), c.reads
+	if !twice && !busy && !late {
+		c.inFlight[key], c.held, c.bytes = cancel, c.held+1, c.bytes+m.Weight
+		c.working.Add(1)
+	}
+	c.mu.Unlock()
+	switch {
+	case late:
+		cancel()
+	case twice:
+		_ = c.send(ctx, Answer(m.ID, nil, Errorf(CodeInvalid, "the id belongs to a request that is not answered yet")))
+		cancel()
+	case busy:
+		_ = c.send(ctx, Answer(m.ID, nil, Errorf(CodeBusy, "too much is being answered already; ask again later")))
+		cancel()
+	case c.o.Inline != nil && c.o.Inline(m.Method):
+		c.answer(ctx, cancel, key, m)
+	case !alone:
+		c.crew.Go(func() { c.answer(ctx, cancel, key, m) })
+	default:
+		c.turn.Store(turn)
+		c.relief.Reset(patience)
+		c.answer(ctx, cancel, key, m)
+		c.relief.Stop()
+		return c.turn.CompareAndSwap(turn, 0)
+	}
+	return true
+}
+
+// answer makes the answer and sends it, unless the request was cancelled meanwhile: then nobody
+// waits for one.
+func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string, m Message) {
+	defer c.working.Done()
+	defer cancel()
+	defer func() { // only now, so that answers nobody reads do not pile up
+		c.mu.Lock()
+		c.held, c.bytes = c.held-1, c.bytes-m.Weight
+		c.mu.Unlock()
+	}()
+	var result any
+	var err error = Errorf(CodeNoMethod, "no such method")
+	if c.o.Request != nil {
+		result, err = c.o.Request(ctx, m)
+	}
+	c.mu.Lock()
+	delete(c.inFlight, key) // the id is free again as soon as the other side can see the answer
+	c.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	var fault *Error
+	if err != nil && !errors.As(err, &fault) {
+		fault = Errorf(CodeInternal, "the request failed")
+	}
+	if fault != nil {
+		result = nil
+	}
+	b := Answer(m.ID, result, fault)
+	if len(b) > MaxFrame+1 {
+		b = Answer(m.ID, nil, Errorf(CodeInternal, "the answer is longer than a message may be: ask for less"))
+	}
+	_ = c.send(ctx, b)
+}
+
+// Wait takes no more requests and returns when none is being answered any more.
+func (c *Conn) Wait() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.working.Wait()
+}
+
+func (c *Conn) notification(m Message) {
+	switch m.Method {
+	case "notifications/cancelled":
+		if id := m.Param("requestId"); !id.IsZero() {
+			c.mu.Lock()
+			cancel := c.inFlight[string(id.Canonical())]
+			c.mu.Unlock()
+			if cancel != nil {
+				cancel()
+			}
+		}
+	case "notifications/progress":
+		c.pending.Progress(m)
+	default:
+		if c.o.Notify != nil {
+			c.o.Notify(m)
+		}
+	}
+}
+
+// send queues a frame. It waits while the other side does not read.
+func (c *Conn) send(ctx context.Context, b []byte) error {
+	select {
+	case <-c.done:
+		return ErrClosed // even if there is room in the queue
+	default:
+	}
+	if c.now(b) {
+		return nil
+	}
+	c.queued.Add(1)
+	select {
+	case c.out <- b:
+		return nil
+	case <-c.done:
+		c.queued.Add(-1)
+		return ErrClosed
+	case <-ctx.Done():
+		c.queued.Add(-1)
+		return ctx.Err()
+	}
+}
+
+// Tell sends a notification. It waits while the other side does not read.
+func (c *Conn) Tell(ctx context.Context, method string, params any) error {
+	b, err := Request(strictjson.Value{}, method, params)
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, b)
+}
+
+// Notify sends a notification, or drops it when the other side does not read.
+func (c *Conn) Notify(method string, params any) bool {
+	b, err := Request(strictjson.Value{}, method, params)
+	if err != nil {
+		return false
+	}
+	if c.now(b) {
+		return true
+	}
+	c.queued.Add(1)
+	select {
+	case c.out <- b:
+		return true
+	default:
+		c.queued.Add(-1)
+		return false
+	}
+}
+
+// Call asks and waits for the answer: the result, an *Error, a *Spoilt, ErrClosed or the error of ctx. When ctx
+// ends first the other side is told, and an answer that still comes is dropped. The params are made
+// from the request's id, which is also its progress token; progress may be nil and must not block.
+func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
+	w := c.pending.Add(0, progress)
+	defer c.pending.Drop(w)
+	b, err := w.Frame(method, params)
+	if err == nil {
+		err = c.send(ctx, b)
+	}
+	if err != nil {
+		return strictjson.Value{}, fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	select {
+	case m := <-w.Answer:
+		return m.Result, m.Fault()
+	case <-ctx.Done():
+		c.Notify("notifications/cancelled", map[string]any{"requestId": w.N})
+		return strictjson.Value{}, ctx.Err()
+	case <-c.done:
+		select {
+		case m := <-w.Answer: // it came just before the end
+			return m.Result, m.Fault()
+		default:
+			return strictjson.Value{}, ErrClosed
+		}
+	}
+}
+
+// Reads returns how many messages have been read: a side that says nothing at all reads as a
+// number that does not grow.
+func (c *Conn) Reads() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reads
+}

@@ -1,0 +1,229 @@
+package jsonschema
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/protocol/strictjson"
+)
+
+func compile(t *testing.T, text string) *Schema {
+	t.Helper()
+	v, err := strictjson.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Compile(v)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return s
+}
+
+func decode(t *testing.T, text string) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestCheck(t *testing.T) {
+	for _, row := range []struct{ schema, value, fault, why string }{
+		{`{"type":"object","required":["id"]}`, `{"id":1}`, "", "what is asked for is there"},
+		{`{"type":"object","required":["id"]}`, `{}`, `"id" is missing`, "what is asked for is absent"},
+		{`{"properties":{"n":{"type":"integer"}}}`, `{"n":1.5}`, "/n: is number, want integer", "the place is named"},
+		{`{"properties":{"n":{"type":"integer"}}}`, `{"n":1.0}`, "", "1.0 is an integer (2020-12 core 4.2.3)"},
+		{`{"properties":{"a/b":{"type":"null"}}}`, `{"a/b":1}`, "/a~1b: is integer, want null", "a slash in a name is escaped"},
+		{`{"additionalProperties":false,"properties":{"a":{}}}`, `{"a":1,"b":2}`, "/b: no such property", "a closed object"},
+		{`{"additionalProperties":false,"patternProperties":{"(?<=x)y":{}}}`, `{"b":2}`, "", "a pattern that RE2 cannot express may match anything"},
+		{`{"enum":["a",1,null]}`, `null`, "", "null among the values"},
+		{`{"enum":["a",1,null]}`, `"b"`, "is not one of the allowed values", "another value"},
+		{`{"const":{"a":[1]}}`, `{"a":[1]}`, "", "deep equality"},
+		{`{"anyOf":[{"type":"string"},{"type":"integer"}]}`, `true`, "matches none of the 2 alternatives", "no alternative"},
+		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "matches 2 of the 2 alternatives, want exactly one", "two alternatives"},
+		{`{"not":{"type":"string"}}`, `"x"`, "is what it must not be", "not"},
+		{`{"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, `{"a":1}`, `"b" is missing`, "then"},
+		{`{"if":{"required":["a"]},"then":{"required":["b"]},"else":{"required":["c"]}}`, `{"b":1}`, `"c" is missing`, "else"},
+		{`{"minLength":2}`, `"é"`, "has 1 characters, want at least 2", "characters, not bytes"},
+		{`{"multipleOf":0.1}`, `0.3`, "", "0.3 is three times 0.1, whatever binary says"},
+		{`{"uniqueItems":true}`, `[{"a":1,"b":2},{"b":2,"a":1}]`, "/1: is there twice", "the order of names is no difference"},
+		{`{"items":[{"type":"string"}],"additionalItems":false}`, `["a",1]`, "/1: not allowed here", "a tuple of draft-07"},
+		{`{"$ref":"#/$defs/a~1b%25","$defs":{"a/b%":{"type":"string"}}}`, `1`, "is integer, want string", "a pointer with escapes"},
+		{`{"$ref":"#X","$defs":{"x":{"$anchor":"X","type":"string"}}}`, `1`, "is integer, want string", "an anchor"},
+		{`{"properties":{"n":{"$ref":"#"}},"additionalProperties":false}`, `{"n":{"n":{"m":1}}}`, "/n/n/m: no such property", "a reference to the whole"},
+		{`true`, `1`, "", "everything is allowed"},
+		{`false`, `1`, "not allowed here", "nothing is allowed"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			faults := compile(t, row.schema).Check(decode(t, row.value))
+			got := ""
+			if len(faults) > 0 {
+				got = faults[0].String()
+			}
+			if got != row.fault {
+				t.Errorf("schema %s, value %s: %q, want %q", row.schema, row.value, got, row.fault)
+			}
+		})
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	for _, row := range []struct{ schema, want, why string }{
+		{`{"$ref":"http://169.254.169.254/"}`, "leaves the schema", "nothing is fetched"},
+		{`{"properties":{"x":{"$ref":"file:///etc/passwd"}}}`, "leaves the schema", "no file is read"},
+		{`{"$ref":"other.json#/a"}`, "leaves the schema", "a relative reference has nowhere to go"},
+		{`{"$ref":"#/nowhere"}`, "points nowhere", "a pointer to nothing"},
+		{`{"$ref":"#nobody"}`, "no such anchor", "an anchor that is not there"},
+		{`"oops"`, "neither an object nor a boolean", "a string is no schema"},
+		{`null`, "neither an object nor a boolean", "null is no schema"},
+		{`{"properties":{"a":5}}`, "neither an object nor a boolean", "a number is no schema"},
+		{`{"minLength":"x"}`, "must be a number", "a limit that is no number"},
+		{`{"anyOf":{}}`, "must be a list", "alternatives that are no list"},
+		{`{"allOf":[` + strings.Repeat("true,", MaxNodes) + `true]}`, "more than", "too many parts"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			v, err := strictjson.Parse([]byte(row.schema))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Compile(v); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%.80s: %v, want %q", row.schema, err, row.want)
+			}
+		})
+	}
+}
+
+// A hostile schema ends the check, not the process: go's stack is not endless, and time is money.
+func TestHostileSchemasAreBounded(t *testing.T) {
+	doubling := `{"$ref":"#/$defs/d0","$defs":{`
+	for i := range 40 {
+		doubling += `"d` + itoa(i) + `":{"anyOf":[{"allOf":[{"$ref":"#/$defs/d` + itoa(i+1) + `"},false]},{"$ref":"#/$defs/d` + itoa(i+1) + `"}]},`
+	}
+	doubling += `"d40":false}}`
+	for _, row := range []struct{ schema, value, why string }{
+		{`{"$ref":"#"}`, `{}`, "a schema that is itself"},
+		{`{"allOf":[{"$ref":"#/$defs/b"}],"$defs":{"b":{"anyOf":[{"$ref":"#"}]}}}`, `{}`, "two schemas that are each other"},
+		{doubling, `{}`, "alternatives that double forty times"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			begin := time.Now()
+			faults := compile(t, row.schema).Check(decode(t, row.value))
+			if len(faults) != 1 || faults[0].Text != "the schema takes too long to check" {
+				t.Errorf("faults: %v", faults)
+			}
+			if d := time.Since(begin); d > 40*time.Second {
+				t.Errorf("took %v", d)
+			}
+		})
+	}
+}
+
+func itoa(i int) string { b, _ := json.Marshal(i); return string(b) }
+
+// The project's own test suite of JSON Schema, as the module google/jsonschema-go carries it.
+func TestSuite(t *testing.T) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/google/jsonschema-go").Output()
+	dir := strings.TrimSpace(string(out))
+	if err != nil || dir == "" {
+		t.Skip("the module google/jsonschema-go is not downloaded, and with it the suite: go mod download fetches it")
+	}
+	notEnforced := map[string]string{
+		"unevaluatedItems.json":      "left to the server",
+		"unevaluatedProperties.json": "left to the server",
+		"refRemote.json":             "nothing is fetched",
+		"dynamicRef.json":            "a dynamic reference is read as a plain one",
+		"anchor.json":                "nested $id is refused",
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "jsonschema", "testdata", "draft2020-12", "*.json"))
+	if len(files) < 30 {
+		t.Fatalf("the suite has %d files", len(files))
+	}
+	ran, refused := 0, 0
+	for _, file := range files {
+		if notEnforced[filepath.Base(file)] != "" {
+			continue
+		}
+		r, n := runSuiteFile(t, file)
+		ran, refused = ran+r, refused+n
+	}
+	t.Logf("%d checks agree; %d schemas refused", ran, refused)
+	if ran < 780 || refused > 20 {
+		t.Errorf("%d checks ran and %d schemas were refused", ran, refused)
+	}
+}
+
+func runSuiteFile(t *testing.T, file string) (ran, refused int) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var groups []struct {
+		Description string
+		Schema      json.RawMessage
+		Tests       []struct {
+			Description string
+			Data        any
+			Valid       bool
+		}
+	}
+	if err := json.Unmarshal(b, &groups); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		v, err := strictjson.Parse(g.Schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Compile(v)
+		if err != nil {
+			refused++
+			continue
+		}
+		if strings.Contains(string(g.Schema), "unevaluated") {
+			continue // left to the server
+		}
+		for _, c := range g.Tests {
+			if got := len(s.Check(c.Data)) == 0; got != c.Valid {
+				t.Errorf("%s: %s: %s: valid %v, want %v", filepath.Base(file), g.Description, c.Description, got, c.Valid)
+			}
+			ran++
+		}
+	}
+	return ran, refused
+}
+
+// Whatever the schema and the value, a check ends, and the schema true finds no fault with anything.
+func FuzzCheck(f *testing.F) {
+	f.Add(`{"type":"object","properties":{"a":{"$ref":"#"}}}`, `{"a":{"a":1}}`)
+	f.Add(`{"$ref":"#"}`, `1`)
+	f.Add(`{"uniqueItems":true,"contains":{"const":1}}`, `[1,1]`)
+	f.Fuzz(func(t *testing.T, schema, value string) {
+		sv, err := strictjson.Parse([]byte(schema))
+		if err != nil {
+			return
+		}
+		var v any
+		if json.Unmarshal([]byte(value), &v) != nil {
+			return
+		}
+		s, err := Compile(sv)
+		if err != nil {
+			return
+		}
+		valid := len(s.Check(v)) == 0
+		negated, err := strictjson.Parse([]byte(`{"not":` + schema + `}`))
+		if err != nil || strings.Contains(schema, "#") {
+			return // a reference to the whole means another whole now
+		}
+		if n, err := Compile(negated); err == nil && valid && len(n.Check(v)) == 0 {
+			t.Errorf("%s and its negation both allow %s", schema, value)
+		}
+	})
+}

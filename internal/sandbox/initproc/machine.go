@@ -1,0 +1,109 @@
+//go:build linux && (amd64 || arm64)
+
+package initproc
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox/initvm"
+)
+
+// CtlFD is the machine's end of the socket to waldo.
+const CtlFD = 3
+
+// RecordSize is the size of what the machine reports: kind, three words, and a struct rusage.
+const RecordSize = 4*8 + int(unsafe.Sizeof(unix.Rusage{}))
+
+// The kinds of record.
+const (
+	RecFailed = iota + 1 // a step failed: its address, its errno
+	RecPID               // PID 1 of the box was made: its number for waldo
+	RecPlaces            // with it come the overlays of mounts, then descriptors of the writable places
+	RecWay               // with it come the sockets of the way out
+	RecNotice            // with it comes the listener of the filter
+	RecReady             // the box is prepared
+	RecNotRun            // the command could not be executed, for the failures reported before
+	RecNote              // a check of Probe succeeded: 0, its result
+	RecExit              // the command ended: 0, status, usage of all that ended
+)
+
+// Record is what the machine reports.
+type Record struct {
+	Kind, A, B, C uint64
+	Usage         unix.Rusage
+}
+
+func parseRecord(b []byte) (r Record, err error) {
+	if len(b) != RecordSize {
+		return r, fmt.Errorf("a record of %d bytes, not %d", len(b), RecordSize)
+	}
+	le := binary.LittleEndian
+	r.Kind, r.A, r.B, r.C = le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])
+	_, err = binary.Decode(b[32:], le, &r.Usage)
+	return r, err
+}
+
+// Where every boot list reports a failure, and where it ends the process.
+const (
+	dieAddr = BootBase
+	Gone    = dieAddr + StepSize
+)
+
+// NewBoot returns what every boot list begins with.
+func NewBoot() *List {
+	l := &List{}
+	l.Ignore("report a failure", unix.SYS_WRITE, CtlFD, FailureAddr, RecordSize) // nobody hears it where waldo is gone
+	l.Call("end", unix.SYS_EXIT_GROUP, 253)
+	return l
+}
+
+// boot is the list that a machine of its own starts with: take a program from waldo and walk it. One
+// for a box is begun by initProgram.
+var boot = sync.OnceValue(func() *List {
+	l := NewBoot()
+	l.TakeProgram("take a program", ProgramBase, initvm.At(Gone))
+	l.MakeInit(initvm.Target{}, initvm.At(Gone))
+	return l
+})
+
+const (
+	bootEntry = BootBase + 2*StepSize
+	initEntry = bootEntry + 2*StepSize
+)
+
+// initProgram is the program that has a machine make PID 1 of a box.
+var initProgram = sync.OnceValue(func() []byte {
+	var l List
+	l.Call("go on", unix.SYS_GETPID)
+	l.Steps[0].Next = initvm.At(initEntry)
+	return l.LinkAt(ProgramBase)
+})
+
+// takeProgram appends steps that read a length and as many bytes from waldo to base, and then go
+// there. An end of the socket goes to gone.
+func (l *List) TakeProgram(name string, base uint64, gone initvm.Target) {
+	head := len(l.Steps)
+	size := initvm.InStep(head+1, 3) // the length is an argument of the next step
+	l.Call(name, unix.SYS_RECVFROM, CtlFD, size, 8, unix.MSG_WAITALL, 0, 0)
+	l.Steps[head].Equal, l.Steps[head].Same = l.Structure(initvm.Num(8)), initvm.To(head+1)
+	l.Call(name, unix.SYS_RECVFROM, CtlFD, base, 0, unix.MSG_WAITALL, 0, 0)
+	l.Steps[head+1].Equal, l.Steps[head+1].Same = size, initvm.At(base)
+	for i := head; i <= head+1; i++ {
+		l.Steps[i].Next, l.Steps[i].Fail = gone, gone
+	}
+}
+
+// MaxFiles is how many descriptors a machine may be started with.
+const MaxFiles = 64
+
+// bootOf is what the executable of every machine starts with.
+func bootOf() initvm.Boot {
+	return initvm.Boot{Entry: bootEntry, At: BootBase, Steps: boot().LinkAt(BootBase), Failed: RecFailed, Room: MemoryEnd - DataBase}
+}
+func Machine() (*os.File, error) { return initvm.File(bootOf()) }

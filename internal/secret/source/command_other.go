@@ -1,7 +1,0 @@
-//go:build !unix
-
-package source
-
-import "os/exec"
-
-func alone(*exec.Cmd) {}

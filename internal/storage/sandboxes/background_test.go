@@ -1,0 +1,97 @@
+package sandboxes
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"waldo/internal/model/id"
+)
+
+// TestBackground: a command in the background is known as one, keeps no sandbox awake, stands still
+// with it and ends with it. Nobody but its own Watch looks.
+func TestBackground(t *testing.T) {
+	m, now := fresh(t)
+	ctx := t.Context()
+	create(t, m, me, "a")
+	r, err := m.Begin(ctx, me, "a", id.New(id.Call), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, ended := &box{}, make(chan struct{})
+	defer r.Watch(b, func() {
+		select {
+		case <-ended:
+		default:
+			close(ended)
+		}
+	})()
+	if all, err := m.Commands(ctx, me, "a"); err != nil || len(all) != 1 || !all[0].Background || all[0].Call != r.call || all[0].State != running {
+		t.Errorf("%+v %v", all, err)
+	}
+	wait := func(why string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(why)
+			}
+		}
+	}
+	step(now, r.Sandbox.Idle)
+	wait("it does not stand still", b.paused.Load)
+	if _, err := m.Begin(ctx, me, "a", id.New(id.Call), false); err != nil { // which wakes it
+		t.Fatal(err)
+	}
+	wait("it does not go on", func() bool { return !b.paused.Load() })
+	step(now, 3*r.Sandbox.Idle)
+	select {
+	case <-ended:
+		t.Error("it ended while somebody waited for another")
+	case <-time.After(3 * look):
+	}
+}
+
+// TestBackgroundEndsWhenStopped: idle for twice its time a sandbox is stopped, with what runs in it.
+func TestBackgroundEndsWhenStopped(t *testing.T) {
+	m, now := fresh(t)
+	create(t, m, me, "a")
+	r, err := m.Begin(t.Context(), me, "a", id.New(id.Call), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{}, 100)
+	defer r.Watch(&box{}, func() { ended <- struct{}{} })()
+	step(now, 3*r.Sandbox.Idle)
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("it goes on in a stopped sandbox")
+	}
+}
+
+// TestKill ends one command, for its owner only.
+func TestKill(t *testing.T) {
+	m, _ := fresh(t)
+	ctx := t.Context()
+	create(t, m, me, "a")
+	r, err := m.Begin(ctx, me, "a", id.New(id.Call), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := r.Watch(&box{}, func() { _ = r.End(ctx) })
+	if err := m.Kill(ctx, other, "a", r.call); !errors.Is(err, ErrAbsent) {
+		t.Errorf("another's: %v", err)
+	}
+	if err := m.Kill(ctx, me, "a", id.New(id.Call)); !errors.Is(err, ErrNoCommand) {
+		t.Errorf("no command: %v", err)
+	}
+	if err := m.Kill(ctx, me, "a", r.call); err != nil {
+		t.Error(err)
+	}
+	over()
+	for _, call := range []string{"", "../../x", r.call + "/../x"} {
+		if _, _, err := m.OutputOf(ctx, me, "a", call); !errors.Is(err, ErrNoCommand) {
+			t.Errorf("the output of %q: %v", call, err)
+		}
+	}
+}

@@ -12,11 +12,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -27,8 +25,9 @@ import (
 type guard struct {
 	line     int    // in guards.txt
 	name     string // what the guard does
-	file     string
-	from, to string // one exact occurrence of from becomes to
+	in       string // the package and declaration of from, see anchor.go
+	file     string // the file of from; with in, where it was found
+	from, to string // the one occurrence of from becomes to
 	pkg, run string // go test pkg -run run
 }
 
@@ -61,7 +60,7 @@ func run(s selection) error {
 	if err := stand(all); err != nil {
 		return err
 	}
-	var before map[guard]bool
+	var before map[string]bool
 	var changed map[string]bool
 	var seed string
 	if s.since != "" {
@@ -72,9 +71,6 @@ func run(s selection) error {
 	guards := s.choose(all, before, changed, seed)
 	if len(guards) == 0 {
 		return errors.New("no guard was tried")
-	}
-	if err := control(guards); err != nil {
-		return err
 	}
 	var end time.Time
 	if s.limit > 0 {
@@ -106,17 +102,16 @@ func run(s selection) error {
 	return nil
 }
 
-// stand looks for the line of every guard before any is tried.
+// stand looks for the code of every guard before any is tried, and fills in its file.
 func stand(guards []guard) error {
 	var errs []error
-	for _, g := range guards {
-		src, err := os.ReadFile(g.file)
-		if n := bytes.Count(src, []byte(g.from)); err == nil && n != 1 {
-			err = fmt.Errorf("%q stands %d times in %s, wanted once: mend the list", g.from, n, g.file)
-		}
+	for i, g := range guards {
+		file, _, err := g.locate()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%v: %w", g, err))
+			continue
 		}
+		guards[i].file = file
 	}
 	return errors.Join(errs...)
 }
@@ -176,6 +171,9 @@ const tries = 4
 
 // again tries a guard until a test notices, and says at which try; 0 is never.
 func again(g guard) (at int, err error) {
+	if err := control(g); err != nil {
+		return 0, err
+	}
 	dir, err := os.MkdirTemp("", "waldo-mutant-")
 	if err != nil {
 		return 0, err
@@ -189,64 +187,26 @@ func again(g guard) (at int, err error) {
 	return 0, nil
 }
 
-// control runs the tests of all guards on the tree as it is: where they fail, or hang, their
-// failing for a mutant would prove nothing.
-func control(guards []guard) error {
-	runs := map[string][]string{}
-	for _, g := range guards {
-		if !slices.Contains(runs[g.pkg], g.run) {
-			runs[g.pkg] = append(runs[g.pkg], g.run)
-		}
-	}
-	var errs []error
-	for _, pkg := range slices.Sorted(maps.Keys(runs)) {
-		for _, run := range oneByOne(pkg, runs[pkg]) {
-			out, err := test(context.Background(), pkg, run)
-			if err != nil { // a test may trip once on a busy machine, not twice
-				out, err = test(context.Background(), pkg, run)
-			}
-			if err != nil {
-				errs = append(errs, fmt.Errorf("control: %s -run %s fails on the tree as it is:\n%s", pkg, run, out))
-			} else if bytes.Contains(out, []byte("no tests to run")) {
-				errs = append(errs, fmt.Errorf("control: %s has no test %s: mend the list", pkg, run))
-			}
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-	fmt.Printf("control: the tests of %d guards pass on the tree as it is\n", len(guards))
-	return nil
-}
+// controls remembers, for each test, whether it passes on the tree as it is.
+var controls sync.Map // "package run" -> func() error
 
-// oneByOne runs the tests of a package all at once, built once, and returns those that are to be
-// looked at one by one: all if any failed, and what a list cannot name or did not run.
-func oneByOne(pkg string, runs []string) (rest []string) {
-	var named []string
-	for _, run := range runs {
-		if strings.Contains(run, "/") { // names parts of a test
-			rest = append(rest, run)
-		} else {
-			named = append(named, run)
+// control runs a guard's test on the tree as it is, once for all guards of that test: where it fails, or hangs, its
+// failing for a mutant would prove nothing.
+func control(g guard) error {
+	f, _ := controls.LoadOrStore(g.pkg+" "+g.run, sync.OnceValue(func() error {
+		out, err := test(context.Background(), g.pkg, g.run)
+		if err != nil { // a test may trip once on a busy machine, not twice
+			out, err = test(context.Background(), g.pkg, g.run)
 		}
-	}
-	if len(named) == 0 {
-		return rest
-	}
-	out, err := exec.Command("go", "test", "-count=1", "-timeout", "15m", "-v", "-run", strings.Join(named, "|"), pkg).CombinedOutput()
-	if err != nil {
-		return runs
-	}
-	var ran []string
-	for _, m := range regexp.MustCompile(`(?m)^=== RUN +([^/\s]+)$`).FindAllSubmatch(out, -1) {
-		ran = append(ran, string(m[1]))
-	}
-	for _, run := range named {
-		if re, err := regexp.Compile(run); err != nil || !slices.ContainsFunc(ran, re.MatchString) {
-			rest = append(rest, run)
+		if err != nil {
+			return fmt.Errorf("control: %s -run %s fails on the tree as it is:\n%s", g.pkg, g.run, out)
 		}
-	}
-	return rest
+		if bytes.Contains(out, []byte("no tests to run")) {
+			return fmt.Errorf("control: %s has no test %s: mend the list", g.pkg, g.run)
+		}
+		return nil
+	}))
+	return f.(func() error)()
 }
 
 func test(ctx context.Context, pkg, run string, more ...string) ([]byte, error) {
@@ -257,15 +217,19 @@ func test(ctx context.Context, pkg, run string, more ...string) ([]byte, error) 
 // try reports whether the tests notice the mutant. The change is laid over the tree with go's
 // -overlay, so the checkout itself is never written to.
 func try(dir string, g guard) (bool, error) {
-	src, err := os.ReadFile(g.file)
+	file, place, err := g.locate()
 	if err != nil {
 		return false, err
 	}
-	mutant := filepath.Join(dir, "mutant"+filepath.Ext(g.file))
-	if err := os.WriteFile(mutant, bytes.Replace(src, []byte(g.from), []byte(g.to), 1), 0o600); err != nil {
+	src, err := os.ReadFile(file)
+	if err != nil {
 		return false, err
 	}
-	abs, err := filepath.Abs(g.file)
+	mutant := filepath.Join(dir, "mutant"+filepath.Ext(file))
+	if err := os.WriteFile(mutant, slices.Concat(src[:place], []byte(g.to), src[place+len(g.from):]), 0o600); err != nil {
+		return false, err
+	}
+	abs, err := filepath.Abs(file)
 	if err != nil {
 		return false, err
 	}
@@ -299,8 +263,8 @@ func parse(r io.Reader, path string) ([]guard, error) {
 		if g == (guard{}) {
 			return nil
 		}
-		if g.name == "" || g.file == "" || g.from == "" || g.pkg == "" || g.run == "" {
-			return fmt.Errorf("%s:%d: a guard needs guard, file, from, to, test and run", path, g.line)
+		if g.name == "" || (g.file == "") == (g.in == "") || g.from == "" || g.pkg == "" || g.run == "" {
+			return fmt.Errorf("%s:%d: a guard needs guard, in or file, from, to, test and run", path, g.line)
 		}
 		all, g = append(all, g), guard{}
 		return nil
@@ -326,6 +290,8 @@ func parse(r io.Reader, path string) ([]guard, error) {
 		switch strings.TrimSuffix(key, ":") {
 		case "guard":
 			g.name, g.line = value, n
+		case "in":
+			g.in = value
 		case "file":
 			g.file = value
 		case "from":

@@ -17,14 +17,14 @@ type selection struct {
 	limit time.Duration // no guard is begun after this time; 0 is no limit
 }
 
-// choose returns the guards to try, in order: new and changed blocks of the list, then guards of
-// changed files, then a share of the others. seed, the tree's commit, rotates the last two.
-func (s selection) choose(guards []guard, before map[guard]bool, changed map[string]bool, seed string) []guard {
+// choose returns the guards to try, in order: new blocks of the list, then guards of
+// changed files, then a share of the others. seed, the tree's commit, rotates each of the three.
+func (s selection) choose(guards []guard, before map[string]bool, changed map[string]bool, seed string) []guard {
 	var fresh, touched, rest []guard
 	for _, g := range guards {
 		switch {
 		case s.words != "" && !strings.Contains(g.file, s.words) && !strings.Contains(g.name, s.words):
-		case s.since == "" || !before[g.block()]:
+		case s.since == "" || !before[g.name]:
 			fresh = append(fresh, g)
 		case changed[g.file]:
 			touched = append(touched, g)
@@ -32,15 +32,12 @@ func (s selection) choose(guards []guard, before map[guard]bool, changed map[str
 			rest = append(rest, g)
 		}
 	}
+	if s.since != "" {
+		rotate(fresh, seed)
+	}
 	rotate(touched, seed)
 	rotate(rest, seed)
 	return append(append(fresh, touched...), rest...)
-}
-
-// block is the guard without its place in the list.
-func (g guard) block() guard {
-	g.line = 0
-	return g
 }
 
 // rotate begins the guards at a place that the seed gives, so that a time limit cuts others each time.
@@ -58,9 +55,9 @@ func number(s string) uint64 {
 	return h.Sum64()
 }
 
-// history reads the list as it was at a revision, the files that changed after it, and the
+// history reads the names of the list as it was at a revision, the files that changed after it, and the
 // commit of the tree. A revision that this checkout does not have is an error.
-func history(since string) (before map[guard]bool, changed map[string]bool, seed string, err error) {
+func history(since string) (before map[string]bool, changed map[string]bool, seed string, err error) {
 	old, err := git("show", since+":"+list)
 	if err != nil {
 		return nil, nil, "", err
@@ -69,9 +66,9 @@ func history(since string) (before map[guard]bool, changed map[string]bool, seed
 	if err != nil {
 		return nil, nil, "", err
 	}
-	before = map[guard]bool{}
+	before = map[string]bool{}
 	for _, g := range guards {
-		before[g.block()] = true
+		before[g.name] = true
 	}
 	names, err := git("diff", "--name-only", since)
 	if err != nil {

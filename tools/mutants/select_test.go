@@ -18,7 +18,7 @@ func listed(guards []guard) string {
 // comes round to every guard.
 func TestChoose(t *testing.T) {
 	var all []guard
-	before, changed := map[guard]bool{}, map[string]bool{"a.go": true}
+	before, changed := map[string]bool{}, map[string]bool{"a.go": true}
 	for _, name := range strings.Fields("new old touched same1 same2 same3 same4 same5 same6 same7 same8") {
 		g := guard{line: len(all) + 1, name: name, file: "b.go"}
 		if name == "touched" {
@@ -26,7 +26,7 @@ func TestChoose(t *testing.T) {
 		}
 		all = append(all, g)
 		if name != "new" {
-			before[g.block()] = true
+			before[g.name] = true
 		}
 	}
 	if got := (selection{}).choose(all, nil, nil, ""); len(got) != len(all) {

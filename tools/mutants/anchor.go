@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// An anchor finds the code of a guard. "in: internal/egress (*Policy).check" names a package and a declaration, so that
+// a guard moves with its function from file to file. "file: NAME" is for what is not Go: from occurs once in the file.
+
+// locate returns the file of a guard and the one place in it that the guard changes.
+func (g guard) locate() (file string, at int, err error) {
+	if g.in == "" {
+		src, err := os.ReadFile(g.file)
+		if err != nil {
+			return "", 0, err
+		}
+		at, err := once(src, 0, len(src), g.from)
+		if err != nil {
+			return "", 0, fmt.Errorf("%w in %s", err, g.file)
+		}
+		return g.file, at, nil
+	}
+	dir, name, ok := strings.Cut(g.in, " ")
+	if !ok {
+		return "", 0, fmt.Errorf("in: %q names no declaration", g.in)
+	}
+	decls, err := declarations(dir)
+	if err != nil {
+		return "", 0, err
+	}
+	var errs []error
+	var found []declaration
+	for _, d := range decls[name] {
+		i, err := once(d.src, d.start, d.end, g.from)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w in %s of %s", err, name, d.file))
+			continue
+		}
+		found = append(found, d)
+		file, at = d.file, i
+	}
+	switch {
+	case len(decls[name]) == 0:
+		return "", 0, fmt.Errorf("%s declares no %s", dir, name)
+	case len(found) == 0:
+		return "", 0, errors.Join(errs...)
+	case len(found) > 1:
+		return "", 0, fmt.Errorf("%q is in %s of %s and of %s", g.from, name, found[0].file, found[1].file)
+	}
+	return file, at, nil
+}
+
+// once returns where text is between two places of src. Not once is an error.
+func once(src []byte, start, end int, text string) (int, error) {
+	part := src[start:end]
+	if n := bytes.Count(part, []byte(text)); n != 1 {
+		return 0, fmt.Errorf("%q is found %d times, wanted once: mend the list", text, n)
+	}
+	return start + bytes.Index(part, []byte(text)), nil
+}
+
+// A declaration is a function, or one name of a var, const or type declaration, with its source.
+type declaration struct {
+	file       string
+	src        []byte
+	start, end int
+}
+
+var (
+	parsing sync.Mutex
+	parsed  = map[string]map[string][]declaration{} // by folder
+)
+
+// declarations returns those of a folder by name: "New", "(*Policy).check", "(Rule).String". Tests are left out. A name
+// that several systems declare has several.
+func declarations(dir string) (map[string][]declaration, error) {
+	parsing.Lock()
+	defer parsing.Unlock()
+	if d := parsed[dir]; d != nil {
+		return d, nil
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]declaration{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		add := func(name string, n ast.Node) {
+			out[name] = append(out[name], declaration{file, src, fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset})
+		}
+		for _, d := range f.Decls {
+			declare(d, src, fset, add)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s has no Go files", dir)
+	}
+	parsed[dir] = out
+	return out, nil
+}
+
+// declare calls add for each name of a declaration. The spec of a group stands for itself.
+func declare(d ast.Decl, src []byte, fset *token.FileSet, add func(string, ast.Node)) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		name := d.Name.Name
+		if d.Recv != nil {
+			t := d.Recv.List[0].Type
+			name = fmt.Sprintf("(%s).%s", src[fset.Position(t.Pos()).Offset:fset.Position(t.End()).Offset], name)
+		}
+		add(name, d)
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			var n ast.Node = s
+			if !d.Lparen.IsValid() {
+				n = d
+			}
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				add(s.Name.Name, n)
+			case *ast.ValueSpec:
+				for _, id := range s.Names {
+					add(id.Name, n)
+				}
+			}
+		}
+	}
+}

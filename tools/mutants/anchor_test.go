@@ -50,3 +50,14 @@ func TestAnchors(t *testing.T) {
 		}
 	}
 }
+
+// TestBlocks: two blocks without a blank line between them are an error, not one block.
+func TestBlocks(t *testing.T) {
+	const one = "guard: a\nfile: x\nfrom: a\nto: b\ntest: ./x\nrun: TestA\n"
+	if all, err := parse(strings.NewReader(one+"\n"+one), "list"); err != nil || len(all) != 2 {
+		t.Errorf("control: %d blocks, %v", len(all), err)
+	}
+	if all, err := parse(strings.NewReader(one+one), "list"); err == nil || !strings.Contains(err.Error(), "list:7: a second guard") {
+		t.Errorf("%d blocks, %v", len(all), err)
+	}
+}

@@ -258,6 +258,7 @@ func read(path string) ([]guard, error) {
 func parse(r io.Reader, path string) ([]guard, error) {
 	var all []guard
 	var g guard
+	seen := map[string]bool{} // keys of the block
 	n := 0
 	flush := func() error {
 		if g == (guard{}) {
@@ -267,6 +268,7 @@ func parse(r io.Reader, path string) ([]guard, error) {
 			return fmt.Errorf("%s:%d: a guard needs guard, in or file, from, to, test and run", path, g.line)
 		}
 		all, g = append(all, g), guard{}
+		clear(seen)
 		return nil
 	}
 	s := bufio.NewScanner(r)
@@ -287,7 +289,12 @@ func parse(r io.Reader, path string) ([]guard, error) {
 			return nil, fmt.Errorf("%s:%d: wanted key: value", path, n)
 		}
 		value = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\t`, "\t").Replace(value)
-		switch strings.TrimSuffix(key, ":") {
+		key = strings.TrimSuffix(key, ":")
+		if seen[key] {
+			return nil, fmt.Errorf("%s:%d: a second %s in one block: a blank line is missing", path, n, key)
+		}
+		seen[key] = true
+		switch key {
 		case "guard":
 			g.name, g.line = value, n
 		case "in":

@@ -77,7 +77,8 @@ func TestReloadRefuses(t *testing.T) {
 	for _, row := range []struct{ why, config, want string }{
 		{"control: another configuration is taken", "version: 1\nredaction: {}\n", ""},
 		{"an unknown key", "version: 1\nnope: 1\n", "key.unknown"},
-		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', secrets: {Authorization: 'env:WALDO_NOT_SET'}}}\n", "secret"},
+		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', auth: {bearer: 'env:WALDO_NOT_SET'}}}\n",
+			"secret.missing: secret env:WALDO_NOT_SET"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			h, g := houseOf(t, good)

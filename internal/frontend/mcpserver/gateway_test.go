@@ -142,13 +142,19 @@ func newDesk(t testing.TB) *desk {
 // me is on the other side of every door here.
 var me = Who{Session: "n_1", Principal: "os:1000"}
 
-// start serves a door on pipes until the test is over.
+// start serves a new door on pipes until the test is over.
 func start(t testing.TB, o Options) (in io.WriteCloser, out io.ReadCloser) {
+	t.Helper()
+	return serve(t, New(o))
+}
+
+// serve serves a door on pipes until the test is over.
+func serve(t testing.TB, d *Door) (in io.WriteCloser, out io.ReadCloser) {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- New(o).Serve(context.Background(), inR, outW, me) }()
+	go func() { ended <- d.Serve(context.Background(), inR, outW, me) }()
 	t.Cleanup(func() {
 		_ = inW.Close()
 		_ = outR.Close()
@@ -164,7 +170,13 @@ func start(t testing.TB, o Options) (in io.WriteCloser, out io.ReadCloser) {
 // client joins the official SDK's client to a door, in the revision given.
 func client(t testing.TB, o Options, revision string, co *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
-	in, out := start(t, o)
+	return connect(t, New(o), revision, co)
+}
+
+// connect joins the official SDK's client to this door.
+func connect(t testing.TB, d *Door, revision string, co *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	in, out := serve(t, d)
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, co).Connect(context.Background(), &mcp.IOTransport{Reader: out, Writer: in}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	if err != nil {
 		t.Fatal(err)
@@ -431,6 +443,46 @@ func TestChangesOfTheListAreTold(t *testing.T) {
 			}
 			if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "x__a"}); err != nil || d.last().ToolDigest != "2" {
 				t.Errorf("and by one that has seen the new one: %v %+v", err, d.last())
+			}
+		})
+	}
+}
+
+// When another catalogue is shown, a client that has seen the list is notified, although no server's list changes.
+func TestReplacedCataloguesAreTold(t *testing.T) {
+	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
+		t.Run(revision, func(t *testing.T) {
+			o := options(t, newDesk(t))
+			catalogue := func(name call.Capability) *catalog.Catalogue {
+				c := catalog.New(catalog.Options{Builtins: []call.Tool{{Capability: name, Input: parse(t, `{}`), Digest: "1"}},
+					Visible: func(call.Capability) bool { return true }})
+				t.Cleanup(c.Close)
+				return c
+			}
+			o.Catalogue = catalogue("before")
+			d := New(o)
+			told := make(chan struct{}, 10)
+			s := connect(t, d, revision, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
+			defer s.Close()
+			listed := func() string {
+				t.Helper()
+				r, err := s.ListTools(context.Background(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r.Tools[0].Name
+			}
+			if got := listed(); got != "before" || len(told) != 0 {
+				t.Errorf("control: listed %s, notified %d times", got, len(told))
+			}
+			d.Replace(catalogue("after"))
+			select {
+			case <-told:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the client was not notified")
+			}
+			if got := listed(); got != "after" {
+				t.Errorf("listed %s", got)
 			}
 		})
 	}

@@ -311,7 +311,7 @@ func (h *house) openWorkers(s settings) error {
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
 	}
 	h.runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.cfg.Servers)), func(s contract.Server) bool { return s.Placement == placedInWorkspace })
-	h.runner.Egress = h.egress
+	h.runner.Egress = h.egresses().ForCall
 	h.runner.Secret = h.secrets.Get
 	h.runner.Admit = admitter(admission.New(roomOf(h.cfg.Sandboxes)))
 	h.runner.Template = h.templateOf

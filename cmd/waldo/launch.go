@@ -165,7 +165,7 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 		}
 		p.Mounts = append(p.Mounts, data)
 	}
-	way, err := h.wayOut(s.Network, s.Secrets)
+	way, err := h.egresses().ForNetwork(s.Network, s.Secrets)
 	if err != nil {
 		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
 	}
@@ -194,7 +194,7 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 		errR.Close()
 	})
 	ended := make(chan error, 1)
-	go h.watch(run, s, p.ID, way)
+	go h.egresses().Watch(run, s.Name, p.ID, way)
 	go func() {
 		f, err := box.Run(run, sandbox.Command{Argv: argv, Env: env, Stdin: in, Stdout: out, Stderr: errW, Serve: true})
 		if err == nil && f.Status != facts.OK {
@@ -216,7 +216,7 @@ func (h *house) inOwnBox(ctx context.Context, s contract.Server, argv []string, 
 		if ledger != nil {
 			err = errors.Join(err, ledger.Close())
 		}
-		h.reached(s, p.ID, way)
+		h.egresses().Reached(s.Name, p.ID, way)
 		ended <- errors.Join(err, way.End())
 	}()
 	return upstream.Process{

@@ -135,7 +135,7 @@ func (h *house) installBox(ctx context.Context, s contract.Server, j pkginstall.
 			{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes},
 		},
 	}
-	way, err := h.wayTo(j.Reach, contract.Network{Internal: true}, nil)
+	way, err := h.egresses().ForLines(j.Reach, contract.Network{Internal: true}, nil)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (h *house) installBox(ctx context.Context, s contract.Server, j pkginstall.
 	if err == nil {
 		_, err = box.Export(pkginstall.Place, j.Out)
 	}
-	tried := h.reached(s, p.ID, way)
+	tried := h.egresses().Reached(s.Name, p.ID, way)
 	if err != nil {
 		err = refusedOf(err, tried)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/executor/registry"
 	"waldo/internal/network/egress/packages"
 	"waldo/internal/pkginstall"
 )
@@ -97,5 +98,5 @@ func pythonIndex() string {
 			return v
 		}
 	}
-	return machineRegistry(packages.PyPI)
+	return registry.Machine(packages.PyPI)
 }

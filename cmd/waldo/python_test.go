@@ -2,15 +2,11 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
-
-	"waldo/internal/model/contract"
-	"waldo/internal/network/egress"
 )
 
 // TestPython: what a Python of this machine says of itself is taken, and no folder shown for its sake that
@@ -60,23 +56,5 @@ func TestPython(t *testing.T) {
 	}
 	if _, err := h.python(t.Context(), "3.77"); err == nil || !strings.Contains(err.Error(), "python3.77 is not on this machine") {
 		t.Errorf("a version that is not there: %v", err)
-	}
-}
-
-// TestAddressesReachBoxes: where the operator says that a host stands holds for the way out of a box.
-func TestAddressesReachBoxes(t *testing.T) {
-	for text, want := range map[string]bool{"": false, "addresses: {npm.example.com: [203.0.113.0/24]}\n": true, "addresses: {other.example.com: [203.0.113.0/24]}\n": false} {
-		cfg, problems := contract.Parse("waldo.yaml", []byte("version: 1\n"+text))
-		if len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		rules, err := egress.ParseRules([]string{"npm.example.com"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := (&house{cfg: cfg}).lets(rules, contract.Traffic{})
-		if why := p.Address("npm.example.com", 443, netip.MustParseAddr("203.0.113.80")); (why == nil) != want {
-			t.Errorf("%q: %v", text, why)
-		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -43,7 +44,7 @@ type Runner struct {
 	// Workspace returns where a session's files are kept; nil: nothing is kept. The runner closes it.
 	Workspace func(s call.Session) (*workspace.Workspace, error)
 	// Egress makes the way out for lines of hosts that a contract allows; nil: a run that wants one is refused.
-	Egress func(d policy.Decision, n contract.Network) (*Way, error)
+	Egress func(d policy.Decision, n contract.Network) (*sandboxegress.Egress, error)
 	// Secret returns the current value of a secret; nil: a run whose contract reveals one is refused.
 	Secret func(name secret.Ref) (secret.Value, error)
 	// Template finds the root filesystem that a contract names; nil: a run whose contract names one is refused.

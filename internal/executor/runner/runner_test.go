@@ -15,6 +15,7 @@ import (
 
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -305,13 +306,13 @@ func TestSideEffects(t *testing.T) {
 				return func() facts.SideEffect { _ = conn.Close(); return row.bell }
 			}
 		}
-		r.Egress = func(_ policy.Decision, n contract.Network) (*Way, error) {
+		r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
 			rules, err := egress.ParseRules(n.Allow)
 			if err != nil {
 				return nil, err
 			}
 			s, err := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}, egress.Options{})
-			return &Way{Server: s, Hosts: n.Allow}, err
+			return &sandboxegress.Egress{Server: s, Hosts: n.Allow}, err
 		}
 		g, dec := allowed(t, "run_python", `{"code":""}`, func(c *contract.Contract) { c.Network.Allow = row.hosts })
 		out, err := r.Execute(context.Background(), g)
@@ -481,13 +482,13 @@ func TestPlaceholders(t *testing.T) {
 	} {
 		d := &fake{}
 		r := worker(d)
-		r.Egress = func(_ policy.Decision, n contract.Network) (*Way, error) {
+		r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
 			rules, err := egress.ParseRules(n.Allow)
 			if err != nil {
 				return nil, err
 			}
 			s, err := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}, egress.Options{})
-			return &Way{Server: s, Hosts: n.Allow, Env: row.env}, err
+			return &sandboxegress.Egress{Server: s, Hosts: n.Allow, Env: row.env}, err
 		}
 		g, _ := allowed(t, "exec", `{"argv":["true"]}`, func(c *contract.Contract) {
 			c.Network.Allow, c.Secrets = []string{"a.example.com"}, map[string]secret.Ref{"TOKEN": "t"}

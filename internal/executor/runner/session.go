@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/strictjson"
@@ -51,7 +52,7 @@ type resident struct {
 	level string
 	box   sandbox.Box
 	ws    *workspace.Workspace
-	way   *Way // nil: it reaches nothing
+	way   *sandboxegress.Egress // nil: it reaches nothing
 	in    *io.PipeWriter
 	from  *io.PipeReader
 	out   *bufio.Reader // of from
@@ -171,7 +172,7 @@ func (r *Runner) begin(ctx context.Context, d policy.Decision, o Options, driver
 }
 
 // stays starts an interpreter, held for its first cell.
-func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string, way *Way) (*resident, *call.Reason, error) {
+func (r *Runner) stays(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, exe string, way *sandboxegress.Egress) (*resident, *call.Reason, error) {
 	ws, err := r.open(d, o, job{})
 	if err != nil {
 		return nil, nil, err

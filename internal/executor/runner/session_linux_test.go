@@ -15,6 +15,7 @@ import (
 
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -233,13 +234,13 @@ func TestFiguresAndTables(t *testing.T) {
 // was tried in it.
 func TestASessionReaches(t *testing.T) {
 	r, _ := staying(t)
-	r.Egress = func(_ policy.Decision, n contract.Network) (*Way, error) {
+	r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
 		rules, err := egress.ParseRules(n.Allow)
 		if err != nil {
 			return nil, err
 		}
 		s, err := egress.NewServer(&egress.Dialer{Policy: &egress.Policy{Rules: rules}}, egress.Options{})
-		return &Way{Server: s, Hosts: n.Allow, Env: []string{"TOKEN=waldo1"}}, err
+		return &sandboxegress.Egress{Server: s, Hosts: n.Allow, Env: []string{"TOKEN=waldo1"}}, err
 	}
 	for _, row := range []struct{ why, code, stdout, denied string }{
 		{"a name that is allowed", "import socket, os\nprint(socket.gethostbyname('api.example.com'), os.environ['TOKEN'])", "198.18.0.2 waldo1\n", ""},

@@ -1,4 +1,4 @@
-package main
+package sandboxegress
 
 import (
 	"os"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/executor/registry"
 	"waldo/internal/model/contract"
 	"waldo/internal/network/egress"
 	"waldo/internal/network/egress/packages"
@@ -15,13 +16,13 @@ import (
 // The rules for a registry: TLS alone, GET and HEAD alone, below its path, by the pins of the lock.
 func TestRegistries(t *testing.T) {
 	dir := t.TempDir()
-	h := &house{cfg: &contract.Config{File: filepath.Join(dir, "waldo.yaml")}}
+	a := &Assembler{Config: &contract.Config{File: filepath.Join(dir, "waldo.yaml")}}
 	lock := filepath.Join(dir, "requirements.txt")
 	if err := os.WriteFile(lock, []byte("a==1.0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	n := contract.Network{Packages: map[string]contract.Registry{"pypi": {URL: "https://r.example.com/simple/", Files: []string{"f.example.com"}, Lock: "./requirements.txt"}}}
-	rules, env, err := h.registries(n)
+	rules, env, err := a.registries(n)
 	if err != nil || len(rules) != 2 || !slices.Contains(env, "PIP_INDEX_URL=https://r.example.com/simple/") {
 		t.Fatalf("%v %v %v", rules, env, err)
 	}
@@ -44,7 +45,7 @@ func TestRegistries(t *testing.T) {
 		if err := os.WriteFile(lock, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		rules, _, err := h.registries(n)
+		rules, _, err := a.registries(n)
 		if want != "" {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v", text, err)
@@ -58,40 +59,16 @@ func TestRegistries(t *testing.T) {
 	if err := os.Remove(lock); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.registries(n); err == nil {
+	if _, _, err := a.registries(n); err == nil {
 		t.Error("without its lock it goes on")
 	}
 }
 
-// The machine's own registry is read as npm and pip read it, but never from the current folder, and
-// a password in its address is neither used nor said.
-func TestTheMachinesRegistry(t *testing.T) {
-	home, here := t.TempDir(), t.TempDir()
-	for _, v := range []string{"NPM_CONFIG_REGISTRY", "npm_config_registry", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG", "PIP_INDEX_URL", "PIP_CONFIG_FILE"} {
-		t.Setenv(v, "")
-	}
-	t.Setenv("HOME", home)
-	t.Chdir(here)
-	write := func(name, text string) {
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(filepath.Join(here, ".npmrc"), "registry=https://evil.example/\n")
-	write(filepath.Join(home, ".npmrc"), "; mine\nregistry = \"https://n.example.com/npm/\"\n")
-	write(filepath.Join(home, ".config", "pip", "pip.conf"), "[list]\nindex-url = https://evil.example/simple\n[global]\nindex_url = https://p.example.com/simple\n")
-	if got := machineRegistry(packages.NPM); got != "https://n.example.com/npm/" {
-		t.Error(got)
-	}
-	if got := machineRegistry(packages.PyPI); got != "https://p.example.com/simple" {
-		t.Error(got)
-	}
+// A password in the address of a registry is neither used nor printed.
+func TestPasswordOfARegistry(t *testing.T) {
 	t.Setenv("NPM_CONFIG_REGISTRY", "https://me:hunter2@n.example.com/")
-	h := &house{cfg: &contract.Config{}}
-	if _, _, err := h.registries(contract.Network{Packages: map[string]contract.Registry{"npm": {}}}); err == nil || strings.Contains(err.Error(), "hunter2") {
+	a := &Assembler{Config: &contract.Config{}}
+	if _, _, err := a.registries(contract.Network{Packages: map[string]contract.Registry{"npm": {}}}); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Error(err)
 	}
 }
@@ -102,10 +79,10 @@ func TestDefaultRegistries(t *testing.T) {
 		t.Setenv(v, "")
 	}
 	t.Setenv("HOME", t.TempDir())
-	was := machineSettings
-	machineSettings = nil // a stock machine
-	defer func() { machineSettings = was }()
-	h := &house{cfg: &contract.Config{}}
+	was := registry.MachineFiles
+	registry.MachineFiles = nil // a machine that sets nothing
+	defer func() { registry.MachineFiles = was }()
+	a := &Assembler{Config: &contract.Config{}}
 	own := packages.Defaults
 	file := "https://" + strings.TrimSuffix(own[packages.PyPI].Files[0], "*") + "a/a-1.0-py3-none-any.whl"
 	rows := []struct{ manager, url, want string }{
@@ -116,7 +93,7 @@ func TestDefaultRegistries(t *testing.T) {
 		{"pypi", strings.Replace(file, "/packages/", "/other/", 1), "egress.request"},
 	}
 	judge := func(manager, url string) string {
-		rules, env, err := h.registries(contract.Network{Packages: map[string]contract.Registry{manager: {}}})
+		rules, env, err := a.registries(contract.Network{Packages: map[string]contract.Registry{manager: {}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,175 @@
+package sandboxegress
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"waldo/internal/core/policy"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/secret"
+	"waldo/internal/network/egress"
+	"waldo/internal/network/egress/pkgcache"
+	"waldo/internal/sandbox"
+)
+
+// Assembler makes the egress of sandboxes from one configuration.
+type Assembler struct {
+	State  string                                              // the state directory, which holds the package cache
+	Config *contract.Config                                    // internal and addresses, secrets, and the folder of lock files
+	Secret func(secret.Ref) (secret.Value, error)              // fetches a secret at each use
+	Forms  func(secret string) []string                        // every encoding in which a host can echo a secret
+	Record func(server, sandbox string, tried []facts.Attempt) // writes to the log what a server's sandbox tried
+}
+
+// ForCall makes the egress of a decided call.
+func (a *Assembler) ForCall(d policy.Decision, n contract.Network) (*Egress, error) {
+	injected := map[string]secret.Ref{}
+	for _, v := range d.Contract.Placeholders() {
+		injected[v] = d.Contract.Secrets[v]
+	}
+	return a.ForNetwork(n, injected)
+}
+
+// ForNetwork makes the egress of one sandbox; nil: the network allows nothing. secrets are named by the sandbox's
+// variables. A secret that is injected for a host of the network goes into requests to that host, and its variable
+// holds a placeholder.
+func (a *Assembler) ForNetwork(n contract.Network, secrets map[string]secret.Ref) (*Egress, error) {
+	lines := n.Allow
+	if n.Internal {
+		lines = a.Config.Internal
+	}
+	return a.ForLines(lines, n, secrets)
+}
+
+// ForLines makes an egress to the hosts of lines and to the packages of n. With n.Internal it also reaches private
+// addresses of the operator's network.
+func (a *Assembler) ForLines(lines []string, n contract.Network, secrets map[string]secret.Ref) (*Egress, error) {
+	if len(lines)+len(n.Packages) == 0 {
+		return nil, nil
+	}
+	rules, err := egress.ParseRules(lines)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rules {
+		rules[i].Internal = n.Internal
+	}
+	from, env, err := a.registries(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range from {
+		lines = append(slices.Clone(lines), "GET,HEAD "+r.Host.String()+r.Paths[0])
+	}
+	p := a.policy(append(rules, from...), n.Limits)
+	e := &Egress{Hosts: slices.Clone(lines), Env: env}
+	o := egress.Options{Forms: a.Forms, Credentials: a.credentials(e, p, secrets)}
+	if len(from) > 0 {
+		if o.Shelf, err = pkgcache.Open(filepath.Join(a.State, "shelf"), cacheBytes); err != nil {
+			return nil, fmt.Errorf("package cache: %w", err)
+		}
+	}
+	if e.Server, err = egress.NewServer(&egress.Dialer{Policy: p}, o); err != nil {
+		return nil, err
+	}
+	if ours := e.Server.Trust(); ours != nil {
+		if err := a.trust(e, ours); err != nil {
+			return nil, errors.Join(fmt.Errorf("CA bundle of the sandbox: %w", err), e.End())
+		}
+	}
+	return e, nil
+}
+
+// policy is the egress policy of one sandbox.
+func (a *Assembler) policy(rules []egress.Rule, l contract.Traffic) *egress.Policy {
+	return &egress.Policy{Rules: rules, Addresses: a.Config.Addresses, Limits: egress.Limits{
+		Bytes: int64(l.Bytes), BytesPerSec: int64(l.BytesPerSecond), PerSec: l.RequestsPerSecond, Conns: l.Connections}}
+}
+
+// credentials returns the secrets that egress injects, and gives the sandbox their placeholders. It leaves out secrets
+// of hosts that the policy does not allow, so that their variables are absent.
+func (a *Assembler) credentials(e *Egress, p *egress.Policy, secrets map[string]secret.Ref) (creds []egress.Credential) {
+	for v, ref := range secrets {
+		b := a.Config.Secrets[string(ref)].Broker
+		if b == nil {
+			continue
+		}
+		c := a.credential(ref, *b)
+		if p.Classify(c.Host, c.Port) != nil {
+			continue
+		}
+		creds = append(creds, c)
+		e.Env = append(e.Env, v+"="+c.Placeholder)
+		if c.As == egress.SigV4 {
+			e.Env = append(e.Env, "AWS_ACCESS_KEY_ID=waldo", "AWS_REGION="+c.Region, "AWS_DEFAULT_REGION="+c.Region)
+		}
+	}
+	return creds
+}
+
+// injections maps the words of waldo.yaml to the ways in which egress adds a secret to a request.
+var injections = map[string]egress.As{
+	"header": egress.Header, "bearer": egress.Bearer, "basic": egress.Basic, "query": egress.Query,
+	"sigv4": egress.SigV4, "postgres": egress.Postgres,
+}
+
+// credential describes one secret to egress, which fetches it at each use.
+func (a *Assembler) credential(ref secret.Ref, b contract.Broker) egress.Credential {
+	from := func(r secret.Ref) func() (secret.Value, error) {
+		if r == "" {
+			return nil
+		}
+		return func() (secret.Value, error) { return a.Secret(r) }
+	}
+	return egress.Credential{
+		Name: string(ref), Placeholder: egress.NewPlaceholder(), Host: b.Host, Port: uint16(b.Port), Methods: b.Methods, Paths: b.Paths,
+		As: injections[b.As], Field: b.Name + b.User, Region: b.Region, Service: b.Service, Database: b.Database, Plain: b.Plain,
+		Value: from(ref), KeyID: from(b.Key), Token: from(b.Token),
+	}
+}
+
+// bundleAt is the CA bundle in a sandbox.
+const bundleAt = "/run/waldo/ca.pem"
+
+// bundleVariables name the CA bundle to programs: OpenSSL and Go, curl, Python's requests, pip, Node.js, npm, git, Deno,
+// cargo, and the AWS command line.
+var bundleVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS",
+	"npm_config_cafile", "GIT_SSL_CAINFO", "DENO_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE"}
+
+// trust shows a sandbox a CA bundle: the authorities of this machine, and the egress's own.
+func (a *Assembler) trust(e *Egress, ours []byte) error {
+	dir := filepath.Join(a.State, "run")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "trust-*.pem")
+	if err != nil {
+		return err
+	}
+	e.Close = func() error { return os.Remove(f.Name()) }
+	_, err = f.Write(slices.Concat(authorities(), ours))
+	if err = errors.Join(err, f.Chmod(0o444), f.Close()); err != nil {
+		return err
+	}
+	e.Mounts = []sandbox.Mount{{Source: f.Name(), Target: bundleAt}}
+	for _, v := range bundleVariables {
+		e.Env = append(e.Env, v+"="+bundleAt)
+	}
+	return nil
+}
+
+// authorities returns the certificates that this machine trusts, in PEM, from the files that crypto/x509 reads too.
+func authorities() []byte {
+	for _, name := range []string{os.Getenv("SSL_CERT_FILE"), "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+		"/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem"} {
+		if b, err := os.ReadFile(name); name != "" && err == nil {
+			return append(bytes.TrimRight(b, "\n"), '\n')
+		}
+	}
+	return nil
+}

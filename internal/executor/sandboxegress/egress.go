@@ -1,0 +1,100 @@
+// Package sandboxegress assembles the egress of one sandbox: the rules of its contract's network, the package
+// registries, the secrets that are injected into requests, and the CA bundle that the sandbox trusts.
+package sandboxegress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"waldo/internal/model/facts"
+	"waldo/internal/network/egress"
+	"waldo/internal/sandbox"
+)
+
+// Egress is the network of one sandbox, and what the sandbox needs to use it. A nil Egress reaches nothing.
+type Egress struct {
+	Server *egress.Server
+	Hosts  []string        // allowed hosts, as the operator wrote them
+	Env    []string        // placeholders of secrets, and the paths of the CA bundle
+	Mounts []sandbox.Mount // the CA bundle
+	Close  func() error    // removes the mounted files, which the sandbox holds open; nil: there are none
+}
+
+// proxied names waldo's proxy to programs that want one. Enforcement does not depend on it.
+var proxied = []string{fmt.Sprintf("HTTPS_PROXY=http://%s:%d", sandbox.Gateway, sandbox.ProxyPort), "NO_PROXY=localhost,127.0.0.1,::1"}
+
+// Open adds the egress to a sandbox's profile and returns the variables that its programs must inherit.
+func (e *Egress) Open(p *sandbox.Profile) (env []string) {
+	if e == nil {
+		return nil
+	}
+	p.Network = sandbox.Network{Hosts: e.Hosts, Ports: e.Server.Ports(), Serve: e.Server.Serve}
+	p.Mounts = append(p.Mounts, e.Mounts...)
+	return slices.Concat(proxied, e.Env)
+}
+
+// Start starts the sandbox, then removes the mounted files from the machine.
+func (e *Egress) Start(ctx context.Context, d sandbox.Driver, p sandbox.Profile) (sandbox.Box, error) {
+	sb, err := d.Start(ctx, p)
+	if err != nil || e == nil {
+		return sb, err
+	}
+	if err := e.remove(); err != nil {
+		return nil, errors.Join(err, sb.Close())
+	}
+	return sb, nil
+}
+
+func (e *Egress) remove() (err error) {
+	if e.Close != nil {
+		err, e.Close = e.Close(), nil
+	}
+	return err
+}
+
+// Report adds to f what the sandbox tried to reach since the last report.
+func (e *Egress) Report(f *facts.Facts) {
+	if e == nil {
+		return
+	}
+	f.Network.Policy, f.Network.AllowedHosts = "allowed", e.Hosts
+	e.Server.Report(f)
+}
+
+// End closes the egress. It works without a started sandbox too.
+func (e *Egress) End() error {
+	if e == nil {
+		return nil
+	}
+	return errors.Join(e.Server.Close(), e.remove())
+}
+
+// Reached records what the sandbox of a server tried to reach since the last report, and returns it.
+func (a *Assembler) Reached(server, sandbox string, e *Egress) []facts.Attempt {
+	f := facts.New()
+	e.Report(&f)
+	if len(f.Network.Attempts) > 0 && a.Record != nil {
+		a.Record(server, sandbox, f.Network.Attempts)
+	}
+	return f.Network.Attempts
+}
+
+// Watch calls Reached once a minute until ctx is done.
+func (a *Assembler) Watch(ctx context.Context, server, sandbox string, e *Egress) {
+	if e == nil {
+		return
+	}
+	t := time.NewTicker(time.Minute)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			a.Reached(server, sandbox, e)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -54,7 +54,7 @@ func newCall(g *global) *cobra.Command {
 				return err
 			}
 			k := call.Call{ID: id.New(id.Call), Capability: cap, Args: a, Session: n.ID, Principal: n.Principal,
-				Door: "cli", At: time.Now(), ApprovalID: quote}
+				Channel: "cli", At: time.Now(), ApprovalID: quote}
 			if h.policy.Visible(k.Capability) {
 				e, ok := h.catalogue.Lookup(c.Context(), string(cap))
 				if ok {
@@ -86,8 +86,8 @@ func meant(p *policy.Policy, name string) (call.Capability, error) {
 	if p.Visible(cap) {
 		return cap, nil
 	}
-	if contract.AtTheDoor(name) {
-		return cap, usage("waldo tools searches, waldo call and waldo run do the rest", "%s is a tool that agents' hosts are shown: the door answers it, and it needs no contract", name)
+	if contract.ByTheGateway(name) {
+		return cap, usage("waldo tools searches, waldo call and waldo run do the rest", "%s is a tool that agents' hosts are shown: the gateway answers it, and it needs no contract", name)
 	}
 	if dotted := call.Capability(strings.ReplaceAll(name, "__", ".")); p.Visible(dotted) {
 		return dotted, nil
@@ -212,7 +212,7 @@ func newTools(g *global) *cobra.Command {
 			defer h.Close()
 			var entries []*catalog.Entry
 			var offers sync.WaitGroup
-			me := catalog.Viewer{Principal: principal(), Door: "cli"}
+			me := catalog.Viewer{Principal: principal(), Channel: "cli"}
 			offers.Go(func() { h.catalogue.Prompts(c.Context(), me) }) // what is kept from agents of these is told below, too
 			if len(args) > 0 {
 				entries = h.catalogue.Search(c.Context(), me, strings.Join(args, " "), 0)
@@ -275,7 +275,7 @@ func tellTools(w io.Writer, h *house, entries []*catalog.Entry, d catalog.Detail
 
 // dryRun decides a call without making it.
 func dryRun(h *house, capability call.Capability, a call.Args) policy.Decision {
-	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Door: "cli", Principal: principal(), At: time.Now()})
+	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: principal(), At: time.Now()})
 }
 
 // readable returns the text of a piece of content, also of a resource that is text.

@@ -16,11 +16,11 @@ import (
 
 // Who judges each class of the corpus of MCP, or why nobody does.
 var mcpJudges = map[string]string{
-	"frame-json":      "internal/gateway TestCorpus",
-	"rpc":             "internal/gateway TestCorpus",
-	"frame-json-args": "internal/gateway TestCorpus",
-	"rug-pull":        "internal/upstream TestRugPullCorpus, the rows with a schema",
-	"rpc-sequence":    "internal/upstream TestSequencesCorpus",
+	"frame-json":      "internal/frontend/mcpserver TestCorpus",
+	"rpc":             "internal/frontend/mcpserver TestCorpus",
+	"frame-json-args": "internal/frontend/mcpserver TestCorpus",
+	"rug-pull":        "internal/executor/upstream TestRugPullCorpus, the rows with a schema",
+	"rpc-sequence":    "internal/executor/upstream TestSequencesCorpus",
 	"terminal":        "TestCorpusOfTerminals, beside this",
 }
 
@@ -33,7 +33,7 @@ var mcpNotJudged = map[string]string{
 	"lying-server":     "behaviour against its own words, which no test of a text can show",
 	"tool-list":        "names of two servers; a test of the catalogue has cases of its own, and these rows are open",
 	"http-transport":   "headers; tests of internal/gateway/web have cases of their own, and these rows are open",
-	"result-content":   "kinds of content; tests of internal/upstream have cases of their own, and these rows are open",
+	"result-content":   "kinds of content; tests of internal/executor/upstream have cases of their own, and these rows are open",
 }
 
 // laterCorpora are files that no test reads: about what waldo does not do yet, or open.
@@ -45,8 +45,8 @@ var laterCorpora = map[string]string{
 
 // readCorpora are files that tests of these rooms read.
 var readCorpora = map[string]string{
-	"approval.jsonl": "internal/approval", "audit.jsonl": "internal/audit", "egress.jsonl": "internal/egress",
-	"mcp.jsonl": "below", "pii.jsonl": "internal/redact", "secrets.jsonl": "internal/redact",
+	"approval.jsonl": "internal/core/approval", "audit.jsonl": "internal/core/audit", "egress.jsonl": "internal/network/egress",
+	"mcp.jsonl": "below", "pii.jsonl": "internal/core/redact", "secrets.jsonl": "internal/core/redact",
 }
 
 type mcpRow struct {

@@ -111,12 +111,12 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 	defer h.Close()
 	args, _ := call.ArgsOf(map[string]any{})
 	shown := map[string]*catalog.Entry{}
-	for _, e := range h.catalogue.List(context.Background(), catalog.Viewer{Principal: principal(), Door: "cli"}) {
+	for _, e := range h.catalogue.List(context.Background(), catalog.Viewer{Principal: principal(), Channel: "cli"}) {
 		shown[string(e.Capability)] = e
 	}
 	for tool := range h.lock.Servers["s"].Tools {
 		capability := call.Capability("s." + tool)
-		c := call.Call{ID: id.New(id.Call), Capability: capability, Args: args, Door: "cli", Principal: principal()}
+		c := call.Call{ID: id.New(id.Call), Capability: capability, Args: args, Channel: "cli", Principal: principal()}
 		if e := shown[string(capability)]; e != nil {
 			c.ToolDigest = e.Digest
 		} else if entry != "deny" {

@@ -135,7 +135,7 @@ var mostLimits = sandbox.Limits{
 	Disk: 1 << 40, Inodes: 10_000_000, Output: 1 << 30,
 }
 
-// patience is how long a call of each door waits for a human. An agent host gives up on a call
+// patience is how long a call of each channel waits for a human. An agent host gives up on a call
 // after a minute or less and asks again; a script in a box has nothing better to do.
 var patience = map[string]time.Duration{"mcp": 2 * time.Second, "bridge": 20 * time.Second}
 
@@ -284,11 +284,11 @@ func (h *house) openGround(ctx context.Context, s settings) (err error) {
 		Asker: h.askerOf, Gone: goneAsker(h.state),
 		Witness: h.witness, Root: os.Getenv(rootVariable),
 		Notes: func(d policy.Decision) []string { return h.lives.inForce().redact.Meanings(d) },
-		Patience: func(door string) time.Duration {
-			if door == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
+		Patience: func(channel string) time.Duration {
+			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.patience // the host is asked at once
 			}
-			return max(s.patience, patience[door])
+			return max(s.patience, patience[channel])
 		},
 	}
 	return h.attend(ctx, s.hup)
@@ -329,8 +329,8 @@ func (h *house) openWorkers(s settings) error {
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {
-			if door := h.lives.door.Load(); door != nil {
-				door.Updated(server, uri)
+			if srv := h.lives.server.Load(); srv != nil {
+				srv.Updated(server, uri)
 			}
 		},
 	})
@@ -354,7 +354,7 @@ func (h *house) openCorridor(s settings) error {
 		Builtins: catalog.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean, Names: h.policy.Names, Held: h.held,
 		Of:       func(cap call.Capability) string { k, _ := h.policy.Lookup(cap); return k.Server },
 		Patience: func(cap call.Capability) time.Duration { k, _ := h.policy.Lookup(cap); return k.Timeout },
-		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Door) },
+		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Channel) },
 	}
 	if s.warm > 0 { // nobody looks at a list of what is missing
 		o.Missing = func(first catalog.Problem, n int) {
@@ -388,7 +388,7 @@ func (h *house) openCorridor(s settings) error {
 		return bell.Open(ctx, run, conn)
 	}
 	h.runner.Servers = func(run call.Call) []string {
-		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.cfg.Servers)), func(s string) bool { return !h.policy.Reaches(s, run.Principal, viewOf(run).Door) })
+		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.cfg.Servers)), func(s string) bool { return !h.policy.Reaches(s, run.Principal, viewOf(run).Channel) })
 	}
 	return nil
 }
@@ -463,7 +463,7 @@ func (h *house) retire() error {
 // principal is the user that waldo runs as.
 func principal() call.Principal { return call.Principal(fmt.Sprintf("os:%d", os.Getuid())) }
 
-// open starts a session for the person or host at this door.
+// open starts a session for the person or host at this channel.
 func (h *house) open() (session.Info, error) {
 	return h.sessions.Open(principal(), id.New(id.Workspace))
 }
@@ -524,7 +524,7 @@ func (h *house) tools(run call.Call) []call.Tool {
 
 // viewOf is the view of the code of a run.
 func viewOf(run call.Call) catalog.Viewer {
-	return catalog.Viewer{Principal: run.Principal, Door: "bridge"}
+	return catalog.Viewer{Principal: run.Principal, Channel: "bridge"}
 }
 
 func (h *house) find(_ call.Call, name string) (call.Tool, bool) {
@@ -554,7 +554,7 @@ func (h *house) check(c call.Call, t call.Tool) *call.Reason {
 		return nil // the policy decides on what nobody knows
 	}
 	faults := e.Check(c.Args)
-	if len(faults) == 0 || !h.catalogue.Shows(catalog.Viewer{Principal: c.Principal, Door: c.Door}, e) {
+	if len(faults) == 0 || !h.catalogue.Shows(catalog.Viewer{Principal: c.Principal, Channel: c.Channel}, e) {
 		return nil // and it refuses, whatever the arguments, what the caller may not know of
 	}
 	text := make([]string, len(faults))

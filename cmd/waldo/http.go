@@ -134,10 +134,10 @@ func (h *house) serveHTTP(ctx context.Context, listen string, o mcpserver.Option
 	g := &guests{h: h, info: map[call.Principal]session.Info{}, in: map[call.Session]int{}}
 	defer g.close()
 	o.Ended = g.leave
-	door := mcpserver.New(o)
-	h.lives.door.Store(door)
+	srv := mcpserver.New(o)
+	h.lives.server.Store(srv)
 	s := web.New(web.Options{
-		Door: door, Open: g.enter, Over: func(n call.Session) bool { return g.over(session.Info{ID: n}) },
+		Server: srv, Open: g.enter, Over: func(n call.Session) bool { return g.over(session.Info{ID: n}) },
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().entry().Identify(r) },
 		Hosts:    hostsOf(h.cfg.Gateway), Origins: h.cfg.Gateway.Origins, Beside: h.entry().Beside(),
 		Limits: doorLimits(h.cfg.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log, Ready: func() error { _, _, err := h.store.Get(ctx, "ready", ""); return err },

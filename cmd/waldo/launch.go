@@ -133,7 +133,7 @@ func (h *house) serverEnv(s contract.Server) ([]string, error) {
 		env = append(env, k+"="+s.Env[k])
 	}
 	for _, k := range slices.Sorted(maps.Keys(s.Secrets)) {
-		if h.cfg.Secrets[string(s.Secrets[k])].Broker != nil {
+		if h.cfg.Secrets[string(s.Secrets[k])].Inject != nil {
 			continue // its box gets a placeholder
 		}
 		v, err := h.secrets.Get(s.Secrets[k])

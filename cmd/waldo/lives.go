@@ -12,7 +12,7 @@ import (
 // lives are the houses that stand on one ground: the one in force, and those before it until the calls that
 // they took are over. A call ends in the house that decided it.
 type lives struct {
-	door atomic.Pointer[mcpserver.Door] // the one that serves; nil: none does
+	server atomic.Pointer[mcpserver.Server] // the one that serves; nil: none does
 
 	mu    sync.Mutex
 	now   *house
@@ -50,8 +50,8 @@ func (l *lives) change(next *house) {
 	was := l.now
 	l.now = next
 	l.calls[next] = 0
-	if door := l.door.Load(); door != nil {
-		door.Replace(next.catalogue)
+	if srv := l.server.Load(); srv != nil {
+		srv.Replace(next.catalogue)
 	}
 	l.leave(was)
 }

@@ -35,7 +35,7 @@ type line struct {
 	Status     string        `json:"status"`
 	Yes        *bool         `json:"yes"`
 	By         string        `json:"by"`
-	Door       string        `json:"door"`
+	Channel    string        `json:"channel"`
 	Principal  string        `json:"principal"`
 	Reasons    []call.Reason `json:"reasons"`
 	Why        []call.Reason `json:"why"`
@@ -65,7 +65,7 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 	what := display.Text("")
 	switch r.Kind {
 	case audit.KindDecision:
-		what = display.Sprintf("%s %s by %s at the %s door", effect(p, l.Effect), l.Capability, l.Principal, l.Door)
+		what = display.Sprintf("%s %s by %s over %s", effect(p, l.Effect), l.Capability, l.Principal, l.Channel)
 		if len(l.Reasons) > 0 {
 			what += p.dim("  " + place(l.Reasons[0]))
 		}
@@ -445,7 +445,7 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 			if d.Contract != nil {
 				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
 			}
-			display.Fprintf(w, "  asked by %s at the %s door; arguments %s\n", d.Principal, d.Door, compact(d.Args))
+			display.Fprintf(w, "  asked by %s over %s; arguments %s\n", d.Principal, d.Channel, compact(d.Args))
 			if len(d.Secrets) > 0 {
 				display.Fprintf(w, "  secrets by name: %s\n", strings.Join(d.Secrets, ", "))
 			}

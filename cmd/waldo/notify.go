@@ -35,7 +35,7 @@ type notice struct {
 	Capability string          `json:"capability"`
 	Principal  string          `json:"principal"`
 	Session    string          `json:"session"`
-	Door       string          `json:"door"`
+	Channel    string          `json:"channel"`
 	Mode       string          `json:"mode"`
 	Danger     int             `json:"danger"`
 	Role       string          `json:"role,omitempty"`
@@ -64,7 +64,7 @@ func (n notifier) Notify(ctx context.Context, q approval.Question) {
 		slog.Warn("approval.notify was not run: too many of its commands are at work", "approval", q.ID)
 		return
 	}
-	told := notice{Approval: q.ID, Capability: string(q.Capability), Principal: string(q.Principal), Session: string(q.Session), Door: q.Door,
+	told := notice{Approval: q.ID, Capability: string(q.Capability), Principal: string(q.Principal), Session: string(q.Session), Channel: q.Channel,
 		Mode: q.Mode, Danger: q.Danger, Role: q.Role, Because: []string{}, Created: q.Created, Expires: q.Expires, Answer: "waldo approve " + q.ID}
 	for _, r := range q.Reasons {
 		told.Because = append(told.Because, r.Code)

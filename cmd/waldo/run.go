@@ -450,7 +450,7 @@ func (h *house) once(ctx context.Context, capability call.Capability, args any, 
 		return call.Result{}, err
 	}
 	defer h.sessions.Close(n.ID)
-	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal, Door: "cli", At: time.Now()}
+	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal, Channel: "cli", At: time.Now()}
 	if o != nil {
 		defer h.runner.Prepare(c.ID, *o)()
 	}

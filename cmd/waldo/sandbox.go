@@ -376,7 +376,7 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 	if err != nil {
 		return nil, nil, k, err
 	}
-	k = call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: principal(), Door: "cli", At: time.Now()}
+	k = call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: principal(), Channel: "cli", At: time.Now()}
 	if e.as != "" {
 		k.ID = e.as
 	}

@@ -84,9 +84,9 @@ func newServe(g *global) *cobra.Command {
 			defer h.sessions.Close(n.ID)
 			defer h.tidy(n)
 			h.lives.inForce().expect(n)
-			door := mcpserver.New(o)
-			h.lives.door.Store(door)
-			err = door.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), mcpserver.Who{Session: n.ID, Principal: n.Principal})
+			srv := mcpserver.New(o)
+			h.lives.server.Store(srv)
+			err = srv.Serve(c.Context(), c.InOrStdin(), c.OutOrStdout(), mcpserver.Who{Session: n.ID, Principal: n.Principal})
 			if c.Context().Err() != nil {
 				return nil // told to end, and it has
 			}
@@ -99,7 +99,7 @@ func newServe(g *global) *cobra.Command {
 	return c
 }
 
-// options make a door to the houses of this waldo: each call goes to the one in force when it comes.
+// options make a server over the houses of this waldo: each call goes to the one in force when it comes.
 func (h *house) options() mcpserver.Options {
 	return mcpserver.Options{
 		Version: version, Instructions: instructions, Catalogue: h.catalogue,

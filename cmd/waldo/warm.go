@@ -19,7 +19,7 @@ const firstBoxes = 2
 func (h *house) expect(n session.Info) {
 	args, err := call.ParseArgs([]byte(`{"code":""}`))
 	if err == nil {
-		d := h.policy.Decide(call.Call{Capability: "run_python", Args: args, Session: n.ID, Principal: n.Principal, Door: "mcp", At: time.Now()})
+		d := h.policy.Decide(call.Call{Capability: "run_python", Args: args, Session: n.ID, Principal: n.Principal, Channel: "mcp", At: time.Now()})
 		err = h.runner.Expect(d, firstBoxes)
 	}
 	if err != nil {

@@ -40,7 +40,7 @@ func TestFirstClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := h.broker.Call(context.Background(), call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Door: "mcp", At: time.Now()})
+		r, err := h.broker.Call(context.Background(), call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Channel: "mcp", At: time.Now()})
 		if err != nil || r.Facts.Stdout != "1\n" {
 			t.Fatalf("%v %+v", err, r)
 		}

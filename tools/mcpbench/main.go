@@ -299,17 +299,17 @@ func compare(waldo, config, state, name string, program []string, address string
 		}
 	}()
 	pid := 0
-	door := ""
+	front := ""
 	if sessions > 1 { // one program serves them all, over HTTP
-		door = "http://" + free() + "/mcp"
-		cmd := exec.Command(waldo, "--config", config, "--state", state, "serve", "--listen", strings.TrimSuffix(strings.TrimPrefix(door, "http://"), "/mcp"))
+		front = "http://" + free() + "/mcp"
+		cmd := exec.Command(waldo, "--config", config, "--state", state, "serve", "--listen", strings.TrimSuffix(strings.TrimPrefix(front, "http://"), "/mcp"))
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			return err
 		}
 		pid = cmd.Process.Pid
 		defer func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() }()
-		if err := started(strings.TrimSuffix(strings.TrimPrefix(door, "http://"), "/mcp")); err != nil {
+		if err := started(strings.TrimSuffix(strings.TrimPrefix(front, "http://"), "/mcp")); err != nil {
 			return err
 		}
 	}
@@ -319,7 +319,7 @@ func compare(waldo, config, state, name string, program []string, address string
 			return err
 		}
 		direct = append(direct, d)
-		t, p, err := open([]string{waldo, "--config", config, "--state", state, "serve", "--stdio"}, door)
+		t, p, err := open([]string{waldo, "--config", config, "--state", state, "serve", "--stdio"}, front)
 		if err != nil {
 			return err
 		}

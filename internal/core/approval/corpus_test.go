@@ -118,7 +118,7 @@ func TestCorpus(t *testing.T) {
 	t.Logf("%d rows told; %d are policy's; 1 needs two approvers, which no contract can ask for", told, policys)
 }
 
-// step takes one step. What comes in by a door that carries no approver's signature (a web page, a
+// step takes one step. What comes in by a channel that carries no approver's signature (a web page, a
 // webhook, the host's own dialogue, a file, a variable) reaches Answer as a stranger's, or not at all.
 func (s *story) step(t *testing.T, step []any) {
 	_, strange, _ := ed25519.GenerateKey(nil)

@@ -27,9 +27,9 @@ type Carrier interface {
 // may have a desk over the same store.
 type Desk struct {
 	Store    *database.Store
-	Rules    func() contract.Approvals        // of the configuration in force; nil: none
-	Patience func(door string) time.Duration  // how long Ask waits for an answer; nil: it does not
-	Notes    func(d policy.Decision) []string // what waldo finds out about a call, shown and bound; nil: nothing
+	Rules    func() contract.Approvals          // of the configuration in force; nil: none
+	Patience func(channel string) time.Duration // how long Ask waits for an answer; nil: it does not
+	Notes    func(d policy.Decision) []string   // what waldo finds out about a call, shown and bound; nil: nothing
 	// Witness asks the log which approvals were used and which keys can answer. nil: the store alone
 	// is believed.
 	Witness Witness
@@ -133,7 +133,7 @@ func (k *Desk) Ask(ctx context.Context, d policy.Decision) (*Answer, string, err
 	}
 	deadline := k.now()
 	if k.Patience != nil {
-		deadline = deadline.Add(k.Patience(d.Call.Door))
+		deadline = deadline.Add(k.Patience(d.Call.Channel))
 	}
 	r, err := k.find(ctx, d, q)
 	for err == nil {

@@ -91,7 +91,7 @@ func decide(t *testing.T, args string) policy.Decision {
 	}
 	return policy.Decision{
 		ID: id.New(id.Decision), Effect: policy.Ask, Danger: 3, Policy: "sha256:config",
-		Call:     call.Call{ID: id.New(id.Call), Capability: "files.delete", Args: a, Session: "n_one", Principal: "os:1000", Door: "mcp", ToolDigest: "sha256:tool"},
+		Call:     call.Call{ID: id.New(id.Call), Capability: "files.delete", Args: a, Session: "n_one", Principal: "os:1000", Channel: "mcp", ToolDigest: "sha256:tool"},
 		Contract: contract.Contract{Pattern: "files.*", Approval: contract.Approval{When: contract.Always, By: "manager"}},
 	}
 }
@@ -187,7 +187,7 @@ func TestBinding(t *testing.T) {
 		{"another principal", func(d *policy.Decision) { d.Call.Principal = "os:1001" }},
 		{"another configuration", func(d *policy.Decision) { d.Policy = "sha256:tighter" }},
 		{"another line of the contract", func(d *policy.Decision) { d.Contract.Network.Allow = []string{"evil.example"} }},
-		{"another channel, as code in a sandbox", func(d *policy.Decision) { d.Call.Door = "bridge" }},
+		{"another channel, as code in a sandbox", func(d *policy.Decision) { d.Call.Channel = "bridge" }},
 		{"another class", func(d *policy.Decision) { d.Contract.Mode = contract.Read }},
 		{"another reason", func(d *policy.Decision) { d.Reasons = []call.Reason{{Code: "approval.always", Text: "a dry run"}} }},
 		{"another role", func(d *policy.Decision) { d.Contract.Approval.By = "" }},
@@ -510,14 +510,14 @@ func TestTooMany(t *testing.T) {
 func TestWaitsForAnAnswer(t *testing.T) {
 	h := newHouse(t)
 	h.Now = nil
-	h.Patience = func(door string) time.Duration {
-		if door == "cli" {
+	h.Patience = func(channel string) time.Duration {
+		if channel == "cli" {
 			return 2 * time.Minute
 		}
 		return 0
 	}
 	d := decide(t, `{}`)
-	d.Call.Door = "cli"
+	d.Call.Channel = "cli"
 	var wg sync.WaitGroup
 	h.Carriers = []Carrier{carrier(func(q Question) {
 		wg.Go(func() {

@@ -106,7 +106,7 @@ func TestEveryWordIsBound(t *testing.T) {
 		{"control: nothing", "nothing", "nothing"},
 		{"the reason", `"reasons":null`, `"reasons":[{"code":"approval.always","text":"dry run: nothing is deleted"}]`},
 		{"the class", `"mode":"high_risk"`, `"mode":"read"`},
-		{"the channel", `"door":"mcp"`, `"door":"console"`},
+		{"the channel", `"channel":"mcp"`, `"channel":"console"`},
 		{"the role", `"role":"manager"`, `"role":""`},
 		{"the time of the question", `"created":"2026`, `"created":"2025`},
 		{"the decision", `"decision_id":"d_`, `"decision_id":"d_x`},

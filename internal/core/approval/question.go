@@ -21,7 +21,7 @@ type Question struct {
 	ToolDigest string          `json:"tool_digest"` // of the definition that the agent saw
 	Principal  call.Principal  `json:"principal"`
 	Session    call.Session    `json:"session"`
-	Door       string          `json:"door"`
+	Channel    string          `json:"channel"`
 	Policy     string          `json:"policy"`   // digest of the configuration
 	Contract   string          `json:"contract"` // digest of the line that won, as completed
 	Mode       string          `json:"mode"`
@@ -41,7 +41,7 @@ type binding struct {
 	ToolDigest string          `json:"tool_digest"`
 	Principal  call.Principal  `json:"principal"`
 	Session    call.Session    `json:"session"`
-	Door       string          `json:"door"`
+	Channel    string          `json:"channel"`
 	Policy     string          `json:"policy"`
 	Contract   string          `json:"contract"`
 	Mode       string          `json:"mode"`
@@ -54,7 +54,7 @@ type binding struct {
 // Binding returns the digest of what a yes to this question is good for, as "sha256:…".
 func (q Question) Binding() string {
 	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session,
-		q.Door, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Notes})
+		q.Channel, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Notes})
 }
 
 // Digest returns the digest of all that the question holds, and so of all that Show prints, as
@@ -76,7 +76,7 @@ func newQuestion(d policy.Decision, notes []string) (Question, error) {
 	}
 	return Question{
 		DecisionID: d.ID, Capability: c.Capability, Args: args.Canonical(), ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest,
-		Principal: c.Principal, Session: c.Session, Door: c.Door, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(),
+		Principal: c.Principal, Session: c.Session, Channel: c.Channel, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(),
 		Danger: d.Danger, Reasons: d.Reasons, Role: d.Contract.Approval.By, Notes: notes,
 	}, nil
 }

@@ -173,7 +173,7 @@ func (q Question) Show() string {
 	b.WriteString("waldo asks whether this call may run.\n")
 	row("approval", q.ID)
 	row("capability", name(string(q.Capability)))
-	row("asked by", fmt.Sprintf("%s, session %s, door %s", name(string(q.Principal)), name(string(q.Session)), name(q.Door)))
+	row("asked by", fmt.Sprintf("%s, session %s, channel %s", name(string(q.Principal)), name(string(q.Session)), name(q.Channel)))
 	row("class", fmt.Sprintf("%s, danger %d of 3", name(q.Mode), q.Danger))
 	for _, r := range q.Reasons {
 		where := ""

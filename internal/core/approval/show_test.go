@@ -20,7 +20,7 @@ func shown(t testing.TB, args string) Question {
 		t.Fatal(err)
 	}
 	return Question{ID: "a_x", Capability: "mail.send", Args: a.Value().Canonical(), ArgsDigest: a.Digest(), Principal: "os:1000", Session: "n_a",
-		Door: "mcp", Mode: "write", Danger: 2, Expires: time.Date(2026, 11, 20, 13, 0, 0, 0, time.UTC)}
+		Channel: "mcp", Mode: "write", Danger: 2, Expires: time.Date(2026, 11, 20, 13, 0, 0, 0, time.UTC)}
 }
 
 func TestEscape(t *testing.T) {

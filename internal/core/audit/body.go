@@ -18,7 +18,7 @@ func (d Decided) append(b []byte) []byte {
 	b = strictjson.AppendText(append(b, `,"capability":`...), d.Capability)
 	b = strictjson.AppendText(append(b, `,"principal":`...), d.Principal)
 	b = strictjson.AppendText(append(b, `,"session":`...), d.Session)
-	b = strictjson.AppendText(append(b, `,"door":`...), d.Door)
+	b = strictjson.AppendText(append(b, `,"channel":`...), d.Channel)
 	b = may(b, `,"parent":`, d.Parent)
 	if d.Depth != 0 {
 		b = strconv.AppendInt(append(b, `,"depth":`...), int64(d.Depth), 10)

@@ -58,7 +58,7 @@ type Decided struct {
 	Capability string          `json:"capability"`
 	Principal  string          `json:"principal"`
 	Session    string          `json:"session"`
-	Door       string          `json:"door"`
+	Channel    string          `json:"channel"`
 	Parent     string          `json:"parent,omitempty"`
 	Depth      int             `json:"depth,omitempty"`
 	Mode       contract.Mode   `json:"mode"`
@@ -89,7 +89,7 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	body := Decided{
 		DecisionID: d.ID, CallID: c.ID, Effect: d.Effect, Reasons: shortReasons(d.Reasons),
 		Capability: short(string(c.Capability)), Principal: short(string(c.Principal)), Session: short(string(c.Session)),
-		Door: c.Door, Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
+		Channel: c.Channel, Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
 		ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest, Quoted: short(c.ApprovalID), DryRun: d.DryRun,
 	}
 	if p := d.Contract; p.Pattern != "" {

@@ -29,7 +29,7 @@ func decision(t testing.TB, args string) policy.Decision {
 	return policy.Decision{
 		ID: "d_aaaaaaaaaaaaaaaaaaaaaaaaaa", Effect: policy.Ask, Danger: 3, Policy: "sha256:p",
 		Reasons:  []call.Reason{{Code: "contract.ask", File: "waldo.yaml", Line: 4}},
-		Call:     call.Call{ID: "c_aaaaaaaaaaaaaaaaaaaaaaaaaa", Capability: "mail.send", Principal: "os:1000", Session: "n_a", Door: "mcp", Args: a},
+		Call:     call.Call{ID: "c_aaaaaaaaaaaaaaaaaaaaaaaaaa", Capability: "mail.send", Principal: "os:1000", Session: "n_a", Channel: "mcp", Args: a},
 		Contract: contract.Contract{Pattern: "mail.*", Mode: contract.Write, Secrets: map[string]secret.Ref{"TOKEN": "env:MAIL_TOKEN"}, At: contract.Position{File: "waldo.yaml", Line: 4}},
 	}
 }
@@ -188,7 +188,7 @@ func TestBodies(t *testing.T) {
 }
 
 // What somebody else chose has a bound in the log, however long it is: the text of an enrolment, and of a
-// call that its door refused.
+// call that its channel refused.
 func TestRecordsHaveBounds(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir, Options{Heads: &memory{}})

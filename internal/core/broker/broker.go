@@ -1,4 +1,4 @@
-// Package broker is the corridor: every call, from every door, walks through Call.
+// Package broker is the corridor: every call, from every channel, goes through Call.
 package broker
 
 import (
@@ -63,7 +63,7 @@ type Broker struct {
 	Executors map[contract.Transport]Executor
 }
 
-// Call takes one call from a door to its result. A denial is a Result with reasons; an error is
+// Call takes one call from a channel to its result. A denial is a Result with reasons; an error is
 // the operator's and says that waldo itself failed: nothing was done that is not recorded.
 func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	d := b.Policy.Decide(c)
@@ -108,7 +108,7 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	return r, err
 }
 
-// Refuse ends a call that its door does not let in, such as one whose arguments do not fit the tool: denied
+// Refuse ends a call that its channel does not let in, such as one whose arguments do not fit the tool: denied
 // with that reason, and recorded. It counts against its session as any denied call does; once the session
 // has spent its calls it is refused for that, and recorded no more, so that nobody fills the log by it.
 func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {

@@ -174,7 +174,7 @@ func TestACancelledCallIsRecorded(t *testing.T) {
 	}
 }
 
-// A call that its door refuses is on record as denied, and nobody fills the log with such calls.
+// A call that its channel refuses is on record as denied, and nobody fills the log with such calls.
 func TestRefuse(t *testing.T) {
 	for _, row := range []struct {
 		why    string

@@ -80,7 +80,7 @@ func newEntry(c contract.Contract, order int) (*entry, contract.Problems) {
 		compiled, err := compile(when)
 		if err != nil {
 			problems = append(problems, contract.Problem{At: when.At, Code: "condition.invalid", Text: err.Error(),
-				Hint: "a condition is a CEL expression over args, capability, principal, session, door, environment, danger and depth"})
+				Hint: "a condition is a CEL expression over args, capability, principal, session, channel, environment, danger and depth"})
 		}
 		return compiled
 	}
@@ -138,7 +138,7 @@ func (p *Policy) examples(exact bool) contract.Problems {
 				problems = append(problems, contract.Problem{At: x.At, Code: "example.args", Text: err.Error()})
 				continue
 			}
-			alone := ideal.Decide(call.Call{Capability: call.Capability(x.Capability), Args: a, Door: "example"})
+			alone := ideal.Decide(call.Call{Capability: call.Capability(x.Capability), Args: a, Channel: "example"})
 			d, known := ideal.annotated(alone)
 			fits := d.Effect.String() == x.Expect || !exact && alone.Effect.String() == x.Expect ||
 				!exact && !known && alone.Effect == Allow && x.Expect == Ask.String()

@@ -45,7 +45,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Variable("capability", text),
 		cel.Variable("principal", text),
 		cel.Variable("session", text),
-		cel.Variable("door", text),
+		cel.Variable("channel", text),
 		cel.Variable("environment", text),
 		cel.Variable("danger", cel.IntType),
 		cel.Variable("depth", cel.IntType),
@@ -301,8 +301,8 @@ func (v *variables) ResolveName(name string) (any, bool) {
 		return string(v.call.Principal), true
 	case "session":
 		return string(v.call.Session), true
-	case "door":
-		return v.call.Door, true
+	case "channel":
+		return v.call.Channel, true
 	case "environment":
 		return v.environment, true
 	case "danger":

@@ -14,16 +14,16 @@ func (p *Policy) Decide(c call.Call) Decision { return p.decide(c, false) }
 
 // Usable reports whether somebody may have any call of the capability allowed or asked about: false only
 // where each is denied, whatever its arguments. Who may not use a capability need not know of it.
-func (p *Policy) Usable(name call.Capability, who call.Principal, door string) bool {
-	return p.decide(call.Call{Capability: name, Principal: who, Door: door}, true).Effect != Deny
+func (p *Policy) Usable(name call.Capability, who call.Principal, channel string) bool {
+	return p.decide(call.Call{Capability: name, Principal: who, Channel: channel}, true).Effect != Deny
 }
 
 // Reaches reports whether somebody may use anything of a server, whatever its tools are called: false only
 // where every contract that can speak of one denies each call. Others need not know the server's name.
-func (p *Policy) Reaches(server string, who call.Principal, door string) bool {
+func (p *Policy) Reaches(server string, who call.Principal, channel string) bool {
 	all := contract.Pattern(server + ".*")
 	for name, e := range p.exact {
-		if e[0].contract.Resolve(name, p.cfg).Server == server && p.Usable(call.Capability(name), who, door) {
+		if e[0].contract.Resolve(name, p.cfg).Server == server && p.Usable(call.Capability(name), who, channel) {
 			return true
 		}
 	}
@@ -33,7 +33,7 @@ func (p *Policy) Reaches(server string, who call.Principal, door string) bool {
 		if of == "" && c.Meets(all) {
 			of = server
 		}
-		return of == server && p.judge(e, call.Call{Capability: call.Capability(all), Principal: who, Door: door}, true).Effect != Deny &&
+		return of == server && p.judge(e, call.Call{Capability: call.Capability(all), Principal: who, Channel: channel}, true).Effect != Deny &&
 			!slices.ContainsFunc(p.patterns, func(o *entry) bool { // which decides in its place
 				q := contract.Pattern(o.contract.Pattern)
 				return q.Covers(all) && q.Beats(c)

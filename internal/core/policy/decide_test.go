@@ -40,7 +40,7 @@ func ask(t testing.TB, capability, args string) call.Call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return call.Call{Capability: call.Capability(capability), Args: a, Door: "mcp", Principal: "os:1000", Session: "n_1"}
+	return call.Call{Capability: call.Capability(capability), Args: a, Channel: "mcp", Principal: "os:1000", Session: "n_1"}
 }
 
 // seed is section 7 of the first seed document, as it stands there.
@@ -117,7 +117,7 @@ func check(t *testing.T, p *Policy, c call.Call, effect Effect, codes []string, 
 	}
 }
 
-// Each row is one door: shut with the row's machine or configuration, and open in the control,
+// Each row is one rule: shut with the row's machine or configuration, and open in the control,
 // which differs in one point.
 func TestDenials(t *testing.T) {
 	const text = `servers: {s: {command: [a]}}
@@ -216,7 +216,7 @@ func TestAsks(t *testing.T) {
 		{"the highest rule counts", "mode: read, approval: none, rules: [{when: 'true', danger: 2}, {when: 'args.n == 1', danger: 3}]", `{"n":1}`, Ask, "rule.danger", 3},
 		{"a lower rule after a higher one lowers nothing", "mode: read, approval: none, rules: [{when: 'args.n == 1', danger: 3}, {when: 'true', danger: 2}]", `{"n":1}`, Ask, "rule.danger", 3},
 		{"who calls counts", "mode: read, approval: {when: \"principal != 'os:1000'\"}", `{}`, Allow, "mode.read", 1},
-		{"by which door counts", "mode: read, approval: {when: \"door == 'mcp'\"}", `{}`, Ask, "approval.condition", 1},
+		{"by which channel counts", "mode: read, approval: {when: \"channel == 'mcp'\"}", `{}`, Ask, "approval.condition", 1},
 		{"how deep counts", "mode: read, approval: {when: 'depth > 0'}", `{}`, Allow, "mode.read", 1},
 	} {
 		t.Run(row.why, func(t *testing.T) {

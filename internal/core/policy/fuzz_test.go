@@ -33,10 +33,10 @@ func FuzzDecide(f *testing.F) {
 		if len(d.Reasons) == 0 {
 			t.Error("a decision without a reason")
 		}
-		if d.Effect != Deny && !p.Usable(c.Capability, c.Principal, c.Door) {
+		if d.Effect != Deny && !p.Usable(c.Capability, c.Principal, c.Channel) {
 			t.Errorf("%q is %s, and it was said to be denied always", name, d.Effect)
 		}
-		if d.Effect != Deny && d.Contract.Server != "" && !p.Reaches(d.Contract.Server, c.Principal, c.Door) {
+		if d.Effect != Deny && d.Contract.Server != "" && !p.Reaches(d.Contract.Server, c.Principal, c.Channel) {
 			t.Errorf("%q is %s, and nothing of its server was said to be usable", name, d.Effect)
 		}
 		matched := slices.ContainsFunc(cfg.Contracts, func(c contract.Contract) bool { return contract.Pattern(c.Pattern).Match(name) })

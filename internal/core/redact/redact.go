@@ -209,7 +209,7 @@ var noSecrets = sync.OnceValue(func() *matcher { return newMatcher(nil) })
 // show returns the pass for what the model of a session sees of a call.
 func (r *Redactor) show(d policy.Decision) *pass {
 	p := r.pass(d.Contract)
-	if d.Call.Door == "cli" && !r.Terminal {
+	if d.Call.Channel == "cli" && !r.Terminal {
 		p.classes, p.bare = nil, true
 		return p
 	}

@@ -517,11 +517,11 @@ func TestMaskedIsCounted(t *testing.T) {
 	o := call.Outcome{Facts: f, Content: []call.Content{call.Text("jane@x.example correct-horse-battery-9 jane@x.example joe@x.example")},
 		Structured: value(t, `{"mail":"jane@x.example","n":1}`)}
 	for _, row := range []struct {
-		why, door string
-		terminal  bool
-		model     []string
-		want      int
-		shows     string
+		why, channel string
+		terminal     bool
+		model        []string
+		want         int
+		shows        string
 	}{
 		{"all", "mcp", false, everyday, 3, "[EMAIL] [SECRET] [EMAIL] [EMAIL]"},
 		{"secrets alone", "mcp", false, nil, 1, "jane@x.example [SECRET] jane@x.example joe@x.example"},
@@ -531,7 +531,7 @@ func TestMaskedIsCounted(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			r := New(contract.Redaction{Model: row.model}, g, nil)
 			r.Terminal = row.terminal
-			res := r.Result(policy.Decision{Call: call.Call{Door: row.door}}, o)
+			res := r.Result(policy.Decision{Call: call.Call{Channel: row.channel}}, o)
 			if res.Facts.Masked != row.want || res.Content[0].Text != row.shows {
 				t.Errorf("%d %q", res.Facts.Masked, res.Content[0].Text)
 			}

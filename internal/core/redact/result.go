@@ -35,7 +35,7 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	seen := map[string]bool{} // the same value may stand in the content, the structured content and the facts
 	p.hid = func(value string) { seen[value] = true }
 	b := budget{r: r, d: d, max: d.Contract.ResponseBudget}
-	if d.Call.Door == "bridge" {
+	if d.Call.Channel == "bridge" {
 		b.max = BridgeBudget // the model never reads this: code in a box does, and shows what it makes of it
 	}
 	if b.max <= 0 {

@@ -95,7 +95,7 @@ func (a *Assembler) policy(rules []egress.Rule, l contract.Traffic) *egress.Poli
 // of hosts that the policy does not allow, so that their variables are absent.
 func (a *Assembler) credentials(e *Egress, p *egress.Policy, secrets map[string]secret.Ref) (creds []egress.Credential) {
 	for v, ref := range secrets {
-		b := a.Config.Secrets[string(ref)].Broker
+		b := a.Config.Secrets[string(ref)].Inject
 		if b == nil {
 			continue
 		}
@@ -119,7 +119,7 @@ var injections = map[string]egress.As{
 }
 
 // credential describes one secret to egress, which fetches it at each use.
-func (a *Assembler) credential(ref secret.Ref, b contract.Broker) egress.Credential {
+func (a *Assembler) credential(ref secret.Ref, b contract.Inject) egress.Credential {
 	from := func(r secret.Ref) func() (secret.Value, error) {
 		if r == "" {
 			return nil

@@ -22,7 +22,7 @@ import (
 // What a server may ask during one call, and how long each question may stand.
 const (
 	maxAsks     = 10
-	maxStanding = time.Hour // the door has a shorter time of its own
+	maxStanding = time.Hour // the channel has a shorter time of its own
 	maxAnswer   = 1 << 20   // bytes of one answer
 )
 

@@ -144,7 +144,7 @@ func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	c := call.Call{
 		ID: id.New(id.Call), Capability: call.Capability(p.Name), Args: args,
 		Session: w.run.Session, Principal: w.run.Principal,
-		Door: "bridge", Parent: w.run.ID, Depth: w.run.Depth + 1,
+		Channel: "bridge", Parent: w.run.ID, Depth: w.run.Depth + 1,
 		ApprovalID: p.ApprovalID, At: time.Now(),
 	}
 	if t, found := w.resolve(p.Name); found {

@@ -1,4 +1,4 @@
-// Package bridge is the door of code that runs in a box. It serves one box over one connection:
+// Package bridge is the channel of code that runs in a box. It serves one box over one connection:
 // newline-delimited JSON-RPC 2.0 in the shape of MCP, with the same catalogue the agent sees. Each
 // tools/call becomes a call.Call and walks the corridor; there is no lighter path.
 package bridge

@@ -176,7 +176,7 @@ func TestACallWalksTheCorridor(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 	c := h.call(0)
-	if c.Capability != "crm.get" || c.Door != "bridge" || c.Parent != "c_run" || c.Depth != 4 || c.Session != "n_s" || c.Principal != "os:7" ||
+	if c.Capability != "crm.get" || c.Channel != "bridge" || c.Parent != "c_run" || c.Depth != 4 || c.Session != "n_s" || c.Principal != "os:7" ||
 		c.ApprovalID != "a_1" || c.ToolDigest != "sha256:crm.get" || string(c.Args.Raw()) != `{"id":9007199254740993}` || c.At.IsZero() {
 		t.Errorf("%+v", c)
 	}
@@ -186,9 +186,9 @@ func TestACallWalksTheCorridor(t *testing.T) {
 func TestIdentityCannotBeClaimed(t *testing.T) {
 	h := &house{tools: []string{"x.y"}}
 	b := open(t, h)
-	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x.y","session":"n_other","principal":"os:0","depth":0,"parent":"","door":"cli","_meta":{"waldo/session":"n_other"}}}`)
+	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x.y","session":"n_other","principal":"os:0","depth":0,"parent":"","channel":"cli","_meta":{"waldo/session":"n_other"}}}`)
 	b.hear()
-	if c := h.call(0); c.Session != "n_s" || c.Principal != "os:7" || c.Depth != 4 || c.Parent != "c_run" || c.Door != "bridge" {
+	if c := h.call(0); c.Session != "n_s" || c.Principal != "os:7" || c.Depth != 4 || c.Parent != "c_run" || c.Channel != "bridge" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -417,7 +417,7 @@ func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
 	if text := fmt.Sprint(b.hear()); !strings.Contains(text, "args.schema") || !strings.Contains(text, "d_no") || h.count() != 0 {
 		t.Errorf("%s; %d calls", text, h.count())
 	}
-	if len(h.refused) != 1 || h.refused[0].Capability != "a.b" || h.refused[0].Door != "bridge" {
+	if len(h.refused) != 1 || h.refused[0].Capability != "a.b" || h.refused[0].Channel != "bridge" {
 		t.Errorf("on record: %+v", h.refused)
 	}
 	if e := stop(); e != facts.None {

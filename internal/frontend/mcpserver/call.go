@@ -34,7 +34,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "the arguments are not a JSON object of at most %d bytes", call.MaxArgs)
 	}
-	c := call.Call{ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal, Door: door, At: s.d.o.Now()}
+	c := call.Call{ID: id.New(id.Call), Args: args, Session: s.who.Session, Principal: s.who.Principal, Channel: channel, At: s.d.o.Now()}
 	e, found := s.d.lists().Lookup(ctx, name)
 	if !found {
 		return s.unlisted(ctx, name, c)

@@ -146,8 +146,8 @@ func (*record) Bind(ctx context.Context, _ call.Session) (context.Context, func(
 	return ctx, func() {}
 }
 
-// door builds the whole way from a client to a server, but for the boxes and the log.
-func door(t testing.TB, config string, serve launcher, change func(*mcpserver.Options)) (*mcpserver.Door, *record) {
+// serverFor builds the whole way from a client to a server, but for the boxes and the log.
+func serverFor(t testing.TB, config string, serve launcher, change func(*mcpserver.Options)) (*mcpserver.Server, *record) {
 	t.Helper()
 	cfg, problems := contract.Parse("waldo.yaml", []byte(config))
 	if len(problems) > 0 {
@@ -163,7 +163,7 @@ func door(t testing.TB, config string, serve launcher, change func(*mcpserver.Op
 	}
 	red := redact.New(cfg.Redaction, known, nil)
 	var cat *catalog.Catalogue
-	var d *mcpserver.Door
+	var d *mcpserver.Server
 	up := upstream.New(cfg.Servers, upstream.Options{Launcher: serve, Version: "1", Probe: 30 * time.Second,
 		Changed: func(s string) { cat.Invalidate(s) }, Offers: func(s string) { cat.InvalidateOffer(s) }, Updated: func(s, uri string) { d.Updated(s, uri) }})
 	t.Cleanup(func() { _ = up.Close() })
@@ -194,8 +194,8 @@ func door(t testing.TB, config string, serve launcher, change func(*mcpserver.Op
 	return d, rec
 }
 
-// join connects the SDK's client to a door.
-func join(t testing.TB, d *mcpserver.Door, revision string, co *mcp.ClientOptions, roots ...string) *mcp.ClientSession {
+// join connects the SDK's client to a server.
+func join(t testing.TB, d *mcpserver.Server, revision string, co *mcp.ClientOptions, roots ...string) *mcp.ClientSession {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -236,7 +236,7 @@ func said(r *mcp.CallToolResult, err error) string {
 
 const open = `
 servers:
-  s: {command: [x], asks: {elicitation: [form, url], sampling: true, roots: host}}
+  s: {command: [x], server_requests: {elicitation: [form, url], sampling: true, roots: host}}
 capabilities:
   s.*: {mode: read, approval: none}
 `
@@ -257,7 +257,7 @@ func eachCell(t *testing.T, f func(t *testing.T, revision string, serve launcher
 // What a server asks reaches the person, and the answer the server, in all four cells.
 func TestQuestionsInEveryCell(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
-		d, rec := door(t, open, serve, nil)
+		d, rec := serverFor(t, open, serve, nil)
 		var action, message, url string
 		s := join(t, d, revision, &mcp.ClientOptions{
 			ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -321,10 +321,10 @@ func TestQuestionsAreClosedByDefault(t *testing.T) {
 			co        *mcp.ClientOptions
 		}{
 			{"the operator says nothing", "", co},
-			{"the operator allows another question", ", asks: {sampling: true}", co},
-			{"the host shows no forms", ", asks: {elicitation: [form]}", &mcp.ClientOptions{}},
+			{"the operator allows another question", ", server_requests: {sampling: true}", co},
+			{"the host shows no forms", ", server_requests: {elicitation: [form]}", &mcp.ClientOptions{}},
 		} {
-			d, _ := door(t, "servers: {s: {command: [x]"+row.asks+"}}\ncapabilities: {s.*: {mode: read, approval: none}}\n", serve, nil)
+			d, _ := serverFor(t, "servers: {s: {command: [x]"+row.asks+"}}\ncapabilities: {s.*: {mode: read, approval: none}}\n", serve, nil)
 			s := join(t, d, revision, row.co)
 			if got := said(s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__ask"})); strings.Contains(got, "Ann") || !strings.Contains(got, "rror") || asked != 0 {
 				t.Errorf("%s: %s, asked %d times", row.why, got, asked)
@@ -337,7 +337,7 @@ func TestQuestionsAreClosedByDefault(t *testing.T) {
 // The operator's own folders are told, and the host is not asked for its.
 func TestRootsOfTheOperator(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
-		d, _ := door(t, strings.Replace(open, "roots: host", "roots: [/srv/repo]", 1), serve, nil)
+		d, _ := serverFor(t, strings.Replace(open, "roots: host", "roots: [/srv/repo]", 1), serve, nil)
 		s := join(t, d, revision, nil, "file:///home/ann/private")
 		defer s.Close()
 		if got := said(s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__roots"})); got != "file:///srv/repo" {
@@ -355,7 +355,7 @@ func TestOffersInEveryCell(t *testing.T) {
 			if plain {
 				config, name, uri = strings.Replace(open, "command: [x]", "command: [x], names: plain", 1), "greet", "mem://"
 			}
-			d, rec := door(t, config, serve, nil)
+			d, rec := serverFor(t, config, serve, nil)
 			s := join(t, d, revision, nil)
 			ctx := context.Background()
 			p, err := s.ListPrompts(ctx, nil)
@@ -398,7 +398,7 @@ func TestOffersInEveryCell(t *testing.T) {
 // A prompt or resource without a contract is not there, and a rule may refuse one of many.
 func TestOffersNeedAContract(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
-		d, rec := door(t, `
+		d, rec := serverFor(t, `
 servers: {s: {command: [x]}}
 capabilities:
   s.work: {mode: read, approval: none}
@@ -428,7 +428,7 @@ capabilities:
 // Log messages at the level that the client wants, without secrets; progress; changes.
 func TestWhatServersSayInEveryCell(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
-		d, _ := door(t, open, serve, nil)
+		d, _ := serverFor(t, open, serve, nil)
 		logs, steps, updates, prompts := make(chan string, 10), make(chan float64, 10), make(chan string, 10), make(chan struct{}, 10)
 		s := join(t, d, revision, &mcp.ClientOptions{
 			LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {

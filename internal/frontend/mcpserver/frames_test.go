@@ -20,7 +20,7 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// talk writes frames to a door and reads its answers line by line.
+// talk writes frames to a server and reads its answers line by line.
 type talk struct {
 	t     testing.TB
 	in    io.WriteCloser
@@ -130,7 +130,7 @@ func TestFrames(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s\u0000echo"}}`, -32602, "NUL in a name"},
 		{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__nothing"}}`, 0, "what no contract speaks of is denied on record"},
 		{`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}`, -32601, "resources are not offered"},
-		{`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}`, -32601, "a door does not sample"},
+		{`{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}`, -32601, "a server does not sample"},
 		{`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}`, -32601, "a modern method in a legacy request"},
 		{strings.Repeat("x", 17<<20), -32700, "a line of 17 MiB"},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping"`, -32700, "half a frame"},
@@ -173,7 +173,7 @@ func TestHalfAFrameAndTheEnd(t *testing.T) {
 			t.Errorf("Serve: %v", err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("the door stays open")
+		t.Fatal("the server stays open")
 	}
 	if !strings.Contains(out.String(), `"id":1`) || !strings.Contains(out.String(), `"code":-32700`) || d.count() != 1 {
 		t.Errorf("answers: %s, %d calls", out.String(), d.count())
@@ -198,7 +198,7 @@ func TestTheEndOfTheClientEndsItsCalls(t *testing.T) {
 	}
 }
 
-// Two clients use the same id: each door has its own.
+// Two clients use the same id: each server has its own.
 func TestSameIDOnTwoDoors(t *testing.T) {
 	one, two := newDesk(t), newDesk(t)
 	a, b := converse(t, options(t, one)), converse(t, options(t, two))
@@ -210,7 +210,7 @@ func TestSameIDOnTwoDoors(t *testing.T) {
 	<-two.ended
 	close(one.release)
 	if got := a.read(); got.Error != nil || string(got.ID) != "1" {
-		t.Errorf("the other door: %+v", got)
+		t.Errorf("the other server: %+v", got)
 	}
 }
 
@@ -230,7 +230,7 @@ func shared(parts ...string) string {
 	return ""
 }
 
-// The corpus of frames: each is answered as its row expects, and the door survives every one.
+// The corpus of frames: each is answered as its row expects, and the server survives every one.
 func TestCorpus(t *testing.T) {
 	file := shared("corpora", "mcp.jsonl")
 	if file == "" {
@@ -360,10 +360,10 @@ func judge(expect, frame string, answers []answer) string {
 			return fmt.Sprintf("%+v", answers)
 		}
 	}
-	return "" // that the door still answers is all that the other rows ask
+	return "" // that the server still answers is all that the other rows ask
 }
 
-// Whatever is sent, the door answers the next ping.
+// Whatever is sent, the server answers the next ping.
 func FuzzDoor(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"eA"}}`))

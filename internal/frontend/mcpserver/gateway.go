@@ -1,4 +1,4 @@
-// Package mcpserver is the door that agents come through: an MCP server, a Session for each client. It
+// Package mcpserver is the server that agents come through: an MCP server, a Session for each client. It
 // checks arguments against the tool's schema, binds the call to a session and a principal, hands it to
 // the corridor and puts the result into MCP's form. It decides nothing. Lines are served here, HTTP in
 // gateway/web.
@@ -27,7 +27,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Options are what a door is made of. Catalogue and Call are needed.
+// Options are what a server is made of. Catalogue and Call are needed.
 type Options struct {
 	Version      string // of waldo
 	Instructions string // how to use it, for the model; ours, never a server's
@@ -57,14 +57,14 @@ type Options struct {
 	Ended func(n call.Session) // told when a session is over; nil: nobody is
 }
 
-// door is the name of this one in calls.
-const door = "mcp"
+// channel is the name of this front end in calls.
+const channel = "mcp"
 
 // pageSize is how many tools one page of tools/list holds: enough that few hosts need a second.
 const pageSize = 500
 
-// Door is what all sessions share.
-type Door struct {
+// Server is what all sessions share.
+type Server struct {
 	o     Options
 	lot   *lot
 	shows atomic.Pointer[lists]
@@ -73,8 +73,8 @@ type Door struct {
 	sessions map[*Session]struct{}
 }
 
-// New makes a door. Nobody is behind it yet.
-func New(o Options) *Door {
+// New makes a server. Nobody is behind it yet.
+func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -90,7 +90,7 @@ func New(o Options) *Door {
 	if o.Park == 0 {
 		o.Park = 10 * time.Minute
 	}
-	d := &Door{o: o, lot: newLot(o.Kept), sessions: map[*Session]struct{}{}}
+	d := &Server{o: o, lot: newLot(o.Kept), sessions: map[*Session]struct{}{}}
 	if o.Catalogue != nil {
 		d.Replace(o.Catalogue)
 	}
@@ -115,7 +115,7 @@ type Link interface {
 
 // Session is one client's: what it has seen and what it waits for. It knows no transport.
 type Session struct {
-	d      *Door
+	d      *Server
 	who    Who
 	stream Link // for what belongs to no request; only legacy clients hear it
 	stop   func()
@@ -145,7 +145,7 @@ type listener struct {
 }
 
 // Session lets a client in. The caller has made sure who it is, and closes the session.
-func (d *Door) Session(who Who, stream Link) *Session {
+func (d *Server) Session(who Who, stream Link) *Session {
 	s := &Session{d: d, who: who, stream: stream, closed: make(chan struct{}),
 		shown: map[string]string{}, listening: map[*listener]struct{}{}, waiting: map[string]string{}, subs: map[string]int{}, dirty: make(chan struct{}, 1)}
 	d.mu.Lock()
@@ -180,11 +180,11 @@ func (s *Session) Close() { s.stop() }
 func (s *Session) Who() Who { return s.who }
 
 func (s *Session) viewer() catalog.Viewer {
-	return catalog.Viewer{Principal: s.who.Principal, Door: door}
+	return catalog.Viewer{Principal: s.who.Principal, Channel: channel}
 }
 
 // Serve answers one agent over lines until in ends or ctx is done.
-func (d *Door) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who) error {
+func (d *Server) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who) error {
 	var s *Session
 	var conn *jsonrpc.Conn
 	conn = jsonrpc.New(in, out, jsonrpc.Options{
@@ -287,11 +287,11 @@ func unsupported(requested string) *jsonrpc.Error {
 
 func revisions() []string { return append([]string{jsonrpc.Modern}, jsonrpc.LegacyRevisions...) }
 
-func (d *Door) self() jsonrpc.Implementation {
+func (d *Server) self() jsonrpc.Implementation {
 	return jsonrpc.Implementation{Name: "waldo", Version: d.o.Version}
 }
 
-func (d *Door) offers() map[string]any {
+func (d *Server) offers() map[string]any {
 	can := map[string]any{"tools": map[string]any{"listChanged": true}}
 	prompts, resources := d.lists().Offered()
 	if prompts {
@@ -334,7 +334,7 @@ func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 	return result, nil
 }
 
-func (d *Door) discover() map[string]any {
+func (d *Server) discover() map[string]any {
 	result := map[string]any{"supportedVersions": revisions(), "capabilities": d.offers(), "ttlMs": 0, "cacheScope": "private"}
 	if d.o.Instructions != "" {
 		result["instructions"] = d.o.Instructions
@@ -390,7 +390,7 @@ func (s *Session) show(entries []*catalog.Entry) {
 }
 
 // describe makes the form of a tool that hosts see. An output schema is not promised: a result that was redacted or cut need not keep it.
-func (d *Door) describe(e *catalog.Entry) map[string]any {
+func (d *Server) describe(e *catalog.Entry) map[string]any {
 	mode := contract.HighRisk
 	if d.o.Mode != nil {
 		mode = d.o.Mode(e.Capability, e.Annotations)

@@ -139,17 +139,17 @@ func newDesk(t testing.TB) *desk {
 	return &desk{t: t, release: make(chan struct{}), ended: make(chan error, 1)}
 }
 
-// me is on the other side of every door here.
+// me is on the other side of every server here.
 var me = Who{Session: "n_1", Principal: "os:1000"}
 
-// start serves a new door on pipes until the test is over.
+// start serves a new server on pipes until the test is over.
 func start(t testing.TB, o Options) (in io.WriteCloser, out io.ReadCloser) {
 	t.Helper()
 	return serve(t, New(o))
 }
 
-// serve serves a door on pipes until the test is over.
-func serve(t testing.TB, d *Door) (in io.WriteCloser, out io.ReadCloser) {
+// serve serves a server on pipes until the test is over.
+func serve(t testing.TB, d *Server) (in io.WriteCloser, out io.ReadCloser) {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -161,20 +161,20 @@ func serve(t testing.TB, d *Door) (in io.WriteCloser, out io.ReadCloser) {
 		select {
 		case <-ended:
 		case <-time.After(time.Minute):
-			t.Error("the door does not close")
+			t.Error("the server does not close")
 		}
 	})
 	return inW, outR
 }
 
-// client joins the official SDK's client to a door, in the revision given.
+// client joins the official SDK's client to a server, in the revision given.
 func client(t testing.TB, o Options, revision string, co *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	return connect(t, New(o), revision, co)
 }
 
-// connect joins the official SDK's client to this door.
-func connect(t testing.TB, d *Door, revision string, co *mcp.ClientOptions) *mcp.ClientSession {
+// connect joins the official SDK's client to this server.
+func connect(t testing.TB, d *Server, revision string, co *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	in, out := serve(t, d)
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, co).Connect(context.Background(), &mcp.IOTransport{Reader: out, Writer: in}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
@@ -198,7 +198,7 @@ func say(r *mcp.CallToolResult) string {
 
 var allRevisions = []string{"2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
-// The official SDK's client sees one and the same door in every revision of MCP.
+// The official SDK's client sees one and the same server in every revision of MCP.
 func TestWithTheSDKInEveryRevision(t *testing.T) {
 	for _, revision := range allRevisions {
 		t.Run(revision, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestWithTheSDKInEveryRevision(t *testing.T) {
 				t.Fatalf("%v %+v", err, r)
 			}
 			c := d.last()
-			if c.Capability != "s.echo" || c.Door != "mcp" || c.Session != "n_1" || c.Principal != "os:1000" || !id.Is(id.Call, c.ID) || c.Depth != 0 || c.Parent != "" {
+			if c.Capability != "s.echo" || c.Channel != "mcp" || c.Session != "n_1" || c.Principal != "os:1000" || !id.Is(id.Call, c.ID) || c.Depth != 0 || c.Parent != "" {
 				t.Errorf("the call: %+v", c)
 			}
 			if c.ToolDigest != strictjson.Digest([]byte("echo")) {
@@ -521,7 +521,7 @@ func TestPagesOfTheList(t *testing.T) {
 	}
 }
 
-// From the client of the official SDK, through the door and the list, with a grant, to the example
+// From the client of the official SDK, through the server and the list, with a grant, to the example
 // server and back.
 func TestThroughToAServer(t *testing.T) {
 	m := upstream.New(map[string]contract.Server{"helpdesk": {}}, upstream.Options{Launcher: inside{}})
@@ -613,7 +613,7 @@ func TestHints(t *testing.T) {
 			e.Annotations = parse(t, row.annotations)
 		}
 		for mode, want := range map[contract.Mode]string{contract.Read: row.read, contract.Write: row.other} {
-			d := &Door{o: Options{Mode: func(call.Capability, strictjson.Value) contract.Mode { return mode }}}
+			d := &Server{o: Options{Mode: func(call.Capability, strictjson.Value) contract.Mode { return mode }}}
 			if got, err := json.Marshal(d.describe(e)["annotations"]); err != nil || string(got) != want {
 				t.Errorf("%s, %s: %s, want %s (%v)", row.why, mode, got, want, err)
 			}

@@ -23,12 +23,12 @@ func TestHiddenFromPrincipals(t *testing.T) {
 			o.Catalogue = catalog.New(catalog.Options{Builtins: catalog.Builtins(), Sources: tools(t), Clean: func(s string) string { return s },
 				Visible: func(call.Capability) bool { return true },
 				Usable: func(cap call.Capability, v catalog.Viewer) bool {
-					return cap != "s.echo" || v.Principal == "os:0" && v.Door == "mcp"
+					return cap != "s.echo" || v.Principal == "os:0" && v.Channel == "mcp"
 				}})
 			defer o.Catalogue.Close()
-			door := New(o)
+			srv := New(o)
 			say := func(who call.Principal, method, params string) string {
-				s := door.Session(Who{Session: "n_1", Principal: who}, lines{})
+				s := srv.Session(Who{Session: "n_1", Principal: who}, lines{})
 				defer s.Close()
 				m, err := jsonrpc.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + strings.TrimPrefix(params+meta, ",") + `}}`))
 				if err != nil {
@@ -66,7 +66,7 @@ func TestHiddenFromPrincipals(t *testing.T) {
 	}
 }
 
-// A call whose arguments do not fit is refused by the door, and on record; what cannot be recorded is told as
+// A call whose arguments do not fit is refused by the server, and on record; what cannot be recorded is told as
 // waldo's own failure.
 func TestAMisfitIsOnRecord(t *testing.T) {
 	desk := newDesk(t)

@@ -2,7 +2,7 @@ package mcpserver
 
 import "waldo/internal/frontend/mcpserver/catalog"
 
-// lists are what the door shows: one catalogue, whose versions are counted on from those before it, so
+// lists are what the server shows: one catalogue, whose versions are counted on from those before it, so
 // that a client's list of another catalogue is never taken for this one's.
 type lists struct {
 	*catalog.Catalogue
@@ -10,18 +10,18 @@ type lists struct {
 	unwatch func()
 }
 
-// Versions count how often the lists became others, over all catalogues of the door.
+// Versions count how often the lists became others, over all catalogues of the server.
 func (l *lists) Versions() catalog.Versions {
 	v := l.Catalogue.Versions()
 	return catalog.Versions{Tools: l.before.Tools + v.Tools, Prompts: l.before.Prompts + v.Prompts, Resources: l.before.Resources + v.Resources}
 }
 
 // lists returns what is shown now.
-func (d *Door) lists() *lists { return d.shows.Load() }
+func (d *Server) lists() *lists { return d.shows.Load() }
 
 // Replace shows another catalogue from now on. Sessions stay, and are told that their lists have changed.
 // One caller at a time.
-func (d *Door) Replace(c *catalog.Catalogue) {
+func (d *Server) Replace(c *catalog.Catalogue) {
 	next := &lists{Catalogue: c}
 	old := d.lists()
 	if old != nil {
@@ -36,7 +36,7 @@ func (d *Door) Replace(c *catalog.Catalogue) {
 }
 
 // wake has every client told of what has changed.
-func (d *Door) wake() {
+func (d *Server) wake() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for s := range d.sessions {

@@ -98,7 +98,7 @@ func (s *Session) callOf(ctx context.Context, m jsonrpc.Message, h *host, capabi
 	if err != nil {
 		return call.Result{}, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are too large")
 	}
-	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal, Door: door, At: s.d.o.Now()}
+	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal, Channel: channel, At: s.d.o.Now()}
 	return s.through(ctx, m, c, h)
 }
 
@@ -276,7 +276,7 @@ func (s *Session) count(uri string, by int) {
 }
 
 // Updated tells every session that wants to know that a server's resource is another now.
-func (d *Door) Updated(server, own string) {
+func (d *Server) Updated(server, own string) {
 	uri := d.lists().Outer(server, own)
 	d.mu.Lock()
 	defer d.mu.Unlock()

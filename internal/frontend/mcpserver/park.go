@@ -39,7 +39,7 @@ func newLot(kept *[32]byte) *lot {
 
 // parked is one call of a modern client that may ask.
 type parked struct {
-	d      *Door
+	d      *Server
 	who    call.Principal
 	asked  jsonrpc.Message // the request, of which a digest is made when the call is parked
 	cancel context.CancelFunc
@@ -279,7 +279,7 @@ func (l *lot) claim(st state, past bool, now time.Time) (*parked, *jsonrpc.Error
 
 // over says what became of a call that was parked in a waldo that has ended: its log knows, or else what
 // its contract allows is all that is known.
-func (d *Door) over(ctx context.Context, st state) *jsonrpc.Error {
+func (d *Server) over(ctx context.Context, st state) *jsonrpc.Error {
 	effect := st.Effect
 	if d.o.Fate != nil && effect != facts.None {
 		if told, ended := d.o.Fate(ctx, st.Call); ended {

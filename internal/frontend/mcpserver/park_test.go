@@ -119,7 +119,7 @@ func ask(t testing.TB, s *Session, m jsonrpc.Message) (state, other string) {
 	return "", strings.Join(text, "|")
 }
 
-func parking(t testing.TB, a *asker, change func(*Options)) (*Door, *Session) {
+func parking(t testing.TB, a *asker, change func(*Options)) (*Server, *Session) {
 	t.Helper()
 	o := options(t, newDesk(t))
 	o.Call = a.call
@@ -144,59 +144,59 @@ func TestRequestState(t *testing.T) {
 	for _, row := range []struct {
 		why  string
 		want string
-		try  func(t *testing.T, d *Door, s *Session, state string, late func()) string
+		try  func(t *testing.T, d *Server, s *Session, state string, late func()) string
 	}{
-		{"control: the same request comes back with the answer", yes, func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"control: the same request comes back with the answer", yes, func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"control: white space and the order of names are no difference", yes, func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"control: white space and the order of names are no difference", yes, func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			_, got := ask(t, s, retry(t, "s__slow", `{ "a" : 1.0 }`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"a second time", code("state.used"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"a second time", code("state.used"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"other arguments", code("state.request"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"other arguments", code("state.request"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":2}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"another tool", code("state.request"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"another tool", code("state.request"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			_, got := ask(t, s, retry(t, "s__own", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"somebody else", code("state.principal"), func(t *testing.T, d *Door, _ *Session, state string, _ func()) string {
+		{"somebody else", code("state.principal"), func(t *testing.T, d *Server, _ *Session, state string, _ func()) string {
 			other := d.Session(Who{Session: "n_2", Principal: "os:1001"}, lines{})
 			defer other.Close()
 			_, got := ask(t, other, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"too late", code("state.expired"), func(t *testing.T, _ *Door, s *Session, state string, late func()) string {
+		{"too late", code("state.expired"), func(t *testing.T, _ *Server, s *Session, state string, late func()) string {
 			late()
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"with something appended", code("state.forged"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"with something appended", code("state.forged"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state+"-TAMPERED", `"q":`+yes)))
 			return got
 		}},
-		{"of another waldo", code("state.forged"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"of another waldo", code("state.forged"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			st, _, _ := s.d.lot.seal.open(state)
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(newSealer(nil).pair(st), `"q":`+yes)))
 			return got
 		}},
-		{"that is no text", code("state.forged"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"that is no text", code("state.forged"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, `,"requestState":{}`))
 			return got
 		}},
-		{"after its call has gone", code("state.gone"), func(t *testing.T, d *Door, s *Session, state string, _ func()) string {
+		{"after its call has gone", code("state.gone"), func(t *testing.T, d *Server, s *Session, state string, _ func()) string {
 			d.lot.leave(s)
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"without the answer: it is asked again, and the old state is spent", code("state.used"), func(t *testing.T, _ *Door, s *Session, state string, _ func()) string {
+		{"without the answer: it is asked again, and the old state is spent", code("state.used"), func(t *testing.T, _ *Server, s *Session, state string, _ func()) string {
 			again, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"other":{},"q":12345`)))
 			if again == "" || again == state {
 				t.Fatalf("not asked again: %s", got)
@@ -233,8 +233,8 @@ func TestAPastRequestState(t *testing.T) {
 	told := func(effect string) string {
 		return `-32602 {"call_id":"CALL","code":"state.restarted","side_effect":"` + effect + `"}`
 	}
-	type try func(t *testing.T, d *Door, s *Session, state string) string
-	same := func(t *testing.T, _ *Door, s *Session, state string) string {
+	type try func(t *testing.T, d *Server, s *Session, state string) string
+	same := func(t *testing.T, _ *Server, s *Session, state string) string {
 		_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 		return got
 	}
@@ -252,17 +252,17 @@ func TestAPastRequestState(t *testing.T) {
 		{"a call whose end is not in the log", told("unknown"), contract.Write, func(context.Context, string) (facts.SideEffect, bool) { return facts.None, false }, kept, same},
 		{"a waldo of another state directory", code("state.forged"), contract.Write, nil, &[32]byte{2}, same},
 		{"a waldo without a key", code("state.forged"), contract.Write, nil, nil, same},
-		{"other arguments", code("state.request"), contract.Write, nil, kept, func(t *testing.T, _ *Door, s *Session, state string) string {
+		{"other arguments", code("state.request"), contract.Write, nil, kept, func(t *testing.T, _ *Server, s *Session, state string) string {
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":2}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"somebody else", code("state.principal"), contract.Write, nil, kept, func(t *testing.T, d *Door, _ *Session, state string) string {
+		{"somebody else", code("state.principal"), contract.Write, nil, kept, func(t *testing.T, d *Server, _ *Session, state string) string {
 			other := d.Session(Who{Session: "n_2", Principal: "os:1001"}, lines{})
 			defer other.Close()
 			_, got := ask(t, other, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
-		{"a second time", code("state.used"), contract.Write, nil, kept, func(t *testing.T, d *Door, s *Session, state string) string {
+		{"a second time", code("state.used"), contract.Write, nil, kept, func(t *testing.T, d *Server, s *Session, state string) string {
 			same(t, d, s, state)
 			return same(t, d, s, state)
 		}},

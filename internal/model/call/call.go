@@ -118,7 +118,7 @@ type Call struct {
 	Args       Args
 	Session    Session
 	Principal  Principal
-	Door       string // mcp, cli, bridge, webhook, a2a, console
+	Channel    string // mcp, cli, bridge, webhook, a2a, console
 	Parent     string // the id of the run whose code asked; empty for a call from outside
 	Depth      int    // 0 for a call from outside, one more for each run it came through
 	ApprovalID string // what an earlier answer said to quote; it is checked, never believed

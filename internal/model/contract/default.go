@@ -14,15 +14,15 @@ var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_s
 // readOutput reads a file of the session's workspace: a read, and no program runs.
 const readOutput = "read_output"
 
-// atTheDoor are the names of waldo's own tools that the door to agents answers itself, some in the lean mode
+// byTheGateway are the names of waldo's own tools that the gateway answers itself, some in the lean mode
 // alone. They need no contract.
-var atTheDoor = []string{"search_tools", "call_tool", "run_code"}
+var byTheGateway = []string{"search_tools", "call_tool", "run_code"}
 
-// AtTheDoor reports whether a name is that of a tool which the door answers itself.
-func AtTheDoor(name string) bool { return slices.Contains(atTheDoor, name) }
+// ByTheGateway reports whether a name is that of a tool which the gateway answers itself.
+func ByTheGateway(name string) bool { return slices.Contains(byTheGateway, name) }
 
 // Own returns the names of waldo's own tools and capabilities, which no tool of a server may have.
-func Own() []string { return slices.Concat(builtIns, atTheDoor) }
+func Own() []string { return slices.Concat(builtIns, byTheGateway) }
 
 func builtIn(capability string) bool { return slices.Contains(builtIns, capability) }
 

@@ -13,36 +13,36 @@ import (
 
 // inPlace wraps lines as the file would have them in each scope.
 var inPlace = map[string]string{
-	top:        "%",
-	inServer:   "servers: {s: {command: [a], %}}",
-	inSecret:   "secrets: {s: {%}}",
-	inBroker:   "secrets: {s: {from: \"env:S\", broker: {%}}}",
-	inAuth:     "servers: {s: {url: 'https://h/', auth: {%}}}",
-	inOAuth:    "servers: {s: {url: 'https://h/', auth: {oauth: {%}}}}",
-	inAsks:     "servers: {s: {command: [a], asks: {%}}}",
-	inLimits:   "servers: {s: {command: [a], limits: {%}}}",
-	inMounts:   "servers: {s: {command: [a], mounts: {%}}}",
-	inMount:    "servers: {s: {command: [a], mounts: {/a: {%}}}}",
-	inEntry:    "capabilities: {a: {%}}",
-	inRun:      "capabilities: {a: {limits: {%}}}",
-	inNetwork:  "capabilities: {a: {network: {%}}}",
-	inTraffic:  "capabilities: {a: {network: {allow: [a.example.com], limits: {%}}}}",
-	inPackages: "capabilities: {a: {packages: {%}}}",
-	inRegistry: "capabilities: {a: {packages: {npm: {%}}}}",
-	inApproval: "capabilities: {a: {approval: {%}}}",
-	inRule:     "capabilities: {a: {rules: [{%}]}}",
-	inRetry:    "capabilities: {a: {retry: {%}}}",
-	inRate:     "capabilities: {a: {rate_limit: {%}}}",
-	inExample:  "capabilities: {a: {examples: [{%}]}}",
-	inRedact:   "redaction: {%}",
-	inAsk:      "approval: {%}",
-	inGateway:  "gateway: {%}",
-	inEntrance: "gateway: {auth: {%}}",
-	inDoor:     "gateway: {limits: {%}}",
-	inIssuer:   "gateway: {auth: {oidc: {%}}}",
-	inStore:    "store: {%}",
-	inLog:      "log: {%}",
-	inBoxes:    "sandboxes: {%}",
+	top:              "%",
+	inServer:         "servers: {s: {command: [a], %}}",
+	inSecret:         "secrets: {s: {%}}",
+	inInject:         "secrets: {s: {from: \"env:S\", inject: {%}}}",
+	inAuth:           "servers: {s: {url: 'https://h/', auth: {%}}}",
+	inOAuth:          "servers: {s: {url: 'https://h/', auth: {oauth: {%}}}}",
+	inServerRequests: "servers: {s: {command: [a], server_requests: {%}}}",
+	inLimits:         "servers: {s: {command: [a], limits: {%}}}",
+	inMounts:         "servers: {s: {command: [a], mounts: {%}}}",
+	inMount:          "servers: {s: {command: [a], mounts: {/a: {%}}}}",
+	inEntry:          "capabilities: {a: {%}}",
+	inRun:            "capabilities: {a: {limits: {%}}}",
+	inNetwork:        "capabilities: {a: {network: {%}}}",
+	inTraffic:        "capabilities: {a: {network: {allow: [a.example.com], limits: {%}}}}",
+	inPackages:       "capabilities: {a: {packages: {%}}}",
+	inRegistry:       "capabilities: {a: {packages: {npm: {%}}}}",
+	inApproval:       "capabilities: {a: {approval: {%}}}",
+	inRule:           "capabilities: {a: {rules: [{%}]}}",
+	inRetry:          "capabilities: {a: {retry: {%}}}",
+	inRate:           "capabilities: {a: {rate_limit: {%}}}",
+	inExample:        "capabilities: {a: {examples: [{%}]}}",
+	inRedact:         "redaction: {%}",
+	inAsk:            "approval: {%}",
+	inGateway:        "gateway: {%}",
+	inEntrance:       "gateway: {auth: {%}}",
+	inDoor:           "gateway: {limits: {%}}",
+	inIssuer:         "gateway: {auth: {oidc: {%}}}",
+	inStore:          "store: {%}",
+	inLog:            "log: {%}",
+	inBoxes:          "sandboxes: {%}",
 }
 
 func at(scope, line string) []byte {
@@ -89,12 +89,14 @@ func TestEveryKeyIsRead(t *testing.T) {
 	}
 }
 
-// A room that is said to enforce a key is a room.
-func TestEnforcersAreRooms(t *testing.T) {
-	room := regexp.MustCompile(`^internal/[a-z]+$`)
+// TestEnforcers: the package that is said to enforce a key exists.
+func TestEnforcers(t *testing.T) {
 	for _, k := range keys {
-		if k.By != "" && !room.MatchString(k.By) {
-			t.Errorf("%s.%s: %q is not a room", k.Scope, k.Name, k.By)
+		if k.By == "" {
+			continue
+		}
+		if files, _ := filepath.Glob(filepath.Join("..", "..", "..", k.By, "*.go")); !strings.HasPrefix(k.By, "internal/") || len(files) == 0 {
+			t.Errorf("%s.%s: %q is not a package", k.Scope, k.Name, k.By)
 		}
 	}
 }
@@ -171,7 +173,7 @@ func TestSchemaIsTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(kept, Schema()) {
-		t.Error("schema/waldo.schema.json is not what the table of keys gives: WALDO_UPDATE=1 go test ./internal/contract")
+		t.Error("schema/waldo.schema.json is not what the table of keys gives: WALDO_UPDATE=1 go test ./internal/model/contract")
 	}
 	var s map[string]any
 	if err := json.Unmarshal(kept, &s); err != nil {

@@ -104,7 +104,7 @@ func (s Server) normal() map[string]any {
 		m["limits"] = l
 	}
 	if a := s.Asks.normal(); len(a) > 0 {
-		m["asks"] = a
+		m["server_requests"] = a
 	}
 	putIf(m, "secrets", refTexts(s.Secrets), len(s.Secrets) > 0)
 	putIf(m, "env", s.Env, len(s.Env) > 0)

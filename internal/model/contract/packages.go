@@ -49,7 +49,7 @@ func (p *parser) registry(f field) (r Registry) {
 			r.URL = p.text(g)
 			switch {
 			case strings.ContainsAny(r.URL, "@?"):
-				p.fail(g.val, codeLiteral, "put the token under secrets, with broker", "the address of a registry must not hold a password")
+				p.fail(g.val, codeLiteral, "put the token under secrets, with inject", "the address of a registry must not hold a password")
 			case r.URL != "" && RegistryLine(r.URL) == "":
 				p.fail(g.val, "value.host", "as in https://registry.example.com/npm", "%q is not the https address of a registry", g.name)
 			}

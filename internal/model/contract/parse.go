@@ -210,7 +210,7 @@ func (p *parser) server(e field) {
 			s.Limits = p.boxLimits(f)
 		case "names":
 			s.Plain = p.word(f, inServer) == "plain"
-		case "asks":
+		case "server_requests":
 			s.Asks = p.asks(f)
 		case "idle_timeout":
 			s.IdleTimeout = p.duration(f, 24*time.Hour)
@@ -224,10 +224,10 @@ func (p *parser) server(e field) {
 
 func (p *parser) asks(f field) Asks {
 	var a Asks
-	for _, g := range p.fields(f.val, inAsks) {
+	for _, g := range p.fields(f.val, inServerRequests) {
 		switch g.name {
 		case "elicitation":
-			modes := p.words(g, inAsks)
+			modes := p.words(g, inServerRequests)
 			a.Form, a.URL = slices.Contains(modes, "form"), slices.Contains(modes, "url")
 		case "sampling":
 			a.Sampling = p.boolean(g)
@@ -235,7 +235,7 @@ func (p *parser) asks(f field) Asks {
 			if g.val.Kind == yaml.SequenceNode {
 				a.Roots = p.texts(g)
 			} else {
-				a.HostRoots = p.word(g, inAsks) == "host"
+				a.HostRoots = p.word(g, inServerRequests) == "host"
 			}
 		}
 	}

@@ -206,7 +206,7 @@ func TestParseWarns(t *testing.T) {
 		{"a secret of another environment", "secrets: {token: {environments: {prod: 'env:X'}}}\nservers:\n  s: {command: [a], secrets: {T: token}}\ncapabilities:\n  s.x: {mode: read}\nenvironment: dev\n", []string{"secret.unbound"}},
 		{"a secret by variable", "servers:\n  s: {command: [a], secrets: {T: 'env:TOKEN'}}\ncapabilities:\n  s.x: {mode: read}\n", nil},
 		{"a network that is the server's own", "servers:\n  s: {command: [a], placement: outside}\ncapabilities:\n  s.x: {mode: read, network: denied}\n", []string{"network.outside"}},
-		{"what the door answers", server + "capabilities:\n  s.x: {mode: read}\n  search_tools: {mode: read}\n", []string{"contract.useless"}},
+		{"what the gateway answers", server + "capabilities:\n  s.x: {mode: read}\n  search_tools: {mode: read}\n", []string{"contract.useless"}},
 		{"a condition on high risk", server + "capabilities:\n  s.x: {mode: high_risk, approval: {when: 'false'}}\n", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestParseWarns(t *testing.T) {
 	}
 }
 
-// What is not written takes its strictest reading: each line is a door that a forgotten key closes.
+// What is not written takes its strictest reading: each line is a permission that a forgotten key takes away.
 func TestAnEmptyEntryIsStrict(t *testing.T) {
 	cfg, problems := Parse("w.yaml", []byte("capabilities:\n  a.b: {}\n"))
 	if len(problems) > 0 {

@@ -15,8 +15,8 @@ type Secret struct {
 	At   Position
 	Spec secret.Spec           // zero: it has no place in this environment
 	In   map[string]secret.Ref // environment to place, where it was written so
-	// Broker says to which requests the egress adds it; nil: to none.
-	Broker *Broker
+	// Inject says to which requests the egress adds it; nil: to none.
+	Inject *Inject
 }
 
 // SecretUse is one place of the file that wants a secret.
@@ -57,8 +57,8 @@ func (p *parser) secretEntry(e field) {
 			s.Spec.Timeout = p.duration(f, time.Minute)
 		case "refresh":
 			s.Spec.Refresh = p.duration(f, 30*24*time.Hour)
-		case "broker":
-			s.Broker = p.broker(f)
+		case "inject":
+			s.Inject = p.inject(f)
 		}
 	}
 	if where != 1 && e.val.Kind == yaml.MappingNode {
@@ -132,10 +132,10 @@ func (p *parser) checkSecrets(c *Contract) {
 		case !secret.Variable(v):
 			p.against(c.Keys["secrets"], "secret.variable", "write {VARIABLE: NAME}", "a box gets a secret as a variable, and "+cut(v, 40)+" cannot name one")
 		case slices.Contains(c.Reveal, v):
-		case p.cfg.Secrets[string(c.Secrets[v])].Broker != nil:
-			p.checkBroker(*p.cfg.Secrets[string(c.Secrets[v])].Broker, v, c.Network, c.Keys["secrets"])
+		case p.cfg.Secrets[string(c.Secrets[v])].Inject != nil:
+			p.checkBroker(*p.cfg.Secrets[string(c.Secrets[v])].Inject, v, c.Network, c.Keys["secrets"])
 		default:
-			p.against(c.Keys["secrets"], "secret.kept", "add broker: {host: HOST, as: bearer} to send it to one host without exposing it, or reveal: ["+cut(v, 40)+"] to expose it",
+			p.against(c.Keys["secrets"], "secret.kept", "add inject: {host: HOST, as: bearer} to send it to one host without exposing it, or reveal: ["+cut(v, 40)+"] to expose it",
 				"the secret "+cut(v, 40)+" would not be usable in the sandbox")
 		}
 	}
@@ -157,8 +157,8 @@ func (s Secret) normal() map[string]any {
 	putIf(m, "command", s.Spec.Command, len(s.Spec.Command) > 0)
 	putIf(m, "timeout", s.Spec.Timeout.String(), s.Spec.Timeout > 0)
 	putIf(m, "refresh", s.Spec.Refresh.String(), s.Spec.Refresh > 0)
-	if s.Broker != nil {
-		m["broker"] = s.Broker.normal()
+	if s.Inject != nil {
+		m["inject"] = s.Inject.normal()
 	}
 	return m
 }

@@ -201,7 +201,7 @@ func TestPythonCallsAreChildrenOfTheRun(t *testing.T) {
 		t.Fatalf("%d calls", len(d.asked))
 	}
 	c := d.asked[0]
-	if c.Door != "bridge" || c.Parent != "c_run" || c.Depth != 2 || c.Session != "n_1" || c.Principal != "os:1" || args(t, c) != `crm.create-issue {"title":"t"}` {
+	if c.Channel != "bridge" || c.Parent != "c_run" || c.Depth != 2 || c.Session != "n_1" || c.Principal != "os:1" || args(t, c) != `crm.create-issue {"title":"t"}` {
 		t.Errorf("%+v", c)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"waldo/internal/model/call"
 )
 
-// Viewer is who looks at the list, and through which door.
+// Viewer is who looks at the list, and through which channel.
 type Viewer struct {
 	Principal call.Principal
-	Door      string // as in call.Call
+	Channel   string // as in call.Call
 }
 
 // sight is what one viewer may see of a list: all of it, but for what it may not use.

@@ -18,7 +18,7 @@ func TestViews(t *testing.T) {
 		Sources: map[string]Source{"a": fixed(tool(t, "a.drop", "drops a table", object), tool(t, "a.show", "shows a table", object))},
 		Offers:  map[string]OfferSource{"a": offers, "b": offers},
 		Usable: func(cap call.Capability, v Viewer) bool {
-			return v.Principal == "os:0" || v.Door == "cli" || !locked[cap]
+			return v.Principal == "os:0" || v.Channel == "cli" || !locked[cap]
 		},
 	})
 	defer c.Close()

@@ -324,7 +324,7 @@ func listen(t *testing.T, o *Options, network, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := web.New(web.Options{Door: mcpserver.New(mcpserver.Options{}), Hosts: []string{"127.0.0.1", "::1"}, Identify: o.Identify, Peer: Peer,
+	s := web.New(web.Options{Server: mcpserver.New(mcpserver.Options{}), Hosts: []string{"127.0.0.1", "::1"}, Identify: o.Identify, Peer: Peer,
 		Open: func(p call.Principal) (call.Session, error) { return "", fmt.Errorf("let in %s", p) }})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -9,7 +9,7 @@ import (
 	"waldo/internal/model/call"
 )
 
-// conns counts the connections of a door. Those that have not shown who they are, strangers, have a bound of
+// conns counts the connections of a server. Those that have not shown who they are, strangers, have a bound of
 // their own and the shortest patience: however many come, who has shown a token is let in.
 type conns struct {
 	limits Limits

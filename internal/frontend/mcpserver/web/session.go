@@ -65,7 +65,7 @@ func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
 		n.end()
 		return nil, err
 	}
-	n.gateway = s.o.Door.Session(mcpserver.Who{Session: own, Principal: who}, n.stream)
+	n.gateway = s.o.Server.Session(mcpserver.Who{Session: own, Principal: who}, n.stream)
 	if legacy {
 		s.sessions[n.id] = n
 	} else {

@@ -1,4 +1,4 @@
-// Package web is the door of the gateway for HTTP: MCP's streamable HTTP at /mcp, both eras of the
+// Package web is the server of the gateway for HTTP: MCP's streamable HTTP at /mcp, both eras of the
 // protocol on one endpoint, and health beside it. It holds who is asking to their own sessions, and
 // every request to its limits; what is asked is the gateway's business.
 package web
@@ -21,9 +21,9 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// Options are what the door for HTTP is made of. Door, Identify, Open and Hosts are needed.
+// Options are what the server over HTTP is made of. Server, Identify, Open and Hosts are needed.
 type Options struct {
-	Door     *mcpserver.Door
+	Server   *mcpserver.Server
 	Identify func(r *http.Request) (call.Principal, *Refusal) // who is asking
 	Open     func(p call.Principal) (call.Session, error)     // the session of a principal, opened where it has none
 	Over     func(n call.Session) bool                        // whether a session has ended in favour of another; nil: none has
@@ -60,7 +60,7 @@ type Limits struct {
 	Read      time.Duration // to send the headers; and again for the body
 	Write     time.Duration // to take one piece of an answer
 	KeepAlive time.Duration // between the comments of a silent stream; also how long an answer may take before it becomes one
-	Drain     time.Duration // for answers once the door closes
+	Drain     time.Duration // for answers once the server closes
 	Replay    int64         // bytes of events that are kept for one session, for a client that lost a connection
 	ReplayAll int64         // the same of all sessions
 	Resume    time.Duration // to come back for a stream that was lost; then nobody is asked on it any more, and its events are swept
@@ -93,7 +93,7 @@ func (l *Limits) fill() {
 	}
 }
 
-// Server is the door. Use New, then Serve.
+// Server is the server. Use New, then Serve.
 type Server struct {
 	o       Options
 	http    *http.Server
@@ -117,7 +117,7 @@ type Server struct {
 // maxSpare is how many goroutines wait for the next request of any client.
 const maxSpare = 32
 
-// New makes the door.
+// New makes the server.
 func New(o Options) *Server {
 	o.Limits.fill()
 	if o.Peer == nil {

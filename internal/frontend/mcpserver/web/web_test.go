@@ -112,7 +112,7 @@ func open(t testing.TB, l Limits) *house {
 			return cap != "s.mistake" || v.Principal != "token:two"
 		},
 		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { h.mu.Lock(); defer h.mu.Unlock(); return h.list, nil }}})
-	o := Options{Door: mcpserver.New(mcpserver.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}), Identify: tokens, Limits: l,
+	o := Options{Server: mcpserver.New(mcpserver.Options{Version: "1", Catalogue: h.cat, Call: h.desk.call}), Identify: tokens, Limits: l,
 		Open:  func(p call.Principal) (call.Session, error) { return call.Session("n_" + p), nil },
 		Hosts: []string{"localhost", "127.0.0.1", "::1"}, Origins: []string{"https://console.example.com"}}
 	h.web = New(o)
@@ -133,7 +133,7 @@ func open(t testing.TB, l Limits) *house {
 				t.Errorf("Serve: %v", err)
 			}
 		case <-time.After(time.Minute):
-			t.Error("the door does not close")
+			t.Error("the server does not close")
 		}
 		h.cat.Close()
 	})
@@ -243,7 +243,7 @@ func TestWithTheSDK(t *testing.T) {
 			if err != nil || r.IsError {
 				t.Fatalf("%v %v", r, err)
 			}
-			if got := h.desk.last(); got.Principal != "token:one" || got.Session != "n_token:one" || got.Door != "mcp" {
+			if got := h.desk.last(); got.Principal != "token:one" || got.Session != "n_token:one" || got.Channel != "mcp" {
 				t.Errorf("the call: %+v", got)
 			}
 			if _, err = s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__chatty", Meta: mcp.Meta{"progressToken": "x"}}); err != nil {

@@ -10,8 +10,8 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// Broker says to which requests of a box the egress adds a secret. The box has a placeholder.
-type Broker struct {
+// Inject says to which requests of a box the egress adds a secret. The box has a placeholder.
+type Inject struct {
 	Host            string   // a name
 	Port            int      // never 0
 	Methods, Paths  []string // never empty but with postgres
@@ -32,19 +32,19 @@ var wants = map[string][]string{
 // free are those that may be left out.
 var free = []string{"token", "tls"}
 
-func (p *parser) broker(f field) *Broker {
-	b := Broker{Port: 443}
+func (p *parser) inject(f field) *Inject {
+	b := Inject{Port: 443}
 	at := map[string]bool{}
-	for _, g := range p.fields(f.val, inBroker) {
+	for _, g := range p.fields(f.val, inInject) {
 		at[g.name] = true
-		p.brokerKey(&b, g)
+		p.injectKey(&b, g)
 	}
 	if b.As == "postgres" && b.Port == 443 {
 		b.Port = 5432
 	}
 	for _, k := range append([]string{"host", "as"}, wants[b.As]...) {
 		if !at[k] && !slices.Contains(free, k) {
-			p.fail(f.key, "key.missing", "as in {host: api.example.com, methods: [GET], paths: [/v1/*], as: bearer}", "broker needs %s", k)
+			p.fail(f.key, "key.missing", "as in {host: api.example.com, methods: [GET], paths: [/v1/*], as: bearer}", "inject needs %s", k)
 		}
 	}
 	for k := range at {
@@ -55,7 +55,7 @@ func (p *parser) broker(f field) *Broker {
 	return &b
 }
 
-func (p *parser) brokerKey(b *Broker, g field) {
+func (p *parser) injectKey(b *Inject, g field) {
 	switch g.name {
 	case "host":
 		host := p.text(g)
@@ -76,7 +76,7 @@ func (p *parser) brokerKey(b *Broker, g field) {
 			p.fail(g.val, "value.path", "as in [/v1/*]", "write each path plainly, with a * at its end alone")
 		}
 	case "as":
-		b.As = p.word(g, inBroker)
+		b.As = p.word(g, inInject)
 	case "name":
 		b.Name = p.plainName(g)
 	case "user":
@@ -87,10 +87,10 @@ func (p *parser) brokerKey(b *Broker, g field) {
 		b.Plain = !p.boolean(g)
 	case "key":
 		b.Key = p.ref(g)
-		p.use(b.Key, g.val, "broker")
+		p.use(b.Key, g.val, "inject")
 	case "token":
 		b.Token = p.ref(g)
-		p.use(b.Token, g.val, "broker")
+		p.use(b.Token, g.val, "inject")
 	case "region":
 		b.Region = p.label(g)
 	case "service":
@@ -110,7 +110,7 @@ func (p *parser) plainName(g field) string {
 // checkServerSecrets refuses a secret of a host for a server whose box could not reach it, or that has no box.
 func (p *parser) checkServerSecrets(s Server) {
 	for v, ref := range s.Secrets {
-		switch b := p.cfg.Secrets[string(ref)].Broker; {
+		switch b := p.cfg.Secrets[string(ref)].Inject; {
 		case b == nil:
 		case s.Placement == "outside":
 			p.against(s.At, "secret.host", "write placement: sandbox", "the secret "+cut(v, 40)+" is added by the egress of a box, and server "+cut(s.Name, 40)+" runs outside")
@@ -121,7 +121,7 @@ func (p *parser) checkServerSecrets(s Server) {
 }
 
 // checkBroker refuses a secret whose host the box could not reach.
-func (p *parser) checkBroker(b Broker, variable string, n Network, at Position) {
+func (p *parser) checkBroker(b Inject, variable string, n Network, at Position) {
 	lines := n.Allow
 	if n.Internal {
 		lines = p.cfg.Internal
@@ -140,7 +140,7 @@ func reaches(line, host string, port int) bool {
 	return sound && (int(l.Port) == port || l.Port == 0 && port == 443) && l.Host.Match(host)
 }
 
-func (b Broker) normal() map[string]any {
+func (b Inject) normal() map[string]any {
 	m := map[string]any{"host": fmt.Sprintf("%s:%d", b.Host, b.Port), "as": b.As}
 	putIf(m, "methods", b.Methods, b.Methods != nil)
 	putIf(m, "paths", b.Paths, b.Paths != nil)

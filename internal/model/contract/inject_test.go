@@ -9,8 +9,8 @@ import (
 // TestBroker: a secret of a host is one that the box can reach, and everything about it is said.
 func TestBroker(t *testing.T) {
 	const good = "host: api.example.com, methods: [GET], paths: [/v1/*], as: bearer"
-	file := func(broker, rest string) string {
-		return "secrets:\n  s: {from: \"env:S\", broker: {" + broker + "}}\n" + rest
+	file := func(inject, rest string) string {
+		return "secrets:\n  s: {from: \"env:S\", inject: {" + inject + "}}\n" + rest
 	}
 	capability := func(network string) string {
 		return "capabilities:\n  box: {transport: sandboxed_exec, mode: write, network: " + network + ", secrets: {TOKEN: s}}\n"
@@ -57,7 +57,7 @@ func TestBroker(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if second, bad := Parse("waldo.yaml", again); len(bad) > 0 || second.Secrets["s"].Broker == nil || second.Secrets["s"].Broker.Host != cfg.Secrets["s"].Broker.Host {
+			if second, bad := Parse("waldo.yaml", again); len(bad) > 0 || second.Secrets["s"].Inject == nil || second.Secrets["s"].Inject.Host != cfg.Secrets["s"].Inject.Host {
 				t.Errorf("%s: %s: %v", row.why, again, bad)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/serverpackage"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
@@ -41,7 +42,7 @@ func newCheck(g *global) *cobra.Command {
 			if cfg != nil {
 				var refused, missing contract.Problems
 				shown, refused, missing = shownFiles(g, cfg)
-				cfg.Warnings = slices.Concat(withoutStored(g, cfg), unsealed(cfg), missing)
+				cfg.Warnings = slices.Concat(withoutStored(g, cfg), serverpackage.Unpinned(cfg), missing)
 				problems = append(problems, refused...)
 			}
 			return tellCheck(c, g, path, string(text), cfg, problems, shown)

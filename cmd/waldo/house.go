@@ -22,6 +22,7 @@ import (
 	"waldo/internal/core/redact"
 	"waldo/internal/core/session"
 	"waldo/internal/executor/runner"
+	"waldo/internal/executor/serverpackage"
 	"waldo/internal/executor/upstream"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/frontend/bridge"
@@ -63,10 +64,8 @@ type house struct {
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
 	upstreams *upstream.Manager
-	pins      map[string]*pkginstall.Pin // packages that were accepted, by server; only `waldo lock --accept` writes it
-	freshLock bool                       // the registries are asked, whatever they said a while ago
-	pinsMu    sync.Mutex                 // servers are looked at several at a time
-	programs  map[string]string          // digests of the programs of a trusted configuration; nil: it was named
+	packages  *serverpackage.Packages // of servers; only `waldo lock --accept` pins one
+	programs  map[string]string       // digests of the programs of a trusted configuration; nil: it was named
 	catalogue *catalog.Catalogue
 	broker    *broker.Broker
 	attendant *attendant               // carries out the operator's orders
@@ -316,10 +315,12 @@ func (h *house) openWorkers(s settings) error {
 	h.runner.Admit = admitter(admission.New(roomOf(h.cfg.Sandboxes)))
 	h.runner.Template = h.templateOf
 	h.close = append(h.close, h.runner.Close)
-	h.pins = map[string]*pkginstall.Pin{}
+	pins := map[string]*pkginstall.Pin{}
 	for name, l := range h.lock.Servers {
-		h.pins[name] = l.Package
+		pins[name] = l.Package
 	}
+	h.packages = serverpackage.New(serverpackage.Options{
+		State: h.state, Driver: h.drivers["namespace"], Egress: h.egresses(), Store: h.store, Clean: redact.Clean}, pins)
 	said := slog.Default()
 	if s.tells {
 		said = nil

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"waldo/internal/executor/serverpackage"
 	"waldo/internal/executor/upstream"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/call"
@@ -20,21 +20,6 @@ import (
 	"waldo/internal/sandbox"
 	"waldo/internal/storage/workspace"
 )
-
-// showing are the mounts of folders, and of programs that lie in none of them and not in /usr.
-func showing(folders []string, programs ...string) []sandbox.Mount {
-	var mounts []sandbox.Mount
-	for _, f := range folders {
-		mounts = append(mounts, sandbox.Mount{Source: f, Target: f})
-	}
-	for _, p := range programs {
-		within := func(dir string) bool { return contract.Within(p, dir) }
-		if filepath.IsAbs(p) && !slices.ContainsFunc(append([]string{"/usr", "/bin"}, folders...), within) {
-			mounts = append(mounts, sandbox.Mount{Source: p, Target: p})
-		}
-	}
-	return mounts
-}
 
 // serverLimits hold an upstream that runs in a box of its own. It speaks for as long as it is
 // needed, so its wall clock is long and its processor time is not counted out.
@@ -58,16 +43,21 @@ func limitsOf(s contract.Server) sandbox.Limits {
 	return l
 }
 
-// started returns what a server's box runs and is shown: its program, or its package as it is pinned.
+// started returns the command of a server and the mounts of its sandbox: its program, or its pinned package.
 func (h *house) started(ctx context.Context, s contract.Server) ([]string, []sandbox.Mount, error) {
-	w, ok, err := wanted(s)
+	w, ok, err := serverpackage.Wanted(s)
 	if err != nil {
 		return nil, nil, err
 	}
 	if ok {
-		return h.packaged(ctx, s, w)
+		argv, mounts, err := h.packages.Open(ctx, s, w)
+		if err != nil {
+			return nil, nil, err
+		}
+		_, shown, err := h.shown(s, true)
+		return argv, slices.Insert(mounts, len(mounts)-1, boxed(shown)...), err
 	}
-	if err := fetches(s); err != nil {
+	if err := serverpackage.RefuseFetching(s); err != nil {
 		return nil, nil, err
 	}
 	argv, shown, err := h.shown(s, false)

@@ -49,7 +49,7 @@ func newLock(g *global) *cobra.Command {
 				return err
 			}
 			defer h.Close()
-			h.freshLock = fresh
+			h.packages.Fresh = fresh
 			if len(show) > 0 {
 				return h.printLock(c, g, show)
 			}
@@ -213,7 +213,7 @@ func (h *house) lockGone(stderr io.Writer, lock *upstream.Lock, accept []string)
 
 // lockServer holds one server against the lock, or accepts it.
 func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream.Lock, mu *sync.Mutex, name string, accept bool) ([]upstream.Change, error) {
-	changes, absent, err := h.lockPackage(ctx, h.cfg.Servers[name], accept)
+	changes, absent, err := h.packages.Lock(ctx, h.cfg.Servers[name], accept)
 	if err != nil || absent {
 		return changes, err
 	}
@@ -226,7 +226,7 @@ func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream
 			display.Fprintf(stderr, "waldo: %s is kept from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
 		}
 	}
-	now.Package = h.pinOf(name)
+	now.Package = h.packages.Pin(name)
 	mu.Lock()
 	defer mu.Unlock()
 	_, known := lock.Servers[name]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/executor/serverpackage"
 	"waldo/internal/executor/upstream"
 	"waldo/internal/executor/upstream/suspect"
 	"waldo/internal/model/display"
@@ -162,12 +163,12 @@ func (h *house) showLock(ctx context.Context, names []string) ([]shownServer, er
 		if !ok {
 			return nil, usage("waldo lock lists the servers", "there is no server %s", name)
 		}
-		w, packaged, err := wanted(s)
+		w, packaged, err := serverpackage.Wanted(s)
 		if err != nil {
 			return nil, err
 		}
-		if pin := h.pinOf(name); packaged && (pin == nil || !pin.Is(w)) {
-			if err := h.acceptPackage(ctx, s, w); err != nil {
+		if pin := h.packages.Pin(name); packaged && (pin == nil || !pin.Is(w)) {
+			if err := h.packages.Accept(ctx, s, w); err != nil {
 				return nil, err
 			}
 		}
@@ -175,7 +176,7 @@ func (h *house) showLock(ctx context.Context, names []string) ([]shownServer, er
 		if err != nil {
 			return nil, err
 		}
-		now.Package = h.pinOf(name)
+		now.Package = h.packages.Pin(name)
 		out = append(out, shownOf(name, lock, now))
 	}
 	return out, nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/executor/serverpackage"
 	"waldo/internal/model/contract"
 	"waldo/internal/pkginstall"
 )
@@ -52,7 +53,7 @@ func TestInstallBox(t *testing.T) {
 	}
 	defer h.Close()
 	s := contract.Server{Name: "weather"}
-	in, err := h.installer(t.Context(), s, pkginstall.Wanted{})
+	in, err := h.packages.Installer(t.Context(), s, pkginstall.Wanted{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func acceptsQuietly(t *testing.T, in *pkginstall.Installer, registry string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, _, err := in.Open(t.Context(), p, w, packageAt)
+	dir, _, err := in.Open(t.Context(), p, w, serverpackage.At)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func TestSourcePackages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := h.installer(t.Context(), contract.Server{Name: "source"}, w)
+	in, err := h.packages.Installer(t.Context(), contract.Server{Name: "source"}, w)
 	if err != nil {
 		t.Fatal(err)
 	}

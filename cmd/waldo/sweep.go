@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +33,7 @@ func (h *house) sweep(ctx context.Context, now time.Time, sign signing) error {
 		open[n.Workspace] = true
 	}
 	_, err = workspace.Sweep(filepath.Join(h.state, "workspaces"), now.Add(-keptFor), func(w string) bool { return named[w] || open[w] })
-	_, unused := pkginstall.Sweep(filepath.Join(h.state, "packages"), now, now.Add(-keptFor), h.accepted())
+	_, unused := pkginstall.Sweep(filepath.Join(h.state, "packages"), now, now.Add(-keptFor), h.packages.Accepted())
 	_, old := h.log.Prune(ctx, h.cfg.Log.Keep, string(principal()), sign)
 	return errors.Join(err, unused, old, h.approvals.Sweep(ctx, now.Add(-keptFor)))
 }
@@ -70,11 +68,6 @@ func (h *house) signRemoval(c *cobra.Command) signing {
 		}
 		return p.Sign(by, root, time.Now())
 	}
-}
-
-// accepted are the packages that waldo.lock names.
-func (h *house) accepted() []*pkginstall.Pin {
-	return slices.DeleteFunc(slices.Collect(maps.Values(h.pins)), func(p *pkginstall.Pin) bool { return p == nil })
 }
 
 // keepClean sweeps now, and once an hour until ctx is done. What cannot be deleted is told and kept.

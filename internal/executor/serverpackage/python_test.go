@@ -1,4 +1,4 @@
-package main
+package serverpackage
 
 import (
 	"fmt"
@@ -16,12 +16,12 @@ func TestPython(t *testing.T) {
 		t.Skip("the stand-in for Python is a shell script")
 	}
 	dir := t.TempDir()
-	h := &house{state: filepath.Join(dir, "home", "state")}
+	p := &Packages{Options: Options{State: filepath.Join(dir, "home", "state")}}
 	t.Setenv("HOME", dir)
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
 	t.Setenv("UV_INDEX_URL", "")
 	t.Setenv("PIP_INDEX_URL", "")
-	if err := os.MkdirAll(h.state, 0o700); err != nil {
+	if err := os.MkdirAll(p.State, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	exe := filepath.Join(dir, "python3")
@@ -38,12 +38,12 @@ func TestPython(t *testing.T) {
 		{"another index, by a name of uv's", filepath.Join(dir, "python"), `, "pip": true`, "own=https://pypi.example.com/simple", "", ""},
 		{"no pip", filepath.Join(dir, "python"), "", "", "", "has no pip"},
 		{"a folder around waldo's own", filepath.Join(dir, "home"), `, "pip": true`, "", "", "holds waldo's own files"},
-		{"waldo's own folder", h.state, `, "pip": true`, "", "", "holds waldo's own files"},
+		{"waldo's own folder", p.State, `, "pip": true`, "", "", "holds waldo's own files"},
 		{"everything", "/", `, "pip": true`, "", "", "holds waldo's own files"},
 	} {
 		say(row.prefix, row.pip)
 		t.Setenv("UV_DEFAULT_INDEX", row.index)
-		py, err := h.python(t.Context(), "")
+		py, err := p.python(t.Context(), "")
 		if row.refusal != "" {
 			if err == nil || !strings.Contains(err.Error(), row.refusal) {
 				t.Errorf("%s: %+v %v", row.why, py, err)
@@ -54,7 +54,7 @@ func TestPython(t *testing.T) {
 			t.Errorf("%s: %+v %v", row.why, py, err)
 		}
 	}
-	if _, err := h.python(t.Context(), "3.77"); err == nil || !strings.Contains(err.Error(), "python3.77 is not on this machine") {
+	if _, err := p.python(t.Context(), "3.77"); err == nil || !strings.Contains(err.Error(), "python3.77 is not on this machine") {
 		t.Errorf("a version that is not there: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package serverpackage
 
 import (
 	"context"
@@ -16,8 +16,7 @@ import (
 	"waldo/internal/pkginstall"
 )
 
-// askPython has an interpreter say which one it is behind environments and links, and what its pip takes
-// for the index where nobody has set one.
+// askPython prints which interpreter this is behind environments and links, and the default index of its pip.
 const askPython = `import json, sys
 out = {"exe": getattr(sys, "_base_executable", "") or sys.executable, "prefix": sys.base_prefix, "version": "%d.%d" % sys.version_info[:2]}
 try:
@@ -26,8 +25,8 @@ try:
 except ImportError: pass
 print(json.dumps(out))`
 
-// python finds the Python of this machine, of a version where one is named, and where its packages come from.
-func (h *house) python(ctx context.Context, version string) (pkginstall.Python, error) {
+// python finds the Python of this machine, or of one version, and the index of its packages.
+func (p *Packages) python(ctx context.Context, version string) (pkginstall.Python, error) {
 	name := "python3"
 	if version != "" {
 		name = "python" + version
@@ -37,8 +36,8 @@ func (h *house) python(ctx context.Context, version string) (pkginstall.Python, 
 		return pkginstall.Python{}, fmt.Errorf("%s is not on this machine, and the package needs it", name)
 	}
 	var is interpreter
-	for range 3 { // that of an environment names the one it was made of
-		if is, err = h.ask(ctx, exe); err != nil {
+	for range 3 { // an environment's Python names the one it was made from
+		if is, err = p.ask(ctx, exe); err != nil {
 			return pkginstall.Python{}, err
 		}
 		if is.Exe == exe {
@@ -47,7 +46,7 @@ func (h *house) python(ctx context.Context, version string) (pkginstall.Python, 
 		exe = is.Exe
 	}
 	if !is.Pip {
-		return pkginstall.Python{}, fmt.Errorf("%s has no pip, which fetches the package (into a box, not into this Python): install it (Debian: apt install python3-pip; otherwise %s -m ensurepip)", exe, exe)
+		return pkginstall.Python{}, fmt.Errorf("%s has no pip, which fetches the package (into a sandbox, not into this Python): install it (Debian: apt install python3-pip; otherwise %s -m ensurepip)", exe, exe)
 	}
 	py := pkginstall.Python{Exe: exe, Prefix: filepath.Clean(is.Prefix), Version: is.Version, Index: pythonIndex()}
 	if py.Index == "" {
@@ -58,25 +57,25 @@ func (h *house) python(ctx context.Context, version string) (pkginstall.Python, 
 			py.Files = is.Files
 		}
 	}
-	if strings.HasPrefix(py.Prefix+"/", "/usr/") { // every box has it
+	if strings.HasPrefix(py.Prefix+"/", "/usr/") { // every sandbox has it
 		py.Prefix = ""
-	} else if strings.HasPrefix(h.state+"/", strings.TrimSuffix(py.Prefix, "/")+"/") {
-		return pkginstall.Python{}, fmt.Errorf("%s lives in %s, which holds waldo's own files: it is not shown to a box; install a Python in a folder of its own", exe, py.Prefix)
+	} else if strings.HasPrefix(p.State+"/", strings.TrimSuffix(py.Prefix, "/")+"/") {
+		return pkginstall.Python{}, fmt.Errorf("%s lives in %s, which holds waldo's own files: it is not shown to a sandbox; install a Python in a folder of its own", exe, py.Prefix)
 	}
 	return py, nil
 }
 
-// interpreter is what a Python says of itself.
+// interpreter is the answer of askPython.
 type interpreter struct {
 	Exe, Prefix, Version, Index, Files string
 	Pip                                bool
 }
 
-func (h *house) ask(ctx context.Context, exe string) (is interpreter, err error) {
+func (p *Packages) ask(ctx context.Context, exe string) (is interpreter, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	c := exec.CommandContext(ctx, exe, "-I", "-c", askPython)
-	c.Dir = h.state
+	c.Dir = p.State
 	out, err := c.Output()
 	if err == nil {
 		err = json.Unmarshal(out, &is)
@@ -87,7 +86,7 @@ func (h *house) ask(ctx context.Context, exe string) (is interpreter, err error)
 	return is, nil
 }
 
-// pythonIndex is the index that this machine is set to, for uv or for pip; "" where nothing says.
+// pythonIndex returns the index that this machine sets for uv or pip; "" if none is set.
 func pythonIndex() string {
 	for _, name := range []string{"UV_DEFAULT_INDEX", "UV_INDEX_URL"} {
 		v := os.Getenv(name)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -377,19 +378,26 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 
 // through returns writers that hide secrets in what a run prints, and a function to flush them. It says what was
 // hidden; where that was in what is no text, its error is for the exit code, since what came out is not what was
-// written. Where the reader of the output has gone it calls end, and the error says so.
+// written. When the reader of the output has gone it calls end, and the error says so. Until the flush a write to a
+// broken pipe is an error: Go would otherwise end waldo by SIGPIPE, with a run that no record ends.
 func (h *house) through(out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
-	reader := &watched{Writer: out, end: end}
-	to, te := screen(reader), screen(errw)
-	if onScreen(out) {
-		to = screen(out)
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	var gone atomic.Bool
+	watch := func(w io.Writer) io.WriteCloser {
+		if onScreen(w) {
+			return screen(w)
+		}
+		return screen(&watched{Writer: w, end: end, gone: &gone})
 	}
+	to, te := watch(out), watch(errw)
 	so, se := h.redact.TerminalStream(to), h.redact.TerminalStream(te)
 	return so, se, func() error {
+		defer signal.Stop(broken)
 		for _, w := range []io.Closer{so, se, to, te} {
 			_ = w.Close() // of a reader that has gone, the command was told
 		}
-		if reader.gone.Load() {
+		if gone.Load() {
 			return &exit{code: signalled("SIGPIPE"), err: unread{}}
 		}
 		n, damaged := so.Masked()
@@ -404,12 +412,11 @@ func (h *house) through(out, errw io.Writer, end func()) (io.Writer, io.Writer, 
 	}
 }
 
-// watched is the standard output of a run. Where nobody reads it any more, the run is ended, as the signal of a
-// broken pipe ends a command.
+// watched is an output of a run. When its reader has gone the run is ended, as SIGPIPE ends a command.
 type watched struct {
 	io.Writer
 	end  func()
-	gone atomic.Bool
+	gone *atomic.Bool
 }
 
 func (w *watched) Write(b []byte) (int, error) {

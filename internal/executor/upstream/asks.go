@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/upstream/bounds"
+	"waldo/internal/executor/upstream/content"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/jsonrpc"
@@ -38,13 +38,13 @@ type running struct {
 	ses   *session
 	d     policy.Decision
 	host  call.Host // nil: nobody can be asked
-	clock *clock
+	clock *bounds.Clock
 	over  context.Context // done when the call is; nobody is asked on its behalf then
 	mu    sync.Mutex
 	asked int
 	no    bool // the last question was declined
 	notes []string
-	logs  rate
+	logs  bounds.Second
 }
 
 // note keeps a line for the facts.
@@ -88,8 +88,8 @@ func (r *running) ask(ctx context.Context, asked map[string]call.Question) (map[
 	ctx, cancel := context.WithTimeout(ctx, maxStanding)
 	defer cancel()
 	defer context.AfterFunc(r.over, cancel)()
-	r.clock.stop()
-	defer r.clock.start()
+	r.clock.Stop()
+	defer r.clock.Start()
 	answers, err := r.host.Ask(ctx, r.ses.s.cfg.Name, pass)
 	var no *call.Fault
 	switch {
@@ -189,34 +189,11 @@ func (r *running) elicitation(mode string, members map[string]strictjson.Value, 
 		return nil
 	}
 	address, _ := members["url"].Text()
-	if !opens(address) {
+	if !content.Opens(address) {
 		return fault(jsonrpc.CodeParams, "the address is not one that a person may be sent to: https, without a user")
 	}
 	params["message"] = who + message + "\nThe whole address is " + address
 	return nil
-}
-
-// opens reports whether a person may be sent to an address: https, or http on this machine.
-func opens(address string) bool {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil || strings.ContainsFunc(address, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
-}
-
-// addresses reports whether the data of an error that wants a person to open addresses first holds
-// none that a person may not be sent to (MCP 2025-11-25 client/elicitation).
-func addresses(data strictjson.Value) bool {
-	m, _ := data.Members()
-	list, ok := m["elicitations"].Elements()
-	for _, v := range list {
-		one, _ := v.Members()
-		address, _ := one["url"].Text()
-		ok = ok && opens(address)
-	}
-	return ok
 }
 
 // folders answers roots/list with what the operator wrote.
@@ -306,57 +283,4 @@ func (s *server) declared(host call.Host, perCall bool) map[string]any {
 func (s *server) asks() bool {
 	a := s.cfg.Asks
 	return a.Form || a.URL || a.Sampling || a.HostRoots || len(a.Roots) > 0
-}
-
-// clock counts how long a call runs; it stands still while somebody is being asked.
-type clock struct {
-	mu      sync.Mutex
-	t       *time.Timer
-	left    time.Duration
-	since   time.Time
-	stopped int
-}
-
-// withClock returns a context that ends once the clock has run for so long; context.Cause is then
-// DeadlineExceeded, as of a plain deadline.
-func withClock(ctx context.Context, most time.Duration) (context.Context, *clock, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	c := &clock{left: most, since: time.Now()}
-	c.t = time.AfterFunc(most, func() { cancel(context.DeadlineExceeded) })
-	return ctx, c, func() { c.t.Stop(); cancel(context.Canceled) }
-}
-
-func (c *clock) stop() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopped++; c.stopped == 1 {
-		c.t.Stop()
-		c.left -= time.Since(c.since)
-	}
-}
-
-func (c *clock) start() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopped--; c.stopped == 0 {
-		c.since = time.Now()
-		c.t.Reset(max(c.left, time.Millisecond))
-	}
-}
-
-// rate lets so many things pass in a second.
-type rate struct {
-	mu    sync.Mutex
-	began time.Time
-	n     int
-}
-
-func (r *rate) pass(perSecond int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.began) >= time.Second {
-		r.began, r.n = now, 0
-	}
-	r.n++
-	return r.n <= perSecond
 }

@@ -18,6 +18,8 @@ type conn interface {
 	Notify(method string, params any) bool
 	// Speak says which revision of MCP is spoken from now on.
 	Speak(revision string)
+	// TwoWay reports whether the server can ask during a call.
+	TwoWay() bool
 	// Reads returns how many messages have been read: it does not grow while a server is silent.
 	Reads() int64
 	// Done is closed when the connection has ended.
@@ -30,3 +32,6 @@ type line struct{ *jsonrpc.Conn }
 
 // Speak does nothing: a line carries messages and nothing around them.
 func (line) Speak(string) {}
+
+// TwoWay is true of every line.
+func (line) TwoWay() bool { return true }

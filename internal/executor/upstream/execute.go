@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,19 +10,17 @@ import (
 
 	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/upstream/bounds"
+	"waldo/internal/executor/upstream/content"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/network/mcphttp"
 	"waldo/internal/protocol/jsonrpc"
-	"waldo/internal/protocol/strictjson"
 )
 
 // defaultTimeout holds for a contract that names none.
 const defaultTimeout = 30 * time.Second
-
-// maxBlocks is how many pieces of content one answer may have.
-const maxBlocks = 1000
 
 // Execute carries out the one call that a grant permits: tools/call of the server that the contract
 // names. A server that fails, is silent or answers nonsense is told in the outcome; an error means
@@ -163,13 +160,9 @@ func (s *server) find(ctx context.Context, d policy.Decision) (*definition, erro
 
 // attempt asks once. It returns the outcome and, where there was no answer, the kind of failure.
 func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeout time.Duration) (call.Outcome, string) {
-	ctx, clock, cancel := withClock(ctx, timeout)
+	ctx, clock, cancel := bounds.WithClock(ctx, timeout)
 	defer cancel()
-	ses, unused, err := s.use(ctx)
-	if err == nil && q.plan == nil && s.asks() && ses.revision != jsonrpc.Modern && call.HostOf(ctx) != nil {
-		unused() // it need not say which call a question belongs to
-		ses, unused, err = s.alone(ctx)
-	}
+	ses, unused, err := s.forCall(ctx, q)
 	if err != nil {
 		s.warn(ctx, "server is not available", err)
 		return unasked(ctx, d, err), unavailable
@@ -265,7 +258,7 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		return q.read(m, d), ""
 	case errors.As(err, &fault):
 		o := failed(d, fmt.Sprintf("the server refused: %s", fault.Message))
-		if fault.Code != jsonrpc.CodeOpenFirst || s.cfg.Asks.URL && addresses(fault.Data) {
+		if fault.Code != jsonrpc.CodeOpenFirst || s.cfg.Asks.URL && content.Addresses(fault.Data) {
 			o.Fault = &call.Fault{Code: fault.Code, Message: fault.Message, Data: fault.Data}
 		}
 		return o, ""
@@ -319,7 +312,7 @@ func answered(m result, d policy.Decision) call.Outcome {
 	if m == nil {
 		return failed(d, notResult+known(effect(d, false)))
 	}
-	blocks, ok := content(m["content"])
+	blocks, ok := content.Read(m["content"])
 	if !ok || m["content"].IsZero() && m["structuredContent"].IsZero() { // a task without a word for it, for one
 		return failed(d, notResult+known(effect(d, false)))
 	}
@@ -347,47 +340,6 @@ func effect(d policy.Decision, clean bool) facts.SideEffect {
 		return facts.Confirmed
 	}
 	return facts.Unknown
-}
-
-// content reads the blocks of an answer. Blocks of unknown types are left out, and said so.
-func content(v strictjson.Value) ([]call.Content, bool) {
-	if v.IsZero() {
-		return nil, true // a result may be structured content alone
-	}
-	blocks, ok := v.Elements()
-	if !ok || len(blocks) > maxBlocks {
-		return nil, false
-	}
-	var out []call.Content
-	for _, b := range blocks {
-		switch kind, _ := b.Member("type").Text(); kind {
-		case "text":
-			s, ok := b.Member("text").Text()
-			if !ok {
-				return nil, false
-			}
-			out = append(out, call.Text(s))
-		case "image", "audio":
-			if !isMedia(kind, b) {
-				out = append(out, call.Text("[what is no "+kind+" and was called one was left out]"))
-				continue
-			}
-			out = append(out, call.Content{Type: kind, Raw: b})
-		case "resource", "resource_link":
-			out = append(out, call.Content{Type: kind, Raw: b})
-		default:
-			out = append(out, call.Text("[content of an unknown type was left out]"))
-		}
-	}
-	return out, true
-}
-
-// isMedia reports whether an image or a sound says that it is one, in base64: a host shows it by its own word.
-func isMedia(kind string, b strictjson.Value) bool {
-	mime, _ := b.Member("mimeType").Text()
-	data, ok := b.Member("data").Text()
-	_, err := base64.StdEncoding.DecodeString(data)
-	return ok && err == nil && strings.HasPrefix(mime, kind+"/")
 }
 
 // refused is the outcome of a call that no server was asked for.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/upstream/content"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonrpc"
@@ -84,7 +85,7 @@ func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
 // resourceRead makes an outcome of the result of resources/read: a block for each content.
 func resourceRead(m result, d policy.Decision) call.Outcome {
 	list, ok := m["contents"].Elements()
-	if !ok || len(list) > maxBlocks {
+	if !ok || len(list) > content.MaxBlocks {
 		return failed(d, "the server's answer is not the content of a resource")
 	}
 	o := done(m, d)
@@ -134,7 +135,7 @@ func prompt(m result, d policy.Decision) call.Outcome {
 		return o
 	}
 	messages, _ := m["messages"].Elements()
-	for _, x := range messages[:min(len(messages), maxBlocks)] {
+	for _, x := range messages[:min(len(messages), content.MaxBlocks)] {
 		one, _ := x.Members()
 		block, _ := one["content"].Members()
 		if text, ok := block["text"].Text(); ok {
@@ -340,10 +341,11 @@ func (ses *session) notified(m jsonrpc.Message) {
 			return
 		}
 		want := slices.Index(levels, r.host.Abilities().Log)
-		if want < 0 || slices.Index(levels, level) < want || !r.logs.pass(maxLogs) {
+		if want < 0 || slices.Index(levels, level) < want || !r.logs.Pass(maxLogs) {
 			return
 		}
 		r.host.Log(s.cfg.Name, level, m.Params)
+	case s.told != nil && s.cfg.URL != "" && strings.HasSuffix(m.Method, "/list_changed"): // its first session hears the same
 	case m.Method == "notifications/tools/list_changed":
 		s.changed.Ask(time.Now())
 	case m.Method == "notifications/prompts/list_changed" || m.Method == "notifications/resources/list_changed":
@@ -352,64 +354,6 @@ func (ses *session) notified(m jsonrpc.Message) {
 		if uri, ok := m.Param("uri").Text(); ok && s.subscribed(uri) {
 			s.m.o.Updated(s.cfg.Name, uri)
 		}
-	}
-}
-
-// maxTwins is how many sessions, or processes, one legacy server may have that asks questions: such a
-// server need not say which call a question belongs to, so that each call under way has its own.
-const maxTwins = 8
-
-// alone returns a session of the server, or of a twin of it, that has no call under way, and a
-// function to say that the call is over. It waits while all are busy.
-func (s *server) alone(ctx context.Context) (*session, func(), error) {
-	t, err := s.take(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	ses, unused, err := t.use(ctx)
-	if err != nil {
-		s.free(t)
-		return nil, nil, err
-	}
-	return ses, func() { unused(); s.free(t) }, nil
-}
-
-func (s *server) take(ctx context.Context) (*server, error) {
-	for {
-		s.mu.Lock()
-		for _, t := range append([]*server{s}, s.twins...) {
-			if !t.taken {
-				t.taken = true
-				s.mu.Unlock()
-				return t, nil
-			}
-		}
-		if len(s.twins) < maxTwins-1 {
-			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, changed: s.changed, offers: s.offers, legacy: true, taken: true}
-			s.twins = append(s.twins, t)
-			s.mu.Unlock()
-			return t, nil
-		}
-		if s.freed == nil {
-			s.freed = make(chan struct{})
-		}
-		wait := s.freed
-		s.mu.Unlock()
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (s *server) free(t *server) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.taken = false
-	if s.freed != nil {
-		close(s.freed)
-		s.freed = nil
 	}
 }
 

@@ -34,6 +34,7 @@ type session struct {
 	once     sync.Once
 	killed   atomic.Bool   // by us, before it ended
 	served   atomic.Bool   // it has answered a call
+	dual     atomic.Bool   // modern: it says that it takes legacy sessions too
 	stray    atomic.Bool   // it has written lines that are no messages
 	flooded  atomic.Bool   // it was stopped for what it sent unasked
 	meter    bounds.Meter  // of that
@@ -231,8 +232,11 @@ func (ses *session) discover(ctx context.Context) (bool, error) {
 	}
 	ses.speak(jsonrpc.Modern)
 	ses.name, ses.can = r.Meta[jsonrpc.MetaServer].Name, abilitiesOf(v)
+	ses.dual.Store(slices.ContainsFunc(r.Supported, isLegacy))
 	return true, nil
 }
+
+func isLegacy(revision string) bool { return slices.Contains(jsonrpc.LegacyRevisions, revision) }
 
 // errNewer is in the chain of an error of a server that speaks revisions after the legacy ones alone.
 var errNewer = errors.New("the server does not take what is asked in revision " + jsonrpc.Modern)
@@ -243,9 +247,8 @@ func newer(err error) error {
 	if !errors.As(err, &fault) {
 		return err
 	}
-	legacy := func(r string) bool { return slices.Contains(jsonrpc.LegacyRevisions, r) }
 	known := offered(err)
-	if fault.Code == jsonrpc.CodeMismatch || fault.Code == jsonrpc.CodeCapability || len(known) > 0 && !slices.ContainsFunc(known, legacy) {
+	if fault.Code == jsonrpc.CodeMismatch || fault.Code == jsonrpc.CodeCapability || len(known) > 0 && !slices.ContainsFunc(known, isLegacy) {
 		return errors.Join(errNewer, err)
 	}
 	return err
@@ -267,8 +270,12 @@ func offered(err error) []string {
 }
 
 func (ses *session) initialize(ctx context.Context) error {
+	told := ses.s.told
+	if told == nil {
+		told = ses.s.declared(nil, false)
+	}
 	v, err := ses.conn.Call(ctx, "initialize", func(int64) any {
-		return map[string]any{"protocolVersion": jsonrpc.Legacy, "capabilities": ses.s.declared(nil, false), "clientInfo": ses.client()}
+		return map[string]any{"protocolVersion": jsonrpc.Legacy, "capabilities": told, "clientInfo": ses.client()}
 	}, nil)
 	if err != nil {
 		return fmt.Errorf("initialize: %w", err)

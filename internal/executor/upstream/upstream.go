@@ -121,6 +121,9 @@ type server struct {
 	pins     pins
 	subs     map[string]map[call.Session]bool // who wants to hear of which resource
 	twins    []*server                        // of the same server, for calls that must be alone
+	told     map[string]any                   // of a twin: what its server may ask; nil: all that the operator allows
+	recent   *server                          // the twin that had the last call; nil: none
+	retired  bool                             // another twin has its place
 	taken    bool                             // by a call that must be alone
 	freed    chan struct{}                    // closed when one of them is free again; nil: nobody waits
 }
@@ -290,7 +293,7 @@ func (s *server) begin() {
 		if ses != nil && s.subs != nil {
 			defer ses.resume(s.m.ctx)
 		}
-		if s.m.ctx.Err() != nil && ses != nil {
+		if (s.m.ctx.Err() != nil || s.retired) && ses != nil {
 			ses.kill()
 		}
 		s.rest()

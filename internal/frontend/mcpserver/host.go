@@ -78,7 +78,7 @@ func (s *Session) abilities(m jsonrpc.Message, modern bool) call.Abilities {
 	if !slices.Contains(levels, log) {
 		log = ""
 	}
-	return call.Abilities{Elicitation: object("elicitation"), Sampling: object("sampling"), Roots: object("roots"), Log: log}
+	return call.Abilities{Elicitation: object("elicitation"), Sampling: object("sampling"), Roots: object("roots"), Log: log, Legacy: !modern}
 }
 
 // Abilities satisfies call.Host.

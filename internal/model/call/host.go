@@ -19,6 +19,7 @@ type Question struct {
 type Abilities struct {
 	Elicitation, Sampling, Roots strictjson.Value
 	Log                          string // the least level of log messages that it wants; empty: none
+	Legacy                       bool   // it speaks a revision up to 2025-11-25
 }
 
 // Form reports whether the host shows a form to a person. A bare elicitation means forms alone.

@@ -237,6 +237,13 @@ func (c *Conn) listen(heard chan struct{}) {
 	}
 }
 
+// TwoWay reports whether the server can ask during a call: it has a session, to which answers can come.
+func (c *Conn) TwoWay() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session != "" || c.old != nil
+}
+
 func (c *Conn) begun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,0 +1,79 @@
+// Package content reads what a server puts into an answer: blocks of content, and addresses that a person opens.
+package content
+
+import (
+	"encoding/base64"
+	"net"
+	"net/url"
+	"strings"
+
+	"waldo/internal/model/call"
+	"waldo/internal/protocol/strictjson"
+)
+
+// MaxBlocks is how many pieces of content one answer may have.
+const MaxBlocks = 1000
+
+// Read reads the blocks of an answer. Blocks of unknown types are left out, and said so.
+func Read(v strictjson.Value) ([]call.Content, bool) {
+	if v.IsZero() {
+		return nil, true // a result may be structured content alone
+	}
+	blocks, ok := v.Elements()
+	if !ok || len(blocks) > MaxBlocks {
+		return nil, false
+	}
+	var out []call.Content
+	for _, b := range blocks {
+		switch kind, _ := b.Member("type").Text(); kind {
+		case "text":
+			s, ok := b.Member("text").Text()
+			if !ok {
+				return nil, false
+			}
+			out = append(out, call.Text(s))
+		case "image", "audio":
+			if !isMedia(kind, b) {
+				out = append(out, call.Text("[what is no "+kind+" and was called one was left out]"))
+				continue
+			}
+			out = append(out, call.Content{Type: kind, Raw: b})
+		case "resource", "resource_link":
+			out = append(out, call.Content{Type: kind, Raw: b})
+		default:
+			out = append(out, call.Text("[content of an unknown type was left out]"))
+		}
+	}
+	return out, true
+}
+
+// isMedia reports whether an image or a sound says that it is one, in base64: a host shows it by its own word.
+func isMedia(kind string, b strictjson.Value) bool {
+	mime, _ := b.Member("mimeType").Text()
+	data, ok := b.Member("data").Text()
+	_, err := base64.StdEncoding.DecodeString(data)
+	return ok && err == nil && strings.HasPrefix(mime, kind+"/")
+}
+
+// Opens reports whether a person may be sent to an address: https, or http on this machine.
+func Opens(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || strings.ContainsFunc(address, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// Addresses reports whether the data of an error that wants a person to open addresses first holds
+// none that a person may not be sent to (MCP 2025-11-25 client/elicitation).
+func Addresses(data strictjson.Value) bool {
+	m, _ := data.Members()
+	list, ok := m["elicitations"].Elements()
+	for _, v := range list {
+		one, _ := v.Members()
+		address, _ := one["url"].Text()
+		ok = ok && Opens(address)
+	}
+	return ok
+}

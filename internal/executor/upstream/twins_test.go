@@ -1,0 +1,152 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/protocol/strictjson"
+)
+
+// olden is a host that speaks a legacy revision and declares what can says.
+type olden struct {
+	*person
+	can    string
+	modern bool
+}
+
+func (o olden) Abilities() call.Abilities {
+	v, _ := strictjson.Parse([]byte(o.can))
+	m, _ := v.Members()
+	return call.Abilities{Elicitation: m["elicitation"], Sampling: m["sampling"], Roots: m["roots"], Legacy: !o.modern}
+}
+
+// dual is a server that speaks both eras, as go-sdk's do: its tool asks by a request, which the modern revision
+// forbids. Its answer says what it was told that it may ask, and what it heard. With refuses, it only claims to.
+func dual(refuses bool) func(*bufio.Scanner, io.Writer) {
+	return func(in *bufio.Scanner, out io.Writer) {
+		var caller json.RawMessage
+		var told string
+		for in.Scan() {
+			var m struct {
+				ID     json.RawMessage
+				Method string
+				Result json.RawMessage
+				Params struct{ Capabilities json.RawMessage }
+			}
+			if json.Unmarshal(in.Bytes(), &m) != nil || m.ID == nil {
+				continue
+			}
+			text := ""
+			switch {
+			case m.Method == "server/discover":
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}}}}`+"\n", m.ID)
+			case m.Method == "initialize" && refuses:
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"not today"}}`+"\n", m.ID)
+			case m.Method == "initialize":
+				told = string(m.Params.Capabilities)
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"dual","version":"1"}}}`+"\n", m.ID)
+			case m.Method == "tools/list":
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":%s}}`+"\n", m.ID, echoTool)
+			case m.Method == "tools/call" && told != "":
+				caller = m.ID
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":"q",%s}`+"\n", form)
+				continue
+			case m.Method == "tools/call":
+				caller, text = m.ID, "cannot be sent while serving 2026-07-28"
+			case m.Method == "":
+				text = "told " + told + " heard " + string(m.Result)
+			default:
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`+"\n", m.ID)
+			}
+			if text != "" {
+				b, _ := json.Marshal(text)
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%s}]}}`+"\n", caller, b)
+			}
+		}
+	}
+}
+
+// A legacy host keeps its questions on a server that speaks both eras; a modern host keeps the modern session, and
+// so does a host that nothing can be asked.
+func TestALegacyHostKeepsItsQuestions(t *testing.T) {
+	const lost = "cannot be sent while serving 2026-07-28"
+	form := contract.Asks{Form: true, Sampling: true}
+	for _, row := range []struct {
+		why     string
+		asks    contract.Asks
+		host    olden
+		refuses bool
+		want    string
+	}{
+		{"a legacy host", form, olden{can: `{"elicitation":{}}`}, false, `told {"elicitation":{"form":{}}} heard {"action":"accept","content":{"name":"Ann"}}`},
+		{"another, which samples", form, olden{can: `{"elicitation":{},"sampling":{}}`}, false, `told {"elicitation":{"form":{}},"sampling":{}} heard {"action":"accept","content":{"name":"Ann"}}`},
+		{"control: a modern host", form, olden{can: `{"elicitation":{}}`, modern: true}, false, lost},
+		{"control: a legacy host that answers nothing", form, olden{can: `{}`}, false, lost},
+		{"control: a server that may not ask", contract.Asks{}, olden{can: `{"elicitation":{}}`}, false, lost},
+		{"control: a server that only says so", form, olden{can: `{"elicitation":{}}`}, true, lost},
+	} {
+		m, f := asking(t, row.asks, dual(row.refuses))
+		row.host.person = &person{answer: accept}
+		for range 2 {
+			o := execute(t, call.WithHost(context.Background(), row.host), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+			if text(o) != row.want {
+				t.Errorf("%s: %s", row.why, text(o))
+			}
+		}
+		if n := f.starts["s"].Load(); n > 2 && !row.refuses {
+			t.Errorf("%s: %d starts for two calls", row.why, n)
+		}
+	}
+}
+
+// A legacy server is told what the host of the call answers, and no more; so its tools know what they can ask. Calls
+// without a host go where the last call went.
+func TestALegacyServerIsToldWhatTheHostAnswers(t *testing.T) {
+	m, f := asking(t, contract.Asks{Form: true, Sampling: true}, func(in *bufio.Scanner, out io.Writer) {
+		legacyOnly, w := io.Pipe()
+		go func() { dual(false)(bufio.NewScanner(legacyOnly), out); legacyOnly.Close() }()
+		for in.Scan() {
+			line := in.Text()
+			if strings.Contains(line, "server/discover") {
+				line = strings.Replace(line, "server/discover", "no/such", 1)
+			}
+			fmt.Fprintln(w, line)
+		}
+		w.Close()
+	})
+	ask := func(can string) string {
+		ctx := context.Background()
+		if can != "" {
+			ctx = call.WithHost(ctx, olden{person: &person{answer: accept}, can: can, modern: true})
+		}
+		told, _, _ := strings.Cut(text(execute(t, ctx, m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))), " heard")
+		return told
+	}
+	for _, row := range [][2]string{
+		{`{"sampling":{}}`, `told {"sampling":{}}`},
+		{``, `told {"sampling":{}}`}, // the session of the call before
+		{`{"elicitation":{"form":{},"url":{}}}`, `told {"elicitation":{"form":{}}}`},
+		{`{"elicitation":{},"sampling":{}}`, `told {"elicitation":{"form":{}},"sampling":{}}`}, // all: the first session
+		{`{}`, `told {}`},
+	} {
+		if got := ask(row[0]); got != row[1] {
+			t.Errorf("%s: %s", row[0], got)
+		}
+	}
+	if n := f.starts["s"].Load(); n != 4 {
+		t.Errorf("%d starts", n)
+	}
+	for i := range 2 * maxTwins { // a stranger that declares something else each time has no more processes than that
+		ask(fmt.Sprintf(`{"elicitation":{%q:{}},"sampling":{%q:{}}}`, []string{"form", "url"}[i%2], []string{"tools", "x"}[i/2%2]))
+	}
+	if n := len(m.servers["s"].twins); n > maxTwins {
+		t.Errorf("%d twins", n)
+	}
+}

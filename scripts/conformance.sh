@@ -50,7 +50,7 @@ upstream() {
 	cat >"$work/$1.yaml" <<EOF
 version: 1
 servers:
-  reference: {$2, names: plain, asks: {elicitation: [form, url], sampling: true, roots: host}}
+  reference: {$2, names: plain, server_requests: {elicitation: [form, url], sampling: true, roots: host}}
 capabilities:
   reference.*: {transport: mcp, mode: read, approval: none}
 redaction: {model: [secrets]}

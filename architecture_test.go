@@ -20,18 +20,18 @@ const module = "waldo/"
 // layers says for each folder of internal which other layers its packages may import. Packages of one layer may import
 // each other. A folder that is not listed fails the test.
 var layers = map[string][]string{
-	"frontend":   {"model", "protocol"},                                                        // where calls come from
-	"core":       {"model", "protocol", "detect", "storage"},                                   // the call pipeline
-	"executor":   {"model", "protocol", "core", "network", "sandbox", "storage", "pkginstall"}, // carries out one granted call
-	"sandbox":    {"model"},                                                                    // makes sandboxes
-	"network":    {"model", "protocol", "detect"},                                              // egress, MCP over HTTP, OAuth
-	"storage":    {"model"},                                                                    // what outlives a process
-	"agenthosts": {"model"},                                                                    // waldo import and waldo install
-	"pkginstall": {"protocol"},                                                                 // packages of MCP servers
-	"model":      {"protocol"},                                                                 // values, no I/O
-	"detect":     nil,                                                                          // what a secret or personal data looks like
-	"protocol":   nil,                                                                          // JSON, JSON-RPC, JSON Schema
-	"demo":       {"protocol"},                                                                 // the server of waldo demo
+	"frontend":   {"model", "protocol"},                                                                  // where calls come from
+	"core":       {"model", "protocol", "detect", "storage"},                                             // the call pipeline
+	"executor":   {"model", "protocol", "core", "network", "sandbox", "storage", "pkginstall", "detect"}, // carries out one granted call
+	"sandbox":    {"model"},                                                                              // makes sandboxes
+	"network":    {"model", "protocol", "detect"},                                                        // egress, MCP over HTTP, OAuth
+	"storage":    {"model"},                                                                              // what outlives a process
+	"agenthosts": {"model", "detect"},                                                                    // waldo import and waldo install
+	"pkginstall": {"protocol"},                                                                           // packages of MCP servers
+	"model":      {"protocol", "detect"},                                                                 // values, no I/O
+	"detect":     nil,                                                                                    // what a secret or personal data looks like
+	"protocol":   nil,                                                                                    // JSON, JSON-RPC, JSON Schema
+	"demo":       {"protocol"},                                                                           // the server of waldo demo
 }
 
 // narrower says of which packages of a layer another layer may know: the rest of it is none of its business.

@@ -3,11 +3,14 @@ package redact
 import (
 	"strings"
 	"testing"
+
+	"waldo/internal/detect"
 )
 
 // Source code, licences and lists stay as they are, under the default class and under those that are asked for.
 // Beside each stands a text of the same form that does hold a secret.
 func TestSourceCodeStays(t *testing.T) {
+	const chance = "EAAAAAAAPHwBIgf4AAEAAD4MYAQAASIsU8kiJxkjB6A1IJf8fAABIi7zCA"
 	shown := func(c class, s string) string {
 		p := &pass{known: noSecrets(), clean: true, classes: map[class]bool{c: true}}
 		return p.textOrJSON(s)
@@ -25,7 +28,8 @@ func TestSourceCodeStays(t *testing.T) {
 		{"a type", "password: string;\nverifyAccessToken: Promise<void>\n", "password: stringent-9;\n"},
 		{"an included file", "#include <pwd.h>\n#include <sys/types.h>\n", "<pwd>hunter2</pwd>\n"},
 		{"the names of a union", "'client_secret_basic' | 'client_secret_post'\n", "| client_secret | basic-1742 |\n"},
-		{"a name of a secret in quotes", "grant: {client_secret: 'client_secret_post'}\n", "grant: {client_secret: 'client-8841-post'}\n"},
+		{"a name of a secret in quotes", "grant: {client_secret: 'client_secret_post'}\n",
+			"grant: {client_secret: 'client-8841-post'}\n"},
 		{"the end of a prompt", "getpass(prompt='Password: ', stream=None)\n", "getpass(password='stream, None')\n"},
 		{"a version", "{\"pbkdf2-password\": \"^1.2.1\"}", "{\"pbkdf2-password\": \"^1.2.1-a\"}"},
 		{"a header that is looked for", "if (s.indexOf(\"-----BEGIN PRIVATE KEY-----\") < 0) throw bad\n",
@@ -34,6 +38,39 @@ func TestSourceCodeStays(t *testing.T) {
 			"-----BEGIN NOTE-----\nSKfFI0dcXv1u5x609mhF0YaDW6KKjbHjKYD it is\n"},
 		{"an expression for addresses", `url: "^https?://(\\w+:\\w+@)?x"` + "\n", "https://w:w9w9@x.example/\n"},
 		{"a word of the form of a key", "[APActivationPayload, ARAnchor]\n", "[APActivation9Payload]\n"},
+		{"prose after basic", "all basic blocks/instructions, and basic PKCS-12\n", "Basic dXNlcjpwYXNz\n"},
+		{"flags of bits", "#define X (CC_CLIENT | SSL3_CC_WRITE)\n", "client | a8Kx0vTz72LmPwe1\n"},
+		{"alternatives", "'PasswordChar|PictureMargin|'\n", "|PasswordChar | Picture7Margin|\n"},
+		{"a package's name in words", "the base-passwd package holds\n", "run --passwd f0rt1Deb9\n"},
+		{"a flag in a sentence", "--password options instead of the url\n", "--password opti0ns\n"},
+		{"a folder in the environment", "PWD=dir for the command\n", "UID=sa;PWD=dir\n"},
+		{"a string that goes on", `append(env, "PWD="+dir)` + "\n", `append(env, "PASSWORD=dirt+9")` + "\n"},
+		{"a test that passed", "--- PASS: TestWithColons/127.0.0.1:0\n", "PASS: TestWithColons/127.0.0.1:0\n"},
+		{"a fingerprint", "GPG key: 9554F04D7259F04124DE6B476D5A82AC7E37093B\n",
+			"API key: 9554F04D7259F04124DE6B476D5A82AC7E37093B\n"},
+		{"a public key", `"key": "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE1Olb3zMAFFxXKHiI"` + "\n",
+			`"key": "MFkwEwYHKoZJzj0CAQYIKoZIzj0DAQcDQgAE1Olb3zMAFFxXKHiI"` + "\n"},
+		{"an algorithm", "clientKey := rsa_pkcs1_sha256, ed25519KeyPath\n", "clientKey := rsa_pk9cs1_sh4a256\n"},
+		{"a wide number", "CLIENT_KEY = 0x200007780000003\n", "CLIENT_KEY = 0y200007780000003\n"},
+		{"a call with numbers", `keyGen: cmdMl7Kem7x8KeyG4nAft(),` + "\n", `"key":  "cmdMlKem768K9yGenAft",` + "\n"},
+		{"an empty literal", "privateKeys := sync.Pool{\n", "privateKeys := 5ync.Pool{\n"},
+		{"an assignment to itself", "exports.TLogV2Client = TLogV2Client;\n", "exports.Client = TLogV2Cl1ent;\n"},
+		{"a sentence about it", "const password = 'Password used to sign';\n",
+			"const password = 'Passwords used to sign';\n"},
+		{"a format", `"password %q", got = "%#v"` + "\n", `"password %q", password = "%#vxyz"` + "\n"},
+		{"a member of an object", "error.password?._errors\n", "error.password: _errors1\n"},
+		{"a mode of fetch", "credentials: 'same-origin',\n", "credentials: 'some-origin',\n"},
+		{"an emblem", `"secret": "㊙"` + "\n", `"secret": "㊙㊙㊙"` + "\n"},
+		{"two options", "if client || rsa_p9cs1_sh4a256 {\n", "client || 'rsa_p9cs1_sh4a256'\n"},
+		{"a key without content", "-----BEGIN PRIVATE KEY-----\nXXXX\nXXXX\n-----END PRIVATE KEY-----\n",
+			"-----BEGIN PRIVATE KEY-----\nABCD\nXXXX\n-----END PRIVATE KEY-----\n"},
+		{"base64 of a line", "Au7hpmDxEAAAAAAAPHwB+" + chance + "\n",
+			chance + "\n"},
+		{"base64 of lines", "APBhAAACAAAAFQAAAAIGYgAAEmIAAD4Z0YAAAAPhnR\nAAAAVQAAAAAAAAIGYgAAEmIAAAAAAAD4Z0YAAAPhnR\n",
+			"APBhAAACAAAAFQAAAAAAAAIGYgAAEmIAAAAAAAD4Z0YAAAAAAPhnRgAAAAAA\nshort\n"},
+		{"a method of one letter", "s.ReadUint16LengthPrefixed(&x)\n", "s.R9aU7nt16LengthPrefixed7\n"},
+		{"checksums of modules", "h1:Esoxj+1JgSjX0+ylc0hUmJCOv6V2vFoZiETLR6OtpRs=,149f52f33d8ffd4f82056b4ea1dae2f25024a2e8df0\n",
+			"otp=149f52f33d8ffd4f82056b4ea1dae2f25024a2e8df0\n"},
 	} {
 		if got := shown("secrets", row.stays); got != row.stays {
 			t.Errorf("%s: %q became %q", row.why, row.stays, got)
@@ -50,7 +87,7 @@ func TestSourceCodeStays(t *testing.T) {
 		{"an object identifier", card, "2.840.113549.1.1.4\n", "5555.5555.5555.4444\n"},
 		{"a revision of a language", phone, "C++20 20.10.6\n", "+20 20.106.1234\n"},
 		{"the characters of a number", phone, "list('-+0123456789.')\n", "+123456789\n"},
-		{"a scope", ipv6, "a::b(c), d::\n", "2001:db8::b1\n"},
+		{"a scope", detect.IPv6, "a::b(c), d::\n", "2001:db8::b1\n"},
 	} {
 		if got := shown(row.c, row.stays); got != row.stays {
 			t.Errorf("%s: %q became %q", row.why, row.stays, got)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/detect"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 )
@@ -78,7 +79,7 @@ func corpus(t *testing.T, file string) []row {
 func configured(t *testing.T) contract.Redaction {
 	t.Helper()
 	var accepted []string
-	for _, c := range Classes() {
+	for _, c := range detect.Classes() {
 		if _, problems := contract.Parse("waldo.yaml", []byte("version: 1\nredaction: {model: ["+c+"]}\n")); len(problems) == 0 {
 			accepted = append(accepted, c)
 		}
@@ -144,7 +145,7 @@ func TestCorpora(t *testing.T) {
 			if keep {
 				left = in != out
 			} else if left && expect == "redact" {
-				if _, all := r.run(contract.Redaction{Model: Classes()}); !slices.ContainsFunc(r.Must, func(s string) bool { return s != "" && strings.Contains(all, s) }) {
+				if _, all := r.run(contract.Redaction{Model: detect.Classes()}); !slices.ContainsFunc(r.Must, func(s string) bool { return s != "" && strings.Contains(all, s) }) {
 					t.Logf("not judged, since no class of a configuration hides it: %s %s", r.ID, r.Entity)
 					unjudged++
 					continue

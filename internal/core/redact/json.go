@@ -3,6 +3,8 @@ package redact
 import (
 	"errors"
 	"strings"
+
+	"waldo/internal/detect"
 	"waldo/internal/detect/words"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -159,7 +161,7 @@ func (p *pass) leaf(s string, l leaf, f field, person, binary bool) string {
 	case binary && (l.name == "data" || l.name == "blob") && base64Only(s):
 		return p.secretsOnly(s)
 	case p.bare:
-	case f.secret == 2 && !placeholder([]byte(s)), f.secret == 1 && random([]byte(s)):
+	case f.secret == 2 && !detect.Placeholder([]byte(s)), f.secret == 1 && detect.Random([]byte(s)):
 		return p.whole(s)
 	case p.classes[name] && (f.person || person && f.plainPerson) && isName(s):
 		return p.all(name, s)
@@ -180,7 +182,7 @@ func (p *pass) numeral(s string, f field) string {
 		return p.all(phone, s)
 	case p.classes[ssn] && f.ssn:
 		return p.all(ssn, s)
-	case p.classes[card] && len(s) >= 15 && digitsIn(s) == len(s) && (&detector{v: []byte(s)}).isCard([]byte(s), []group{{0, len(s)}}):
+	case p.classes[card] && len(s) >= 15 && digitsIn(s) == len(s) && detect.CardNumber([]byte(s)):
 		return p.all(card, s)
 	}
 	return p.secretsOnly(s)
@@ -292,3 +294,7 @@ func binaries(src string, all []leaf) map[int]bool {
 	}
 	return out
 }
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isAlnum(c byte) bool { return isDigit(c) || isAlpha(c) }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/detect"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
@@ -144,26 +145,16 @@ func (r *Redactor) Configure(rules contract.Redaction) {
 	r.rules.Store(&rules)
 }
 
-// Class is a sort of personal data: the word of a contract.
-type class = string
+// class is a sort of personal data: the word of a contract. Secrets are always hidden.
+type class = detect.Class
 
-// The classes that a contract may name, besides "secrets", which are always hidden.
 const (
-	email  class = "email"
-	phone  class = "phone"
-	ssn    class = "ssn"
-	card   class = "credit_card"
-	name   class = "name"   // only in fields of JSON named for a person
-	iban   class = "iban"   // with a sound check
-	wallet class = "crypto" // addresses of Bitcoin
-	ip     class = "ip"     // version 4; both versions alone of addresses that can be reached from elsewhere
-	ipv6   class = "ipv6"
+	email = detect.Email
+	phone = detect.Phone
+	ssn   = detect.SSN
+	card  = detect.Card
+	name  = detect.Name // only in fields of JSON named for a person
 )
-
-// Classes returns every word that redaction understands in a configuration or contract.
-func Classes() []string {
-	return []string{"secrets", email, phone, ssn, card, name, iban, wallet, ip, ipv6}
-}
 
 // pass is one way through a text: what is hidden and what stands in its place.
 type pass struct {
@@ -365,15 +356,15 @@ func (p *pass) byForm(t []byte) []edit {
 		}
 		v, pos = view(v, pos)
 	}
-	var finds []find
-	for _, f := range p.detect(v) {
+	var finds []detect.Find
+	for _, f := range detect.In(v, p.classes) {
 		if pos != nil {
-			f.span = original(f.span, pos)
+			f.Start, f.End = int(pos[f.Start]), int(pos[f.End])
 		}
-		for n := len(finds) - 1; n >= 0 && f.start < finds[n].end; n-- { // one value, so that it is restored whole
-			f.start, f.end = min(finds[n].start, f.start), max(finds[n].end, f.end)
-			if finds[n].class == "secrets" || f.class != "secrets" {
-				f.class = finds[n].class
+		for n := len(finds) - 1; n >= 0 && f.Start < finds[n].End; n-- { // one value, so that it is restored whole
+			f.Start, f.End = min(finds[n].Start, f.Start), max(finds[n].End, f.End)
+			if finds[n].Class == detect.Secrets || f.Class != detect.Secrets {
+				f.Class = finds[n].Class
 			}
 			finds = finds[:n]
 		}
@@ -381,7 +372,7 @@ func (p *pass) byForm(t []byte) []edit {
 	}
 	edits := make([]edit, 0, len(finds))
 	for _, f := range finds {
-		edits = append(edits, edit{f.span, p.mask(f.class, string(t[f.start:f.end]))})
+		edits = append(edits, edit{span{f.Start, f.End}, p.mask(f.Class, string(t[f.Start:f.End]))})
 	}
 	return edits
 }

@@ -12,6 +12,7 @@ import (
 	"waldo/internal/core/broker"
 	"waldo/internal/core/policy"
 	"waldo/internal/core/session"
+	"waldo/internal/detect"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -425,7 +426,7 @@ func TestFields(t *testing.T) {
 		{"an issue's key is no secret", `{"key":"INFRA-12345"}`, `{"key":"INFRA-12345"}`},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			p := New(contract.Redaction{Model: Classes()}, nil, nil).pass(contract.Contract{})
+			p := New(contract.Redaction{Model: detect.Classes()}, nil, nil).pass(contract.Contract{})
 			if got := string(p.json([]byte(row.in))); got != row.want {
 				t.Errorf("got  %s\nwant %s", got, row.want)
 			}
@@ -465,7 +466,7 @@ func TestPersonalDataInText(t *testing.T) {
 		{"the file's name as the name of a secret", "etc/passwd: hunter22 passwd: hunter22", "etc/passwd: [SECRET] passwd: [SECRET]"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			if got := shown(New(contract.Redaction{Model: Classes()}, nil, nil), policy.Decision{}, row.in); got != row.want {
+			if got := shown(New(contract.Redaction{Model: detect.Classes()}, nil, nil), policy.Decision{}, row.in); got != row.want {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/detect"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 )
@@ -15,7 +16,7 @@ import (
 func TestNoTextIsSlow(t *testing.T) {
 	g := &Registry{}
 	_ = g.Add("env:K", secret.NewValue("aaaaaaaaaaaa"))
-	p := New(contract.Redaction{Model: Classes()}, g, nil).pass(contract.Contract{})
+	p := New(contract.Redaction{Model: detect.Classes()}, g, nil).pass(contract.Contract{})
 	takes := func(piece string) time.Duration {
 		text := strings.Repeat(piece, 1<<19/len(piece))
 		start := time.Now()

@@ -16,7 +16,7 @@ var (
 	strong = split("password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring")
 	weak   = split("token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "login", "nonce", "otp", "pin")
 	// about end a name that tells of a secret without holding it.
-	about = split("count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "words", "budget", "chars", "characters", "signatures", "board", "helper", "sha1", "sha256", "sha512", "md5", "fingerprint")
+	about = split("count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "words", "budget", "chars", "characters", "signatures", "board", "helper", "sha1", "sha256", "sha512", "md5", "fingerprint", "label", "prompt", "mode", "modes")
 )
 
 func split(words ...string) [][]byte {
@@ -104,32 +104,76 @@ func lastWord(name, w []byte) bool {
 // (self.password, clientSecret), a call or an index (itemgetter(0), certs[0]), a number. Its words tell: a secret
 // drawn by chance has none.
 func Code(val []byte) bool {
-	if val = bytes.TrimLeft(val, "!&*+(@#~:-"); len(val) == 0 || isHexNumber(val) {
+	if val = bytes.TrimLeft(val, "!&*+(@#~:-"); len(val) == 0 || isNumber(val) || bytes.Contains(val, []byte("this.")) {
 		return true
 	}
-	end, parts := 0, false
-	for end < len(val) && (isAlnum(val[end]) || strings.IndexByte("_.:$?>#-", val[end]) >= 0) {
-		parts = parts || end > 0 && (strings.IndexByte("_.:>", val[end]) >= 0 || isUpper(val[end]) && !isUpper(val[end-1]))
-		end++
-	}
-	name, rest := val[:end], val[end:]
+	name, rest, parts := expression(val)
 	words := Wordy(bytes.TrimRight(name, "0123456789"))
 	switch {
 	case len(name) == 0, !isAlpha(name[0]) && name[0] != '_' && name[0] != '$':
 		return false
 	case len(rest) > 0 && (rest[0] == '(' || rest[0] == '['):
-		return words || strings.IndexByte(string(name), '.') > 0 || strings.IndexByte(string(name), '_') >= 0
+		return words || strings.IndexByte(string(name), '.') > 0 || strings.IndexByte(string(name), '_') >= 0 || len(name) == 1
+	case len(rest) > 0 && rest[0] == '{':
+		return words && (len(rest) < 3 || Wordy(rest))
 	case len(rest) > 0:
-		return words && strings.IndexByte("{|/<", rest[0]) >= 0 && Wordy(rest)
+		return words && strings.IndexByte("|/<", rest[0]) >= 0 && Wordy(rest)
 	}
 	return Wordy(name) && (parts || Secrecy(name) > 0 && !bytes.ContainsAny(name, "0123456789"))
 }
 
+// Call reports whether a bare value that a bracket or a comma follows is the begin of a call: cmdKey768Gen(.
+func Call(val []byte) bool {
+	name, rest, parts := expression(val)
+	if !parts || !isAlpha(val[0]) || len(rest) == 0 || rest[0] != '(' {
+		return false
+	}
+	_, more, _ := expression(rest[1:])
+	return len(more) == 0 && Kinds(name) > 3
+}
+
+// expression parts a value into the name that it begins with and the rest, and reports whether the name has parts.
+func expression(val []byte) (name, rest []byte, parts bool) {
+	end := 0
+	for end < len(val) && (isAlnum(val[end]) || strings.IndexByte("_.:$?>#-", val[end]) >= 0) {
+		parts = parts || end > 0 && (strings.IndexByte("_.:>", val[end]) >= 0 || isUpper(val[end]) && !isUpper(val[end-1]))
+		end++
+	}
+	return val[:end], val[end:], parts
+}
+
+// follows are words that follow the name of a flag in a sentence about it.
+var follows = split("option", "options", "flag", "flags", "argument", "arguments", "parameter", "parameters", "value", "values", "is", "are", "and", "for", "with", "when", "from", "via", "can", "must", "will", "has", "was", "may", "should", "instead", "because", "that", "which", "unless")
+
+// Follows reports whether a word behind the name of a flag goes on with a sentence: --password is read from a file.
+func Follows(val []byte) bool { return HasWord(val, follows) && bytes.IndexByte(val, '-') < 0 }
+
+// public are the beginnings of public keys, in base64, and of the checksums of Go's modules.
+var public = split("MFkwEwYHKoZIzj0CAQYI", "MHYwEAYHKoZIzj0CAQYF", "MIIBIjANBgkqhkiG9w0BAQE", "MIICIjANBgkqhkiG9w0BAQE", "MCowBQYDK2Vw", "AAAAB3NzaC1yc2E", "AAAAC3NzaC1lZDI1NTE5", "AAAAE2VjZHNhLXNoYTI")
+
+// Public reports whether a value is known by its begin to be no secret: a public key.
+func Public(val []byte) bool {
+	for _, p := range public {
+		if bytes.HasPrefix(val, p) {
+			return true
+		}
+	}
+	return false
+}
+
 // Named reports whether a quoted value is itself the name of a secret, in more than one word: "refresh_token".
 func Named(val []byte) bool {
+	val = bytes.TrimRight(val, "_0123456789")
 	return Secrecy(val) > 0 && !bytes.ContainsAny(val, "0123456789") && Wordy(val) && (bytes.ContainsAny(val, "_-.") || len(val) < 30 && Camel(val))
 }
 
+// Titled reports whether a value is a sentence that begins with the name that it is given: "Password for the key".
+func Titled(val, name []byte) bool {
+	return bytes.Count(val, []byte(" ")) >= 2 && len(val) > len(name) && bytes.EqualFold(val[:len(name)], name) && val[len(name)] == ' ' &&
+		Wordy(val) && !bytes.ContainsAny(val, "0123456789")
+}
+
+// Camel reports whether a capital follows another character.
 func Camel(b []byte) bool {
 	for i := 1; i < len(b); i++ {
 		if isUpper(b[i]) && !isUpper(b[i-1]) {
@@ -141,22 +185,45 @@ func Camel(b []byte) bool {
 
 // Closing reports whether a quote before what was taken for a value ends a text: 'Password: ', and more.
 func Closing(val []byte) bool {
-	return len(val) > 1 && (val[0] == ',' && val[1] == ' ' || val[0] == ')')
+	return len(val) > 1 && (val[0] == ',' && val[1] == ' ' || val[0] == ')' || val[0] == '+' && bytes.IndexByte(val, ')') > 0 && Code(val))
 }
 
 func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
 
-// isHexNumber reports whether val is a number as source code writes one: 0x02.
-func isHexNumber(val []byte) bool {
-	if len(val) > 10 || !bytes.HasPrefix(val, []byte("0x")) {
+// isNumber reports whether val is a number as source code writes one: 0x02, 0o666.
+func isNumber(val []byte) bool {
+	if len(val) < 3 || len(val) > 18 || val[0] != '0' || strings.IndexByte("xob", val[1]) < 0 {
 		return false
 	}
 	for _, c := range val[2:] {
-		if !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
+		if !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') && c != '_' {
 			return false
 		}
 	}
 	return true
+}
+
+// sizes are numbers that end words of source code: sha256, utf8, ed25519, x509, PKCS1, int32.
+var sizes = split("16", "32", "64", "128", "256", "384", "509", "512", "768", "1024", "2048", "4096", "25519")
+
+// sized returns how many digits at i are the number that a word ends with, or 0.
+func sized(b []byte, i int) int {
+	if i == 0 || !isAlpha(b[i-1]) {
+		return 0
+	}
+	n := i
+	for n < len(b) && isDigit(b[n]) {
+		n++
+	}
+	if n == i+1 && i > 1 && isAlpha(b[i-2]) {
+		return 1
+	}
+	for _, s := range sizes {
+		if bytes.Equal(b[i:n], s) {
+			return n - i
+		}
+	}
+	return 0
 }
 
 // Wordy reports whether the letters of a text stand in words: runs of one case, or of one capital and small
@@ -164,8 +231,14 @@ func isHexNumber(val []byte) bool {
 // changes its kind sooner.
 func Wordy(b []byte) bool {
 	letters, runs, digits, inside := 0, 0, 0, 0
-	for i, c := range b {
+	for i, skip := 0, 0; i < len(b); i++ {
+		c := b[i]
+		if skip--; skip > 0 {
+			continue
+		}
 		switch {
+		case isDigit(c) && sized(b, i) > 0:
+			skip = sized(b, i)
 		case isDigit(c):
 			if digits++; i == 0 || !isDigit(b[i-1]) {
 				runs++

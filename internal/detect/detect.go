@@ -1,4 +1,7 @@
-package redact
+// Package detect tells by its form what in a text is a secret or personal data: tokens of vendors, values given to the
+// names of secrets, private keys, addresses and numbers of persons. Redaction, import, configuration, elicitation and
+// the code in sandboxes share its data.
+package detect
 
 import (
 	"bytes"
@@ -7,17 +10,40 @@ import (
 	"strings"
 
 	"waldo/internal/detect/checkdigit"
+	"waldo/internal/detect/words"
 )
 
-// find is a part of a view that shows personal data or a secret by its form.
-type find struct {
-	span
-	class class
+// Class is a sort of what is found: secrets, or a sort of personal data. It is the word of a contract.
+type Class = string
+
+// The classes that are told by their form. Name is told by a field of JSON alone.
+const (
+	Secrets Class = "secrets"
+	Email   Class = "email"
+	Phone   Class = "phone"
+	SSN     Class = "ssn"
+	Card    Class = "credit_card"
+	Name    Class = "name"
+	IBAN    Class = "iban"   // with a sound check
+	Wallet  Class = "crypto" // addresses of Bitcoin
+	IP      Class = "ip"     // version 4; both versions alone of addresses that can be reached from elsewhere
+	IPv6    Class = "ipv6"
+)
+
+// Classes returns every class.
+func Classes() []Class {
+	return []Class{Secrets, Email, Phone, SSN, Card, Name, IBAN, Wallet, IP, IPv6}
 }
 
-// detect returns what the view shows by its form, in the order of the text.
-func (p *pass) detect(v []byte) []find {
-	d := detector{v: v, on: p.classes}
+// Find is a part of a text, from Start to before End, that shows a secret or personal data by its form.
+type Find struct {
+	Start, End int
+	Class      Class
+}
+
+// In returns what a text shows by its form, in the order of the text: secrets, and the classes that are on.
+func In(v []byte, on map[Class]bool) []Find {
+	d := detector{v: v, on: on}
 	for i := 0; i < len(v); {
 		i = max(i+1, d.at(i))
 	}
@@ -27,15 +53,15 @@ func (p *pass) detect(v []byte) []find {
 // detector walks over a view once.
 type detector struct {
 	v     []byte
-	on    map[class]bool
-	found []find
+	on    map[Class]bool
+	found []Find
 	room  [10]group // of groups
 	digit [40]byte  // of classify
 }
 
-func (d *detector) add(start, end int, c class) int {
-	if c == "secrets" || d.on[c] {
-		d.found = append(d.found, find{span{start, end}, c})
+func (d *detector) add(start, end int, c Class) int {
+	if c == Secrets || d.on[c] {
+		d.found = append(d.found, Find{start, end, c})
 	}
 	return end
 }
@@ -95,7 +121,7 @@ func (d *detector) mail(i int) int {
 	if end < len(d.v) && d.v[end] == ':' && string(d.v[start:i]) == "git" {
 		return end // git@github.com:x/y.git is a place, not a person
 	}
-	return d.add(start, end, email)
+	return d.add(start, end, Email)
 }
 
 // pem finds a private key in armour, up to its end line or as far as it goes.
@@ -108,19 +134,22 @@ func (d *detector) pem(i int) int {
 	}
 	e := bytes.Index(d.v[i:], []byte("-----END"))
 	if e < 0 {
-		return d.add(i, len(d.v), "secrets")
+		return d.add(i, len(d.v), Secrets)
 	}
 	tail := bytes.Index(d.v[i+e+8:], []byte("-----"))
 	if tail < 0 {
-		return d.add(i, len(d.v), "secrets")
+		return d.add(i, len(d.v), Secrets)
 	}
-	return d.add(i, i+e+8+tail+5, "secrets")
+	if body := d.v[i+10 : i+e]; len(body) < 120 && words.Filler(bytes.TrimLeft(body[bytes.Index(body, []byte("-----"))+5:], "\\nrs[] ")) {
+		return i + e
+	}
+	return d.add(i, i+e+8+tail+5, Secrets)
 }
 
 // public returns the end of the base64 of a certificate or a public key in armour, whose header ends at i, or i.
 func (d *detector) public(i int) int {
 	end := i
-	for end < len(d.v) && (d.v[end] == '-' && end < i+5 || d.v[end] == '\r' || d.v[end] == '\n' || base64Only(string(d.v[end]))) && d.v[end] != '_' {
+	for end < len(d.v) && (d.v[end] == '-' && end < i+5 || d.v[end] == '\r' || d.v[end] == '\n' || base64Char(d.v[end]) || d.v[end] == '=' || d.v[end] == '_') && d.v[end] != '_' {
 		if d.v[end] == '-' && end >= i+5 {
 			break
 		}
@@ -158,14 +187,19 @@ func (d *detector) userinfo(i int) int {
 	}
 	at := bytes.LastIndexByte(d.v[start:end], '@')
 	colon := bytes.IndexByte(d.v[start:end], ':')
-	if at < 0 || colon < 0 || colon > at || at-colon < 2 || d.v[start] == '(' || placeholder(d.v[start+colon+1:start+at]) {
+	if at < 0 || colon < 0 || colon > at || at-colon < 2 || d.v[start] == '(' || Placeholder(d.v[start+colon+1:start+at]) {
 		return start
 	}
-	return d.add(start+colon+1, start+at, "secrets")
+	return d.add(start+colon+1, start+at, Secrets)
 }
 
 // boundary reports whether a word may start at i.
 func (d *detector) boundary(i int) bool { return i == 0 || !isAlnum(d.v[i-1]) }
+
+// CardNumber reports whether digits are the number of a payment card.
+func CardNumber(digits []byte) bool {
+	return (&detector{v: digits}).isCard(digits, []group{{0, len(digits)}})
+}
 
 // group is a run of digits.
 type group struct{ start, end int }
@@ -237,7 +271,7 @@ func (d *detector) groups(i int) []group {
 }
 
 // classify says what the first n groups of digits from i are, or "".
-func (d *detector) classify(i int, all []group, n int) class {
+func (d *detector) classify(i int, all []group, n int) Class {
 	gs := all[:n]
 	digits := d.digit[:0]
 	for _, g := range gs {
@@ -249,13 +283,13 @@ func (d *detector) classify(i int, all []group, n int) class {
 	alone := d.alone(i, all, n)
 	switch {
 	case d.isCard(digits, gs):
-		return card
+		return Card
 	case alone && d.isSSN(i, digits, gs):
-		return ssn
+		return SSN
 	case alone && d.isIP(gs):
-		return ip
+		return IP
 	case d.isPhone(i, digits, gs, alone):
-		return phone
+		return Phone
 	}
 	return ""
 }
@@ -352,10 +386,10 @@ func (d *detector) isIP(gs []group) bool {
 		return false
 	}
 	a, err := netip.ParseAddr(string(d.v[gs[0].start:gs[3].end]))
-	return err == nil && public(a)
+	return err == nil && reachable(a)
 }
 
-func public(a netip.Addr) bool {
+func reachable(a netip.Addr) bool {
 	return !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified()
 }
 

@@ -1,9 +1,11 @@
-package redact
+package detect
 
 import (
 	"bytes"
+	"encoding/base64"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"waldo/internal/detect/vendors"
 	"waldo/internal/detect/words"
@@ -54,7 +56,7 @@ func (d *detector) vendor(i int) int {
 		return i
 	}
 	if end := d.jwt(i); end > i {
-		return d.add(i, d.rest(end, end-i), "secrets")
+		return d.add(i, d.rest(end, end-i), Secrets)
 	}
 	return d.made(i)
 }
@@ -88,12 +90,45 @@ func (d *detector) made(i int) int {
 		for end < min(len(d.v), body+maxToken) && (isAlnum(d.v[end]) || strings.IndexByte(f.More, d.v[end]) >= 0) {
 			end++
 		}
-		if end-body >= f.Min && varied(d.v[body:end], f.Prefix) {
-			return d.add(i, d.rest(end, end-i), "secrets")
+		if end-body >= f.Min && varied(d.v[body:end], f.Prefix) && !(loose(f.Prefix) && d.inBase64(i, end)) {
+			return d.add(i, d.rest(end, end-i), Secrets)
 		}
 	}
 	return i
 }
+
+// loose reports whether a prefix stands in base64 by chance: at most four letters and digits, no sign. JSON in base64
+// begins so too.
+func loose(prefix string) bool {
+	return len(prefix) <= 4 && !strings.ContainsAny(prefix, "-_.") && prefix != "ZXlK"
+}
+
+// inBase64 reports whether the token from i to end is a part of a longer text in base64: of a long line, or of the
+// line before or behind it.
+func (d *detector) inBase64(i, end int) bool {
+	start, stop := i, end
+	for start > 0 && i-start < 100 && base64Char(d.v[start-1]) {
+		start--
+	}
+	for stop < len(d.v) && stop-end < 100 && base64Char(d.v[stop]) {
+		stop++
+	}
+	if i-start+stop-end >= 16 {
+		return true
+	}
+	lines := 0
+	for n := 1; n <= 40; n++ {
+		if start-1-n >= 0 && d.v[start-1] == '\n' && base64Char(d.v[start-1-n]) {
+			lines++
+		}
+		if stop+n < len(d.v) && d.v[stop] == '\n' && base64Char(d.v[stop+n]) {
+			lines++
+		}
+	}
+	return lines >= 40
+}
+
+func base64Char(c byte) bool { return isAlnum(c) || c == '+' || c == '/' }
 
 // rest returns the end of the run of visible characters that a long value goes on with.
 func (d *detector) rest(end, seen int) int {
@@ -134,6 +169,9 @@ func varied(body []byte, prefix string) bool {
 	if prefix == "hf_" {
 		return true
 	}
+	if len(prefix) < 3 && words.Wordy(body) && words.Camel(body) {
+		return false // s.readUint16LengthPrefixed
+	}
 	if bytes.HasSuffix(body, []byte("EXAMPLE")) && len(body) < 20 || words.Filler(body) {
 		return false
 	}
@@ -153,35 +191,59 @@ func (d *detector) assigned(i, end int) int {
 	for dashes < 2 && i > dashes && d.v[i-1-dashes] == '-' {
 		dashes++
 	}
-	start, ok := d.operator(end, dashes > 0)
+	if dashes > 0 && i > dashes && isAlnum(d.v[i-1-dashes]) {
+		dashes = 0 // a word of base-passwd is no flag
+	}
+	start, sign, ok := d.operator(end, dashes > 0)
 	if !ok {
 		return i
 	}
 	level := words.Secrecy(d.v[i:end])
-	if level == 0 || d.blanks(end) == start && dashes < 2 && level < 2 { // -Token value is code, --token value a flag
+	if level == 0 || sign == "" && dashes < 2 && level < 2 { // -Token value is code, --token value a flag
 		return i
 	}
 	start, stop := d.value(start)
-	if d.tagged(start) && !bytes.HasPrefix(bytes.TrimLeft(d.v[stop:], " \t\r\n"), []byte("</")) {
-		return i // #include <pwd.h>, and no <pwd>value</pwd>
-	}
-	val := d.v[start:stop]
-	if bytes.HasPrefix(val, []byte("/")) && (words.HasWord(d.v[i:end], folders)) {
-		return i // the working directory of a shell
-	}
-	if bytes.HasSuffix(d.v[:i], []byte("/etc/")) && string(d.v[i:end]) == "passwd" {
-		return i // cat: /etc/passwd: Permission denied
-	}
-	if quoted := start > 0 && strings.IndexByte("\"'`", d.v[start-1]) >= 0; !quoted && (words.Code(val) || d.prose(end, start, stop)) || quoted && (words.Closing(val) || words.Named(val)) {
+	if d.elsewhere(i, end, start, stop) {
 		return i
 	}
-	if len(val) < 3 || placeholder(val) || (level == 1 || d.v[d.blanks(end+1)] == ',') && !random(val) {
+	val := d.v[start:stop]
+	if quoted := start > 0 && strings.IndexByte("\"'`", d.v[start-1]) >= 0; !quoted && (words.Code(val) || d.called(stop) && words.Call(val) || d.prose(end, start, stop)) || quoted && (words.Closing(val) || words.Named(val)) {
+		return i
+	}
+	if name := d.v[i:end]; level == 1 && len(val) > 5 && (bytes.HasSuffix(val, name) || bytes.HasSuffix(name, val)) || words.Titled(val, name) {
+		return i // exports.TLogClient = TLogClient
+	}
+	if len(val) < 3 || Placeholder(val) || sign == "" && words.Follows(val) || (level == 1 || sign == ",") && !Random(val) {
 		return i
 	}
 	if s := d.authScheme(start, stop); s > start {
 		start = s
 	}
-	return d.add(start, d.rest(stop, stop-start), "secrets")
+	return d.add(start, d.rest(stop, stop-start), Secrets)
+}
+
+// elsewhere reports whether the text around a name at i and its value says that it is none of a secret: a file to
+// include, the working directory of a shell, a test that passed, a file that could not be read.
+func (d *detector) elsewhere(i, end, start, stop int) bool {
+	name, before := string(d.v[i:end]), d.v[:i]
+	switch {
+	case d.tagged(start) && !bytes.HasPrefix(bytes.TrimLeft(d.v[stop:], " \t\r\n"), []byte("</")):
+		return true // #include <pwd.h>, and no <pwd>value</pwd>
+	case bytes.HasPrefix(d.v[start:stop], []byte("/")) && words.HasWord(d.v[i:end], folders):
+		return true
+	case name == "PWD" || name == "OLDPWD": // of a connection, ;PWD=value
+		return !bytes.HasSuffix(bytes.TrimRight(before, " "), []byte(";"))
+	case name == "PASS":
+		return bytes.HasSuffix(before, []byte("--- "))
+	case name == "key":
+		return bytes.HasSuffix(before, []byte("GPG ")) || bytes.HasSuffix(before, []byte("PGP "))
+	}
+	return name == "passwd" && bytes.HasSuffix(before, []byte("/etc/")) // cat: /etc/passwd: Permission denied
+}
+
+// called reports whether a value that ends at stop goes on as the arguments of a call do.
+func (d *detector) called(stop int) bool {
+	return stop < len(d.v) && (d.v[stop] == ')' || d.v[stop] == ',')
 }
 
 // tagged reports whether what begins at start stands behind the end of a tag.
@@ -193,8 +255,8 @@ func (d *detector) tagged(start int) bool {
 // types are words that stand between a variable and its value in source code.
 var types = [][]byte{[]byte(": string"), []byte(":string"), []byte("string"), []byte("String"), []byte(": str")}
 
-// operator skips what stands between a name and its value, and reports whether that assigns.
-func (d *detector) operator(j int, flag bool) (int, bool) {
+// operator skips what stands between a name and its value, and reports what sign that is and whether it assigns.
+func (d *detector) operator(j int, flag bool) (next int, sign string, ok bool) {
 	v, start := d.v, j
 	for j < len(v) && strings.IndexByte(`"'])`, v[j]) >= 0 {
 		j++
@@ -214,19 +276,20 @@ func (d *detector) operator(j int, flag bool) (int, bool) {
 	for j < len(v) && j-signs < 5 && strings.IndexByte(":=>|,?.+", v[j]) >= 0 {
 		j++
 	}
-	sign := string(v[signs:j])
-	switch {
-	case sign == "" && !(flag && j > start), sign == "." || sign == "?" || sign == "+" || sign == "..", sign == "," && !quoted, sign == "|" && quoted:
-		return 0, false
-	case sign == ">" && signs != start:
-		return 0, false
+	switch sign = string(v[signs:j]); {
+	case sign == "" && !(flag && j > start && !quoted), sign == "." || sign == "?" || sign == "+" || sign == "..", sign == "," && !quoted, sign == "|" && (quoted || v[signs-1] > ' ' && j < len(v) && v[j] > ' '):
+		return 0, "", false
+	case sign == "||" && j < len(v) && v[d.blanks(j)] != '"' && v[d.blanks(j)] != '\'':
+		return 0, "", false // code: either of two
+	case sign == ">" && signs != start, sign == "?.", strings.HasPrefix(sign, "=,"):
+		return 0, "", false
 	case sign == ">":
 		for j < len(v) && v[j] <= ' ' {
 			j++
 		}
 	}
 	j = d.blanks(j)
-	return j, j < len(v)
+	return j, sign, j < len(v)
 }
 
 // blanks returns the first place from j that is no space or tab.
@@ -264,12 +327,12 @@ func (d *detector) authScheme(start, stop int) int {
 	return start
 }
 
-// placeholder reports whether a value is a reference, a mask or an example and no secret.
-func placeholder(val []byte) bool {
+// Placeholder reports whether a value is a reference, a mask or an example and no secret.
+func Placeholder(val []byte) bool {
 	s := strings.ToLower(strings.TrimSpace(string(val)))
 	switch s {
 	case "", "null", "none", "nil", "true", "false", "undefined", "changeme", "example", "string", "required", "optional", "redacted", "masked", "hidden", "password", "secret", "token", "new", "await", "function", "this", "self", "str", "int", "bool",
-		"pass", "yes", "no", "foo", "bar", "include", "object", "number", "boolean", "username":
+		"pass", "passwd", "yes", "no", "foo", "bar", "include", "same-origin", "omit", "object", "number", "boolean", "username":
 		return true
 	}
 	if strings.HasPrefix(s, "$") || strings.HasPrefix(s, "<") || strings.HasPrefix(s, "{") || strings.HasPrefix(s, "[") || strings.HasPrefix(s, "%(") {
@@ -281,12 +344,15 @@ func placeholder(val []byte) bool {
 	if up := strings.ToUpper(string(val)); up == string(val) && !strings.ContainsAny(up, "0123456789") && words.Secrecy(val) > 0 {
 		return true // YOUR_API_KEY
 	}
+	if len(val) <= 4 && val[0] == '%' || utf8.RuneCount(val) < 3 {
+		return true // %#v
+	}
 	return words.Filler(val) || strings.Trim(s, ".-") == "" || words.Version(s)
 }
 
-// random reports whether a value of a weak name looks drawn by chance: at least twelve characters,
+// Random reports whether a value of a weak name looks drawn by chance: at least twelve characters,
 // with digits, and not a number, a date or a path.
-func random(val []byte) bool {
+func Random(val []byte) bool {
 	if len(val) < 12 || bytes.ContainsAny(val, " \t") {
 		return false
 	}
@@ -298,29 +364,43 @@ func random(val []byte) bool {
 			letters++
 		}
 	}
-	if words.Kinds(val) < 6 || digits == 0 || words.Wordy(val) || bytes.Contains(val, []byte("://")) || bytes.HasPrefix(val, []byte("/")) {
+	if words.Kinds(val) < 6 || words.Public(val) || digits == 0 || words.Wordy(val) || bytes.Contains(val, []byte("://")) || bytes.HasPrefix(val, []byte("/")) {
 		return false
 	}
 	return letters > 0 || len(val) >= 16 && digits == len(val)
 }
 
-// scheme finds the credential after "Bearer " or "Basic ".
+// scheme finds the credential after "Bearer " or "Basic ". One after "Basic" is base64 (RFC 7617), or drawn by chance.
 func (d *detector) scheme(i, end int) int {
 	if d.v[i]|0x20 != 'b' {
 		return i
 	}
 	w := string(d.v[i:end])
-	if !strings.EqualFold(w, "bearer") && !strings.EqualFold(w, "basic") || end+9 > len(d.v) || d.v[end] != ' ' {
+	basic := strings.EqualFold(w, "basic")
+	if !strings.EqualFold(w, "bearer") && !basic || end+9 > len(d.v) || d.v[end] != ' ' {
 		return i
 	}
 	stop := end + 1
 	for stop < len(d.v) && (isAlnum(d.v[stop]) || strings.IndexByte("-._~+/=!", d.v[stop]) >= 0) {
 		stop++
 	}
-	if stop-end < 8 || !bytes.ContainsAny(d.v[end+1:stop], "0123456789+/=") || bytes.HasPrefix(d.v[end+1:], []byte("realm=")) {
+	val := d.v[end+1 : stop]
+	plain := !bytes.ContainsAny(val, "0123456789+/=") || basic && (words.Wordy(val) || len(val) < 12)
+	if stop-end < 8 || plain && !(basic && pairOf(val)) || bytes.HasPrefix(val, []byte("realm=")) {
 		return i
 	}
-	return d.add(end+1, stop, "secrets")
+	return d.add(end+1, stop, Secrets)
+}
+
+// pairOf reports whether val is the base64 of a user and a password.
+func pairOf(val []byte) bool {
+	var buf [256]byte
+	if len(val) > len(buf) {
+		return true
+	}
+	n, err := base64.RawStdEncoding.Decode(buf[:], bytes.TrimRight(val, "="))
+	printable := func(r rune) bool { return r >= ' ' && r != utf8.RuneError }
+	return err == nil && bytes.IndexByte(buf[:n], ':') >= 0 && len(bytes.TrimFunc(buf[:n], printable)) == 0
 }
 
 // user finds the user:password after curl's -u or --user at i.
@@ -344,10 +424,10 @@ func (d *detector) user(i int) int {
 	if stop < len(d.v) && d.v[stop-1] == ':' && (d.v[stop] == '\'' || d.v[stop] == '"') { // name:'password'
 		_, stop = d.value(stop)
 	}
-	if colon := bytes.IndexByte(d.v[start:stop], ':'); colon < 0 || placeholder(d.v[start+colon+1:stop]) && placeholder(d.v[start:start+colon]) {
+	if colon := bytes.IndexByte(d.v[start:stop], ':'); colon < 0 || Placeholder(d.v[start+colon+1:stop]) && Placeholder(d.v[start:start+colon]) {
 		return i + 1
 	}
-	return d.add(start, stop, "secrets")
+	return d.add(start, stop, Secrets)
 }
 
 // azure finds a client secret of Entra ID around the "8Q~" that ends at i.
@@ -359,7 +439,7 @@ func (d *detector) azure(i int) int {
 	if end-i < 31 || end-i > 40 {
 		return i + 1
 	}
-	return d.add(i-5, end, "secrets")
+	return d.add(i-5, end, Secrets)
 }
 
 // numbered finds tokens that begin with a number: a bot's of Telegram, an app's of Facebook.
@@ -374,7 +454,7 @@ func (d *detector) numbered(i int, g group) int {
 	}
 	size := end - g.end - 1
 	if d.v[g.end] == ':' && d.v[g.end+1] == 'A' && size >= 33 && size <= 36 || d.v[g.end] == '|' && n >= 15 && size >= 27 {
-		return d.add(i, end, "secrets")
+		return d.add(i, end, Secrets)
 	}
 	return i
 }

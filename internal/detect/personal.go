@@ -1,4 +1,4 @@
-package redact
+package detect
 
 import (
 	"bytes"
@@ -53,13 +53,13 @@ func (d *detector) spoken(start, end int) bool {
 // account finds an IBAN (ISO 13616) or an address of Bitcoin that starts at i.
 func (d *detector) account(i int) int {
 	if end := d.ibanAt(i); end > i {
-		return d.add(i, end, iban)
+		return d.add(i, end, IBAN)
 	}
 	if end := d.walletAt(i); end > i {
-		return d.add(i, end, wallet)
+		return d.add(i, end, Wallet)
 	}
 	if end := d.ip6(i); end > i {
-		return d.add(i, end, ipv6)
+		return d.add(i, end, IPv6)
 	}
 	return i
 }
@@ -81,7 +81,7 @@ func (d *detector) ip6(i int) int {
 		end--
 	}
 	a, err := netip.ParseAddr(string(d.v[i:end]))
-	if err != nil || end-i < 7 || digitsIn(string(d.v[i:end])) == 0 || !public(a) || end < len(d.v) && isAlnum(d.v[end]) {
+	if err != nil || end-i < 7 || !bytes.ContainsAny(d.v[i:end], "0123456789") || !reachable(a) || end < len(d.v) && isAlnum(d.v[end]) {
 		return i
 	}
 	return end
@@ -125,4 +125,14 @@ func (d *detector) walletAt(i int) int {
 		return end
 	}
 	return i
+}
+
+func hexval(c byte) int {
+	switch {
+	case isDigit(c):
+		return int(c - '0')
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return int(c|0x20-'a') + 10
+	}
+	return -1
 }

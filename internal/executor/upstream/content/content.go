@@ -33,6 +33,10 @@ func Read(v strictjson.Value) ([]call.Content, bool) {
 			}
 			out = append(out, call.Text(s))
 		case "image", "audio":
+			if isSVG(b) {
+				out = append(out, call.Text("[an image/svg+xml was left out: it is a document that can hold scripts]"))
+				continue
+			}
 			if !isMedia(kind, b) {
 				out = append(out, call.Text("[what is no "+kind+" and was called one was left out]"))
 				continue
@@ -45,6 +49,12 @@ func Read(v strictjson.Value) ([]call.Content, bool) {
 		}
 	}
 	return out, true
+}
+
+// isSVG reports whether an image says that it is an SVG.
+func isSVG(b strictjson.Value) bool {
+	mime, _ := b.Member("mimeType").Text()
+	return strings.HasPrefix(strings.ToLower(mime), "image/svg")
 }
 
 // isMedia reports whether an image or a sound says that it is one, in base64: a host shows it by its own word.

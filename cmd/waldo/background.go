@@ -114,7 +114,7 @@ func hold(ctx context.Context, args []string, stdout, stderr string) (text []byt
 	err = held.Wait()
 	text, _ = os.ReadFile(stderr)
 	if err == nil {
-		err = errors.New("it ended without a box")
+		err = errors.New("it ended without a sandbox")
 	}
 	return text, err
 }

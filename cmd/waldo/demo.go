@@ -35,8 +35,8 @@ var demoScript string
 func newDemo(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "demo", Short: "The main job, end to end, with everything built in", Args: cobra.NoArgs,
-		Long: "Starts an example help desk with 5,000 customers as an MCP server in a box of its own, runs an agent's script in\n" +
-			"another box, answers its two questions through the approval path, once yes and once no, and shows what each guard did.\n" +
+		Long: "Starts an example help desk with 5,000 customers as an MCP server in a sandbox of its own, runs an agent's script in\n" +
+			"another sandbox, answers its two questions through the approval path, once yes and once no, and shows what each guard did.\n" +
 			"It works in a temporary state directory and leaves nothing behind.",
 		Example: "  waldo demo\n  waldo demo --json",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -97,7 +97,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.enrol(ctx, h); err != nil {
 		return err
 	}
-	d.say("%s", d.p.head("An agent's script, in a sealed box. It has tools, and nothing else:"))
+	d.say("%s", d.p.head("An agent's script, in a sandbox. It has tools, and nothing else:"))
 	d.say("%s\n", display.Text(indent(strings.TrimSpace(demoScript), "    ")))
 	d.say("%s", d.p.head("It runs."))
 	lines := &prefixed{d: d, prefix: "    " + d.p.dim("script│") + " "}

@@ -8,7 +8,7 @@ var groups = []struct {
 	commands []string
 }{
 	{"To begin with:", []string{"demo", "doctor", "init", "import", "install"}},
-	{"Run code in a box:", []string{"run", "exec", "sandbox", "template"}},
+	{"Run code in a sandbox:", []string{"run", "exec", "sandbox", "template"}},
 	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "login", "token"}},
 	{"Say what is allowed, and answer:", []string{"check", "trust", "reload", "stop", "secret", "approvals", "approve", "deny"}},
 	{"Look back:", []string{"explain", "log", "du", "prune"}},

@@ -2,7 +2,13 @@ package main
 
 import (
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -39,12 +45,55 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		if !strings.Contains(c.Example, c.CommandPath()) {
 			t.Errorf("%s: its help shows no example of it: %q", c.CommandPath(), c.Example)
 		}
+		text := c.Short + " " + c.Long + c.LocalFlags().FlagUsages()
+		if dead := retired.FindString(text); dead != "" {
+			t.Errorf("%s: its help has the retired word %q", c.CommandPath(), dead)
+		}
 		for _, sub := range c.Commands() {
 			each(sub)
 		}
 	}
 	each(root)
 }
+
+// retired are words of earlier versions that mean nothing to a user.
+var retired = regexp.MustCompile(`(?i)\b(box|boxes|door|corridor|room|console)\b`)
+
+// Texts of more than one word, which a user can read, have no retired word.
+func TestTextsHaveNoRetiredWords(t *testing.T) {
+	if !retired.MatchString("starting a box of isolation auto") {
+		t.Fatal("control: the pattern finds nothing")
+	}
+	for _, root := range []string{".", "../../internal"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "sandboxtest") {
+				return err
+			}
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				l, is := n.(*ast.BasicLit)
+				if is && l.Kind == token.STRING && strings.Contains(l.Value, " ") {
+					text := notRetired.Replace(l.Value)
+					if dead := retired.FindString(text); dead != "" {
+						t.Errorf("%s: the retired word %q in %.120s", set.Position(l.Pos()), dead, l.Value)
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// notRetired takes out what has another meaning: JavaScript's console, and the approval carrier of that name.
+var notRetired = strings.NewReplacer("console.log", "", "console.example.com", "", "[console, terminal]", "")
 
 // The completion of each shell is a script that the shell takes, where the shell is here.
 func TestCompletionScripts(t *testing.T) {

@@ -116,7 +116,7 @@ func (h *house) keepWarm(most int) {
 	}
 	h.drivers["namespace"] = namespace.New(namespace.Options{MilliCPU: 1000, Spares: spareBoxes})
 	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongBoxes)} {
-		p := pool.New(h.drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm boxes", "level", level, "why", err) }})
+		p := pool.New(h.drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm sandboxes", "level", level, "why", err) }})
 		h.drivers[level] = p
 		h.close = append(h.close, p.Close)
 	}

@@ -24,10 +24,10 @@ func newLock(g *global) *cobra.Command {
 	fresh := false
 	c := &cobra.Command{
 		Use: "lock [--show NAME..] [--accept NAME..]", Short: "Pin the definitions of upstream tools, prompts and templates; show what changed",
-		Long: "Of a server that cannot be looked at, what was accepted stays as it is; the others are held against waldo.lock all the same.\n" +
-			"What was accepted of a server that is no longer configured stays until that is accepted, too.\n" +
-			"With --accept the servers named are looked at, and no others.\n" +
-			"Exit code: 0 when every server that was looked at shows what was accepted, 1 otherwise.",
+		Long: "A server that cannot be checked keeps its entry in waldo.lock; the others are compared all the same.\n" +
+			"The entry of a server that is no longer configured stays until you accept its removal.\n" +
+			"With --accept only the named servers are checked.\n" +
+			"Exit code: 0 when every checked server matches waldo.lock, 1 otherwise.",
 		Example: "  waldo lock\n  waldo lock --show helpdesk\n  waldo lock --accept helpdesk drive",
 		Args: func(_ *cobra.Command, args []string) error { // they follow --accept
 			if len(args) > 0 && len(accept)+len(show) == 0 {
@@ -110,10 +110,10 @@ func notAsAccepted(changes []upstream.Change) error {
 	n := len(slices.DeleteFunc(slices.Clone(changes), func(ch upstream.Change) bool { return ch.Code == unseen }))
 	var say, do []string
 	if n > 0 {
-		say, do = append(say, count(n, "definition")+" not as accepted"), append(do, "read them, then: waldo lock --accept NAME")
+		say, do = append(say, count(n, "difference")+" from waldo.lock"), append(do, "review with waldo lock --show NAME, then: waldo lock --accept NAME")
 	}
 	if len(missing) > 0 {
-		say, do = append(say, "not looked at, and kept as accepted before: "+strings.Join(missing, ", ")), append(do, "see to what it says above, then again: waldo lock")
+		say, do = append(say, count(len(missing), "server")+" could not be checked: "+strings.Join(missing, ", ")), append(do, "fix the errors above, then run waldo lock again")
 	}
 	if len(say) == 0 {
 		return nil
@@ -203,9 +203,9 @@ func (h *house) lockGone(stderr io.Writer, lock *upstream.Lock, accept []string)
 		case is:
 		case slices.Contains(accept, name):
 			delete(lock.Servers, name)
-			display.Fprintf(stderr, "accepted %s: it is gone, and what was accepted of it is forgotten\n", name)
+			display.Fprintf(stderr, "accepted %s: its entry is removed\n", name)
 		case len(accept) == 0:
-			changes = append(changes, upstream.Change{Server: name, Code: "lock.gone", Text: "it was accepted and is no longer a server of the configuration"})
+			changes = append(changes, upstream.Change{Server: name, Code: "lock.gone", Text: "in waldo.lock, and no longer a server of the configuration"})
 		}
 	}
 	return changes
@@ -223,7 +223,7 @@ func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream
 	}
 	for _, p := range h.held(name) {
 		if !strings.HasPrefix(p.Code, "lock.") { // which accepting does not change
-			display.Fprintf(stderr, "waldo: %s is kept from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
+			display.Fprintf(stderr, "waldo: %s is hidden from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
 		}
 	}
 	now.Package = h.packages.Pin(name)
@@ -235,7 +235,7 @@ func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream
 		lock.Accept(name, now)
 		display.Fprintf(stderr, "accepted %s: %s\n", name, inventory(now))
 	} else if !known {
-		changes = append(changes, upstream.Change{Server: name, Code: "lock.absent", Text: "nothing was accepted of this server yet: " + inventory(now)})
+		changes = append(changes, upstream.Change{Server: name, Code: "lock.absent", Text: "not locked: " + inventory(now)})
 	}
 	return append(changes, lock.Compare(name, now)...), nil
 }

@@ -466,7 +466,7 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 			}
 			display.Fprintf(w, "  ended %s, side effect %s, %.1f ms", l.Status, l.Facts.SideEffect, l.Facts.Usage.WallMS)
 			if l.Facts.Sandbox.Driver != "" {
-				display.Fprintf(w, ", in a %s box %s", l.Facts.Sandbox.Driver, p.dim(l.Facts.Sandbox.ID))
+				display.Fprintf(w, ", in a %s sandbox %s", l.Facts.Sandbox.Driver, p.dim(l.Facts.Sandbox.ID))
 			}
 			display.Fprintf(w, "\n")
 			tellReasons(w, p, slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(said, r) }))

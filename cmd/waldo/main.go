@@ -128,7 +128,7 @@ func report(w io.Writer, asJSON bool, err error) int {
 		hint = h.Hint()
 	}
 	if hint == "" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
-		hint = "make room on the disk"
+		hint = "free space on the disk"
 	}
 	said := withoutCalls(e.Error())
 	if asJSON && said != "" {
@@ -168,8 +168,8 @@ type global struct {
 func newRoot(g *global) *cobra.Command {
 	root := &cobra.Command{
 		Use:                   "waldo",
-		Short:                 "The sealed box between an AI agent and the outside world",
-		Long:                  "waldo runs agent-written code in a sealed box, decides every tool call by contract,\nasks a human where the contract says so, and writes a log that a stranger can verify.",
+		Short:                 "Run AI agents' code and tools in sandboxes, under contracts",
+		Long:                  "waldo runs agent-written code in a sandbox, decides every tool call by contract,\nasks a human where the contract says so, and writes a log that a stranger can verify.",
 		Example:               "  waldo demo                       the whole thing in ten seconds\n  waldo run -c 'print(6*7)'        Python in a fresh sandbox\n  waldo serve --stdio              the gateway for an agent host",
 		DisableFlagsInUseLine: true,
 		SilenceErrors:         true,

@@ -64,6 +64,6 @@ func admitter(g *admission.Gate) func(context.Context, call.Principal, int64, bo
 		case errors.As(err, &full):
 			return nil, &call.Reason{Code: "sandbox.busy", Text: full.Text}
 		}
-		return nil, &call.Reason{Code: "sandbox.busy", Text: "there is no room for another sandbox now"}
+		return nil, &call.Reason{Code: "sandbox.busy", Text: "the limit of concurrent sandboxes is reached"}
 	}
 }

@@ -75,7 +75,7 @@ func (b *boxFlags) add(c *cobra.Command) {
 	f.StringVar(&b.input, "input", "", "show `DIR` read-only as /workspace/input")
 	f.StringSliceVar(&b.hosts, "allow-host", nil, "`HOST` that may be reached, as in api.example.com, *.example.com, db.example.com:5432 or GET api.example.com/v1/*; with a configuration: only what its contract allows too")
 	f.StringVar(&b.servers, "servers-dir", "", "not supported by this build: code finds the tools of configured servers without it")
-	f.StringArrayVar(&b.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
+	f.StringArrayVar(&b.env, "env", nil, "`K=V` in the sandbox's environment; nothing else is inherited")
 	f.StringSliceVar(&b.secrets, "secret", nil, "expose secret `NAME` as an environment variable ([VARIABLE=]NAME); must be allowed by the contract")
 	f.StringVar(&b.template, "template", "host", "root filesystem `T`: host (this machine's /usr, read-only), a folder, a tar or OCI archive by ./path or /path, or an image such as python:3.12-slim")
 	f.BoolVar(&b.pull, "pull", false, "ask the registry again for a --template that is here already")
@@ -202,7 +202,7 @@ func newRun(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] FILE | -c CODE",
 		Short: "Run agent-written code in a fresh sandbox, with tools through the bridge",
-		Long: "Runs Python, JavaScript, TypeScript or shell in a box of its own: no network, no files of this machine\n" +
+		Long: "Runs Python, JavaScript, TypeScript or shell in a sandbox of its own: no network, no files of this machine\n" +
 			"but /usr, limits on everything, nothing left behind. Prints its output, then what is known of the run.",
 		Example: "  waldo run agent.py\n  waldo run -c 'print(6*7)'\n  waldo run --lang javascript -c 'console.log(6*7)'\n  waldo run --timeout 5s --memory-mb 128 agent.py\n  waldo run --json -c 'print(1)'",
 		Args:    cobra.ArbitraryArgs,

@@ -30,7 +30,7 @@ func newSandbox(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "sandbox", Short: "Named sandboxes: files, a template and limits that outlive a command", Args: cobra.NoArgs,
 		Long: "A named sandbox keeps its files, template and limits, across commands and across restarts of waldo. Each command\n" +
-			"runs in a fresh box over the same files: nothing that it leaves running outlives it, and memory is not kept.",
+			"runs in a fresh sandbox over the same files: nothing that it leaves running outlives it, and memory is not kept.",
 		Example: "  waldo sandbox create work --template python:3.12-slim --idle 1h\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox exec work -- wc -l /workspace/input/data.csv\n" +
 			"  waldo sandbox snapshot work\n  waldo sandbox rm work",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -213,7 +213,7 @@ func newSandboxExec(g *global) *cobra.Command {
 	e := &execFlags{}
 	c := &cobra.Command{
 		Use: "exec NAME [-c CODE | -- CMD [ARG..]]", Short: "Run a command, or code with its tools, over a sandbox's files", Args: cobra.MinimumNArgs(1),
-		Long: "Every command walks the corridor as exec or run_*, with the sandbox's limits, in a fresh box over its files.\n" +
+		Long: "Each command is decided by the contract of exec or run_*, and runs with the sandbox's limits, in a fresh sandbox over its files.\n" +
 			"What it leaves running ends with it. With --background it goes on when this command has ended, until it ends\n" +
 			"itself, its time is up, or the sandbox is stopped or removed; its number is printed.",
 		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c 'print(open(\"/workspace/input/data.csv\").read())'\n" +
@@ -263,7 +263,7 @@ func newSandboxExec(g *global) *cobra.Command {
 	c.Flags().SetInterspersed(false)
 	c.Flags().StringVarP(&e.code, "code", "c", "", "run `CODE` instead of a command")
 	c.Flags().StringVar(&e.lang, "lang", "python", "`LANGUAGE` of the code: python, javascript, typescript or shell")
-	c.Flags().StringArrayVar(&e.env, "env", nil, "`K=V` in the box's environment; nothing else is inherited")
+	c.Flags().StringArrayVar(&e.env, "env", nil, "`K=V` in the sandbox's environment; nothing else is inherited")
 	c.Flags().BoolVarP(&e.background, "background", "b", false, "go on in the background, and print the command's number")
 	c.Flags().BoolVarP(&e.tty, "tty", "t", false, "give the command a terminal of its own, connected with yours")
 	c.Flags().DurationVar(&e.timeout, "timeout", 0, "wall-clock `TIME` of this command, as in 2h (default: the sandbox's, in the background a day)")

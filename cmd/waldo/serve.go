@@ -33,11 +33,11 @@ func newServe(g *global) *cobra.Command {
 	var lean bool
 	c := &cobra.Command{
 		Use: "serve [--stdio | --listen ADDRESS]", Short: "The gateway: an MCP server for an agent host", Args: cobra.NoArgs,
-		Long: "Offers waldo's own tools and those of the configured servers, every call through the corridor: over standard input and\n" +
+		Long: "Offers waldo's own tools and those of the configured servers, each call decided by its contract: over standard input and\n" +
 			"output, or over HTTP at /mcp. With neither flag it is standard input and output where they are pipes, as an agent's host\n" +
 			"makes them, and otherwise HTTP at gateway.listen or " + defaultListen + ".\n\n" +
-			"Over HTTP the user that waldo runs as is let in from this machine, and with gateway.auth who shows a token (waldo token)\n" +
-			"or is signed in by an issuer. The console, the API and webhooks are not part of this build.",
+			"Over HTTP, waldo admits its own user from this machine, and with gateway.auth a token (waldo token)\n" +
+			"or a user of an OpenID issuer.",
 		Example: "  waldo serve --stdio\n  claude mcp add waldo -- waldo serve --stdio\n  waldo serve --listen 127.0.0.1:7676\n  claude mcp add --transport http waldo http://127.0.0.1:7676/mcp",
 		RunE: func(c *cobra.Command, _ []string) error {
 			g.hosted = listen == "" && (stdio || piped(c.InOrStdin()))

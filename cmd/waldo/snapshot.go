@@ -17,7 +17,7 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 	var list bool
 	var remove string
 	c := &cobra.Command{
-		Use: "snapshot NAME", Short: "Keep a sandbox's files as they are now; content that is kept already takes no room", Args: cobra.MaximumNArgs(1),
+		Use: "snapshot NAME", Short: "Keep a sandbox's files as they are now; unchanged content takes no extra space", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox snapshot work\n  waldo sandbox snapshot --list\n  waldo sandbox create copy --from p_…\n  waldo sandbox snapshot --rm p_…",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
 			switch {

@@ -23,6 +23,6 @@ func (h *house) expect(n session.Info) {
 		err = h.runner.Expect(d, firstBoxes)
 	}
 	if err != nil {
-		slog.Warn("warm boxes", "why", err)
+		slog.Warn("warm sandboxes", "why", err)
 	}
 }

@@ -268,7 +268,7 @@ func (r *reading) key(s *Server, m means, k Member) {
 		r.flag(s, "env.file", k.At, "its variables from a file are not taken over: write each under secrets, as dotenv:/PATH#VARIABLE")
 	case box:
 		if k.Name == "sandboxEnabled" && r.truth(k) {
-			r.flag(s, "trust", k.At, "%s asks nobody before its calls (sandboxEnabled: true); waldo's own box holds it instead, with no network and no files until they are written", r.h.Title)
+			r.flag(s, "trust", k.At, "%s asks nobody before its calls (sandboxEnabled: true); waldo's own sandbox holds it instead, with no network and no files until they are written", r.h.Title)
 		}
 	case quiet:
 	default:

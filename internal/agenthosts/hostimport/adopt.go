@@ -194,7 +194,7 @@ func (p *plan) local() {
 		p.out.Skipped, p.out.Waldo = "it is waldo itself", true // as waldo install has written it
 	}
 	if dir, _ := p.in.Cwd.Literal(p.o.Workspace, p.o.Home); dir != "" {
-		p.note("cwd", p.in.At, "its folder %s is not taken over: a box starts in its workspace; name files in full", agenthosts.Show(dir))
+		p.note("cwd", p.in.At, "its folder %s is not taken over: a sandbox starts in its workspace; name files in full", agenthosts.Show(dir))
 	}
 	for _, s := range p.in.Env {
 		p.variable(s)
@@ -212,7 +212,7 @@ func (p *plan) advise() {
 	case program == "npx", program == "uvx", program == "pipx" && c[1] == "run", program == "uv" && c[1] == "tool" && c[2] == "run":
 		p.note("fetches", p.in.At, "its package is installed when you accept it: waldo lock --accept %s; it runs from there, without fetching anything", p.out.Name)
 	case slices.Contains([]string{"uv", "pipx", "bunx", "pnpx"}, program):
-		p.note("fetches", p.in.At, "%s fetches its package, and the box has no network: install it, then name the installed file", program)
+		p.note("fetches", p.in.At, "%s fetches its package, and the sandbox has no network: install it, then name the installed file", program)
 	case program == "docker", program == "podman":
 		p.hold("%s cannot be reached from a sandbox: to run it outside of any, with all rights of its user, add placement: outside", program)
 	}

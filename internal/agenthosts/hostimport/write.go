@@ -119,7 +119,7 @@ func (s Server) lines(margin string) string {
 		s.Propose.keys(say)
 	}
 	if s.URL == "" && s.Held == "" && len(s.Propose.Hosts) == 0 {
-		say("  # network: {allow: [HOST]}    # its box reaches nothing until hosts are named")
+		say("  # network: {allow: [HOST]}    # its sandbox reaches nothing until hosts are named")
 	}
 	return b.String()
 }

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"waldo/internal/model/call"
@@ -233,19 +235,19 @@ func (p *Policy) inEnvironment(c contract.Contract) bool {
 func (p *Policy) reachable(j *judgement) {
 	deny := func(code, text, key string) { j.denies = append(j.denies, j.reason(code, text, key)) }
 	if !p.ideal && !p.inEnvironment(j.c) {
-		deny("environment.excluded", "the contract does not hold in this environment", "environments")
+		deny("environment.excluded", "not allowed in environment "+cmp.Or(p.cfg.Environment, "(none)"), "environments")
 	}
 	if j.c.Transport == "" {
-		deny("transport.absent", "nothing says how this capability is reached", "transport")
+		deny("transport.absent", "the contract has no transport", "transport")
 	}
 	if p.ideal {
 		return
 	}
 	if j.c.Transport != "" && !p.machine.Transports[j.c.Transport] {
-		deny("transport.unavailable", "nothing here carries out transport "+string(j.c.Transport), "transport")
+		deny("transport.unavailable", "transport "+string(j.c.Transport)+" is not available here", "transport")
 	}
 	if _, bound := p.cfg.Servers[j.c.Server]; j.c.Transport == contract.MCP && !bound {
-		deny("server.unbound", "no server stands behind this capability", "server")
+		deny("server.unbound", "no server of the configuration provides this capability", "server")
 	}
 	for _, ref := range j.c.Secrets {
 		if _, ok := ref.Place(); !ok && !p.machine.Secrets[string(ref)] {
@@ -263,8 +265,8 @@ func (j *judgement) rules(e *entry, v *variables) {
 		rule := j.c.Rules[i]
 		holds, err := cond.holds(v)
 		if err != nil {
-			holds = true // what cannot be told holds
-			j.notes = append(j.notes, reasonAt("rule.condition_error", "the condition cannot be told for these arguments, so the rule holds", rule.When.At))
+			holds = true // an error does not lift a rule
+			j.notes = append(j.notes, reasonAt("rule.condition_error", "the condition could not be evaluated, so the rule applies", rule.When.At))
 		}
 		switch {
 		case !holds:
@@ -284,27 +286,27 @@ func (j *judgement) rules(e *entry, v *variables) {
 // approval says whether a human is asked. Danger 3 asks, unless the contract was dangerous from the
 // start and its operator wrote approval: none, or a condition, which decides.
 func (j *judgement) approval(e *entry, v *variables) {
-	j.notes = append(j.notes, j.reason("mode."+j.c.Mode.String(), "the capability is of this class", "mode"))
+	j.notes = append(j.notes, j.reason("mode."+j.c.Mode.String(), "danger "+strconv.Itoa(j.danger), "mode"))
 	a := j.c.Approval
 	switch a.When {
 	case contract.Never:
-		j.notes = append(j.notes, reasonAt("approval.none", "the contract asks nobody", a.At))
+		j.notes = append(j.notes, reasonAt("approval.none", "the contract asks for no approval", a.At))
 		return
 	case contract.If:
 		holds, err := e.approval.holds(v)
 		switch {
 		case err != nil:
-			j.asks = append(j.asks, reasonAt("approval.condition_error", "the condition cannot be told for these arguments, so a human is asked", a.Condition.At))
+			j.asks = append(j.asks, reasonAt("approval.condition_error", "the condition could not be evaluated, so approval is needed", a.Condition.At))
 		case holds:
-			j.asks = append(j.asks, reasonAt("approval.condition", "the condition holds: a human is asked", a.Condition.At))
+			j.asks = append(j.asks, reasonAt("approval.condition", "the condition is true: approval is needed", a.Condition.At))
 		default:
-			j.notes = append(j.notes, reasonAt("approval.clear", "the condition does not hold", a.Condition.At))
+			j.notes = append(j.notes, reasonAt("approval.clear", "the condition is false: no approval is needed", a.Condition.At))
 		}
 		return
 	}
 	if _, written := j.c.Keys["approval"]; !written {
-		j.asks = append(j.asks, reasonAt("approval.default", "the contract says nothing of approval, so a human is asked", a.At))
+		j.asks = append(j.asks, reasonAt("approval.default", "approval is not set: it defaults to always", a.At))
 		return
 	}
-	j.asks = append(j.asks, reasonAt("approval.always", "the contract always asks a human", a.At))
+	j.asks = append(j.asks, reasonAt("approval.always", "the contract always asks for approval", a.At))
 }

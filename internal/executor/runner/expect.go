@@ -30,7 +30,7 @@ func (r *Runner) Expect(d policy.Decision, n int) (err error) {
 	}
 	ws, err := r.open(d, Options{}, j)
 	if err != nil {
-		return fmt.Errorf("boxes ahead of %s: %w", d.Call.Capability, err)
+		return fmt.Errorf("sandboxes ahead of %s: %w", d.Call.Capability, err)
 	}
 	if ws != nil {
 		defer func() { err = errors.Join(err, ws.Close()) }()

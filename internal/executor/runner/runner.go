@@ -196,8 +196,8 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	box, err := way.Start(ctx, driver, p)
 	if err != nil {
 		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
-		nothing.Warnings = append(nothing.Warnings, "no box of isolation "+driver.Name()+" can be made on this machine; nothing ran, and no weaker box was taken")
-		return outcome(d, nothing), fmt.Errorf("run %s: starting a box of isolation %s: %w", d.Call.ID, driver.Name(), err)
+		nothing.Warnings = append(nothing.Warnings, "no sandbox of isolation "+driver.Name()+" can be made on this machine; nothing ran, and no weaker sandbox was taken")
+		return outcome(d, nothing), fmt.Errorf("run %s: starting a sandbox of isolation %s: %w", d.Call.ID, driver.Name(), err)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 	var give share

@@ -26,7 +26,7 @@ func (r *Runner) revealed(d policy.Decision, o Options) ([]string, *call.Reason)
 			continue
 		}
 		if r.Secret == nil {
-			return nil, &call.Reason{Code: "secret.unsupported", Text: "no box can be given secrets here"}
+			return nil, &call.Reason{Code: "secret.unsupported", Text: "no sandbox can be given secrets here"}
 		}
 		value, err := r.Secret(c.Secrets[v])
 		if err != nil {

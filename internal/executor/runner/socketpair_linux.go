@@ -16,5 +16,5 @@ func socketpair() (ours, theirs *os.File, err error) {
 		_ = syscall.Close(fds[1])
 		return nil, nil, os.NewSyscallError("fcntl", err)
 	}
-	return os.NewFile(uintptr(fds[0]), "bridge"), os.NewFile(uintptr(fds[1]), "bridge in the box"), nil
+	return os.NewFile(uintptr(fds[0]), "bridge"), os.NewFile(uintptr(fds[1]), "bridge in the sandbox"), nil
 }

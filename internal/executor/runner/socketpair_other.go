@@ -8,5 +8,5 @@ import (
 )
 
 func socketpair() (ours, theirs *os.File, err error) {
-	return nil, nil, errors.New("boxes have a bridge on Linux only")
+	return nil, nil, errors.New("sandboxes have a bridge on Linux only")
 }

@@ -26,7 +26,7 @@ func (r *Runner) way(d policy.Decision, o Options) (*sandboxegress.Egress, *call
 	var w *sandboxegress.Egress
 	if n.Reaches() {
 		if r.Egress == nil {
-			return nil, &call.Reason{Code: "network.unsupported", Text: "no box can reach hosts here"}
+			return nil, &call.Reason{Code: "network.unsupported", Text: "no sandbox can reach hosts here"}
 		}
 		var err error
 		if w, err = r.Egress(d, n); err != nil {
@@ -35,7 +35,7 @@ func (r *Runner) way(d policy.Decision, o Options) (*sandboxegress.Egress, *call
 	}
 	for _, v := range d.Contract.Placeholders() {
 		if w == nil || !slices.ContainsFunc(w.Env, func(e string) bool { return strings.HasPrefix(e, v+"=") }) {
-			return nil, &call.Reason{Code: "secrets.unsupported", Text: fmt.Sprintf("the secret %s belongs to a host that this box does not reach", v)}
+			return nil, &call.Reason{Code: "secrets.unsupported", Text: fmt.Sprintf("the secret %s belongs to a host that this sandbox does not reach", v)}
 		}
 	}
 	return w, nil

@@ -60,7 +60,7 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 	s, err := s.of(d.Call.Session)
 	if err != nil {
 		m.o.Log.Warn("no server for this session", "server", name, "error", err)
-		return unasked(ctx, d, err)
+		return m.servers[name].unasked(ctx, d, err)
 	}
 	for try := 0; ; try++ {
 		o, failure := s.attempt(ctx, d, q, timeout)
@@ -99,11 +99,11 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	switch {
 	case err != nil:
 		s.warn(ctx, "tools could not be listed", err)
-		return no(unasked(short, d, err))
+		return no(s.unasked(short, d, err))
 	case def == nil:
 		return no(refused("upstream.no_tool", "the server has no such tool"))
 	case def.why != "": // quarantined
-		return no(refused(def.code, "the tool is in quarantine until an operator accepts it: "+def.why))
+		return no(refused(def.code, inQuarantine(s.cfg.Name, def.why)))
 	}
 	switch d.Call.ToolDigest {
 	case def.tool.Digest:
@@ -165,7 +165,7 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	ses, unused, err := s.forCall(ctx, q)
 	if err != nil {
 		s.warn(ctx, "server is not available", err)
-		return unasked(ctx, d, err), unavailable
+		return s.unasked(ctx, d, err), unavailable
 	}
 	defer unused()
 	if q.plan != nil {
@@ -380,33 +380,41 @@ func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcom
 }
 
 // unasked is the outcome of a call before which the server failed: it has not seen it.
-func unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
+func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 	o := unanswered(ctx, d, true)
 	var spoilt *jsonrpc.Spoilt
 	var fault *jsonrpc.Error
 	var status *mcphttp.Status
 	var rest *restError
-	why := ""
+	why := " is not available"
 	switch {
 	case ctx.Err() != nil:
 		return o
 	case errors.As(err, &spoilt):
-		why = ": it gave " + spoilt.Error()
+		why += ": it gave " + spoilt.Error()
 	case errors.As(err, &fault):
-		why = ": it says: " + fault.Message
+		why += ": it says: " + fault.Message
 	case errors.As(err, &status):
-		why = ": it answers with " + status.Error()
+		why += ": it answers with " + status.Error()
+	case errors.Is(err, errFlooded):
+		why += ": " + errFlooded.Error()
+	case errors.Is(err, errFell):
+		why += ": it has ended again and again"
+	case errors.As(err, &rest) && s.cfg.URL != "":
+		why = " at its url cannot be reached"
 	case errors.As(err, &rest):
-		why = ": it did not start; " + rest.again()
-		switch {
-		case errors.Is(err, errFlooded):
-			why = ": " + errFlooded.Error() + "; " + rest.again()
-		case errors.Is(err, errFell):
-			why = ": it has ended again and again; " + rest.again()
-		}
+		why = " failed to start"
 	}
-	o.Content = []call.Content{call.Text("the server is not available" + why + "; " + known(facts.None))}
+	if errors.As(err, &rest) {
+		why += ". Retrying in " + rest.again()
+	}
+	o.Content = []call.Content{call.Text("server " + s.cfg.Name + why + ". The call was not made.")}
 	return o
+}
+
+// inQuarantine says why a definition is in quarantine and how an operator ends that.
+func inQuarantine(server, why string) string {
+	return "quarantined: " + why + ". The operator reviews it with: waldo lock --show " + server
 }
 
 // known says what is known of the effect of a call without an answer.

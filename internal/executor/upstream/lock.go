@@ -147,10 +147,10 @@ func (l *Lock) Compare(server string, now Locked) []Change {
 	}
 	var out []Change
 	if was.Command != now.Command {
-		out = append(out, Change{Server: server, Code: "lock.server", Text: "it is started in another way than was accepted"})
+		out = append(out, Change{Server: server, Code: "lock.server", Text: "its entry in the configuration changed since it was locked"})
 	}
 	if was.Name != now.Name {
-		out = append(out, Change{Server: server, Code: "lock.server", Text: fmt.Sprintf("it calls itself %.80q; %.80q was accepted", now.Name, was.Name)})
+		out = append(out, Change{Server: server, Code: "lock.server", Text: fmt.Sprintf("it calls itself %.80q; waldo.lock has %.80q", now.Name, was.Name)})
 	}
 	for _, c := range compare(tools, Pins{was.Tools, was.Definitions}, Pins{now.Tools, now.Definitions}) {
 		c.Server = server
@@ -173,9 +173,9 @@ func compare(kind string, was, now Pins) (out []Change) {
 	for name, digest := range now.Digests {
 		switch accepted, known := was.Digests[name]; {
 		case !known:
-			out = append(out, Change{Tool: name, Code: "lock.new", Text: "the " + kind + " was never accepted"})
+			out = append(out, Change{Tool: name, Code: "lock.new", Text: "this " + kind + " is not in waldo.lock"})
 		case accepted != digest:
-			c := Change{Tool: name, Code: "lock.changed", Text: "the definition is not the one that was accepted"}
+			c := Change{Tool: name, Code: "lock.changed", Text: "the definition changed since it was locked"}
 			if old := was.Definitions[name]; !old.IsZero() && old.Digest() == accepted {
 				c.Diff = diff.Lines(old, now.Definitions[name])
 			}
@@ -184,7 +184,7 @@ func compare(kind string, was, now Pins) (out []Change) {
 	}
 	for name := range was.Digests {
 		if _, still := now.Digests[name]; !still {
-			out = append(out, Change{Tool: name, Code: "lock.gone", Text: "the " + kind + " was accepted and is no longer there"})
+			out = append(out, Change{Tool: name, Code: "lock.gone", Text: "this " + kind + " is in waldo.lock, and the server has it no longer"})
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Tool < out[j].Tool })

@@ -95,7 +95,7 @@ func (s *server) withheld(ctx context.Context, method string, d policy.Decision)
 	if !listed {
 		if _, err := s.offer(ctx, false); err != nil {
 			s.warn(ctx, "prompts could not be listed", err)
-			return no(unasked(ctx, d, err))
+			return no(s.unasked(ctx, d, err))
 		}
 	}
 	s.mu.Lock()
@@ -107,7 +107,7 @@ func (s *server) withheld(ctx context.Context, method string, d policy.Decision)
 	i := slices.IndexFunc(list, func(def *definition) bool { return def.name == key })
 	switch {
 	case i >= 0 && list[i].why != "":
-		return no(refused(list[i].code, "it is in quarantine until an operator accepts it: "+list[i].why))
+		return no(refused(list[i].code, inQuarantine(s.cfg.Name, list[i].why)))
 	case i < 0 && isPrompt:
 		return no(refused("upstream.no_prompt", "the server has no such prompt"))
 	}

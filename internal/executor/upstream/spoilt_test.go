@@ -140,7 +140,7 @@ func TestStatusIsTold(t *testing.T) {
 		http.Error(w, "slow down", http.StatusTooManyRequests)
 	}
 	m := reach(t, map[string]http.Handler{"calls": at(echoTool, no), "all": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })}, Options{})
-	for server, want := range map[string]string{"calls": "the server answered with HTTP status 429; whether it took effect is not known", "all": "not available: it answers with HTTP status 403; nothing was changed"} {
+	for server, want := range map[string]string{"calls": "the server answered with HTTP status 429; whether it took effect is not known", "all": "not available: it answers with HTTP status 403. Retrying in 1s. The call was not made."} {
 		if o := execute(t, context.Background(), m, decision(t, server+".echo", `{}`, contract.Contract{Mode: contract.Write})); !strings.Contains(text(o), want) {
 			t.Errorf("%s: %q", server, text(o))
 		}

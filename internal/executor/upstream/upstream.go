@@ -239,7 +239,7 @@ type restError struct {
 	why  error
 }
 
-func (r *restError) Error() string { return fmt.Sprintf("%s: %v", r.again(), r.why) }
+func (r *restError) Error() string { return fmt.Sprintf("%v (retrying in %s)", r.why, r.again()) }
 
 // unrested is the reason why a server could not be listed, without when it is started again: the list is
 // asked for again at another time.
@@ -252,9 +252,7 @@ func unrested(err error) error {
 
 func (r *restError) Unwrap() error { return r.why }
 
-func (r *restError) again() string {
-	return fmt.Sprintf("it is started again in %s", max(r.left, time.Second).Round(time.Second))
-}
+func (r *restError) again() string { return max(r.left, time.Second).Round(time.Second).String() }
 
 // startError is why a server did not start. It was logged when that happened.
 type startError struct{ error }

@@ -703,7 +703,7 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 		begun := time.Now()
 		for range 5 {
 			o := execute(t, context.Background(), m, decision(t, name+".echo", `{}`, contract.Contract{}))
-			if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.None || !strings.Contains(text(o), "not available") {
+			if o.Facts.Status != facts.Failed || o.Facts.SideEffect != facts.None || !strings.Contains(text(o), "failed to start") {
 				t.Errorf("%s: %q %+v", name, text(o), o.Facts)
 			}
 		}

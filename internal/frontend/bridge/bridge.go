@@ -48,7 +48,7 @@ type Bridge struct {
 // New makes a bridge. It refuses a corridor with a piece missing.
 func New(version string, c Corridor) (*Bridge, error) {
 	if c.Call == nil || c.Refuse == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil {
-		return nil, errors.New("bridge: the corridor has a piece missing")
+		return nil, errors.New("bridge: a function is missing")
 	}
 	return &Bridge{c: c, version: version}, nil
 }

@@ -170,7 +170,7 @@ func (p *parser) warnUnbound(c *Contract) {
 	}
 	switch {
 	case ByTheGateway(c.Pattern) && c.Server == "" && c.Tool == "": // with these policy.New refuses it
-		p.warn(c.At, "contract.useless", "leave it out", "%q is answered by the gateway, which needs no contract: this one changes nothing", c.Pattern)
+		p.warn(c.At, "contract.useless", "leave it out", "the gateway answers %q itself: this contract changes nothing", c.Pattern)
 	case r.Transport == "" && Pattern(c.Pattern).Exact():
 		p.warn(c.At, "transport.absent", "write transport", "%q says no transport, and no server has its name: calls are denied", c.Pattern)
 	case c.Server == "" && strings.Contains(first, "*"): // any server that there is

@@ -76,7 +76,7 @@ const initial = `# yaml-language-server: $schema=waldo.schema.json
 version: 1
 environment: development
 
-# Upstream MCP servers. A command runs in a box of its own: no network, no files, no secrets.
+# Upstream MCP servers. A command runs in a sandbox of its own: no network, no files, no secrets.
 # servers:
 #   github:
 #     command: [github-mcp-server, stdio]

@@ -113,7 +113,7 @@ func (p *parser) checkServerSecrets(s Server) {
 		switch b := p.cfg.Secrets[string(ref)].Inject; {
 		case b == nil:
 		case s.Placement == "outside":
-			p.against(s.At, "secret.host", "write placement: sandbox", "the secret "+cut(v, 40)+" is added by the egress of a box, and server "+cut(s.Name, 40)+" runs outside")
+			p.against(s.At, "secret.host", "write placement: sandbox", "the secret "+cut(v, 40)+" is added by the egress of a sandbox, and server "+cut(s.Name, 40)+" runs outside")
 		default:
 			p.checkBroker(*b, v, s.Network, s.At)
 		}

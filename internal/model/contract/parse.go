@@ -259,7 +259,7 @@ func (p *parser) place(e field, s *Server, at map[string]*yaml.Node) {
 		}
 	}
 	if s.URL != "" && s.Placement != "outside" {
-		p.fail(at["placement"], "key.misplaced", "write placement: outside", "a server at a url runs elsewhere: waldo cannot put it in a box")
+		p.fail(at["placement"], "key.misplaced", "write placement: outside", "a server at a url runs elsewhere: waldo cannot put it in a sandbox")
 	}
 	if s.Placement == "workspace" {
 		if n := at["per_session"]; n != nil && !s.PerSession {

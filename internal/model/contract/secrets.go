@@ -130,7 +130,7 @@ func (p *parser) checkSecrets(c *Contract) {
 	for v := range c.Secrets {
 		switch {
 		case !secret.Variable(v):
-			p.against(c.Keys["secrets"], "secret.variable", "write {VARIABLE: NAME}", "a box gets a secret as a variable, and "+cut(v, 40)+" cannot name one")
+			p.against(c.Keys["secrets"], "secret.variable", "write {VARIABLE: NAME}", "a sandbox gets a secret as a variable, and "+cut(v, 40)+" cannot name one")
 		case slices.Contains(c.Reveal, v):
 		case p.cfg.Secrets[string(c.Secrets[v])].Inject != nil:
 			p.checkBroker(*p.cfg.Secrets[string(c.Secrets[v])].Inject, v, c.Network, c.Keys["secrets"])

@@ -180,7 +180,7 @@ func bodyHash(r *http.Request) (string, *Refusal) {
 	said := r.Header.Get("X-Amz-Content-Sha256")
 	switch {
 	case strings.HasPrefix(said, "STREAMING-AWS4-"):
-		return "", refuse("secret.signature", "the body is signed piece by piece with a key that the box does not have: send it whole, or unsigned")
+		return "", refuse("secret.signature", "the body is signed piece by piece with a key that the sandbox does not have: send it whole, or unsigned")
 	case said == "UNSIGNED-PAYLOAD" || said == "STREAMING-UNSIGNED-PAYLOAD-TRAILER":
 		return said, nil
 	case len(said) == 2*sha256.Size && strings.Trim(said, "0123456789abcdef") == "":

@@ -173,7 +173,7 @@ func (s *Server) accept(l net.Listener, serve func(net.Conn)) {
 }
 
 // errSpent ends what would go beyond the limit of bytes.
-var errSpent = refuse("limit.bytes", "the box has sent and received all that it may")
+var errSpent = refuse("limit.bytes", "the sandbox has sent and received all that it may")
 
 func (s *Server) spent() bool { return s.attempts.all.Load() >= s.limits.Bytes }
 
@@ -194,7 +194,7 @@ func (s *Server) admit(c net.Conn) *Refusal {
 	s.fresh++
 	switch {
 	case s.over:
-		return refuse("over", "the box is being closed")
+		return refuse("over", "the sandbox is being closed")
 	case len(s.conns) >= s.limits.Conns:
 		return refuse("limit.conns", "too many connections at a time")
 	case s.fresh > s.limits.PerMin:

@@ -53,7 +53,7 @@ func (g *Gate) Enter(ctx context.Context, principal string, memory int64) (leave
 	g.mu.Lock()
 	if len(g.line) >= maxLine {
 		g.mu.Unlock()
-		return nil, &Full{fmt.Sprintf("%d sandboxes wait for room already", maxLine)}
+		return nil, &Full{fmt.Sprintf("%d sandboxes are waiting already", maxLine)}
 	}
 	g.line = append(g.line, w)
 	g.admit()

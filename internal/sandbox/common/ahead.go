@@ -89,13 +89,13 @@ func wants(c *sandbox.Command, a sandbox.Ahead, bridge *os.File) bool {
 // places what the job starts with. It reports whether that is anything.
 func Adopt(own *sandbox.Profile, job sandbox.Profile, places []Place, uid, gid int) (seeded bool, err error) {
 	if len(job.Tmpfs) != len(own.Tmpfs) {
-		return false, fmt.Errorf("%d writable places, and the box has %d", len(job.Tmpfs), len(own.Tmpfs))
+		return false, fmt.Errorf("%d writable places, and the sandbox has %d", len(job.Tmpfs), len(own.Tmpfs))
 	}
 	own.ID, own.Limits.Wall, own.Limits.Output = job.ID, job.Limits.Wall, job.Limits.Output
 	for _, t := range job.Tmpfs {
 		i := slices.IndexFunc(places, func(own Place) bool { return own.Target == t.Target })
 		if i < 0 {
-			return false, fmt.Errorf("%s is no place of the box", t.Target)
+			return false, fmt.Errorf("%s is no place of the sandbox", t.Target)
 		}
 		places[i].Seed = t.Seed
 		if err := places[i].Fill(uid, gid); err != nil {

@@ -50,7 +50,7 @@ func Export(places []Place, target, dir string) ([]string, error) {
 		}
 		return copied, err
 	}
-	return nil, fmt.Errorf("export: %q is not a place of this box that may be exported", target)
+	return nil, fmt.Errorf("export: %q is not a place of this sandbox that may be exported", target)
 }
 
 // Fill copies what a place starts with into it, as the user that the box belongs to.

@@ -40,7 +40,7 @@ func Refuse(p sandbox.Profile) error {
 			return fmt.Errorf("mount %s: the source %q is not absolute", m.Target, m.Source)
 		}
 		if isRoot(m.Source) {
-			return fmt.Errorf("mount %s: it would show the box every file of this machine; name a folder", m.Target)
+			return fmt.Errorf("mount %s: it would show the sandbox every file of this machine; name a folder", m.Target)
 		}
 		if err := refuseTarget(m.Target); err != nil {
 			return err
@@ -101,7 +101,7 @@ func isRoot(folder string) bool {
 // RefuseHosts is for a driver whose boxes have no way out.
 func RefuseHosts(n sandbox.Network) error {
 	if len(n.Hosts) > 0 || len(n.Ports) > 0 {
-		return fmt.Errorf("hosts %q: no box of this driver can reach hosts; isolation namespace and gvisor can", n.Hosts)
+		return fmt.Errorf("hosts %q: no sandbox of this driver can reach hosts; isolation namespace and gvisor can", n.Hosts)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func refuseTarget(target string) error {
 	}
 	for _, own := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/dev", "/proc", "/sys", "/old"} {
 		if target == own || strings.HasPrefix(target, own+"/") {
-			return fmt.Errorf("target %s: %s belongs to the box", target, own)
+			return fmt.Errorf("target %s: %s belongs to the sandbox", target, own)
 		}
 	}
 	return nil

@@ -80,7 +80,7 @@ func pick(idMap string, n int) (int, error) {
 		}
 	}
 	if size < 2000 {
-		return 0, errors.New("no range of users to take a box's from")
+		return 0, errors.New("no range of users to take a sandbox's from")
 	}
 	return int(last + size/2 + int64(n)%(size/2)), nil
 }

@@ -21,7 +21,7 @@ func Way(files []*os.File, ports int) (w sandbox.Way, err error) {
 		}
 	}()
 	if len(files) != 2+ports {
-		return w, fmt.Errorf("the box sent %d sockets, not %d", len(files), 2+ports)
+		return w, fmt.Errorf("the sandbox sent %d sockets, not %d", len(files), 2+ports)
 	}
 	if w.Names, err = net.FilePacketConn(files[0]); err != nil {
 		return w, err

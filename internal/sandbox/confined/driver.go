@@ -122,7 +122,7 @@ func (b *box) prepare() (err error) {
 			}
 		}
 	}
-	b.warnings = append(b.warnings, fmt.Sprintf("confined: a weaker box: %d things are not held as in others; waldo doctor names them", lost()))
+	b.warnings = append(b.warnings, fmt.Sprintf("confined: a weaker sandbox: %d things are not held as in others; waldo doctor names them", lost()))
 	return nil
 }
 
@@ -226,7 +226,7 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 		err = fmt.Errorf("ABI %d", abi)
 	}
 	add("Landlock", err, fmt.Sprintf("ABI %d", landlock.ABI()), "Linux 6.12 or later, with landlock among the modules of the boot option lsm=")
-	add("contained", d.look(ctx), "a command in a box could not write to the host, read /proc or /etc/hostname, nor signal its parent", "")
+	add("contained", d.look(ctx), "a command in a sandbox could not write to the host, read /proc or /etc/hostname, nor signal its parent", "")
 	for _, p := range promises {
 		if !p.Held {
 			r.Abilities = append(r.Abilities, sandbox.Ability{Name: p.Class, What: p.Why, Hint: "use isolation namespace where the machine gives it"})
@@ -263,7 +263,7 @@ echo done`
 		return err
 	}
 	if f.Stdout != "done\n" || f.Status != facts.OK {
-		return fmt.Errorf("the box is not what it should be: %s %q %q", f.Status, f.Stdout, f.Stderr)
+		return fmt.Errorf("the sandbox is not what it should be: %s %q %q", f.Status, f.Stdout, f.Stderr)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.dir == "" || b.over {
-		return facts.Facts{}, errors.New("confined: the box is closed, or was ended by force")
+		return facts.Facts{}, errors.New("confined: the sandbox is closed, or was ended by force")
 	}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return facts.Facts{}, errors.New("confined: no command to run")

@@ -51,7 +51,7 @@ type box struct {
 }
 
 // errGone is what a command is told that comes after the box has ended.
-var errGone = errors.New("gvisor: the box has ended")
+var errGone = errors.New("gvisor: the sandbox has ended")
 
 // prepare makes the box.
 func (b *box) prepare(executable *os.File) (err error) {
@@ -117,12 +117,12 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 	b.conn.SetDeadline(time.Now().Add(patience))
 	defer b.conn.SetDeadline(time.Time{})
 	if err := b.conn.Send(job.Ask{Box: &ask}, held...); err != nil {
-		return fmt.Errorf("telling PID 1 what the box is made of: %w", err)
+		return fmt.Errorf("telling PID 1 what the sandbox is made of: %w", err)
 	}
 	var answer job.Answer
 	files, err := b.conn.Receive(&answer)
 	if err != nil {
-		return fmt.Errorf("waiting for the box to be made: %w", err)
+		return fmt.Errorf("waiting for the sandbox to be made: %w", err)
 	}
 	for i, f := range files {
 		if i < len(want) {

@@ -42,11 +42,11 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	began := time.Now()
 	b, err := d.start(ctx, probeProfile())
 	if err != nil {
-		add("box", true, "", err)
+		add("sandbox", true, "", err)
 		return r
 	}
 	defer b.Close()
-	add("box", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(began))), nil)
+	add("sandbox", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(began))), nil)
 	began = time.Now()
 	f, err := b.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", probeScript}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"})
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	for _, c := range checks {
 		err := error(nil)
 		if !slices.Contains(got, c.says) {
-			err = fmt.Errorf("a shell in the box did not say %q; it said %q %q", c.says, f.Stdout, f.Stderr)
+			err = fmt.Errorf("a shell in the sandbox did not say %q; it said %q %q", c.says, f.Stdout, f.Stderr)
 		}
 		add(c.name, true, c.done, err)
 	}
@@ -99,7 +99,7 @@ var checks = []struct{ says, name, done string }{
 	{"user", "not root", "user 1000"},
 	{"capabilities", "no capabilities", "none in the bounding set"},
 	{"privileges", "no new privileges", "set"},
-	{"filter", "seccomp in the box", "a filter is in force"},
+	{"filter", "seccomp in the sandbox", "a filter is in force"},
 	{"root", "read-only root", "writing was refused"},
 	{"usr", "read-only /usr", "writing was refused"},
 	{"files", "host's files are absent", "no /etc/shadow"},

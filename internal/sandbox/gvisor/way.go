@@ -18,7 +18,7 @@ import (
 // resolv.conf of its own, and nothing in gVisor's world covers it.
 func refuseHosts(p sandbox.Profile) error {
 	if len(p.Network.Ports) > 0 && p.Template.Dir != "" {
-		return errors.New("hosts and a template: gVisor's boxes reach hosts from the host's own root alone; isolation namespace does both")
+		return errors.New("hosts and a template: gVisor's sandboxes reach hosts from the host's own root alone; isolation namespace does both")
 	}
 	return p.Network.Refuse()
 }

@@ -71,7 +71,7 @@ func (l *List) MakeInit(failed, made initvm.Target) {
 	// What waldo itself was started with is not closed on exec.
 	l.Call("close what waldo inherited", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)
 	l.TakeDescriptors(MaxFiles, initvm.At(Gone))
-	l.TakeProgram("take the box's program", ProgramBase, initvm.At(Gone))
+	l.TakeProgram("take the sandbox's program", ProgramBase, initvm.At(Gone))
 }
 
 // TakeDescriptors appends a recvmsg whose descriptors, most of them at most, land at the lowest free.
@@ -130,7 +130,7 @@ func (e *StepError) Unwrap() error { return e.Errno }
 func (l *List) Failure(r Record, base uint64) error {
 	i, ok := l.Index(r, base)
 	if !ok {
-		return fmt.Errorf("namespace: the box reports %d %#x %d", r.Kind, r.A, r.B)
+		return fmt.Errorf("namespace: the sandbox reports %d %#x %d", r.Kind, r.A, r.B)
 	}
 	errno := unix.Errno(r.B)
 	var err error = &StepError{l.Steps[i].Name, errno}

@@ -195,7 +195,7 @@ func (s *Stage) Ready(l *List, take func(kind uint64, files []*os.File) error, l
 func (s *Stage) Send(b []byte) error {
 	_, err := s.Ctl.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(b))), b...))
 	if err != nil {
-		return fmt.Errorf("namespace: to the box: %w", err)
+		return fmt.Errorf("namespace: to the sandbox: %w", err)
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (s *Stage) SendBox(files []*os.File, groups []int, program []byte) error {
 }
 
 // ErrGone is what receive says when the box has ended without a word.
-var ErrGone = errors.New("namespace: the box has ended")
+var ErrGone = errors.New("namespace: the sandbox has ended")
 
 // next returns the first early record, or else receives one.
 func (s *Stage) next() (Record, error) {
@@ -248,7 +248,7 @@ func (s *Stage) Receive() (Record, error) {
 			return Record{}, ErrGone
 		}
 		if err := errors.Join(rerr, err); err != nil {
-			return Record{}, fmt.Errorf("namespace: from the box: %w", err)
+			return Record{}, fmt.Errorf("namespace: from the sandbox: %w", err)
 		}
 		got += n
 		s.keep(oob[:oobn])
@@ -317,7 +317,7 @@ func (s *Stage) ReceiveFile(kind uint64) (*os.File, error) {
 	for _, f := range files {
 		f.Close()
 	}
-	return nil, errors.Join(err, fmt.Errorf("namespace: the box reports %d, with %d descriptors", r.Kind, len(files)))
+	return nil, errors.Join(err, fmt.Errorf("namespace: the sandbox reports %d, with %d descriptors", r.Kind, len(files)))
 }
 
 // SendJob hands over the descriptors, then the program.
@@ -339,7 +339,7 @@ func (s *Stage) SendFiles(fds []int) error {
 		return !errors.Is(err, unix.EAGAIN)
 	})
 	if err := errors.Join(werr, err); err != nil {
-		return fmt.Errorf("namespace: to the box: %w", err)
+		return fmt.Errorf("namespace: to the sandbox: %w", err)
 	}
 	return nil
 }

@@ -228,7 +228,7 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	s.tasks = len(b.group.JoinFDs)
 	p := b.driver.plans.of(s)
 	if len(p.program) > initproc.ProgramMax {
-		return fmt.Errorf("namespace: the box's program has %d bytes, and at most %d fit", len(p.program), initproc.ProgramMax)
+		return fmt.Errorf("namespace: the sandbox's program has %d bytes, and at most %d fit", len(p.program), initproc.ProgramMax)
 	}
 	unsent := b.stage.SendBox(files, b.group.JoinFDs, p.program)
 	if err := b.stage.HandOver(); err != nil { // it says more than that nobody listens
@@ -289,7 +289,7 @@ func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 		return b.open(files)
 	}
 	if len(files) < p.overlays {
-		return fmt.Errorf("namespace: the box sent %d descriptors, and its overlays alone are %d", len(files), p.overlays)
+		return fmt.Errorf("namespace: the sandbox sent %d descriptors, and its overlays alone are %d", len(files), p.overlays)
 	}
 	b.overlays = files[:p.overlays]
 	if err := b.fill(p.writable, files[p.overlays:]); err != nil {
@@ -302,7 +302,7 @@ func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 // fill takes hold of the writable places and puts into them what they start with.
 func (b *box) fill(targets []string, files []*os.File) error {
 	if len(files) != len(targets) {
-		return fmt.Errorf("namespace: the box sent %d places, not %d", len(files), len(targets))
+		return fmt.Errorf("namespace: the sandbox sent %d places, not %d", len(files), len(targets))
 	}
 	for i, t := range targets {
 		p := common.Place{Tmpfs: sandbox.Tmpfs{Target: t}, Dir: files[i]}

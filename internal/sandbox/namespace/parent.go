@@ -42,11 +42,11 @@ const (
 // PID 1, go on to the next.
 var zygoteBoot = sync.OnceValue(func() *initproc.List {
 	l := initproc.NewBoot()
-	l.Ignore("report that there is no box", unix.SYS_WRITE, initproc.CtlFD, initproc.FailureAddr, initproc.RecordSize)
-	l.Ignore("forget the box", unix.SYS_CLOSE_RANGE, initproc.CtlFD, zygoteFD-1, 0)
+	l.Ignore("report that there is no sandbox", unix.SYS_WRITE, initproc.CtlFD, initproc.FailureAddr, initproc.RecordSize)
+	l.Ignore("forget the sandbox", unix.SYS_CLOSE_RANGE, initproc.CtlFD, zygoteFD-1, 0)
 	room := unix.CmsgSpace(4)                                                                                                                                                              // one descriptor, which lands at stage.CtlFD
 	head := l.Structure(initvm.Num(0), initvm.Num(0), l.Structure(l.Structure(initvm.Num(0)), initvm.Num(1)), initvm.Num(1), l.Bytes(make([]byte, room)), initvm.Num(room), initvm.Num(0)) // struct msghdr
-	take := l.Call("take the socket of a box", unix.SYS_RECVMSG, zygoteFD, head, 0)
+	take := l.Call("take the socket of a sandbox", unix.SYS_RECVMSG, zygoteFD, head, 0)
 	l.Steps[take].Equal, l.Steps[take].Same, l.Steps[take].Next, l.Steps[take].Fail = l.Structure(initvm.Num(1)), initvm.To(take+1), initvm.At(initproc.Gone), initvm.At(initproc.Gone)
 	l.MakeInit(initvm.At(zygoteFail), initvm.At(zygoteNext))
 	first := len(l.Steps)
@@ -158,7 +158,7 @@ func (b *box) mapIDs() error {
 		{"setgroups", "deny"}, {"uid_map", fmt.Sprintf("%d %d 1", uid, b.uid)}, {"gid_map", fmt.Sprintf("%d %d 1", gid, b.gid)},
 	} {
 		if err := os.WriteFile(proc+f.name, []byte(f.content), 0); err != nil {
-			return fmt.Errorf("namespace: the users of a box: %w", err)
+			return fmt.Errorf("namespace: the users of a sandbox: %w", err)
 		}
 	}
 	_, _ = b.stage.Ctl.Write([]byte{1}) // a box that is gone has left its reason behind
@@ -169,8 +169,8 @@ func (b *box) mapIDs() error {
 func (s *setup) becomeMapped() {
 	uid, gid := s.profile.Template.IDs()
 	s.Hear()
-	s.Call("the box's group", unix.SYS_SETRESGID, gid, gid, gid)
-	s.Call("the box's user", unix.SYS_SETRESUID, uid, uid, uid)
+	s.Call("the sandbox's group", unix.SYS_SETRESGID, gid, gid, gid)
+	s.Call("the sandbox's user", unix.SYS_SETRESUID, uid, uid, uid)
 }
 
 // letGo appends the end of what PID 1 has of the interpreter's memory: only the machine stays.
@@ -187,7 +187,7 @@ func comeBack(l *initproc.List) {
 		l.Call("what the interpreter does about a signal", unix.SYS_RT_SIGACTION, sig, initproc.HandlerAddr+i*sigactionSize, 0, 8)
 	}
 	l.Call("dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
-	l.Call("forget the box's program", unix.SYS_MUNMAP, initproc.ProgramBase, initproc.ProgramMax)
+	l.Call("forget the sandbox's program", unix.SYS_MUNMAP, initproc.ProgramBase, initproc.ProgramMax)
 	l.Call("close the socket", unix.SYS_CLOSE, reportFD)
 	l.Call("come back", ^uintptr(0))
 }

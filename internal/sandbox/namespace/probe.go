@@ -97,12 +97,12 @@ func makeNamespace(machine *os.File, flag int) error {
 func landlockAbility() sandbox.Ability {
 	rules, err := landlock.Open(landlock.Rules{AnyFile: true, AnyTCP: true})
 	if err == nil && rules.FD < 0 {
-		err = errors.New("this kernel has none; Linux 6.12 and later can keep a box from the abstract sockets and processes of others")
+		err = errors.New("this kernel has none; Linux 6.12 and later can keep a sandbox from the abstract sockets and processes of others")
 	}
 	if rules.FD >= 0 {
 		unix.Close(rules.FD)
 	}
-	a := ability("landlock", false, fmt.Sprintf("ABI %d: abstract sockets and signals stay in the box", rules.ABI), err)
+	a := ability("landlock", false, fmt.Sprintf("ABI %d: abstract sockets and signals stay in the sandbox", rules.ABI), err)
 	if err == nil && len(rules.Lost) > 0 {
 		a.OK, a.What = false, strings.Join(rules.Lost, "; ")
 	}
@@ -158,17 +158,17 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	started := time.Now()
 	made, err := d.Start(ctx, p)
 	if err != nil {
-		return []sandbox.Ability{ability("box", true, "", err)}
+		return []sandbox.Ability{ability("sandbox", true, "", err)}
 	}
 	defer made.Close()
 	b := made.(*box)
-	out := []sandbox.Ability{ability("box", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
+	out := []sandbox.Ability{ability("sandbox", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(started))), nil)}
 	for _, w := range b.warnings {
 		why := errors.New(strings.TrimSuffix(w, facts.SeeDoctor))
 		if w == facts.NoMemoryCgroup {
 			why = errors.New("no memory cgroup for this user: the limit holds for each process, and the sum is looked at every 20 ms")
 		}
-		out = append(out, ability("all of the box", false, "", why))
+		out = append(out, ability("all of the sandbox", false, "", why))
 	}
 	out = append(out, overlayAbility(b))
 	all := checks(b.init.Pid)

@@ -18,7 +18,7 @@ func (b *box) Share(target, dir string) ([]string, error) {
 			return b.shared.Exchange(p, dir, common.AsUser(b.uid, b.gid))
 		}
 	}
-	return nil, fmt.Errorf("namespace: %q is not a place of this box that may be shared", target)
+	return nil, fmt.Errorf("namespace: %q is not a place of this sandbox that may be shared", target)
 }
 
 // Abilities satisfies sandbox.Box.

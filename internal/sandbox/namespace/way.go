@@ -31,7 +31,7 @@ func (s *setup) wayOut() {
 	socket := func(kind int, addr [4]byte, port uint16) {
 		s.Call("a socket of the way out", unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 		s.Call("bind it", unix.SYS_BIND, next, sockaddr(addr, port), unix.SizeofSockaddrInet4) // fails where the route is not there
-		s.Hint("the kernel made no route of the box's own, or keeps low ports from it")
+		s.Hint("the kernel made no route of the sandbox's own, or keeps low ports from it")
 		if kind == unix.SOCK_STREAM {
 			s.Call("listen", unix.SYS_LISTEN, next, 512)
 		}

@@ -87,7 +87,7 @@ func (d *Driver) one(ctx context.Context, p sandbox.Profile, hurry bool) (sandbo
 	w, ok := b.(sandbox.Warmer)
 	if !ok {
 		d.end(b)
-		return nil, fmt.Errorf("pool: a box of %s cannot be made ahead of its job", d.Name())
+		return nil, fmt.Errorf("pool: a sandbox of %s cannot be made ahead of its job", d.Name())
 	}
 	if p.Ahead == nil {
 		return w, nil

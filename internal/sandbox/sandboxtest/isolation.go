@@ -42,7 +42,7 @@ func (s *suite) testRefused(t *testing.T) {
 		{"a writable mount has no bound", func(p *sandbox.Profile) {
 			p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/mnt", Writable: true}}
 		}},
-		{"a mount over what the box is made of", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/etc/x"}} }},
+		{"a mount over what the sandbox is made of", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/etc/x"}} }},
 		{"a mount over the root", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/"}} }},
 		{"a target with .. in it", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/mnt/../etc"}} }},
 		{"a relative target", func(p *sandbox.Profile) { p.Tmpfs[0].Target = "tmp" }},
@@ -139,9 +139,9 @@ func (s *suite) testIsolation(t *testing.T) {
 		{"processes out of sight", "process 1 cannot be looked into", `attempt(lambda: os.readlink("/proc/1/exe"))`, "refused EACCES|refused ENOENT|refused EPERM", "refused EACCES"},
 		{"signals and tracing", "process 1 cannot be killed", `os.kill(1, 9); print("alive")`, "alive|refused EPERM|", "refused EPERM"},
 		{"identity", "no core files", `print(resource.getrlimit(resource.RLIMIT_CORE))`, "(0, 0)", ""},
-		{"processes of the box alone", "a limit of processes", `print(resource.getrlimit(resource.RLIMIT_NPROC)[1] <= 100)`, "True", "True|False"},
+		{"processes of the sandbox alone", "a limit of processes", `print(resource.getrlimit(resource.RLIMIT_NPROC)[1] <= 100)`, "True", "True|False"},
 		{"identity", "a limit of open files", `print(resource.getrlimit(resource.RLIMIT_NOFILE))`, "(256, 256)", ""},
-		{"disk of the whole box", "a limit of file size", `print(resource.getrlimit(resource.RLIMIT_FSIZE))`, "(16777216, 16777216)", ""},
+		{"disk of the whole sandbox", "a limit of file size", `print(resource.getrlimit(resource.RLIMIT_FSIZE))`, "(16777216, 16777216)", ""},
 		{"metadata of files", "no setuid", `open(TMP+"/s", "w"); os.chmod(TMP+"/s", 0o4755); print(bool(os.statvfs(TMP).f_flag & os.ST_NOSUID))`, "True", "refused EPERM"},
 		{"metadata of files", "no devices", `attempt(lambda: os.mknod(TMP+"/d", 0o20600, os.makedev(1, 3)))`, "refused EPERM", ""},
 		{"identity", "no becoming another user", `attempt(lambda: os.setresuid(0, 0, 0))`, "refused EINVAL|refused EPERM", ""},

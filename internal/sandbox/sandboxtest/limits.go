@@ -90,7 +90,7 @@ func (s *suite) testLimits(t *testing.T) {
 	t.Run("processes, whatever counts them", func(t *testing.T) {
 		b := s.start(t, Profile())
 		f := run(t, b, python("n = 0\ntry:\n  while n < 500:\n    if not os.fork(): time.sleep(60)\n    n += 1\nexcept OSError: pass\nprint(n)"))
-		want := s.answer("processes of the box alone", "63", "some")
+		want := s.answer("processes of the sandbox alone", "63", "some")
 		if n, err := strconv.Atoi(strings.TrimSpace(f.Stdout)); want == "63" && n != 63 || err != nil || n < 1 || n > 127 {
 			t.Errorf("%s children at a limit of 64 processes: %s", f.Stdout, f.Stderr)
 		}
@@ -139,7 +139,7 @@ func (s *suite) testEnds(t *testing.T) {
 		t.Errorf("cancelled: %v %s", err, f.Status)
 	}
 	if _, err := b.Run(context.Background(), python(`pass`)); err == nil {
-		t.Error("a box that was ended by force ran again")
+		t.Error("a sandbox that was ended by force ran again")
 	}
 	p := Profile()
 	p.Limits.Wall = 5 * time.Minute
@@ -247,7 +247,7 @@ open("bottom", "w")
 	}
 	next := s.start(t, Profile())
 	if f := run(t, next, python(`print(os.listdir(OUT), os.listdir(TMP)); attempt(lambda: os.listdir("/dev/shm"))`)); f.Stdout != "[] []\n"+s.answer("contents of files", "ok []\n", "refused EACCES\n") {
-		t.Errorf("the next box sees %s", f.Stdout)
+		t.Errorf("the next sandbox sees %s", f.Stdout)
 	}
 	run(t, next, python(`open(TMP+"/private", "w")`))
 	for _, target := range []string{"/tmp", "/dev/shm", "/usr", ""} {

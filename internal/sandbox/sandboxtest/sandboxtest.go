@@ -70,7 +70,7 @@ func Run(t *testing.T, d sandbox.Driver) {
 		s.has[i] = err == nil
 	}
 	if !s.has["python3"] {
-		t.Fatal("the suite looks at boxes from inside with /usr/bin/python3, which is not here")
+		t.Fatal("the suite looks at sandboxes from inside with /usr/bin/python3, which is not here")
 	}
 	t.Run("refused profiles", s.testRefused)
 	t.Run("isolation", s.testIsolation)

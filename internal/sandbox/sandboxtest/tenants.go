@@ -108,7 +108,7 @@ func (s *suite) testTenants(t *testing.T) {
 	all, _ := outside(t, python(sees)).CombinedOutput()
 	for _, what := range []string{"file secret of a tenant\n", "signalled None\n", "looked at ", "shared memory ", "socket met\n"} {
 		if !strings.Contains(string(all), what) {
-			t.Errorf("control: one command without a box of another: %q is not in %q", what, all)
+			t.Errorf("control: one command without a sandbox of another: %q is not in %q", what, all)
 		}
 	}
 	f := run(t, s.start(t, Profile()), python(sees+looksFor(boxed, key, folder, append(host, pid)...)+`
@@ -124,7 +124,7 @@ print("control", os.WTERMSIG(os.waitpid(child, 0)[1]))
 	}
 	select {
 	case err := <-gone:
-		t.Errorf("what is in no box was ended: %v", err)
+		t.Errorf("what is in no sandbox was ended: %v", err)
 	default:
 		_ = neighbour.Process.Kill()
 		<-gone
@@ -155,7 +155,7 @@ func (s *suite) share(t *testing.T) {
 		}
 	}
 	if !said { // one processor, or a machine that others keep busy, as the tests beside this one may
-		t.Log("control: eight processes without a box do not get more than one processor here, so nothing is said of a box's")
+		t.Log("control: eight processes without a sandbox do not get more than one processor here, so nothing is said of a sandbox's")
 	}
 	f := run(t, s.start(t, Profile()), burn("1"))
 	if used := f.Usage.CPUMS / f.Usage.WallMS; used > 1.2 || f.Usage.CPUMS < 10 {
@@ -228,7 +228,7 @@ func (s *suite) testBombs(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		began := time.Now()
 		if f := run(t, s.start(t, Profile()), sandbox.Command{Argv: []string{"sh", "-c", "echo works"}, Env: env}); f.Stdout != "works\n" {
-			t.Errorf("%s: a box beside it: %s %q %q after %s", r.why, f.Status, f.Stdout, f.Stderr, time.Since(began))
+			t.Errorf("%s: a sandbox beside it: %s %q %q after %s", r.why, f.Status, f.Stdout, f.Stderr, time.Since(began))
 		}
 		if f := <-ended; f.Status == facts.OK || f.Usage.WallMS > 40_000 { // ended by its limit, and not by the box's end
 			t.Errorf("%s: %s after %.0f ms", r.why, f.Status, f.Usage.WallMS)

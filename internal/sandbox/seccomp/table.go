@@ -25,7 +25,7 @@ var allowed = []group{
 		getpid getppid gettid getpgid getpgrp setpgid getsid setsid set_tid_address set_robust_list get_robust_list
 		rseq futex futex_waitv futex_wake futex_wait futex_requeue pidfd_open pidfd_send_signal
 		set_thread_area get_thread_area restart_syscall`},
-	{"signals: only processes of the box are in sight", `kill tkill tgkill rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending
+	{"signals: only processes of the sandbox are in sight", `kill tkill tgkill rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending
 		rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo rt_sigsuspend sigaltstack pause alarm getitimer setitimer
 		timer_create timer_settime timer_gettime timer_getoverrun timer_delete`},
 	{"read clocks, sleep", `clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times`},
@@ -37,7 +37,7 @@ var allowed = []group{
 	{"what machine this is", `uname sysinfo getrandom`},
 	{"sockets that socket() let through", `connect accept accept4 bind listen shutdown getsockname getpeername sendto recvfrom
 		sendmsg recvmsg sendmmsg recvmmsg getsockopt`},
-	{"message queues: of the box's own namespace, bounded by RLIMIT_MSGQUEUE", `mq_open mq_unlink mq_timedsend mq_timedreceive
+	{"message queues: of the sandbox's own namespace, bounded by RLIMIT_MSGQUEUE", `mq_open mq_unlink mq_timedsend mq_timedreceive
 		mq_notify mq_getsetattr`},
 	{"restrict oneself further", `landlock_create_ruleset landlock_add_rule landlock_restrict_self`},
 }

@@ -102,7 +102,7 @@ func (i *image) unpack(ctx context.Context, t *tree) error {
 		return fmt.Errorf("configuration: %w", err)
 	}
 	if c.OS != "linux" || c.Architecture != runtime.GOARCH {
-		return fmt.Errorf("the image is for %s/%s, and boxes here run linux/%s", c.OS, c.Architecture, runtime.GOARCH)
+		return fmt.Errorf("the image is for %s/%s, and sandboxes here run linux/%s", c.OS, c.Architecture, runtime.GOARCH)
 	}
 	if len(c.RootFS.DiffIDs) != len(i.layers) {
 		return fmt.Errorf("%d layers, and the configuration knows %d", len(i.layers), len(c.RootFS.DiffIDs))

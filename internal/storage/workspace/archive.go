@@ -60,9 +60,9 @@ func (b *Bounds) Take(name string, n int64) error {
 	b.Bytes -= pages(n)
 	switch {
 	case b.Entries < 0:
-		return fmt.Errorf("%q: no room for more files and folders: %w", name, ErrTooMuch)
+		return fmt.Errorf("%q: the disk limit allows no more files and folders: %w", name, ErrTooMuch)
 	case b.Bytes < 0:
-		return fmt.Errorf("%q: no room for %d bytes: %w", name, n, ErrTooMuch)
+		return fmt.Errorf("%q: the disk limit does not allow %d more bytes: %w", name, n, ErrTooMuch)
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (u *unpacker) folder(entry string) error {
 		u.left.Entries++ // it was counted as an entry
 	}
 	if u.left.within(name); u.left.Entries < 0 {
-		return fmt.Errorf("%q: no room for more files and folders: %w", name, ErrTooMuch)
+		return fmt.Errorf("%q: the disk limit allows no more files and folders: %w", name, ErrTooMuch)
 	}
 	return u.root.MkdirAll(name, 0o700)
 }

@@ -48,7 +48,7 @@ func New(domains []string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := template("waldo, for the hosts of one box")
+	c, err := template("waldo, for the hosts of one sandbox")
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (a *Authority) PEM() []byte {
 // Certificate returns a certificate for one host, and the same one each time.
 func (a *Authority) Certificate(host string) (*tls.Certificate, error) {
 	if a == nil || !a.vouches(host) {
-		return nil, fmt.Errorf("the authority of this box does not vouch for %s", host)
+		return nil, fmt.Errorf("the authority of this sandbox does not vouch for %s", host)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

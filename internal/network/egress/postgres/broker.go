@@ -188,13 +188,13 @@ func (b *Broker) judge(msg []byte) (map[string]string, *Refusal) {
 		database = user // as PostgreSQL reads it
 	}
 	if user != b.User {
-		return nil, &Refusal{"user", fmt.Sprintf("the contract lets this box in as %q, not as %.40q", b.User, user)}
+		return nil, &Refusal{"user", fmt.Sprintf("the contract lets this sandbox in as %q, not as %.40q", b.User, user)}
 	}
 	if database != b.Database {
-		return nil, &Refusal{"database", fmt.Sprintf("the contract lets this box into the database %q, not into %.40q", b.Database, database)}
+		return nil, &Refusal{"database", fmt.Sprintf("the contract lets this sandbox into the database %q, not into %.40q", b.Database, database)}
 	}
 	if _, asked := m.Parameters["replication"]; asked {
-		return nil, &Refusal{"replication", "a box may not replicate the database"}
+		return nil, &Refusal{"replication", "a sandbox may not replicate the database"}
 	}
 	ask := map[string]string{}
 	for k, v := range m.Parameters {

@@ -55,7 +55,7 @@ func (b *Broker) cancel(ctx context.Context, msg []byte) error {
 	ours := b.alive[k]
 	b.mu.Unlock()
 	if !ours {
-		return &Refusal{"cancel", "a box cancels what it began itself"}
+		return &Refusal{"cancel", "a sandbox cancels what it began itself"}
 	}
 	out, err := b.Dial(ctx)
 	if err != nil {

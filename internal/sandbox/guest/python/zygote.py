@@ -15,7 +15,7 @@ def _machine():
     libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for at, size in ((code, text), (data, room)):
         if libc.mmap(at, size, 3, 0x100022, -1, 0) != at:  # private, anonymous, fixed, not over another
-            sys.exit("waldo: no room for the machine at %#x: errno %d" % (at, ctypes.get_errno()))
+            sys.exit("waldo: no memory for the machine at %#x: errno %d" % (at, ctypes.get_errno()))
     ctypes.memmove(code, _take(text), text)
     ctypes.memmove(data, _take(known), known)
     if libc.mprotect(code, text, 5):

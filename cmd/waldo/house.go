@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"waldo/internal/agenthosts/wellknown"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/audit/headfile"
@@ -21,6 +22,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
 	"waldo/internal/core/session"
+	"waldo/internal/executor/launch"
 	"waldo/internal/executor/runner"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/executor/upstream"
@@ -309,7 +311,7 @@ func (h *house) openWorkers(s settings) error {
 		Drivers: h.drivers, Warm: s.warm > 0, Auto: "namespace", Default: defaultLimits, Most: most, Sessions: s.sessions,
 		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.keep) },
 	}
-	h.runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.cfg.Servers)), func(s contract.Server) bool { return s.Placement == placedInWorkspace })
+	h.runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.cfg.Servers)), func(s contract.Server) bool { return s.Placement == launch.InWorkspace })
 	h.runner.Egress = h.egresses().ForCall
 	h.runner.Secret = h.secrets.Get
 	h.runner.Admit = admitter(admission.New(roomOf(h.cfg.Sandboxes)))
@@ -326,7 +328,7 @@ func (h *house) openWorkers(s settings) error {
 		said = nil
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
-		Launcher: h, Remote: h.reach, Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
+		Launcher: h.launcher(), Remote: h.reach, Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {
@@ -337,6 +339,18 @@ func (h *house) openWorkers(s settings) error {
 	})
 	h.close = append(h.close, h.upstreams.Close)
 	return nil
+}
+
+// launcher starts servers.
+func (h *house) launcher() *launch.Launcher {
+	return &launch.Launcher{
+		State: h.state, Config: h.cfg, Driver: h.drivers["namespace"], Egress: h.egresses(), Packages: h.packages,
+		Secret: h.secrets.Get, Unchanged: h.unchanged, Workspace: h.runner.Workspace,
+		DataEnv: func(command []string) map[string]string {
+			row, _ := wellknown.Find(command)
+			return row.Data
+		},
+	}
 }
 
 func (h *house) openCorridor(s settings) error {

@@ -37,8 +37,8 @@ func TestInjectedSecrets(t *testing.T) {
 	cfg, problems := contract.Parse("waldo.yaml", []byte(`version: 1
 internal: [db.corp.example]
 secrets:
-  near: {from: "env:NEAR", broker: {host: api.example.com, as: bearer, methods: [GET], paths: [/*]}}
-  far: {from: "env:FAR", broker: {host: other.example.com, as: bearer, methods: [GET], paths: [/*]}}
+  near: {from: "env:NEAR", inject: {host: api.example.com, as: bearer, methods: [GET], paths: [/*]}}
+  far: {from: "env:FAR", inject: {host: other.example.com, as: bearer, methods: [GET], paths: [/*]}}
   plain: {from: "env:PLAIN"}
 `))
 	if len(problems) > 0 {

@@ -1,4 +1,4 @@
-package main
+package launch
 
 import (
 	"errors"
@@ -7,28 +7,21 @@ import (
 	"path/filepath"
 	"slices"
 
-	"waldo/internal/agenthosts/wellknown"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/contract"
 	"waldo/internal/sandbox"
 )
 
-// dataFolder makes sure of the lasting folder of a name, mode 0700, in the state directory.
-func (h *house) dataFolder(name string) (sandbox.Mount, error) {
-	dir := filepath.Join(h.state, "data", name)
+// dataFolder creates the lasting folder of a name in the state directory, mode 0700.
+func (l *Launcher) dataFolder(name string) (sandbox.Mount, error) {
+	dir := filepath.Join(l.State, "data", name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return sandbox.Mount{}, fmt.Errorf("data: %w", err)
 	}
 	return sandbox.Mount{Source: dir, Target: contract.DataAt, Writable: true}, nil
 }
 
-// dataOf returns the variables that tell a well-known server of its lasting folder.
-func dataOf(s contract.Server) map[string]string {
-	row, _ := wellknown.Find(s.Command)
-	return row.Data
-}
-
-// writes begins the ledger of what a server's sandbox writes to folders that stay; nil: it has none.
+// writes begins the ledger of a sandbox's writes to folders that outlive it; nil: it has none.
 func writes(mounts []sandbox.Mount) (*files.Ledger, error) {
 	var lasting []files.Mount
 	for _, m := range mounts {
@@ -37,7 +30,7 @@ func writes(mounts []sandbox.Mount) (*files.Ledger, error) {
 	return files.Open(lasting)
 }
 
-// together is a share that also names what was written to folders that stay. Those names are absolute.
+// together is a share that also returns the absolute names of files written to folders that outlive the sandbox.
 func together(share func() ([]string, error), ledger *files.Ledger) func() ([]string, error) {
 	if ledger == nil {
 		return share

@@ -1,0 +1,229 @@
+// Package launch starts a server where its placement says: in a sandbox of its own, in a sandbox with the files of a
+// session, or outside of any sandbox.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"waldo/internal/executor/sandboxegress"
+	"waldo/internal/executor/serverpackage"
+	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/model/secret"
+	"waldo/internal/sandbox"
+	"waldo/internal/storage/workspace"
+)
+
+// Launcher starts the servers of one configuration.
+type Launcher struct {
+	State     string // the state directory
+	Config    *contract.Config
+	Driver    sandbox.Driver // makes their sandboxes
+	Egress    *sandboxegress.Assembler
+	Packages  *serverpackage.Packages
+	Secret    func(secret.Ref) (secret.Value, error)
+	Unchanged func(contract.Server) error                      // refuses a program that changed since it was trusted
+	Workspace func(call.Session) (*workspace.Workspace, error) // opens the files of a session
+	DataEnv   func(command []string) map[string]string         // variables that name the lasting folder to a program
+}
+
+// serverLimits bound the sandbox of a server. The server lives as long as it is needed, so its wall clock and processor
+// time are long.
+var serverLimits = sandbox.Limits{
+	Wall: 365 * 24 * time.Hour, CPU: 365 * 24 * time.Hour, Memory: 1 << 30, Pids: 256, Files: 1024,
+	Disk: 256 << 20, Inodes: 20_000, Output: 1 << 20,
+}
+
+// limitsOf returns the limits of one server's sandbox: serverLimits, except where the configuration sets others.
+func limitsOf(s contract.Server) sandbox.Limits {
+	l := serverLimits
+	set := func(to *int64, n int, unit int64) {
+		if n > 0 {
+			*to = int64(n) * unit
+		}
+	}
+	set(&l.Memory, s.Limits.MemoryMB, 1<<20)
+	set(&l.Pids, s.Limits.Pids, 1)
+	set(&l.Files, s.Limits.Files, 1)
+	set(&l.Disk, s.Limits.DiskMB, 1<<20)
+	return l
+}
+
+// started returns the command of a server and the mounts of its sandbox: its program, or its pinned package.
+func (l *Launcher) started(ctx context.Context, s contract.Server) ([]string, []sandbox.Mount, error) {
+	w, ok, err := serverpackage.Wanted(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ok {
+		argv, mounts, err := l.Packages.Open(ctx, s, w)
+		if err != nil {
+			return nil, nil, err
+		}
+		_, shown, err := l.shown(s, true)
+		return argv, slices.Insert(mounts, len(mounts)-1, mountsOf(shown)...), err
+	}
+	if err := serverpackage.RefuseFetching(s); err != nil {
+		return nil, nil, err
+	}
+	argv, shown, err := l.shown(s, false)
+	return argv, mountsOf(shown), err
+}
+
+// shown returns the command of a server and what its sandbox is shown of this machine's files.
+func (l *Launcher) shown(s contract.Server, packaged bool) ([]string, []files.Mount, error) {
+	argv, shown, faults := files.Here(l.State).For(l.Config).Shown(s, packaged)
+	if len(faults) > 0 {
+		return nil, nil, fmt.Errorf("server %s: %w", s.Name, faults[0])
+	}
+	return argv, shown, nil
+}
+
+// mountsOf converts mounts to those of a sandbox profile.
+func mountsOf(shown []files.Mount) (out []sandbox.Mount) {
+	for _, m := range shown {
+		out = append(out, sandbox.Mount{Source: m.Source, Target: m.Target, Writable: m.Writable, Sealed: m.Sealed})
+	}
+	return out
+}
+
+// Launch starts a server where its placement says. n is the session that it is for; empty: none.
+func (l *Launcher) Launch(ctx context.Context, s contract.Server, n call.Session) (upstream.Process, error) {
+	argv, mounts, err := l.started(ctx, s)
+	if err == nil {
+		err = l.Unchanged(s)
+	}
+	if err != nil {
+		return upstream.Process{}, err
+	}
+	env, err := l.env(s)
+	if err != nil {
+		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	switch s.Placement {
+	case "outside":
+		return upstream.Exec(ctx, argv, env, "")
+	case "", "sandbox":
+		return l.inSandbox(ctx, s, argv, mounts, env, nil)
+	case InWorkspace:
+		return l.inWorkspace(ctx, s, n, argv, mounts, env)
+	}
+	return upstream.Process{}, fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
+}
+
+// env returns the whole environment of a server: a path, the variables of the configuration, and its secrets, which
+// redaction knows from here on. An error names a missing secret.
+func (l *Launcher) env(s contract.Server) ([]string, error) {
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
+	if s.Data != "" {
+		env[1] = "HOME=" + contract.DataAt
+		for k, v := range l.DataEnv(s.Command) {
+			if s.Env[k] == "" {
+				env = append(env, k+"="+v)
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Env)) {
+		env = append(env, k+"="+s.Env[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Secrets)) {
+		if l.Config.Secrets[string(s.Secrets[k])].Inject != nil {
+			continue // its sandbox gets a placeholder
+		}
+		v, err := l.Secret(s.Secrets[k])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k, err)
+		}
+		env = append(env, k+"="+v.Reveal())
+	}
+	return env, nil
+}
+
+// inSandbox starts a server in a sandbox of its own, which reaches what its network allows. It shares its output with
+// ws; nil: with no workspace.
+func (l *Launcher) inSandbox(ctx context.Context, s contract.Server, argv []string, mounts []sandbox.Mount, env []string, ws *workspace.Workspace) (upstream.Process, error) {
+	limits := limitsOf(s)
+	p := sandbox.Profile{
+		ID: id.New(id.Sandbox), Template: sandbox.Template{Name: "host"}, Mounts: mounts, Limits: limits,
+		Tmpfs: []sandbox.Tmpfs{
+			{Target: "/workspace/output", Bytes: limits.Disk, Inodes: limits.Inodes, Export: ws != nil},
+			{Target: "/workspace/tmp", Bytes: limits.Disk, Inodes: limits.Inodes},
+			{Target: "/tmp", Bytes: limits.Disk, Inodes: limits.Inodes},
+		},
+	}
+	if s.Data != "" {
+		data, err := l.dataFolder(s.Data)
+		if err != nil {
+			return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
+		}
+		p.Mounts = append(p.Mounts, data)
+	}
+	net, err := l.Egress.ForNetwork(s.Network, s.Secrets)
+	if err != nil {
+		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
+	}
+	env = slices.Concat(env, net.Open(&p))
+	sb, err := net.Start(ctx, l.Driver, p)
+	if err != nil {
+		return upstream.Process{}, errors.Join(err, net.End())
+	}
+	share := sharing(sb, ws)
+	if share != nil {
+		if _, err := share(); err != nil {
+			return upstream.Process{}, errors.Join(fmt.Errorf("server %s: %w", s.Name, err), sb.Close(), net.End())
+		}
+	}
+	ledger, err := writes(p.Mounts)
+	if err != nil {
+		return upstream.Process{}, errors.Join(fmt.Errorf("server %s: %w", s.Name, err), sb.Close(), net.End())
+	}
+	in, out := toServer{newPipe()}, fromServer{newPipe()}
+	errR, errW := io.Pipe()
+	run, kill := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(run, func() { // without a reader, unread output must not keep the sandbox alive
+		in.Close()
+		out.Close()
+		errR.Close()
+	})
+	ended := make(chan error, 1)
+	go l.Egress.Watch(run, s.Name, p.ID, net)
+	go func() {
+		f, err := sb.Run(run, sandbox.Command{Argv: argv, Env: env, Stdin: in, Stdout: out, Stderr: errW, Serve: true})
+		if err == nil && f.Status != facts.OK {
+			how := string(f.Status)
+			if f.ExitCode != nil {
+				how = fmt.Sprintf("exit status %d", *f.ExitCode)
+			} else if f.Signal != nil && f.Status == facts.Failed {
+				how = *f.Signal
+			}
+			err = fmt.Errorf("its program ended: %s", strings.Join(append([]string{how}, f.Warnings...), "; "))
+		}
+		errW.Close()
+		if share != nil {
+			_, lost := share() // its output since the last call
+			err = errors.Join(err, lost)
+		}
+		kill()
+		err = errors.Join(err, sb.Close())
+		if ledger != nil {
+			err = errors.Join(err, ledger.Close())
+		}
+		l.Egress.Reached(s.Name, p.ID, net)
+		ended <- errors.Join(err, net.End())
+	}()
+	return upstream.Process{
+		Stdin: in, Stdout: out, Stderr: errR, Kill: kill, Wait: func() error { defer kill(); return <-ended },
+		Box: facts.Sandbox{ID: p.ID, Driver: l.Driver.Name(), Template: "host"}, Share: during(run, together(share, ledger)),
+	}, nil
+}

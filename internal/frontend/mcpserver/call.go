@@ -227,6 +227,9 @@ func (s *Session) search(ctx context.Context, args call.Args) map[string]any {
 	if err := args.Value().Decode(&a); err != nil {
 		return toolError("the arguments do not fit the tool")
 	}
+	if a.Limit == 0 && a.Detail == catalog.Full {
+		a.Limit = catalog.FullHits
+	}
 	found := s.d.lists().Search(ctx, s.viewer(), a.Query, a.Limit)
 	told := make([]catalog.Told, len(found))
 	for i, e := range found {

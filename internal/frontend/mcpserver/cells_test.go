@@ -84,6 +84,7 @@ func everything(modern bool) *mcp.Server {
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "touch"}, func(ctx context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
 		_ = s.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: "mem://note"})
+		s.RemovePrompts("greet")
 		s.AddPrompt(&mcp.Prompt{Name: "late"}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) { return nil, nil })
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ResourceLink{URI: "mem://note", Name: "note"}}}, nil, nil
 	})

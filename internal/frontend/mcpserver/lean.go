@@ -17,7 +17,7 @@ const (
 const leanInstructions = "Find tools with search_tools, then use call_tool; for many calls use run_code. A denied call says why; one that waits for approval: repeat it later."
 
 const leanTools = `[{"name":"search_tools","description":"Find tools by what they do.","inputSchema":{"type":"object","properties":{"query":{"type":"string"},` +
-	`"detail":{"enum":["name","basic","full"],"description":"full shows arguments"}},"required":["query"]}},` +
+	`"detail":{"enum":["name","basic","full"],"description":"full shows arguments"},"limit":{"type":"integer"}},"required":["query"]}},` +
 	`{"name":"call_tool","description":"Call a tool that was found.","inputSchema":{"type":"object","properties":{"name":{"type":"string"},"arguments":{"type":"object"}},"required":["name"]}},` +
 	`{"name":"run_code","description":"Run code in a sandbox; in Python await servers.NAME.TOOL(...) calls tools.","inputSchema":{"type":"object","properties":` +
 	`{"code":{"type":"string"},"language":{"enum":["python","javascript","typescript","shell"]}},"required":["code"]}}]`

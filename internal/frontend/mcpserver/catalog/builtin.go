@@ -42,11 +42,11 @@ const ReadOutput = "read_output"
 
 // SearchTool returns the definition of SearchTools.
 func SearchTool() call.Tool {
-	return builtin(SearchTools, "Search tools", "Find tools by what they do. Use it before guessing a name.",
+	return builtin(SearchTools, "Search tools", "Find tools by what they do, or one by its name. Use it before guessing a name.",
 		`{"type":"object","properties":{`+
 			`"query":{"type":"string","description":"Words that say what the tool should do."},`+
 			`"detail":{"type":"string","enum":["name","basic","full"],"description":"name: names only; basic: with descriptions (the default); full: with schemas."},`+
-			`"limit":{"type":"integer","minimum":1,"maximum":50,"description":"How many tools at most; 10 unless told."}},`+
+			`"limit":{"type":"integer","minimum":1,"maximum":50,"description":"How many tools at most: 10 by default, 3 with full."}},`+
 			`"required":["query"],"additionalProperties":false}`)
 }
 

@@ -5,11 +5,11 @@ package catalog
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/model/call"
@@ -34,12 +34,14 @@ type Options struct {
 	Held     func(server string) []Problem               // what a server lists and is kept from agents; nil: nothing
 	Missing  func(first Problem, n int)                  // told when tools of a server are left out for one reason, and when they are others; nil: nobody is
 	Clean    func(text string) string                    // makes untrusted text safe to show; nil: it is not shown
+	Epoch    func() any                                  // is another whenever Clean may give other text; nil: it never does
+	Kept     func(server string) []call.Tool             // accepted tools, listed until the server has listed its own; nil: none
 	Load     time.Duration                               // how long one source may take; 0: 60 s
 	Wait     time.Duration                               // how long a reader waits for slow sources; 0: 10 s
 	Retry    time.Duration                               // before a source that failed is asked again; 0: 15 s
 }
 
-// Entry is one tool as it is shown.
+// Entry is one tool as it is shown. It does not change once it is in a list.
 type Entry struct {
 	call.Tool // with cleaned text and a schema that every client takes
 	Wire      string
@@ -75,7 +77,10 @@ type Catalogue struct {
 	watching map[int]func() // under mu
 	watches  int
 
-	building sync.Mutex // held by Rebuild, so that no older list takes the place of a newer one
+	asked    atomic.Int64 // how often Rebuild was called
+	building sync.Mutex   // held by Rebuild, so that no older list takes the place of a newer one
+	built    int64        // the calls of Rebuild that the last list answers; under building
+	made     cache        // of the last list; under building
 
 	mu       sync.RWMutex
 	entries  []*Entry // sorted by wire name
@@ -84,6 +89,7 @@ type Catalogue struct {
 	shown    shown
 	sights   map[Viewer]*sight // of these lists
 	problems []Problem
+	held     map[string][]Problem // by server, what the last list left out
 	version  Versions
 }
 
@@ -100,8 +106,14 @@ func New(o Options) *Catalogue {
 	c := &Catalogue{o: o, watching: map[int]func(){}, version: Versions{1, 1, 1}}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	c.tools = newFeeds(ctx, o, Unavailable, o.Sources, c.Rebuild)
-	c.offers = newFeeds(ctx, o, OffersUnavailable, o.Offers, c.Rebuild)
+	c.tools = newFeeds(ctx, o, Unavailable, o.Sources, sameTools, c.loaded)
+	c.offers = newFeeds(ctx, o, OffersUnavailable, o.Offers, sameOffer, c.loaded)
+	if o.Kept != nil {
+		for server, f := range c.tools.by {
+			f.have = o.Kept(server)
+			f.kept = len(f.have) > 0
+		}
+	}
 	c.Rebuild()
 	return c
 }
@@ -178,29 +190,25 @@ func (c *Catalogue) Why(v Viewer, cap call.Capability) string {
 }
 
 // Invalidate says that a server's tools may be others now. If they were ever wanted they are listed
-// again, at most once a second however often the server says so.
-func (c *Catalogue) Invalidate(server string) {
-	if c.tools.invalidate(server) {
-		c.changed(Versions{Tools: 1})
-	}
-}
+// again, at most once a second however often the server says so. Watchers hear of a list that differs.
+func (c *Catalogue) Invalidate(server string) { c.tools.invalidate(server) }
 
 // InvalidateOffer says the same of its prompts and resources.
-func (c *Catalogue) InvalidateOffer(server string) {
-	if c.offers.invalidate(server) {
-		c.changed(Versions{Prompts: 1, Resources: 1})
-	}
-}
+func (c *Catalogue) InvalidateOffer(server string) { c.offers.invalidate(server) }
 
-// changed tells the watchers what a server says: that its list is another now. What they see of it
-// when they ask may still be the same.
-func (c *Catalogue) changed(by Versions) {
-	c.mu.Lock()
-	c.version.Tools, c.version.Prompts, c.version.Resources = c.version.Tools+by.Tools, c.version.Prompts+by.Prompts, c.version.Resources+by.Resources
-	tell := slices.Collect(maps.Values(c.watching))
-	c.mu.Unlock()
-	for _, f := range tell {
-		f()
+// loaded takes note that a server was asked. A list that is the same as before costs no more than the comparison.
+func (c *Catalogue) loaded(server string, same bool) {
+	if same {
+		var held []Problem
+		if c.o.Held != nil {
+			held = c.o.Held(server)
+		}
+		c.mu.RLock()
+		same = slices.Equal(held, c.held[server])
+		c.mu.RUnlock()
+	}
+	if !same {
+		c.Rebuild()
 	}
 }
 
@@ -225,18 +233,27 @@ func (c *Catalogue) Watch(f func()) (stop func()) {
 	}
 }
 
-// Rebuild makes the list anew from what is known, as when the contracts are others now.
+// Rebuild makes the list anew from what is known, as when the contracts are others now. One list answers all
+// callers that wait for it to begin.
 func (c *Catalogue) Rebuild() {
-	for _, f := range c.rebuild() {
+	n := c.asked.Add(1)
+	for _, f := range c.rebuild(n) {
 		f()
 	}
 }
 
-// rebuild returns whom to tell that a list is another now.
-func (c *Catalogue) rebuild() (tell []func()) {
+// rebuild answers the n-th call of Rebuild, and returns whom to tell that a list is another now.
+func (c *Catalogue) rebuild(n int64) (tell []func()) {
 	c.building.Lock()
 	defer c.building.Unlock()
-	b := builder{o: &c.o, byWire: map[string][]*Entry{}}
+	if c.built >= n {
+		return nil
+	}
+	c.built = c.asked.Load()
+	b := builder{o: &c.o, byWire: map[string][]*made{}, was: c.made, now: cache{}, kept: map[string][]Problem{}}
+	if c.o.Epoch != nil {
+		b.epoch = c.o.Epoch()
+	}
 	b.add(SearchTool(), "")
 	for _, t := range c.o.Builtins {
 		b.add(t, "")
@@ -248,7 +265,7 @@ func (c *Catalogue) rebuild() (tell []func()) {
 		b.held(name)
 	}
 	entries, byName := b.finish()
-	ix := newIndex(entries)
+	c.made = b.now
 	lists := b.offers(c.offers)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,7 +292,10 @@ func (c *Catalogue) rebuild() (tell []func()) {
 			}
 		}
 	}
-	c.entries, c.byName, c.problems, c.index, c.shown = entries, byName, b.problems, ix, lists
+	if c.index == nil || !slices.Equal(c.entries, entries) {
+		c.index = &index{entries: entries}
+	}
+	c.entries, c.byName, c.problems, c.held, c.shown = entries, byName, b.problems, b.kept, lists
 	c.sights = map[Viewer]*sight{}
 	return tell
 }
@@ -314,7 +334,10 @@ func Named(s string) bool { return call.Capability(s).Named() }
 
 type builder struct {
 	o        *Options
-	byWire   map[string][]*Entry
+	epoch    any
+	was, now cache // what was made for the last list, and for this one
+	byWire   map[string][]*made
+	kept     map[string][]Problem // by server, as Held returned them
 	problems []Problem
 }
 
@@ -347,7 +370,8 @@ func (b *builder) held(server string) {
 	if b.o.Held == nil {
 		return
 	}
-	for _, p := range b.o.Held(server) {
+	b.kept[server] = b.o.Held(server)
+	for _, p := range b.kept[server] {
 		names := []call.Capability{p.Capability}
 		if tool, own := strings.CutPrefix(string(p.Capability), server+"."); own && p.Item == "" {
 			names = b.names(server, tool)
@@ -375,9 +399,9 @@ func (b *builder) add(t call.Tool, server string) {
 	if !b.visible(t.Capability) && (server != "" || t.Capability != SearchTools) {
 		return // hidden: no contract line speaks of it
 	}
-	e, err := b.entry(t)
-	if err != nil {
-		b.problem(t, "tool.schema", "%v", err)
+	e := b.make(t)
+	if e.err != nil {
+		b.problem(t, "tool.schema", "%v", e.err)
 		return
 	}
 	wire := t.Capability.Wire()
@@ -397,11 +421,12 @@ func (b *builder) finish() ([]*Entry, map[string]*Entry) {
 	taken := map[string]bool{}
 	for _, wire := range sortedKeys(b.byWire) {
 		list := b.byWire[wire]
-		for _, e := range list {
-			e.Wire = wire
+		for _, m := range list {
+			name := wire
 			if len(list) > 1 || len(wire) > maxWire {
-				e.Wire = shorten(wire, e.Capability)
+				name = shorten(wire, m.of.Capability)
 			}
+			e := m.named(name)
 			if taken[e.Wire] || byName[string(e.Capability)] != nil {
 				b.problem(e.Tool, "tool.twice", "another tool has the same name")
 				continue

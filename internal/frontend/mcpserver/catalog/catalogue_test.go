@@ -329,6 +329,13 @@ func TestSearch(t *testing.T) {
 		{"list issue", "github__listIssues github__create_issue", "a capital begins a word"},
 		{"commit", "github__merge", "names of parameters count"},
 		{"MERGE", "github__merge", "capitals do not matter"},
+		{"github__merge", "github__merge", "a whole name returns its tool alone"},
+		{" github.listIssues ", "github__listIssues", "as does its name in contracts"},
+		{"createissue", "", "control: no name, and no word"},
+		{"LISTissues", "github__listIssues", "a name without its server's"},
+		{"post", "slack__send_message", "a word that stands for that of the name"},
+		{"the", "", "an article alone fits nothing"},
+		{"merging it all for us", "github__merge", "an ending does not matter, nor do words that say nothing"},
 		{"zzz", "", "nothing fits"},
 		{"", "github__create_issue github__listIssues", "no words: the beginning of the list"},
 	} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"waldo/internal/model/call"
@@ -21,8 +22,62 @@ func shorten(wireName string, c call.Capability) string {
 	return wireName[:min(len(wireName), maxWire-len(tail))] + tail
 }
 
-// entry completes a tool: text cleaned, and a schema of type object, as clients insist on one.
-func (b *builder) entry(t call.Tool) (*Entry, error) {
+// made is what was made of one definition, for as long as a server lists the same.
+type made struct {
+	of     call.Tool // as it came
+	schema *jsonschema.Schema
+	err    error // why the tool is not shown
+	epoch  any
+	shown  *Entry
+}
+
+// cache holds what was made, by server and capability.
+type cache map[cacheKey]*made
+
+type cacheKey struct {
+	server     string
+	capability call.Capability
+}
+
+// make completes a tool: text cleaned, and a schema of type object, as clients insist on one. It makes only what is
+// another than in the last list.
+func (b *builder) make(t call.Tool) *made {
+	key := cacheKey{t.Server, t.Capability}
+	m := b.was[key]
+	if m == nil || !sameTool(m.of, t) {
+		m = &made{of: t}
+		m.schema, m.err = schemaOf(t)
+	}
+	if m.err == nil && (m.shown == nil || m.epoch != b.epoch) {
+		again := &made{of: m.of, schema: m.schema, epoch: b.epoch}
+		again.shown, again.err = b.entry(m.of, m.schema)
+		m = again
+	}
+	b.now[key] = m
+	return m
+}
+
+// named returns the entry under its wire name. An entry that is in a list already does not change.
+func (m *made) named(wire string) *Entry {
+	if m.shown.Wire != wire {
+		e := *m.shown
+		e.Wire = wire
+		m.shown = &e
+	}
+	return m.shown
+}
+
+// sameTool compares all that an entry is made of.
+func sameTool(a, b call.Tool) bool {
+	same := func(x, y strictjson.Value) bool { return bytes.Equal(x.Raw(), y.Raw()) }
+	return a.Capability == b.Capability && a.Server == b.Server && a.Digest == b.Digest && a.Title == b.Title &&
+		a.Description == b.Description && same(a.Input, b.Input) && same(a.Output, b.Output) && same(a.Annotations, b.Annotations)
+}
+
+func sameTools(a, b []call.Tool) bool { return slices.EqualFunc(a, b, sameTool) }
+
+// schemaOf compiles the schema of the arguments.
+func schemaOf(t call.Tool) (*jsonschema.Schema, error) {
 	compiled, err := jsonschema.Compile(t.Input)
 	if err != nil {
 		return nil, err
@@ -36,10 +91,14 @@ func (b *builder) entry(t call.Tool) (*Entry, error) {
 			return nil, fmt.Errorf("the schema of the arguments is of another type than object")
 		}
 	}
+	return compiled, nil
+}
+
+func (b *builder) entry(t call.Tool, schema *jsonschema.Schema) (e *Entry, err error) {
 	if t.Title == "" { // where servers of older revisions have it
 		t.Title, _ = t.Annotations.Member("title").Text()
 	}
-	e := &Entry{Tool: t, check: compiled}
+	e = &Entry{Tool: t, check: schema}
 	e.Title, e.Description = b.clean(t.Title), b.clean(t.Description)
 	if e.Input, err = b.show(t.Input); err != nil {
 		return nil, err

@@ -14,7 +14,8 @@ type feeds[T any] struct {
 	code  string // of the problem with one that does not answer
 	ctx   context.Context
 	by    map[string]*feed[T] // by server
-	after func()              // called when a list may be another
+	same  func(a, b T) bool
+	after func(server string, same bool) // called when a server was asked: whether nothing has changed
 }
 
 // feed is what is known of one server's list.
@@ -23,6 +24,7 @@ type feed[T any] struct {
 	mu      sync.Mutex
 	have    T
 	told    bool // it has said something
+	kept    bool // have is what was accepted of it, until it has said something
 	problem *Problem
 	fresh   bool
 	begun   time.Time     // when it was last asked
@@ -30,8 +32,9 @@ type feed[T any] struct {
 	loading chan struct{} // closed when the load under way is over; nil: none is
 }
 
-func newFeeds[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, code string, lists map[string]F, after func()) *feeds[T] {
-	fs := &feeds[T]{o: o, code: code, ctx: ctx, by: map[string]*feed[T]{}, after: after}
+func newFeeds[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, code string, lists map[string]F,
+	same func(a, b T) bool, after func(server string, same bool)) *feeds[T] {
+	fs := &feeds[T]{o: o, code: code, ctx: ctx, by: map[string]*feed[T]{}, same: same, after: after}
 	for server, list := range lists {
 		fs.by[server] = &feed[T]{list: list}
 	}
@@ -48,19 +51,25 @@ func (f *feed[T]) get(problems *[]Problem) T {
 	return f.have
 }
 
+// listed reports whether there is a list that was accepted, and none of the server's own yet.
+func (f *feed[T]) listed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kept && !f.told
+}
+
 // awaited reports whether the server is being asked and has said nothing yet.
 func (f *feed[T]) awaited() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.loading != nil && !f.told && f.problem == nil
+	return f.loading != nil && !f.told && !f.kept && f.problem == nil
 }
 
-// invalidate says that a list may be another now. If it was ever wanted, which it returns, it is
-// asked for again.
-func (fs *feeds[T]) invalidate(server string) bool {
+// invalidate says that a list may be another now. If it was ever wanted it is asked for again.
+func (fs *feeds[T]) invalidate(server string) {
 	f := fs.by[server]
 	if f == nil {
-		return false
+		return
 	}
 	f.mu.Lock()
 	wanted := !f.begun.IsZero()
@@ -69,10 +78,10 @@ func (fs *feeds[T]) invalidate(server string) bool {
 	if wanted {
 		fs.begin(server, f)
 	}
-	return wanted
 }
 
-// load asks the servers whose lists are not fresh and waits, but not longer than Wait.
+// load asks the servers whose lists are not fresh and waits, but not longer than Wait, nor for one of which there is a
+// list that was accepted.
 func (fs *feeds[T]) load(ctx context.Context) { fs.await(ctx, "", "") }
 
 // await does so for all servers, or for the one that a capability is of, as long as a call of that may take.
@@ -80,7 +89,7 @@ func (fs *feeds[T]) await(ctx context.Context, only string, cap call.Capability)
 	var waiting []chan struct{}
 	for server, f := range fs.by {
 		if only == "" || server == only {
-			if done := fs.begin(server, f); done != nil {
+			if done := fs.begin(server, f); done != nil && (only != "" || !f.listed()) {
 				waiting = append(waiting, done)
 			}
 		}
@@ -123,14 +132,17 @@ func (fs *feeds[T]) begin(server string, f *feed[T]) chan struct{} {
 		defer cancel()
 		list, err := f.list(ctx)
 		f.mu.Lock()
+		was, same := f.problem, true
 		if err != nil {
 			f.fresh, f.failed = false, time.Now()
 			f.problem = &Problem{Server: server, Code: fs.code, Text: err.Error()}
+			same = was != nil && *was == *f.problem
 		} else {
+			same = was == nil && fs.same(f.have, list)
 			f.have, f.told, f.problem, f.failed = list, true, nil, time.Time{}
 		}
 		f.mu.Unlock()
-		fs.after()
+		fs.after(server, same)
 		f.mu.Lock()
 		f.loading = nil // only now: who asks meanwhile waits for the list that is being made
 		stale := !f.fresh && f.failed.IsZero()

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"maps"
@@ -198,4 +199,11 @@ func (b *builder) cleanAll(x any) any {
 
 func sameItems(a, b []*Item) bool {
 	return slices.EqualFunc(a, b, func(x, y *Item) bool { return x.Wire == y.Wire && x.digest == y.digest })
+}
+
+func sameOffer(a, b Offer) bool {
+	same := func(x, y []strictjson.Value) bool {
+		return slices.EqualFunc(x, y, func(v, w strictjson.Value) bool { return bytes.Equal(v.Raw(), w.Raw()) })
+	}
+	return same(a.Prompts, b.Prompts) && same(a.Resources, b.Resources) && same(a.Templates, b.Templates)
 }

@@ -2,10 +2,10 @@ package catalog
 
 import (
 	"math"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
-	"unicode"
 
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
@@ -21,9 +21,11 @@ const (
 	Full  Detail = "full"
 )
 
-// DefaultHits and MaxHits are how many tools a search returns.
+// DefaultHits, FullHits and MaxHits are how many tools a search returns: of itself, of itself with their schemas, and
+// at most.
 const (
 	DefaultHits = 10
+	FullHits    = 3
 	MaxHits     = 50
 )
 
@@ -48,22 +50,36 @@ func (e *Entry) Tell(d Detail) Told {
 	return t
 }
 
-// The constants of BM25 (Robertson and Zaragoza 2009), and how much more a name says than a sentence.
+// The constants of BM25 (Robertson and Zaragoza 2009), and how much a word weighs by where it is. Its documents are
+// long and short, and a long one says no more: b is low.
 const (
-	k1         = 1.2
-	bLength    = 0.75
-	nameWeight = 3
+	k1      = 1.6
+	bLength = 0.5
+
+	inName        = 5 // of the tool; that of its server has less
+	inServer      = 1.5
+	inTitle       = 1.5
+	inFirst       = 2   // the first sentence of the description
+	inRest        = 0.4 // what follows
+	inParam       = 0.8 // the name of a parameter
+	inParamText   = 0.2 // its description
+	asSynonym     = 0.65
+	exactWeight   = 1e6 // more than any words
+	maxQueryWords = 40
 )
 
 type posting struct {
 	doc    int32
-	weight float32 // the whole BM25 summand of this term in this document
+	weight float32 // what this word of a query adds to this document
 }
 
+// index ranks a list. It is made by the first search in it.
 type index struct {
 	entries  []*Entry
-	postings map[string][]posting
-	scratch  sync.Pool // of *scratch
+	once     sync.Once
+	postings map[string][]posting // by word of a query
+	names    map[string][]int32   // a tool's name without its server's, to the places of those that have it
+	scratch  sync.Pool            // of *scratch
 }
 
 // scratch is what one search counts in; scores are zero between searches.
@@ -72,57 +88,125 @@ type scratch struct {
 	found  []int32
 }
 
-func newIndex(entries []*Entry) *index {
-	ix := &index{entries: entries, postings: map[string][]posting{}}
+func (ix *index) build() {
 	var total float32
-	lengths := make([]float32, len(entries))
-	for i, e := range entries {
+	lengths := make([]float32, len(ix.entries))
+	ix.names = make(map[string][]int32, len(ix.entries))
+	for i, e := range ix.entries {
 		for _, tf := range e.terms {
 			lengths[i] += tf
 		}
 		total += lengths[i]
+		name := bare(e)
+		ix.names[name] = append(ix.names[name], int32(i))
 	}
-	average := total / float32(max(1, len(entries)))
-	for i, e := range entries {
+	average := total / float32(max(1, len(ix.entries)))
+	own := map[string][]posting{}
+	for i, e := range ix.entries {
 		norm := k1 * (1 - bLength + bLength*lengths[i]/average)
-		for term, tf := range e.terms {
-			ix.postings[term] = append(ix.postings[term], posting{int32(i), tf * (k1 + 1) / (tf + norm)})
+		for word, tf := range e.terms {
+			own[word] = append(own[word], posting{int32(i), tf * (k1 + 1) / (tf + norm)})
 		}
 	}
-	n := float64(len(entries))
-	for _, list := range ix.postings {
+	n := float64(len(ix.entries))
+	idf := make(map[string]float32, len(own))
+	for word, list := range own {
 		hits := float64(len(list))
-		idf := float32(math.Log(1 + (n-hits+0.5)/(hits+0.5)))
-		for i := range list {
-			list[i].weight *= idf
-		}
+		idf[word] = float32(math.Log(1 + (n-hits+0.5)/(hits+0.5)))
 	}
-	return ix
+	ix.postings = make(map[string][]posting, len(own))
+	for word, list := range own {
+		ix.postings[word] = weighed(list, idf[word])
+	}
+	most := make([]float32, len(ix.entries))
+	for word, others := range synonyms() {
+		ix.postings[word] = joined(most, word, others, own, idf)
+	}
 }
 
-// search ranks all tools and returns the best that are not hidden.
-func (ix *index) search(query []string, max int, hidden map[call.Capability]bool) []*Entry {
+func weighed(list []posting, weight float32) []posting {
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].weight *= weight
+	}
+	return out
+}
+
+// joined are the postings of a word and of those that stand for it, which are as frequent as the word at least. Of
+// several in one document the most counts; most is zero, before and after.
+func joined(most []float32, word string, others []string, own map[string][]posting, idf map[string]float32) (out []posting) {
+	add := func(list []posting, weight float32) {
+		for _, p := range list {
+			if most[p.doc] == 0 {
+				out = append(out, posting{doc: p.doc})
+			}
+			most[p.doc] = max(most[p.doc], p.weight*weight)
+		}
+	}
+	add(own[word], idf[word])
+	for _, other := range others {
+		weight := idf[other]
+		if own[word] != nil {
+			weight = min(weight, idf[word])
+		}
+		add(own[other], asSynonym*weight)
+	}
+	for i, p := range out {
+		out[i].weight, most[p.doc] = most[p.doc], 0
+	}
+	return out
+}
+
+// bare returns a tool's own name in small letters, without its server's.
+func bare(e *Entry) string {
+	name := string(e.Capability)
+	if e.Server != "" {
+		name = strings.TrimPrefix(name, e.Server+".")
+	}
+	return strings.ToLower(name)
+}
+
+// search ranks all tools and returns the best that are not hidden. Tools of which the query is the name are the first.
+func (ix *index) search(query string, max int, hidden map[call.Capability]bool) []*Entry {
+	ix.once.Do(ix.build)
 	sc, _ := ix.scratch.Get().(*scratch)
 	if sc == nil {
 		sc = &scratch{scores: make([]float32, len(ix.entries))}
 	}
-	scores, found := sc.scores, sc.found[:0]
-	for _, term := range query {
-		for _, p := range ix.postings[term] {
-			if scores[p.doc] == 0 {
-				found = append(found, p.doc)
-			}
-			scores[p.doc] += p.weight
+	sc.found = sc.found[:0]
+	asked := stems(query)
+	add := func(p posting) {
+		if sc.scores[p.doc] == 0 {
+			sc.found = append(sc.found, p.doc)
+		}
+		sc.scores[p.doc] += p.weight
+	}
+	for _, word := range asked[:min(len(asked), maxQueryWords)] {
+		for _, p := range ix.postings[word] {
+			add(p)
 		}
 	}
+	for _, doc := range ix.names[strings.ToLower(strings.TrimSpace(query))] {
+		add(posting{doc, exactWeight})
+	}
+	out := ix.best(sc, max, hidden)
+	for _, doc := range sc.found {
+		sc.scores[doc] = 0
+	}
+	ix.scratch.Put(sc)
+	return out
+}
+
+// best returns the tools of the highest scores that are not hidden. Equal ones are in the order of the list.
+func (ix *index) best(sc *scratch, max int, hidden map[call.Capability]bool) []*Entry {
 	before := func(a, b int32) bool {
-		if scores[a] != scores[b] {
-			return scores[a] > scores[b]
+		if sc.scores[a] != sc.scores[b] {
+			return sc.scores[a] > sc.scores[b]
 		}
 		return a < b
 	}
 	best := make([]int32, 0, max+1) // sorted; insertion is cheap because max is small
-	for _, doc := range found {
+	for _, doc := range sc.found {
 		if len(best) == max && !before(doc, best[max-1]) || hidden[ix.entries[doc].Capability] {
 			continue
 		}
@@ -136,67 +220,41 @@ func (ix *index) search(query []string, max int, hidden map[call.Capability]bool
 	for i, doc := range best {
 		out[i] = ix.entries[doc]
 	}
-	for _, doc := range found {
-		scores[doc] = 0
-	}
-	sc.found = found
-	ix.scratch.Put(sc)
 	return out
 }
 
-// terms counts the words of a tool: those of its name weigh more.
+// terms weighs the words of a tool.
 func terms(e *Entry) map[string]float32 {
 	count := map[string]float32{}
-	for _, w := range tokens(string(e.Capability)) {
-		count[w] += nameWeight
+	add := func(text string, weight float32) {
+		for _, w := range stems(text) {
+			count[w] += weight
+		}
 	}
-	for _, w := range tokens(e.Title + " " + e.Description) {
-		count[w]++
-	}
+	add(bare(e), inName)
+	add(e.Server, inServer)
+	add(e.Title, inTitle)
+	first, rest := firstSentence(e.Description)
+	add(first, inFirst)
+	add(rest, inRest)
 	members, _ := e.Input.Members()
 	properties, _ := members["properties"].Members()
-	for p := range properties {
-		for _, w := range tokens(p) {
-			count[w]++
-		}
+	for name, p := range properties {
+		add(name, inParam)
+		text, _ := p.Member("description").Text()
+		add(text, inParamText)
 	}
 	return count
 }
 
-// tokens splits text into words: at anything that is no letter or digit, and where a capital begins
-// (createIssue). They are lower-case, and a plural counts as its singular.
-func tokens(s string) []string {
-	var out []string
-	var word strings.Builder
-	flush := func() {
-		if w := word.String(); w != "" {
-			out = append(out, singular(strings.ToLower(w)))
+// firstSentence cuts a description after its first sentence or line.
+func firstSentence(s string) (first, rest string) {
+	s = strings.TrimSpace(s)
+	end := len(s)
+	for _, mark := range []string{". ", ".\n", "\n", "; "} {
+		if i := strings.Index(s, mark); i >= 0 {
+			end = min(end, i+1)
 		}
-		word.Reset()
 	}
-	small := false
-	for _, r := range s {
-		switch {
-		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
-			flush()
-			small = false
-			continue
-		case unicode.IsUpper(r) && small:
-			flush()
-		}
-		small = unicode.IsLower(r)
-		word.WriteRune(r)
-	}
-	flush()
-	return out
-}
-
-func singular(w string) string {
-	switch {
-	case len(w) > 4 && strings.HasSuffix(w, "ies"):
-		return w[:len(w)-3] + "y"
-	case len(w) > 3 && strings.HasSuffix(w, "s") && !strings.HasSuffix(w, "ss"):
-		return w[:len(w)-1]
-	}
-	return w
+	return s[:end], s[end:]
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"waldo/internal/model/call"
@@ -96,19 +97,23 @@ func (c *Catalogue) List(ctx context.Context, v Viewer) []*Entry {
 // Shows reports whether a viewer may know of a tool that Lookup found.
 func (c *Catalogue) Shows(v Viewer, e *Entry) bool { return !c.sight(v).hidden[e.Capability] }
 
-// Search returns the tools that fit the words best, at most max of them (0: DefaultHits). No words
-// return the first tools of the list. Equal ranks are in the order of the names.
-func (c *Catalogue) Search(ctx context.Context, v Viewer, words string, max int) []*Entry {
+// Search returns the tools that fit the words best, at most max of them (0: DefaultHits). A query that is the whole
+// name of a tool returns it alone. No words return the first tools of the list. Equal ranks are in the order of the
+// names.
+func (c *Catalogue) Search(ctx context.Context, v Viewer, query string, max int) []*Entry {
 	entries := c.List(ctx, v)
 	if max <= 0 {
 		max = DefaultHits
 	}
 	max = min(max, MaxHits)
-	query := tokens(words)
-	if len(query) == 0 {
+	if len(words(query)) == 0 {
 		return entries[:min(max, len(entries))]
 	}
-	s := c.sight(v)
+	named, ok := c.named(strings.TrimSpace(query))
+	s := c.sight(v) // of that list, or of a newer one
+	if ok && !s.hidden[named.Capability] {
+		return []*Entry{named}
+	}
 	return s.index.search(query, max, s.hidden)
 }
 

@@ -129,6 +129,9 @@ func TestALostStreamIsResumed(t *testing.T) {
 	}
 	s := h.stream("GET", "", "Mcp-Session-Id", id)
 	place, _ := s.next()
+	h.mu.Lock()
+	h.list = h.list[:3]
+	h.mu.Unlock()
 	h.cat.Invalidate("s")
 	if _, data := s.next(); !strings.Contains(data, "list_changed") {
 		t.Fatalf("control: %q", data)

@@ -1,0 +1,117 @@
+package catalog
+
+import (
+	_ "embed" // the synonyms
+	"strings"
+	"sync"
+	"unicode"
+)
+
+// stopWords say nothing about what a tool does: articles, prepositions, pronouns and what polite questions begin with.
+var stopWords = wordSet(`a an and any are as at be by can could do does for from give has have how i in into is it its let
+ me my need of on or our please so some something that the their them then there this to use using want was we were what
+ when where who whose will with would you your`)
+
+func wordSet(s string) map[string]bool {
+	set := map[string]bool{}
+	for _, w := range strings.Fields(s) {
+		set[w] = true
+	}
+	return set
+}
+
+//go:embed synonyms.txt
+var synonymText string
+
+// synonyms returns the stems that stand for each stem.
+var synonyms = sync.OnceValue(func() map[string][]string {
+	out := map[string][]string{}
+	for line := range strings.Lines(synonymText) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		group := strings.Fields(line)
+		for i, w := range group {
+			for k, other := range group {
+				if i != k {
+					out[stem(w)] = append(out[stem(w)], stem(other))
+				}
+			}
+		}
+	}
+	return out
+})
+
+// words splits text into lower-case words: at anything that is no letter or digit, and where a capital begins
+// (createIssue).
+func words(s string) []string {
+	var out []string
+	var word strings.Builder
+	flush := func() {
+		if w := word.String(); w != "" {
+			out = append(out, strings.ToLower(w))
+		}
+		word.Reset()
+	}
+	small := false
+	for _, r := range s {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			flush()
+			small = false
+			continue
+		case unicode.IsUpper(r) && small:
+			flush()
+		}
+		small = unicode.IsLower(r)
+		word.WriteRune(r)
+	}
+	flush()
+	return out
+}
+
+// stems returns the stems of the words of a text that say something; of one that has none, of all its words.
+func stems(s string) []string {
+	all := words(s)
+	out := make([]string, 0, len(all))
+	for _, w := range all {
+		if !stopWords[w] {
+			out = append(out, stem(w))
+		}
+	}
+	if len(out) == 0 {
+		for _, w := range all {
+			out = append(out, stem(w))
+		}
+	}
+	return out
+}
+
+// stem takes the endings of English words away that change between a question and a name: of plurals, participles and
+// nouns made of verbs. It need not leave a word, only the same for words that belong together.
+func stem(w string) string {
+	switch {
+	case strings.HasSuffix(w, "ies") && len(w) > 4:
+		w = w[:len(w)-3] + "y"
+	case strings.HasSuffix(w, "sses"), strings.HasSuffix(w, "xes"), strings.HasSuffix(w, "ches"), strings.HasSuffix(w, "shes"):
+		w = w[:len(w)-2]
+	case strings.HasSuffix(w, "s") && len(w) > 3 && !strings.HasSuffix(w, "ss") && !strings.HasSuffix(w, "us") && !strings.HasSuffix(w, "is"):
+		w = w[:len(w)-1]
+	}
+	for _, end := range []string{"ation", "ing", "ed"} {
+		if root, ok := strings.CutSuffix(w, end); ok && len(root) >= 3 && strings.ContainsAny(root, "aeiouy") && (end != "ation" || len(root) >= 5) {
+			if n := len(root); root[n-1] == root[n-2] && !strings.ContainsAny(root[n-1:], "lsz") {
+				root = root[:n-1] // running
+			}
+			w = root
+			break
+		}
+	}
+	if len(w) > 3 && strings.HasSuffix(w, "e") {
+		w = w[:len(w)-1]
+	}
+	if len(w) > 2 && strings.HasSuffix(w, "y") {
+		w = w[:len(w)-1] + "i"
+	}
+	return w
+}

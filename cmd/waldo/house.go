@@ -366,7 +366,8 @@ func (h *house) openCorridor(s settings) error {
 		}
 	}
 	o := catalog.Options{
-		Builtins: catalog.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean, Names: h.policy.Names, Held: h.held,
+		Builtins: catalog.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.policy.Visible, Clean: h.clean, Epoch: h.known.Epoch,
+		Names: h.policy.Names, Held: h.held,
 		Of:       func(cap call.Capability) string { k, _ := h.policy.Lookup(cap); return k.Server },
 		Patience: func(cap call.Capability) time.Duration { k, _ := h.policy.Lookup(cap); return k.Timeout },
 		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Channel) },

@@ -93,3 +93,30 @@ func TestLeanPromptIsSmall(t *testing.T) {
 		t.Errorf("bytes of the prompt: %v", sizes)
 	}
 }
+
+// An answer with schemas is short unless the agent asks for more; the lean tools say how.
+func TestFullAnswersAreShort(t *testing.T) {
+	var list []call.Tool
+	for i := range 20 {
+		list = append(list, call.Tool{Capability: call.Capability(fmt.Sprintf("x.row_%d", i)), Input: parse(t, `{}`)})
+	}
+	o := options(t, newDesk(t))
+	o.Lean = true
+	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }}})
+	defer o.Catalogue.Close()
+	s := client(t, o, "2025-11-25", nil)
+	defer s.Close()
+	for args, want := range map[string]int{`{"query":"row"}`: 10, `{"query":"row","detail":"full"}`: 3, `{"query":"row","detail":"full","limit":7}`: 7,
+		`{"query":"x__row_3","detail":"full"}`: 1} {
+		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "search_tools", Arguments: json.RawMessage(args)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(say(r), `"capability"`); n != want {
+			t.Errorf("%s: %d tools, want %d", args, n, want)
+		}
+	}
+	if !strings.Contains(leanTools, `"limit"`) {
+		t.Error("the lean mode does not show limit")
+	}
+}

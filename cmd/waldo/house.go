@@ -27,6 +27,7 @@ import (
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/executor/upstream"
 	"waldo/internal/executor/upstream/files"
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/bridge"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/frontend/mcpserver/identity"
@@ -59,7 +60,7 @@ type house struct {
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	approvals *approval.Desk
-	lock      *upstream.Lock // as it was when the house was opened
+	lock      *lockfile.Lock // as it was when the house was opened
 	witness   *audit.Witness // what the log says of approvals
 	asker     *asker         // says that this process is at work; nil: no file can
 	lasting   call.Session   // of waldo call, which the next process resumes

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
@@ -100,14 +100,14 @@ func newLock(g *global) *cobra.Command {
 const unseen = "lock.unseen"
 
 // notAsAccepted says what a lock has found; nil: nothing.
-func notAsAccepted(changes []upstream.Change) error {
+func notAsAccepted(changes []lockfile.Change) error {
 	var missing []string
 	for _, ch := range changes {
 		if ch.Code == unseen && !slices.Contains(missing, ch.Server) {
 			missing = append(missing, ch.Server)
 		}
 	}
-	n := len(slices.DeleteFunc(slices.Clone(changes), func(ch upstream.Change) bool { return ch.Code == unseen }))
+	n := len(slices.DeleteFunc(slices.Clone(changes), func(ch lockfile.Change) bool { return ch.Code == unseen }))
 	var say, do []string
 	if n > 0 {
 		say, do = append(say, count(n, "difference")+" from waldo.lock"), append(do, "review with waldo lock --show NAME, then: waldo lock --accept NAME")
@@ -123,9 +123,9 @@ func notAsAccepted(changes []upstream.Change) error {
 
 // compareLock holds every server against waldo.lock, accepting those named. One that cannot be
 // looked at keeps what was accepted of it, and is among the changes.
-func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []string) ([]upstream.Change, error) {
+func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []string) ([]lockfile.Change, error) {
 	file := h.lockFile()
-	lock, err := upstream.ReadLock(file)
+	lock, err := lockfile.Read(file)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []stri
 			return nil, usage("waldo lock lists the servers", "there is no server %s", name)
 		}
 	}
-	changes := []upstream.Change{}
+	changes := []lockfile.Change{}
 	for _, one := range h.lockServers(ctx, lock, accept) {
 		_, _ = one.said.WriteTo(stderr)
 		changes = append(changes, one.changes...)
@@ -145,7 +145,7 @@ func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []stri
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		changes = append(changes, upstream.Change{Server: one.name, Code: unseen, Text: h.clean(strings.TrimPrefix(one.err.Error(), "server "+one.name+": "))})
+		changes = append(changes, lockfile.Change{Server: one.name, Code: unseen, Text: h.clean(strings.TrimPrefix(one.err.Error(), "server "+one.name+": "))})
 	}
 	changes = append(changes, h.lockGone(stderr, lock, accept)...)
 	if len(accept) == 0 {
@@ -165,7 +165,7 @@ func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []stri
 type looked struct {
 	name    string
 	said    bytes.Buffer
-	changes []upstream.Change
+	changes []lockfile.Change
 	err     error
 }
 
@@ -174,7 +174,7 @@ const lookTogether = 4
 
 // lockServers looks at the servers, several at a time, in the order of their names. With accept it looks at
 // those alone, and touches no other.
-func (h *house) lockServers(ctx context.Context, lock *upstream.Lock, accept []string) []*looked {
+func (h *house) lockServers(ctx context.Context, lock *lockfile.Lock, accept []string) []*looked {
 	names := h.upstreams.Names()
 	if len(accept) > 0 {
 		names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(accept, n) })
@@ -197,7 +197,7 @@ func (h *house) lockServers(ctx context.Context, lock *upstream.Lock, accept []s
 }
 
 // lockGone names the servers of the lock that are no longer configured, or forgets them where that is accepted.
-func (h *house) lockGone(stderr io.Writer, lock *upstream.Lock, accept []string) (changes []upstream.Change) {
+func (h *house) lockGone(stderr io.Writer, lock *lockfile.Lock, accept []string) (changes []lockfile.Change) {
 	for _, name := range slices.Sorted(maps.Keys(lock.Servers)) {
 		switch _, is := h.cfg.Servers[name]; {
 		case is:
@@ -205,14 +205,14 @@ func (h *house) lockGone(stderr io.Writer, lock *upstream.Lock, accept []string)
 			delete(lock.Servers, name)
 			display.Fprintf(stderr, "accepted %s: its entry is removed\n", name)
 		case len(accept) == 0:
-			changes = append(changes, upstream.Change{Server: name, Code: "lock.gone", Text: "in waldo.lock, and no longer a server of the configuration"})
+			changes = append(changes, lockfile.Change{Server: name, Code: "lock.gone", Text: "in waldo.lock, and no longer a server of the configuration"})
 		}
 	}
 	return changes
 }
 
 // lockServer holds one server against the lock, or accepts it.
-func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream.Lock, mu *sync.Mutex, name string, accept bool) ([]upstream.Change, error) {
+func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *lockfile.Lock, mu *sync.Mutex, name string, accept bool) ([]lockfile.Change, error) {
 	changes, absent, err := h.packages.Lock(ctx, h.cfg.Servers[name], accept)
 	if err != nil || absent {
 		return changes, err
@@ -235,13 +235,13 @@ func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *upstream
 		lock.Accept(name, now)
 		display.Fprintf(stderr, "accepted %s: %s\n", name, inventory(now))
 	} else if !known {
-		changes = append(changes, upstream.Change{Server: name, Code: "lock.absent", Text: "not locked: " + inventory(now)})
+		changes = append(changes, lockfile.Change{Server: name, Code: "lock.absent", Text: "not locked: " + inventory(now)})
 	}
 	return append(changes, lock.Compare(name, now)...), nil
 }
 
 // inventory counts what was accepted of a server.
-func inventory(l upstream.Locked) string {
+func inventory(l lockfile.Locked) string {
 	say := []string{count(len(l.Tools), "tool")}
 	if n := len(l.Prompts.Digests); n > 0 {
 		say = append(say, count(n, "prompt"))
@@ -254,7 +254,7 @@ func inventory(l upstream.Locked) string {
 
 // readLock reads waldo.lock, which the policy and the servers need.
 func (h *house) readLock() (err error) {
-	if h.lock, err = upstream.ReadLock(h.lockFile()); err != nil {
+	if h.lock, err = lockfile.Read(h.lockFile()); err != nil {
 		return &exit{code: exitUsage, err: err, hint: "fix or remove it, then look with waldo lock"}
 	}
 	return nil

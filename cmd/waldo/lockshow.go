@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/executor/serverpackage"
-	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/executor/upstream/suspect"
 	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
@@ -47,7 +47,7 @@ const (
 )
 
 // shownOf describes a server as it is now, against what was accepted of it.
-func shownOf(name string, lock *upstream.Lock, now upstream.Locked) shownServer {
+func shownOf(name string, lock *lockfile.Lock, now lockfile.Locked) shownServer {
 	was, known := lock.Servers[name]
 	s := shownServer{Server: name, Name: now.Name, Started: stateOf(was.Command, now.Command, known)}
 	if p := now.Package; p != nil {
@@ -153,7 +153,7 @@ func (h *house) printLock(c *cobra.Command, g *global, names []string) error {
 // showLock looks at servers, without accepting anything, and returns what accepting them would accept.
 // A package that was never accepted is installed to look at it: sealed and without scripts, as accepting does.
 func (h *house) showLock(ctx context.Context, names []string) ([]shownServer, error) {
-	lock, err := upstream.ReadLock(h.lockFile())
+	lock, err := lockfile.Read(h.lockFile())
 	if err != nil {
 		return nil, err
 	}

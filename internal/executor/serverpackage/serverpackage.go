@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"waldo/internal/executor/sandboxegress"
-	"waldo/internal/executor/upstream"
 	"waldo/internal/executor/upstream/diff"
 	"waldo/internal/executor/upstream/files"
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
@@ -304,12 +304,12 @@ func (p *Packages) Accept(ctx context.Context, s contract.Server, w pkginstall.W
 }
 
 // compare returns how the registry's package of today differs from the accepted one.
-func (p *Packages) compare(ctx context.Context, s contract.Server, w pkginstall.Wanted) ([]upstream.Change, error) {
+func (p *Packages) compare(ctx context.Context, s contract.Server, w pkginstall.Wanted) ([]lockfile.Change, error) {
 	pin := p.Pin(s.Name)
-	change := upstream.Change{Server: s.Name, Code: "lock.package"}
+	change := lockfile.Change{Server: s.Name, Code: "lock.package"}
 	if !pin.Is(w) {
 		change.Text = fmt.Sprintf("the command names %s and %s was accepted; it is not started", w.Spec, pin.Spec)
-		return []upstream.Change{change}, nil
+		return []lockfile.Change{change}, nil
 	}
 	if at, ok, err := p.Store.Get(ctx, resolved, pin.Lock.Digest()); err == nil && ok && !p.Fresh {
 		if t, err := time.Parse(time.RFC3339, at); err == nil && time.Since(t) < askedAgain && time.Since(t) >= 0 {
@@ -329,12 +329,12 @@ func (p *Packages) compare(ctx context.Context, s contract.Server, w pkginstall.
 	}
 	change.Text = fmt.Sprintf("the registry has %s %s with other packages than were accepted (%s); the accepted ones run on", w.Name, now.Version, pin.Version)
 	change.Diff = diff.Lines(pin.Lock, now.Lock)
-	return []upstream.Change{change}, nil
+	return []lockfile.Change{change}, nil
 }
 
 // Lock compares the package of a server with its pin, or pins it. unseen: the server cannot be started, so its tools
 // are unknown.
-func (p *Packages) Lock(ctx context.Context, s contract.Server, accept bool) (changes []upstream.Change, unseen bool, err error) {
+func (p *Packages) Lock(ctx context.Context, s contract.Server, accept bool) (changes []lockfile.Change, unseen bool, err error) {
 	w, ok, err := Wanted(s)
 	switch {
 	case err != nil || !ok:
@@ -345,7 +345,7 @@ func (p *Packages) Lock(ctx context.Context, s contract.Server, accept bool) (ch
 		return nil, false, p.Accept(ctx, s, w)
 	case p.Pin(s.Name) == nil:
 		text := fmt.Sprintf("not locked. To look at its package %s before you install and pin it: waldo lock --show %s", w.Spec, s.Name)
-		return []upstream.Change{{Server: s.Name, Code: "lock.absent", Text: text}}, true, nil
+		return []lockfile.Change{{Server: s.Name, Code: "lock.absent", Text: text}}, true, nil
 	}
 	changes, err = p.compare(ctx, s, w)
 	return changes, !p.Pin(s.Name).Is(w), err

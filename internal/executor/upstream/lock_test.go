@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
 )
@@ -54,7 +55,7 @@ func quarantined(t *testing.T, before, after string, lock bool) string {
 	}
 	if lock {
 		file := filepath.Join(t.TempDir(), "waldo.lock")
-		l, err := ReadLock(file)
+		l, err := lockfile.Read(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func quarantined(t *testing.T, before, after string, lock bool) string {
 		if err := l.Write(file); err != nil {
 			t.Fatal(err)
 		}
-		if l, err = ReadLock(file); err != nil {
+		if l, err = lockfile.Read(file); err != nil {
 			t.Fatal(err)
 		}
 		m = manager(t, f, Options{Lock: l})
@@ -87,7 +88,7 @@ func TestAcceptedAnnotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lock := &Lock{Servers: map[string]Locked{"s": {Tools: map[string]string{"t": def.Digest(), "u": "sha256:other"}, Definitions: map[string]strictjson.Value{"t": def, "u": def}}}}
+	lock := &lockfile.Lock{Servers: map[string]lockfile.Locked{"s": {Tools: map[string]string{"t": def.Digest(), "u": "sha256:other"}, Definitions: map[string]strictjson.Value{"t": def, "u": def}}}}
 	if v, ok := lock.Annotations("s", "t"); !ok || string(v.Raw()) != `{"destructiveHint":true}` {
 		t.Fatalf("control: %s %v", v.Raw(), ok)
 	}
@@ -160,8 +161,8 @@ func TestRugPullCorpus(t *testing.T) {
 
 func TestHowAServerIsStartedIsPinned(t *testing.T) {
 	base := contract.Server{Name: "s", Command: []string{"npx", "weather@1"}, Env: map[string]string{"A": "1"}, Placement: "sandbox"}
-	now := Locked{Command: Command(base), Name: "fake", Tools: map[string]string{"a": "1"}}
-	l := &Lock{Servers: map[string]Locked{"s": now}}
+	now := lockfile.Locked{Command: lockfile.Command(base), Name: "fake", Tools: map[string]string{"a": "1"}}
+	l := &lockfile.Lock{Servers: map[string]lockfile.Locked{"s": now}}
 	if c := l.Compare("s", now); len(c) != 0 {
 		t.Errorf("control: %v", c)
 	}
@@ -173,20 +174,20 @@ func TestHowAServerIsStartedIsPinned(t *testing.T) {
 	} {
 		s := base
 		change(&s)
-		if c := l.Compare("s", Locked{Command: Command(s), Name: "fake", Tools: now.Tools}); len(c) != 1 || c[0].Code != "lock.server" {
+		if c := l.Compare("s", lockfile.Locked{Command: lockfile.Command(s), Name: "fake", Tools: now.Tools}); len(c) != 1 || c[0].Code != "lock.server" {
 			t.Errorf("%s: %v", why, c)
 		}
 	}
-	if c := l.Compare("s", Locked{Command: now.Command, Name: "other", Tools: map[string]string{}}); len(c) != 2 || c[0].Code != "lock.server" || c[1].Code != "lock.gone" {
+	if c := l.Compare("s", lockfile.Locked{Command: now.Command, Name: "other", Tools: map[string]string{}}); len(c) != 2 || c[0].Code != "lock.server" || c[1].Code != "lock.gone" {
 		t.Errorf("another name and no tools: %v", c)
 	}
 	at := contract.Server{URL: "https://h/", Auth: contract.Auth{Bearer: "env:A"}}
 	other := at
 	other.Auth.Bearer = "env:B"
-	if Command(at) == Command(other) {
-		t.Errorf("another token at a url: %s %s", Command(at), Command(other))
+	if lockfile.Command(at) == lockfile.Command(other) {
+		t.Errorf("another token at a url: %s %s", lockfile.Command(at), lockfile.Command(other))
 	}
-	if c := (*Lock)(nil).Compare("s", now); c != nil {
+	if c := (*lockfile.Lock)(nil).Compare("s", now); c != nil {
 		t.Errorf("no lock: %v", c)
 	}
 	p := pins{}
@@ -212,7 +213,7 @@ func values(t *testing.T, texts ...string) []strictjson.Value {
 
 func TestReadLock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "waldo.lock")
-	if l, err := ReadLock(file); err != nil || len(l.Servers) != 0 {
+	if l, err := lockfile.Read(file); err != nil || len(l.Servers) != 0 {
 		t.Errorf("no file: %v %v", l, err)
 	}
 	for text, want := range map[string]string{
@@ -224,7 +225,7 @@ func TestReadLock(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadLock(file); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := lockfile.Read(file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -268,9 +269,9 @@ func TestChangesAreShown(t *testing.T) {
 		}
 		return v
 	}
-	was := Locked{Tools: map[string]string{"x": value(`{"a":1}`).Digest()}, Definitions: map[string]strictjson.Value{"x": value(`{"a":1}`)}}
-	now := Locked{Tools: map[string]string{"x": value(`{"a":2}`).Digest()}, Definitions: map[string]strictjson.Value{"x": value(`{"a":2}`)}}
-	l := &Lock{Servers: map[string]Locked{"s": was}}
+	was := lockfile.Locked{Tools: map[string]string{"x": value(`{"a":1}`).Digest()}, Definitions: map[string]strictjson.Value{"x": value(`{"a":1}`)}}
+	now := lockfile.Locked{Tools: map[string]string{"x": value(`{"a":2}`).Digest()}, Definitions: map[string]strictjson.Value{"x": value(`{"a":2}`)}}
+	l := &lockfile.Lock{Servers: map[string]lockfile.Locked{"s": was}}
 	if got := l.Compare("s", now); len(got) != 1 || strings.Join(got[0].Diff, " ") != "- a: 1 + a: 2" {
 		t.Errorf("%+v", got)
 	}

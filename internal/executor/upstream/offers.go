@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
@@ -75,7 +76,7 @@ func (ses *session) known(ctx context.Context, method, key string) ([]strictjson
 func (s *server) withheld(ctx context.Context, method string, d policy.Decision) *call.Outcome {
 	no := func(o call.Outcome) *call.Outcome { return &o }
 	if l := s.m.o.Lock; l != nil {
-		if was, locked := l.Servers[s.cfg.Name]; locked && was.Command != Command(s.cfg) {
+		if was, locked := l.Servers[s.cfg.Name]; locked && was.Command != lockfile.Command(s.cfg) {
 			return no(refused("lock.server", "the server is started in another way than was accepted"))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
@@ -126,14 +127,14 @@ func shownOffers(t *testing.T, before, after [2]string, lock bool) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Lock{Version: 1, Servers: map[string]Locked{}}
+	l := &lockfile.Lock{Version: 1, Servers: map[string]lockfile.Locked{}}
 	if lock {
 		file := filepath.Join(t.TempDir(), "waldo.lock")
 		l.Accept("s", seen)
 		if err := l.Write(file); err != nil {
 			t.Fatal(err)
 		}
-		if l, err = ReadLock(file); err != nil {
+		if l, err = lockfile.Read(file); err != nil {
 			t.Fatal(err)
 		}
 		m = manager(t, f, Options{Lock: l})
@@ -190,16 +191,16 @@ func shownOffers(t *testing.T, before, after [2]string, lock bool) string {
 
 // A lock says of prompts and templates what has changed, as of tools.
 func TestOffersAreCompared(t *testing.T) {
-	pins := func(name, definition string) Pins {
+	pins := func(name, definition string) lockfile.Pins {
 		return pinned(offers("s.x", "name", values(t, `{"name":"`+name+`",`+definition+`}`)))
 	}
-	was := Locked{Prompts: pins("greet", `"description":"Greets."`), Templates: pins("day", `"x":1`)}
-	l := &Lock{Servers: map[string]Locked{"s": was}}
+	was := lockfile.Locked{Prompts: pins("greet", `"description":"Greets."`), Templates: pins("day", `"x":1`)}
+	l := &lockfile.Lock{Servers: map[string]lockfile.Locked{"s": was}}
 	if c := l.Compare("s", was); len(c) != 0 {
 		t.Errorf("control: %v", c)
 	}
 	var got []string
-	for _, c := range l.Compare("s", Locked{Prompts: pins("greet", `"description":"Greets\u202e."`), Templates: pins("week", `"x":1`)}) {
+	for _, c := range l.Compare("s", lockfile.Locked{Prompts: pins("greet", `"description":"Greets\u202e."`), Templates: pins("week", `"x":1`)}) {
 		got = append(got, c.String()+" "+c.Code+" "+strings.Join(c.Diff, " "))
 	}
 	want := `prompt s.greet lock.changed - description: "Greets." + description: "Greets\u202e."; template s.day lock.gone ; template s.week lock.new `

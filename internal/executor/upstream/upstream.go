@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"waldo/internal/executor/upstream/bounds"
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -77,7 +78,7 @@ type Launcher interface {
 type Options struct {
 	Launcher Launcher
 	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // the way to a server at a url; nil: none is reached
-	Lock     *Lock                                                           // accepted definitions; nil: none were accepted
+	Lock     *lockfile.Lock                                                  // accepted definitions; nil: none were accepted
 	Changed  func(server string)                                             // told when a server says that its tools are others now
 	Offers   func(server string)                                             // the same of its prompts and resources
 	Updated  func(server, uri string)                                        // told when a resource that somebody subscribed to is another now

@@ -1,0 +1,217 @@
+// Package lockfile is waldo.lock: the definitions of servers that an operator has accepted, by their digests, and how
+// others differ from them.
+package lockfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"waldo/internal/executor/upstream/diff"
+	"waldo/internal/model/contract"
+	"waldo/internal/pkginstall"
+	"waldo/internal/protocol/strictjson"
+)
+
+// Lock is waldo.lock: what an operator has accepted of each server.
+type Lock struct {
+	Version int               `json:"version"` // 1
+	Servers map[string]Locked `json:"servers"`
+}
+
+// Locked is one server as it was accepted.
+type Locked struct {
+	Command string `json:"command"` // digest of how it is started: command, environment, placement, secrets by name
+	Name    string `json:"name"`    // as the server calls itself
+	// Package is what the server's program was installed from; nil: it was there already.
+	Package *pkginstall.Pin   `json:"package,omitempty"`
+	Tools   map[string]string `json:"tools"` // the server's own name of a tool to the digest of its definition
+	// Definitions are what the digests were made of, to show how another differs. They decide nothing.
+	Definitions map[string]strictjson.Value `json:"definitions,omitempty"`
+	Prompts     Pins                        `json:"prompts,omitzero"`   // by name
+	Templates   Pins                        `json:"templates,omitzero"` // of resources, by uriTemplate
+}
+
+// Pins are the definitions of one kind that were accepted: their digests, which decide, and what they
+// were made of.
+type Pins struct {
+	Digests     map[string]string           `json:"digests"`
+	Definitions map[string]strictjson.Value `json:"definitions"`
+}
+
+// IsZero reports whether nothing was accepted; encoding/json asks.
+func (p Pins) IsZero() bool { return len(p.Digests) == 0 }
+
+// Change is one difference between what was accepted and what a server shows.
+type Change struct {
+	Server   string   `json:"server"`
+	Tool     string   `json:"tool,omitempty"` // at most one of these three; none: the server itself
+	Prompt   string   `json:"prompt,omitempty"`
+	Template string   `json:"template,omitempty"` // of resources
+	Code     string   `json:"code"`               // lock.changed, lock.new, lock.gone, lock.server or lock.package
+	Text     string   `json:"text"`
+	Diff     []string `json:"diff,omitempty"` // with lock.changed and lock.package: see diff.Lines
+}
+
+// Kind says what a change is of, and names it: a tool, prompt or template; otherwise of the server itself.
+func (c Change) Kind() (kind, name string) {
+	switch {
+	case c.Tool != "":
+		return Tools, c.Tool
+	case c.Prompt != "":
+		return Prompts, c.Prompt
+	case c.Template != "":
+		return Templates, c.Template
+	}
+	return "", ""
+}
+
+// The kinds of definitions that are pinned.
+const (
+	Tools     = "tool"
+	Prompts   = "prompt"
+	Templates = "template"
+)
+
+// String names what a change is of, as in drive.search, or prompt drive.greet.
+func (c Change) String() string {
+	switch kind, name := c.Kind(); kind {
+	case "":
+		return c.Server
+	case Tools:
+		return c.Server + "." + name
+	default:
+		return kind + " " + c.Server + "." + name
+	}
+}
+
+// Read reads a lock. A file that is not there is an empty lock, which holds nobody to anything.
+func Read(file string) (*Lock, error) {
+	l := &Lock{Version: 1, Servers: map[string]Locked{}}
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := strictjson.Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := v.Decode(l); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if l.Version != 1 {
+		return nil, fmt.Errorf("%s: version %d of the lock is not known here; this waldo writes version 1", file, l.Version)
+	}
+	if l.Servers == nil {
+		l.Servers = map[string]Locked{}
+	}
+	return l, nil
+}
+
+// Write replaces the file with the lock, whole or not at all.
+func (l *Lock) Write(file string) error {
+	b, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".waldo.lock-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(append(b, '\n'))
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+// Compare returns how a server differs from what was accepted: the server itself, then its tools, prompts
+// and templates, each sorted by name; nothing for a server of which nothing was accepted.
+func (l *Lock) Compare(server string, now Locked) []Change {
+	if l == nil {
+		return nil
+	}
+	was, ok := l.Servers[server]
+	if !ok {
+		return nil
+	}
+	var out []Change
+	if was.Command != now.Command {
+		out = append(out, Change{Server: server, Code: "lock.server", Text: "its entry in the configuration changed since it was locked"})
+	}
+	if was.Name != now.Name {
+		out = append(out, Change{Server: server, Code: "lock.server", Text: fmt.Sprintf("it calls itself %.80q; waldo.lock has %.80q", now.Name, was.Name)})
+	}
+	for _, c := range compare(Tools, Pins{was.Tools, was.Definitions}, Pins{now.Tools, now.Definitions}) {
+		c.Server = server
+		out = append(out, c)
+	}
+	for _, c := range compare(Prompts, was.Prompts, now.Prompts) {
+		c.Server, c.Prompt, c.Tool = server, c.Tool, ""
+		out = append(out, c)
+	}
+	for _, c := range compare(Templates, was.Templates, now.Templates) {
+		c.Server, c.Template, c.Tool = server, c.Tool, ""
+		out = append(out, c)
+	}
+	return out
+}
+
+// compare returns how the definitions of one kind differ from those that were accepted, sorted by name,
+// which stands in Tool.
+func compare(kind string, was, now Pins) (out []Change) {
+	for name, digest := range now.Digests {
+		switch accepted, known := was.Digests[name]; {
+		case !known:
+			out = append(out, Change{Tool: name, Code: "lock.new", Text: "this " + kind + " is not in waldo.lock"})
+		case accepted != digest:
+			c := Change{Tool: name, Code: "lock.changed", Text: "the definition changed since it was locked"}
+			if old := was.Definitions[name]; !old.IsZero() && old.Digest() == accepted {
+				c.Diff = diff.Lines(old, now.Definitions[name])
+			}
+			out = append(out, c)
+		}
+	}
+	for name := range was.Digests {
+		if _, still := now.Digests[name]; !still {
+			out = append(out, Change{Tool: name, Code: "lock.gone", Text: "this " + kind + " is in waldo.lock, and the server has it no longer"})
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Tool < out[j].Tool })
+	return out
+}
+
+// Annotations returns what a server said of its tool when the operator accepted it; false where the lock
+// does not have the tool, or not the definition that its digest was made of.
+func (l *Lock) Annotations(server, tool string) (strictjson.Value, bool) {
+	was := l.Servers[server]
+	def := was.Definitions[tool]
+	if def.IsZero() || def.Digest() != was.Tools[tool] {
+		return strictjson.Value{}, false
+	}
+	m, _ := def.Members()
+	return m["annotations"], true
+}
+
+// Accept records a server as it is now.
+func (l *Lock) Accept(server string, now Locked) { l.Servers[server] = now }
+
+// Command returns the digest of how a server is started: what it runs, where, and with which
+// environment and secrets, by name.
+func Command(s contract.Server) string {
+	how := map[string]any{"command": s.Command, "url": s.URL, "placement": s.Placement, "env": s.Env, "secrets": s.Secrets, "input": s.Input, "network": s.Network}
+	if s.URL != "" {
+		how["auth"] = s.Auth // by the names of its secrets
+	}
+	b, _ := json.Marshal(how)
+	return strictjson.Digest(b) // maps of strings encode with their names sorted
+}

@@ -362,6 +362,17 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// Of a query that is a book the first words count.
+func TestLongQueries(t *testing.T) {
+	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tool(t, "s.send", "", `{}`))}})
+	defer c.Close()
+	for n, want := range map[int]string{maxQueryWords - 1: "s__send", maxQueryWords: ""} {
+		if got := names(c.Search(context.Background(), Viewer{}, strings.Repeat("zebra ", n)+"send", 0)); got != want {
+			t.Errorf("after %d words: %q, want %q", n, got, want)
+		}
+	}
+}
+
 // corpus returns the folder of shared test data beside the repository, or "".
 func corpus() string {
 	dir, err := os.Getwd()

@@ -43,6 +43,11 @@ func TestViews(t *testing.T) {
 			}
 		}
 	}
+	for name, want := range map[call.Principal]string{"os:0": "a__drop", "os:1": ""} {
+		if got := names(c.Search(ctx, Viewer{name, "mcp"}, "a__drop", 0)); got != want {
+			t.Errorf("%s finds %q by its name", name, got)
+		}
+	}
 	if _, ok := c.Prompt(ctx, "b__p"); !ok {
 		t.Error("the corridor does not find the prompt")
 	}

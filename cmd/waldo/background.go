@@ -76,6 +76,9 @@ func (e *execFlags) again(g *global, call string) []string {
 	for _, kv := range e.env {
 		args = append(args, "--env", kv)
 	}
+	for _, p := range e.ports {
+		args = append(args, "--port", p)
+	}
 	if e.code != "" {
 		args = append(args, "--code", e.code)
 	}

@@ -22,8 +22,8 @@ import (
 func newSandboxPort(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "port NAME PORT[:LOCAL]", Short: "Forward a port of a sandbox to this machine's loopback while this runs", Args: cobra.ExactArgs(2),
-		Long: "Connections to 127.0.0.1:LOCAL (PORT unless given, 0: any) go to PORT at the loopback of the sandbox, of the first of\n" +
-			"its commands that answers there. The sandbox gets no way out by it. Every user of this machine can connect to LOCAL.",
+		Long: "Connections to port LOCAL of this machine's loopback (PORT unless given, 0: any) go to PORT at the loopback of the\n" +
+			"sandbox, 127.0.0.1 or else ::1. The sandbox gets no way out by it. Every user of this machine can connect to LOCAL.",
 		Example: "  waldo sandbox exec --background work -- npm start\n  waldo sandbox port work 3000\n  waldo sandbox port work 3000:8080",
 		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *sandboxes.Manager, args []string) error {
 			port, local, err := ports(args[1])
@@ -34,23 +34,31 @@ func newSandboxPort(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			level := s.Isolation
-			if level == "auto" || level == "" {
-				level = h.runner.Auto
+			driver := h.reacher(s.Isolation)
+			if driver == nil {
+				return noPorts(s.Isolation)
 			}
-			driver, ok := h.drivers[level].(sandbox.Reacher)
-			if !ok {
-				return &exit{code: exitDenied, text: "no port of a sandbox of isolation " + level + " can be reached",
-					hint: "waldo sandbox create --isolation namespace"}
-			}
-			f := &forward{port: port, dial: func(ctx context.Context, port uint16) (net.Conn, error) {
-				return dialIn(ctx, driver, m, s, port)
-			}}
+			f := forwardOf(driver, m, s, port)
 			return f.serve(c.Context(), local, func(at net.Addr) {
 				display.Fprintf(c.ErrOrStderr(), "http://%s is port %d of %s; Ctrl-C ends it\n", at, port, s.Name)
 			})
 		}),
 	}
+}
+
+// reacher returns the driver of an isolation level where it reaches ports of its sandboxes; nil: it does not.
+func (h *house) reacher(level string) sandbox.Reacher {
+	if level == "auto" || level == "" {
+		level = h.runner.Auto
+	}
+	driver, _ := h.drivers[level].(sandbox.Reacher)
+	return driver
+}
+
+// noPorts refuses to forward a port of a sandbox that no driver reaches.
+func noPorts(level string) error {
+	return &exit{code: exitDenied, text: "no port of a sandbox of isolation " + level + " can be reached",
+		hint: "waldo sandbox create --isolation namespace"}
 }
 
 // ports reads PORT or PORT:LOCAL.
@@ -106,32 +114,108 @@ type forward struct {
 	dial func(ctx context.Context, port uint16) (net.Conn, error)
 }
 
+// forwardOf returns what forwards a port of a named sandbox.
+func forwardOf(driver sandbox.Reacher, m *sandboxes.Manager, s sandboxes.Sandbox, port uint16) *forward {
+	return &forward{port: port, dial: func(ctx context.Context, port uint16) (net.Conn, error) { return dialIn(ctx, driver, m, s, port) }}
+}
+
 // serve forwards until ctx ends. ready is told where it listens, which is never beyond the loopback.
 func (f *forward) serve(ctx context.Context, local uint16, ready func(net.Addr)) error {
+	all, err := f.listen(local)
+	if err != nil {
+		return err
+	}
+	ready(all[0].Addr())
+	f.accept(ctx, all)
+	return errInterrupted
+}
+
+// listen listens at a port of 127.0.0.1 and, where this machine has it, of ::1.
+func (f *forward) listen(local uint16) ([]net.Listener, error) {
 	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(local))))
 	if err != nil {
-		return &exit{code: exitUsage, err: err, hint: fmt.Sprintf("give another, as in %d:0", f.port)}
+		return nil, &exit{code: exitUsage, err: err, hint: fmt.Sprintf("give another, as in %d:0", f.port)}
 	}
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
-	ready(l.Addr())
+	all := []net.Listener{l}
+	if six, err := net.Listen("tcp6", net.JoinHostPort("::1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))); err == nil {
+		all = append(all, six)
+	}
+	return all, nil
+}
+
+// accept forwards the connections of listeners, which it closes, until ctx ends.
+func (f *forward) accept(ctx context.Context, listeners []net.Listener) {
 	var all sync.WaitGroup
-	defer all.Wait()
 	room := make(chan struct{}, maxForwarded)
-	for {
-		conn, err := l.Accept()
-		if ctx.Err() != nil {
-			return errInterrupted
-		}
-		if err != nil {
-			time.Sleep(50 * time.Millisecond) // no descriptor is free, for example
-			continue
-		}
-		room <- struct{}{}
+	for _, l := range listeners {
+		stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+		defer stop()
 		all.Go(func() {
-			defer func() { <-room }()
-			f.pass(ctx, conn)
+			for {
+				conn, err := l.Accept()
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil {
+					time.Sleep(50 * time.Millisecond) // no descriptor is free, for example
+					continue
+				}
+				room <- struct{}{}
+				all.Go(func() {
+					defer func() { <-room }()
+					f.pass(ctx, conn)
+				})
+			}
 		})
+	}
+	all.Wait()
+}
+
+// forwards forwards ports to a named sandbox until end is called: own are those of this command, and the sandbox's are
+// forwarded by one of its commands at a time, so that the next one goes on when that one ends.
+func (h *house) forwards(ctx context.Context, w io.Writer, s sandboxes.Sandbox, own []string) (end func(), err error) {
+	if len(own) == 0 && len(s.Ports) == 0 {
+		return func() {}, nil
+	}
+	driver := h.reacher(s.Isolation)
+	if driver == nil {
+		return nil, noPorts(s.Isolation)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	end = func() { cancel(); all.Wait() }
+	m := sandboxes.New(h.store, time.Now)
+	for i, text := range slices.Concat(own, s.Ports) {
+		port, local, err := ports(text)
+		f := forwardOf(driver, m, s, port)
+		var listeners []net.Listener
+		if err == nil {
+			listeners, err = f.listen(local)
+		}
+		if err != nil && i < len(own) {
+			end()
+			return nil, err
+		}
+		all.Go(func() {
+			for ; err != nil; listeners, err = f.listen(local) {
+				if !wait(ctx, time.Second) {
+					return
+				}
+			}
+			display.Fprintf(w, "http://%s is port %d of %s\n", listeners[0].Addr(), port, s.Name)
+			f.accept(ctx, listeners)
+		})
+	}
+	return end, nil
+}
+
+// wait waits, and reports whether ctx goes on.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 

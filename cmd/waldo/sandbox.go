@@ -29,8 +29,8 @@ import (
 func newSandbox(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "sandbox", Short: "Named sandboxes: files, a template and limits that outlive a command", Args: cobra.NoArgs,
-		Long: "A named sandbox keeps its files, template and limits, across commands and across restarts of waldo. Each command\n" +
-			"runs in a fresh sandbox over the same files: nothing that it leaves running outlives it, and memory is not kept.",
+		Long: "A named sandbox keeps its files, template and limits, across commands and across restarts of waldo. Commands\n" +
+			"that run at the same time share processes and ports. Nothing that one leaves running outlives it.",
 		Example: "  waldo sandbox create work --template python:3.12-slim --idle 1h\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox exec work -- wc -l /workspace/input/data.csv\n" +
 			"  waldo sandbox snapshot work\n  waldo sandbox rm work",
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -100,6 +100,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 	b := &boxFlags{}
 	var idle time.Duration
 	var from string
+	var forwarded []string
 	c := &cobra.Command{
 		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle 30m\n  waldo sandbox create copy --from p_…",
@@ -116,7 +117,15 @@ func newSandboxCreate(g *global) *cobra.Command {
 			if b.isolation != "auto" && h.drivers[b.isolation] == nil {
 				return &exit{code: exitDenied, text: "isolation " + b.isolation + " is not in this build", hint: "waldo doctor says what there is"}
 			}
-			s := sandboxes.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle, CPUFixed: c.Flags().Changed("cpu-seconds")}
+			for _, text := range forwarded {
+				if _, _, err := ports(text); err != nil {
+					return err
+				}
+			}
+			if len(forwarded) > 0 && h.reacher(b.isolation) == nil {
+				return noPorts(b.isolation)
+			}
+			s := sandboxes.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle, Ports: forwarded, CPUFixed: c.Flags().Changed("cpu-seconds")}
 			if len(args) == 1 {
 				s.Name = args[0]
 			}
@@ -137,6 +146,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 		}),
 	}
 	b.add(c)
+	c.Flags().StringArrayVar(&forwarded, "port", nil, portUsage+" while one of its commands runs")
 	c.Flags().DurationVar(&idle, "idle", time.Hour, "`TIME` without a command, after which it is paused, and after as long again stopped")
 	c.Flags().StringVar(&from, "from", "", "start with the files, template and limits of the snapshot `ID`")
 	return c
@@ -155,7 +165,7 @@ func (b *boxFlags) onlyKept(c *cobra.Command, pictured bool) error {
 			}
 		}
 	}
-	for f := range strings.FieldsSeq("isolation cpu-seconds memory-mb pids files disk-mb timeout output-kb idle pull") {
+	for f := range strings.FieldsSeq("isolation cpu-seconds memory-mb pids files disk-mb timeout output-kb idle pull port") {
 		if pictured && c.Flags().Changed(f) {
 			return usage("leave it out: a snapshot has its own", "--%s and a snapshot do not go together", f)
 		}
@@ -203,7 +213,7 @@ func newSandboxList(g *global) *cobra.Command {
 // execFlags are the flags of a command in a named sandbox.
 type execFlags struct {
 	code, lang, as, dir string
-	env                 []string
+	env, ports          []string
 	background, tty     bool
 	timeout             time.Duration
 	cpu                 float64 // seconds; 0: not given
@@ -213,7 +223,8 @@ func newSandboxExec(g *global) *cobra.Command {
 	e := &execFlags{}
 	c := &cobra.Command{
 		Use: "exec NAME [-c CODE | -- CMD [ARG..]]", Short: "Run a command, or code with its tools, over a sandbox's files", Args: cobra.MinimumNArgs(1),
-		Long: "Each command is decided by the contract of exec or run_*, and runs with the sandbox's limits, in a fresh sandbox over its files.\n" +
+		Long: "Each command is decided by the contract of exec or run_*, and runs with the sandbox's limits over its files. It shares\n" +
+			"processes and ports with those that run in the sandbox, and has limits and a copy of the files of its own.\n" +
 			"What it leaves running ends with it. With --background it goes on when this command has ended, until it ends\n" +
 			"itself, its time is up, or the sandbox is stopped or removed; its number is printed.",
 		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c 'print(open(\"/workspace/input/data.csv\").read())'\n" +
@@ -264,6 +275,7 @@ func newSandboxExec(g *global) *cobra.Command {
 	c.Flags().StringVarP(&e.code, "code", "c", "", "run `CODE` instead of a command")
 	c.Flags().StringVar(&e.lang, "lang", "python", "`LANGUAGE` of the code: python, javascript, typescript or shell")
 	c.Flags().StringArrayVar(&e.env, "env", nil, "`K=V` in the sandbox's environment; nothing else is inherited")
+	c.Flags().StringArrayVar(&e.ports, "port", nil, portUsage+" while the command runs")
 	c.Flags().BoolVarP(&e.background, "background", "b", false, "go on in the background, and print the command's number")
 	c.Flags().BoolVarP(&e.tty, "tty", "t", false, "give the command a terminal of its own, connected with yours")
 	c.Flags().DurationVar(&e.timeout, "timeout", 0, "wall-clock `TIME` of this command, as in 2h (default: the sandbox's, in the background a day)")
@@ -273,6 +285,9 @@ func newSandboxExec(g *global) *cobra.Command {
 	_ = c.Flags().MarkHidden("as")
 	return c
 }
+
+// portUsage is what --port does.
+const portUsage = "forward `PORT[:LOCAL]` of the sandbox to this machine's loopback"
 
 // wall is the wall clock of the command.
 func (e *execFlags) wall(sandboxs time.Duration) time.Duration {
@@ -315,6 +330,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	o.Limits, o.Isolation, o.Template, o.Image = s.Limits, s.Isolation, root(t), t.Config
 	o.Limits.Wall, o.Limits.CPU = e.wall(s.Limits.Wall), e.processor(s)
 	o.Whole, o.Dir = true, e.dir
+	o.Share = sandboxes.New(h.store, time.Now).Shared(s)
 	h.runner.Default = s.Limits // also of what is kept beside the command's own files
 	o.Started = func(b sandbox.Box) func() {
 		if e.as != "" {
@@ -332,6 +348,11 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr(), cancel)
 		o.Pass = true
 	}
+	end, err := h.forwards(ctx, c.ErrOrStderr(), s, e.ports)
+	if err != nil {
+		return err
+	}
+	defer end()
 	defer h.runner.Prepare(k.ID, o)()
 	r, err := h.broker.Call(ctx, k)
 	masked := flush()

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -25,8 +26,37 @@ type Profile struct {
 	Hostname string // empty: "waldo"
 	Limits   Limits
 	Network  Network
+	Share    *Share // whose processes and ports the commands share; nil: those of no other sandbox
 	Ahead    *Ahead // the first command, as far as it is known; a driver may have started it already; nil: nothing is
 }
+
+// Share names a sandbox whose commands run in one network namespace and, where each has a cgroup that ends it, in one
+// PID namespace. Each has its own limits, mounts and files. A driver that cannot refuses it.
+type Share struct {
+	Dir string // a folder of this machine that only the sandbox's owner can enter; it need not be there
+	// Apart: this command has what others have not, as a bridge or a secret in its environment. Start then returns
+	// ErrApart where the kernel would let them read its memory.
+	Apart bool
+}
+
+// ErrApart is returned by Start where a command cannot be held apart from others of its sandbox.
+var ErrApart = errors.New("this kernel does not hold commands of one sandbox apart (Landlock, Linux 6.12)")
+
+// Touches says in a line of text what a sandbox may touch, limits apart. Commands share processes and ports only where
+// it is the same for all of them.
+func (p Profile) Touches() string {
+	text := fmt.Sprintf("%+v %q %q %d", p.Template, p.Host(), p.Network.Hosts, p.Network.Ports)
+	for _, m := range p.Mounts {
+		text += fmt.Sprintf(" %q %q %t %q", m.Source, m.Target, m.Writable, m.Sealed)
+	}
+	for _, t := range p.Tmpfs {
+		text += fmt.Sprintf(" %q %t %t", t.Target, t.Sealed, t.Export)
+	}
+	return text
+}
+
+// ErrDiffers is returned by Start where commands that run in a shared sandbox may touch other things.
+var ErrDiffers = errors.New("commands that may touch other things run in the sandbox")
 
 // Host is what the box takes for the name of its machine.
 func (p Profile) Host() string {

@@ -90,6 +90,8 @@ type Options struct {
 	Template sandbox.Template
 	// Image is what the template says of its commands.
 	Image template.Config
+	// Share is a folder of a named sandbox whose commands share processes and ports; empty: this one shares none.
+	Share string
 	// Started is told of the box before the code runs in it, and its answer is called when the code
 	// is over; nil: nobody asks.
 	Started func(sandbox.Box) (over func())
@@ -193,7 +195,15 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		return refuse(d, *why), nil
 	}
 	defer vacate()
+	own := o.share(driver, &p, way != nil, j)
 	box, err := way.Start(ctx, driver, p)
+	if errors.Is(err, sandbox.ErrApart) {
+		own, p.Share = "this command has processes and ports of its own: "+sandbox.ErrApart.Error(), nil
+		box, err = way.Start(ctx, driver, p)
+	}
+	if errors.Is(err, sandbox.ErrDiffers) {
+		return refuse(d, call.Reason{Code: "sandbox.differs", Text: err.Error() + "; this one starts when they have ended"}), nil
+	}
 	if err != nil {
 		nothing.Sandbox = facts.Sandbox{Driver: driver.Name(), Template: p.Template.Name}
 		nothing.Warnings = append(nothing.Warnings, "no sandbox of isolation "+driver.Name()+" can be made on this machine; nothing ran, and no weaker sandbox was taken")
@@ -209,6 +219,9 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 		defer r.live.Delete(d.Call.ID)
 	}
 	f, err := r.inside(ctx, d, o, box, j)
+	if own != "" {
+		f.Warnings = append(f.Warnings, own)
+	}
 	way.Report(&f)
 	if err != nil {
 		return outcome(d, f), fmt.Errorf("run %s: %w", d.Call.ID, err)

@@ -63,3 +63,18 @@ func leave(box sandbox.Box, ws *workspace.Workspace, give share, f *facts.Facts)
 		}
 	}
 }
+
+// share has a command share processes and ports with others of its named sandbox, and returns a warning where its
+// contract gives it what they must not get by that.
+func (o Options) share(driver sandbox.Driver, p *sandbox.Profile, hosts bool, j job) (warning string) {
+	_, can := driver.(sandbox.Reacher)
+	switch {
+	case o.Share == "" || !can:
+	case hosts:
+		return "this command has processes and ports of its own: its contract lets it reach hosts"
+	default:
+		p.Share = &sandbox.Share{Dir: o.Share, Apart: j.tools || len(j.env) > 0}
+		p.Ahead = nil // a sandbox that waits shares nothing
+	}
+	return ""
+}

@@ -167,6 +167,19 @@ func (h *Host) Times() bool { return h.unified != "" || h.v1[cpuacc] != "" }
 // Kills reports whether a whole run can be ended through its group.
 func (h *Host) Kills() bool { return h.unified != "" || h.has(pids) > 0 }
 
+// EndsAtOnce reports whether the kernel ends all processes of a run's group at a word: version 2 from Linux 5.14 on.
+func (h *Host) EndsAtOnce() bool {
+	g, err := h.New(NewID(), Limits{Memory: 1 << 20, Pids: 1})
+	if err != nil {
+		return false
+	}
+	killer := g.Killer()
+	if killer != nil {
+		_ = killer.Close()
+	}
+	return g.Close() == nil && killer != nil
+}
+
 // Report makes a group, bounds it, reads the bounds back and removes it, and says what held.
 func (h *Host) Report() []sandbox.Ability {
 	hint := "start waldo in a delegated group: systemd-run --user --scope -p Delegate=yes waldo ..., or as root"

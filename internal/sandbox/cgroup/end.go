@@ -29,6 +29,30 @@ func (g *Group) Kill() error {
 	return g.h.kill(dirs)
 }
 
+// Killer opens cgroup.kill of the group, by which whoever has it ends every process of the group at once; nil: this
+// machine has none.
+func (g *Group) Killer() *os.File {
+	if g.unified == "" {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(g.unified, "cgroup.kill"), os.O_WRONLY, 0)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+// End is Kill, and returns when nothing of the group runs any more. It needs version 2.
+func (g *Group) End() error {
+	err := g.Kill()
+	for end := time.Now().Add(patience); err == nil && field(read(g.unified, "cgroup.events"), "populated") != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			err = fmt.Errorf("cgroup: processes do not end within %v", patience)
+		}
+	}
+	return err
+}
+
 // kill ends what is in the folders of one group. The kernel does it at once where it can; else the
 // list is walked until nobody is on it, for a fork that was under way is not on it yet.
 func (h *Host) kill(dirs []string) error {

@@ -3,6 +3,7 @@
 package common
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -138,6 +139,14 @@ func RefuseCommand(c sandbox.Command) error {
 		if strings.ContainsRune(s, 0) {
 			return fmt.Errorf("%.40q: arguments, environment and folders hold no NUL", s)
 		}
+	}
+	return nil
+}
+
+// RefuseShare refuses to share processes and ports, for drivers that cannot.
+func RefuseShare(p sandbox.Profile) error {
+	if p.Share != nil {
+		return errors.New("commands of this isolation level share no processes or ports")
 	}
 	return nil
 }

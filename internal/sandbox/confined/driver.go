@@ -82,7 +82,7 @@ func refuse(p sandbox.Profile, abi int) error {
 	if p.Template.Name != "host" {
 		return fmt.Errorf("confined: template %q: without a mount namespace there is no root but the host's", p.Template.Name)
 	}
-	if err := errors.Join(common.Refuse(p), common.RefuseHosts(p.Network), common.RefuseWritable(p)); err != nil {
+	if err := errors.Join(common.Refuse(p), common.RefuseHosts(p.Network), common.RefuseShare(p), common.RefuseWritable(p)); err != nil {
 		return fmt.Errorf("confined: %w", err)
 	}
 	for _, m := range p.Mounts {

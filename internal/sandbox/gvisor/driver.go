@@ -60,7 +60,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 }
 
 func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*box, error) {
-	if err := errors.Join(common.Refuse(p), refuseHosts(p), common.RefuseWritable(p)); err != nil {
+	if err := errors.Join(common.Refuse(p), refuseHosts(p), common.RefuseShare(p), common.RefuseWritable(p)); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -59,19 +59,23 @@ const UserNSHint = "user namespaces"
 func (l *List) MakeInit(failed, made initvm.Target) {
 	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
+	l.clone(flags, failed, made, initvm.To(len(l.Steps)+2))
+	// What waldo itself was started with is not closed on exec.
+	l.Call("close what waldo inherited", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)
+	l.TakeDescriptors(MaxFiles, initvm.At(Gone))
+	l.TakeProgram("take the sandbox's program", ProgramBase, initvm.At(Gone))
+}
+
+// clone appends the making of a process, which goes on at child. The one that made it reports its number.
+func (l *List) clone(flags unix.Signal, failed, made, child initvm.Target) {
 	rec := l.Record(RecPID)
 	clone := l.Call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
 	l.Hint(UserNSHint)
 	l.Steps[clone].Store = rec.Plus(8)
 	l.Steps[clone].Equal = l.Structure(initvm.Num(0))
-	l.Steps[clone].Fail = failed
+	l.Steps[clone].Fail, l.Steps[clone].Same = failed, child
 	report := l.Call("report PID 1", unix.SYS_WRITE, CtlFD, rec, RecordSize)
 	l.Steps[report].Next, l.Steps[report].Fail = made, made
-	l.Steps[clone].Same = initvm.To(len(l.Steps))
-	// What waldo itself was started with is not closed on exec.
-	l.Call("close what waldo inherited", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)
-	l.TakeDescriptors(MaxFiles, initvm.At(Gone))
-	l.TakeProgram("take the sandbox's program", ProgramBase, initvm.At(Gone))
 }
 
 // TakeDescriptors appends a recvmsg whose descriptors, most of them at most, land at the lowest free.

@@ -69,12 +69,38 @@ var boot = sync.OnceValue(func() *List {
 	l := NewBoot()
 	l.TakeProgram("take a program", ProgramBase, initvm.At(Gone))
 	l.MakeInit(initvm.Target{}, initvm.At(Gone))
+	l.Entry = len(l.Steps)
+	l.clone(joinFlags, initvm.Target{}, initvm.At(Gone), initvm.To(bootSteps+2))
 	return l
 })
 
+// joinFlags are the namespaces that a command has of its own where it shares the others.
+const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
+
+// joinProgram has a machine join namespaces that come after it: user, network and, where processes are shared, PID.
+// Otherwise PID 1 gets a PID namespace of its own.
+func joinProgram(processes bool) []byte {
+	var l List
+	l.Call("close the machine", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)
+	l.TakeDescriptors(3, initvm.At(Gone))
+	l.Call("join the user namespace", unix.SYS_SETNS, CtlFD+1, unix.CLONE_NEWUSER)
+	l.Call("join the network namespace", unix.SYS_SETNS, CtlFD+2, unix.CLONE_NEWNET)
+	if processes {
+		l.Call("join the PID namespace", unix.SYS_SETNS, CtlFD+3, unix.CLONE_NEWPID)
+	} else {
+		l.Call("a PID namespace", unix.SYS_UNSHARE, unix.CLONE_NEWPID)
+	}
+	last := l.Call("close the namespaces", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)
+	l.Steps[last].Next = initvm.At(BootBase + uint64(boot().Entry)*StepSize)
+	return l.LinkAt(ProgramBase)
+}
+
+// bootSteps are the steps of the boot list before those that make PID 1.
+const bootSteps = 4
+
 const (
 	bootEntry = BootBase + 2*StepSize
-	initEntry = bootEntry + 2*StepSize
+	initEntry = BootBase + bootSteps*StepSize
 )
 
 // initProgram is the program that has a machine make PID 1 of a box.

@@ -87,6 +87,24 @@ func New(boot *List) (*Stage, *os.File, error) {
 // SpawnInit starts a machine that makes PID 1 of a box, in the version 2 cgroup where that can be, and on as many
 // processors as milli thousandths fill (0: on all).
 func SpawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64) (s *Stage, joined bool, err error) {
+	return spawnInit(machine, uid, gid, g, milli, func(s *Stage) error { return s.Send(initProgram()) })
+}
+
+// Shared are namespaces that commands of one sandbox share: user, network and PID, by descriptors.
+type Shared struct {
+	Spaces    []int
+	Processes bool // also the PID namespace
+}
+
+// SpawnJoined is SpawnInit for a box that shares namespaces. Where it shares the PID namespace, its first process is
+// not PID 1 there: the caller ends what it leaves running.
+func SpawnJoined(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, in Shared) (s *Stage, joined bool, err error) {
+	return spawnInit(machine, uid, gid, g, milli, func(s *Stage) error {
+		return errors.Join(s.Send(joinProgram(in.Processes)), s.SendFiles(in.Spaces))
+	})
+}
+
+func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, begin func(*Stage) error) (s *Stage, joined bool, err error) {
 	if g.CloneFD >= 0 {
 		s, err = spawn(machine, uid, gid, g.CloneFD, milli)
 		joined = err == nil
@@ -96,7 +114,7 @@ func SpawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64) (s 
 	}
 	if err == nil {
 		s.Made = true
-		if err = s.Send(initProgram()); err != nil {
+		if err = begin(s); err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}
@@ -306,13 +324,13 @@ func Silent(fds ...int) error {
 	return nil
 }
 
-// ReceiveFile receives a record of a kind and the one descriptor that comes with it.
-func (s *Stage) ReceiveFile(kind uint64) (*os.File, error) {
+// ReceiveFiles receives a record of a kind and the n descriptors that come with it.
+func (s *Stage) ReceiveFiles(kind uint64, n int) ([]*os.File, error) {
 	r, err := s.Receive()
 	files := s.files
 	s.files = nil
-	if err == nil && r.Kind == kind && len(files) == 1 {
-		return files[0], nil
+	if err == nil && r.Kind == kind && len(files) == n {
+		return files, nil
 	}
 	for _, f := range files {
 		f.Close()

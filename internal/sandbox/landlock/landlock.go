@@ -18,6 +18,7 @@ type Rules struct {
 	AnyFile  bool     // leave files to the mounts
 	AnyTCP   bool     // leave TCP to the network namespace
 	AnyPeer  bool     // leave abstract sockets and signals alone
+	Signals  bool     // leave signals alone: a PID namespace holds who can get one
 	NeedFull bool     // refuse a kernel that cannot hold to all of it
 }
 
@@ -47,6 +48,8 @@ const (
 	neverToGive = MakeChar | MakeBlock | IoctlDev
 	tcpAll      = 1<<0 | 1<<1 // bind, connect
 	scopeAll    = 1<<0 | 1<<1 // abstract Unix sockets, signals
+
+	scopeAbstract = 1 << 0
 )
 
 // Scopes is the first ABI that keeps signals and abstract sockets in: Linux 6.12.
@@ -99,6 +102,9 @@ func handled(r Rules, abi int) (attr, []string) {
 	}
 	if need(!r.AnyPeer, 6, "abstract sockets and signals") {
 		a.scoped = scopeAll
+		if r.Signals {
+			a.scoped = scopeAbstract
+		}
 	}
 	return a, lost
 }

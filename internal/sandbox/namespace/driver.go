@@ -17,6 +17,7 @@ import (
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/keeper"
 	"waldo/internal/sandbox/landlock"
 	"waldo/internal/sandbox/seccomp"
 	"waldo/internal/sandbox/seccompnotify"
@@ -136,7 +137,13 @@ func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, f
 
 func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Box, error) {
 	b := &box{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
-	if spare, ok := d.spares.take(from); ok {
+	if p.Share != nil {
+		var err error
+		if b.shares, err = keeper.Enter(machine, host, p); err != nil {
+			return nil, err
+		}
+		b.uid, b.gid = b.shares.IDs()
+	} else if spare, ok := d.spares.take(from); ok {
 		b.stage, b.group, b.uid, b.gid, b.joined = spare.stage, spare.group, spare.uid, spare.gid, true
 	} else {
 		var err error
@@ -170,7 +177,7 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 	if err != nil {
 		return err
 	}
-	rules, err := landlock.Open(landlock.Rules{AnyFile: true, AnyTCP: true})
+	rules, err := landlock.Open(landlock.Rules{AnyFile: true, AnyTCP: true, Signals: b.shares.Tree()})
 	if err != nil {
 		return err
 	}
@@ -186,6 +193,9 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 			_ = f.Close() // nil: an error and no more
 		}
 	}()
+	if b.profile.Share != nil && b.profile.Share.Apart && b.shares.Tree() && rules.FD < 0 {
+		return sandbox.ErrApart
+	}
 	folders, links, err := common.Top(b.profile.Template)
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
@@ -209,7 +219,8 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 			}
 		}
 	}
-	s.forked, s.mapped = from != nil, b.uid != os.Geteuid() && common.Administers()
+	s.forked, s.joined, s.tree = from != nil, b.shares != nil, b.shares.Tree()
+	s.mapped = !s.joined && b.uid != os.Geteuid() && common.Administers()
 	return b.launch(machine, from, files, s)
 }
 
@@ -219,6 +230,8 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	limits := cgroup.Limits{Memory: l.Memory, Pids: l.Pids + 1, MilliCPU: b.driver.options.MilliCPU}
 	if b.stage != nil {
 		err = b.group.Bound(limits)
+	} else if b.shares != nil {
+		b.stage, b.group, b.joined, err = b.shares.Spawn(machine, b.host, limits)
 	} else {
 		b.stage, b.group, b.joined, err = begin(machine, b.host, from, b.uid, b.gid, limits)
 	}

@@ -66,7 +66,11 @@ func (s *setup) makeRoot() {
 	s.template(made)
 	s.dev(made)
 	s.places(made)
-	s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
+	hide := "subset=pid,hidepid=invisible"
+	if s.tree { // other commands are seen by their numbers and words; Landlock keeps what they have open and in memory
+		hide = "subset=pid"
+	}
+	s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, hide)
 	s.Hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
 	s.Optional()
 	s.coverResolv()
@@ -76,7 +80,9 @@ func (s *setup) makeRoot() {
 	s.Call("rmdir /old", unix.SYS_UNLINKAT, atCWD, old, unix.AT_REMOVEDIR)
 	s.Call("set the host name", unix.SYS_SETHOSTNAME, s.profile.Host(), len(s.profile.Host()))
 	s.Optional()
-	s.loopback()
+	if !s.joined {
+		s.loopback()
+	}
 	s.wayOut()
 	s.attributes("/", sealed, false)
 	// A copy of the tree that is in no mount namespace: /proc/self/mountinfo lists the namespace,

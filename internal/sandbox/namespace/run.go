@@ -21,6 +21,7 @@ import (
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/keeper"
 	"waldo/internal/sandbox/seccompnotify"
 )
 
@@ -34,6 +35,7 @@ type box struct {
 	init     *os.Process     // its PID 1
 	uid, gid int
 	warnings []string
+	shares   *keeper.Hold // of namespaces that other commands have, too; nil: it shares none
 	places   []common.Place
 	overlays []*os.File              // of the folders that it is shown
 	way      io.Closer               // who serves the way out; nil: there is none
@@ -128,7 +130,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	e, err := r.wait()
 	stop()
 	wall := time.Since(r.began)
-	if err != nil || r.killed.Load() {
+	if err != nil || r.killed.Load() || b.shares.Tree() {
 		err = errors.Join(err, b.end())
 	}
 	finish(r.held.Load() != nil) // then nobody writes to them any more
@@ -300,6 +302,7 @@ func (b *box) filled() (bytes int64) {
 func (r *run) kill() {
 	r.killed.Store(true)
 	_ = r.box.init.Kill()
+	r.box.shares.Kill()
 }
 
 // end ends the run for a limit. The first limit counts.
@@ -315,7 +318,7 @@ func (b *box) end() error {
 	if b.stage == nil {
 		return nil
 	}
-	err := b.stage.Close()
+	err := errors.Join(b.stage.Close(), b.shares.End())
 	b.stage = nil
 	if b.way != nil {
 		err = errors.Join(err, b.way.Close())
@@ -332,6 +335,7 @@ func (b *box) end() error {
 func (b *box) Close() error {
 	if b.init != nil {
 		_ = b.init.Kill()
+		b.shares.Kill()
 	}
 	b.running.Lock()
 	defer b.running.Unlock()
@@ -357,5 +361,5 @@ func (b *box) Close() error {
 	if b.group != nil {
 		err = errors.Join(err, b.group.Close())
 	}
-	return err
+	return errors.Join(err, b.shares.Close())
 }

@@ -43,6 +43,8 @@ type setup struct {
 	overlays  int                   // of mounts: their descriptors are below free
 	sealed    []string              // the writable places that commands cannot write to
 	forked    bool                  // a zygote walks it, not a machine of its own
+	joined    bool                  // its user and network namespaces are shared with other commands
+	tree      bool                  // so is its PID namespace, in which it is not the first
 	mapped    bool                  // waldo maps the user, who is another than the one that walks it
 }
 
@@ -53,7 +55,7 @@ func (s *setup) build() {
 	s.resetSignals()
 	if s.mapped {
 		s.becomeMapped()
-	} else {
+	} else if !s.joined {
 		s.mapIDs()
 	}
 	s.makeRoot()
@@ -133,6 +135,9 @@ func (s *setup) isolate() {
 	s.Call("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	s.Call("not dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	s.Call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
+	if s.tree { // what outlives its parent stays in this tree
+		s.Call("reap", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
 	s.Call("new session", unix.SYS_SETSID)
 	s.Call("umask", unix.SYS_UMASK, 0o022)
 	if s.landlock {
@@ -173,9 +178,11 @@ func (s *setup) serve() {
 	wait := s.Call("wait", unix.SYS_WAIT4, ^uint64(0), within(exit, 16), unix.WALL, 0, 0, 0)
 	s.Steps[wait].Equal, s.Steps[wait].Next = child, initvm.To(wait)
 	s.Steps[wait].Same = initvm.To(wait + 1)
-	s.Ignore("kill what is left", unix.SYS_KILL, ^uint64(0), int(unix.SIGKILL))
-	reap := s.Call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
-	s.Steps[reap].Next, s.Steps[reap].Fail = initvm.To(reap), initvm.To(reap+1)
+	if !s.tree { // there it would kill the other commands: waldo ends this one's group
+		s.Ignore("kill what is left", unix.SYS_KILL, ^uint64(0), int(unix.SIGKILL))
+		reap := s.Call("reap what is left", unix.SYS_WAIT4, ^uint64(0), 0, unix.WALL, 0, 0, 0)
+		s.Steps[reap].Next, s.Steps[reap].Fail = initvm.To(reap), initvm.To(reap+1)
+	}
 	s.Call("usage", unix.SYS_GETRUSAGE, ^uint64(0), within(exit, 32)) // RUSAGE_CHILDREN
 	last := s.Call("report the end", unix.SYS_WRITE, initproc.CtlFD, exit, initproc.RecordSize)
 	s.Steps[last].Next = initvm.To(take)

@@ -49,8 +49,11 @@ func Open(program *os.File, pid int) (*Reach, error) {
 	again := len(s.Steps)
 	s.Hear()
 	s.Call("a socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	s.SendFiles("the socket", initproc.RecWay, initproc.CtlFD+1, 1)
-	last := s.Call("close the socket", unix.SYS_CLOSE, initproc.CtlFD+1)
+	six := s.Call("a socket of IPv6", unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	s.Call("another of IPv4", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) // where there is no IPv6
+	s.Steps[six].Fail, s.Steps[six].Next = initvm.To(six+1), initvm.To(six+2)
+	s.SendFiles("the sockets", initproc.RecWay, initproc.CtlFD+1, 2)
+	last := s.Call("close the sockets", unix.SYS_CLOSE_RANGE, initproc.CtlFD+1, 0xffffffff, 0)
 	s.Steps[last].Next = initvm.To(again)
 	st, err := initproc.Spawn(program, os.Geteuid(), os.Getegid())
 	if err != nil {
@@ -118,33 +121,45 @@ func foreign(pid int, name string, to **os.File) error {
 // within is how long a connection may take: a full queue of the sandbox's server keeps nobody.
 const within = 5 * time.Second
 
-// Dial connects to a port of the sandbox's loopback.
+// Dial connects to a port of the sandbox's loopback, at 127.0.0.1 or else at ::1.
 func (r *Reach) Dial(port uint16) (net.Conn, error) {
-	f, err := r.socket()
+	files, err := r.sockets()
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = errors.Join(files[0].Close(), files[1].Close()) }()
+	conn, err := connect(files[0], &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}})
+	if err != nil {
+		if six, serr := connect(files[1], &unix.SockaddrInet6{Port: int(port), Addr: [16]byte{15: 1}}); serr == nil {
+			return six, nil
+		}
+		return nil, fmt.Errorf("port %d of the sandbox: %w", port, err)
+	}
+	return conn, nil
+}
+
+// connect connects a socket.
+func connect(f *os.File, to unix.Sockaddr) (net.Conn, error) {
 	fd := int(f.Fd())
 	limit := unix.NsecToTimeval(int64(within))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
 		return nil, err
 	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		return nil, fmt.Errorf("port %d of the sandbox: %w", port, err)
+	if err := unix.Connect(fd, to); err != nil {
+		return nil, err
 	}
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{})
 	return net.FileConn(f)
 }
 
-// socket has a socket made in the sandbox's network.
-func (r *Reach) socket() (*os.File, error) {
+// sockets has two sockets made in the sandbox's network, of IPv4 and, where there is that, of IPv6.
+func (r *Reach) sockets() ([]*os.File, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, err := r.stage.Ctl.Write([]byte{1}); err != nil {
 		return nil, err
 	}
-	return r.stage.ReceiveFile(initproc.RecWay)
+	return r.stage.ReceiveFiles(initproc.RecWay, 2)
 }
 
 // Close ends the process that makes sockets. Connections stay.

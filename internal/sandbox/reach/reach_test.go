@@ -44,6 +44,8 @@ def tries(port):
     return said
 l = socket.socket()
 l.bind(("127.0.0.1", 7000)); l.listen()
+six = socket.socket(socket.AF_INET6)
+six.bind(("::1", 7006)); six.listen()
 print("ready", flush=True)
 while True:
     c, who = l.accept()
@@ -110,6 +112,11 @@ func TestReach(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(b), "hello 127.0.0.1 ") || strings.Contains(string(b), "REACHED") {
 			t.Errorf("%q %v", b, err)
 		}
+	}
+	if c, err := r.Dial(7006); err != nil {
+		t.Errorf("a server at ::1: %v", err)
+	} else {
+		c.Close()
 	}
 	for _, other := range []int{7001, port} {
 		if c, err := r.Dial(uint16(other)); !errors.Is(err, unix.ECONNREFUSED) {

@@ -41,6 +41,7 @@ type Sandbox struct {
 	Isolation string         `json:"isolation"`
 	Limits    sandbox.Limits `json:"limits"`
 	CPUFixed  bool           `json:"cpu_fixed,omitempty"` // its limit of processor time holds for longer commands too
+	Ports     []string       `json:"ports,omitempty"`     // as in 3000:8080, forwarded from this machine's loopback while a command runs
 	Idle      time.Duration  `json:"idle_ns"`             // without a command, after which it is paused, and after as long again stopped
 	State     State          `json:"state"`
 	ByIdle    bool           `json:"by_idle,omitempty"` // paused because it was idle: a command wakes it

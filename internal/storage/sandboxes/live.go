@@ -214,6 +214,9 @@ func (m *Manager) OutputOf(ctx context.Context, owner, name, call string) (stdou
 	return at + ".out", at + ".err", os.MkdirAll(filepath.Dir(at), 0o700)
 }
 
+// Shared is the folder by which the commands of a sandbox find one another.
+func (m *Manager) Shared(s Sandbox) string { return m.store.Path("run", s.ID) }
+
 func (m *Manager) forget(sandboxID string) error { return os.RemoveAll(m.store.Path("run", sandboxID)) }
 
 // maxLine is how much of a command's words is shown.

@@ -1,0 +1,312 @@
+//go:build linux && (amd64 || arm64)
+
+package keeper_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/model/facts"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/sandboxtest"
+)
+
+// TestShareAsOrdinaryUser runs those tests as a user without rights, who has no cgroup that ends processes.
+func TestShareAsOrdinaryUser(t *testing.T) {
+	sandboxtest.AsOrdinaryUser(t, "TestPorts", "TestChain", "TestDiffers", "TestLeftover")
+}
+
+// command is one command in a sandbox.
+type command struct {
+	box  sandbox.Box
+	out  *bufio.Reader
+	stop func()
+	done chan facts.Facts
+}
+
+// profile returns that of a sandbox whose commands share what is in dir; empty: nothing.
+func profile(dir string) sandbox.Profile {
+	p := sandboxtest.Profile()
+	if dir != "" {
+		p.Share = &sandbox.Share{Dir: dir}
+	}
+	return p
+}
+
+// start starts a Python command, by a driver of its own as another waldo has one, and waits for its first line.
+func start(t *testing.T, p sandbox.Profile, code string) *command {
+	t.Helper()
+	box, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, w := io.Pipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &command{box: box, out: bufio.NewReader(out), stop: cancel, done: make(chan facts.Facts, 1)}
+	go func() {
+		f, err := box.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-u", "-c", code}, Env: []string{"PATH=/usr/bin:/bin", "SECRET=hidden"}, Stdout: w, Stderr: w})
+		if err != nil {
+			t.Error(err)
+		}
+		w.Close()
+		c.done <- f
+	}()
+	t.Cleanup(func() { cancel(); go io.Copy(io.Discard, out); c.end() })
+	if line, err := c.out.ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	return c
+}
+
+// end closes the sandbox of the command, once.
+func (c *command) end() { _ = c.box.Close() }
+
+// run runs a Python command to its end and returns what it wrote.
+func run(t *testing.T, p sandbox.Profile, code string) string {
+	t.Helper()
+	box, err := namespace.New(namespace.Options{}).Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", code}, Env: []string{"PATH=/usr/bin:/bin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Stdout + f.Stderr
+}
+
+const serve = `
+import socket
+l = socket.create_server(("127.0.0.1", 7000))
+six = socket.create_server(("::1", 7001), family=socket.AF_INET6)
+print("ready")
+while True:
+    c, _ = l.accept(); c.sendall(b"hello"); c.close()
+`
+
+const dial = `
+import socket
+try: print(socket.create_connection(("127.0.0.1", 7000), 5).recv(100).decode())
+except OSError as e: print(type(e).__name__)
+`
+
+// list prints the numbers of all processes with the word in their command line, other than its own.
+const list = `
+import os
+def found(word):
+    out = []
+    for n in os.listdir("/proc"):
+        if n.isdigit() and int(n) != os.getpid():
+            try: text = open(f"/proc/{n}/cmdline").read()
+            except OSError: continue
+            if word in text: out.append(int(n))
+    return sorted(out)
+`
+
+// TestPorts: a later command reaches the port of one that runs, and one of another sandbox does not.
+func TestPorts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	start(t, profile(dir), serve)
+	if got := run(t, profile(dir), dial); got != "hello\n" {
+		t.Errorf("a command of the same sandbox: %q", got)
+	}
+	for what, p := range map[string]sandbox.Profile{"another sandbox": profile(filepath.Join(t.TempDir(), "run")), "a sandbox that shares nothing": profile("")} {
+		if got := run(t, p, dial); got != "ConnectionRefusedError\n" {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+}
+
+// processes skips where commands share no processes.
+func processes(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("an ordinary user has no cgroup here")
+	}
+}
+
+// TestProcesses: a command sees and signals those of another, and gets nothing else of them.
+func TestProcesses(t *testing.T) {
+	processes(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	first := start(t, profile(dir), "mark = 'sesame'; import time, os; open('/tmp/own', 'w').write('x'); print('ready'); time.sleep(100)")
+	look := list + `
+pids = found("sesame")
+print(len(pids))
+def attempt(what, f):
+    try: f(); print(what, "GOT")
+    except OSError as e: print(what, type(e).__name__)
+for pid in pids:
+    attempt("environ", lambda: open(f"/proc/{pid}/environ").read(1))
+    attempt("memory", lambda: open(f"/proc/{pid}/mem", "rb"))
+    attempt("files", lambda: os.listdir(f"/proc/{pid}/root/tmp"))
+    attempt("descriptors", lambda: os.readlink(f"/proc/{pid}/fd/1"))
+    attempt("keeper", lambda: os.listdir("/proc/1/root"))
+`
+	control := "import subprocess, time\np = subprocess.Popen(['/usr/bin/python3', '-c', 'mark = \"sesame\"; import time; time.sleep(50)'])\ntime.sleep(1)\n" + look
+	if got := run(t, profile(""), control); !strings.Contains(got, "environ GOT\nmemory GOT\nfiles GOT\ndescriptors GOT\n") {
+		t.Fatalf("control, of a process of its own: %q", got)
+	}
+	want := "1\nenviron PermissionError\nmemory PermissionError\nfiles PermissionError\ndescriptors PermissionError\nkeeper PermissionError\n"
+	if got := run(t, profile(dir), look); got != want {
+		t.Errorf("of another command: %q", got)
+	}
+	if got := run(t, profile(dir), "print(open('/proc/1/mountinfo').read() + open('/proc/1/cmdline').read())"); strings.Contains(got, "/usr") || strings.Contains(got, "/dev") {
+		t.Errorf("the first process says of the machine %q", got)
+	}
+	if got := run(t, profile(dir), list+"os.kill(found('sesame')[0], 15); print('sent')"); got != "sent\n" {
+		t.Errorf("a signal: %q", got)
+	}
+	select {
+	case f := <-first.done:
+		if f.Signal == nil || *f.Signal != "SIGTERM" {
+			t.Errorf("%+v", f)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the other command was not signalled")
+	}
+}
+
+// TestChain: the namespaces live as long as any command, whichever came first, and no longer.
+func TestChain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	first := start(t, profile(dir), "import time; print('ready'); time.sleep(100)")
+	start(t, profile(dir), serve)
+	first.stop()
+	<-first.done
+	first.end()
+	if got := run(t, profile(dir), dial); got != "hello\n" {
+		t.Errorf("after the end of the first: %q", got)
+	}
+}
+
+// TestDiffers: a command that may touch other things than those that run is refused, and starts when they have ended.
+func TestDiffers(t *testing.T) {
+	dir, shown := filepath.Join(t.TempDir(), "run"), t.TempDir()
+	other := profile(dir)
+	other.Mounts = []sandbox.Mount{{Source: shown, Target: "/shown"}}
+	first := start(t, profile(dir), "import time; print('ready'); time.sleep(100)")
+	if b, err := namespace.New(namespace.Options{}).Start(t.Context(), other); !errors.Is(err, sandbox.ErrDiffers) {
+		t.Errorf("%v %v", b, err)
+	}
+	first.stop()
+	<-first.done
+	first.end()
+	if got := run(t, other, "import os; print(os.path.isdir('/shown'))"); got != "True\n" {
+		t.Errorf("alone: %q", got)
+	}
+	narrow := profile(dir)
+	narrow.Network.Hosts, narrow.Network.Ports = []string{"example.com"}, []uint16{443}
+	narrow.Network.Serve = func(sandbox.Way) io.Closer { return io.NopCloser(nil) }
+	if b, err := namespace.New(namespace.Options{}).Start(t.Context(), narrow); err == nil {
+		t.Errorf("an egress is shared: %v", b)
+	}
+}
+
+// leave leaves a process behind that has left its session and its parent.
+const leave = `
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv("/usr/bin/python3", ["python3", "-c", "mark = 'straggler'; import time; time.sleep(600)"])
+    os._exit(0)
+os.wait(); time.sleep(.5)
+`
+
+// TestLeftover: what a command leaves running ends with it, and other commands go on.
+func TestLeftover(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	start(t, profile(dir), serve)
+	control := leave + list + "print(len(found('straggler')))"
+	if got := run(t, profile(dir), control); got != "1\n" {
+		t.Fatalf("control, while its command runs: %q", got)
+	}
+	if got := run(t, profile(dir), list+"print(len(found('straggler')))"); got != "0\n" {
+		t.Errorf("after its command: %q", got)
+	}
+	if got := run(t, profile(dir), dial); got != "hello\n" {
+		t.Errorf("the other command: %q", got)
+	}
+}
+
+// TestLimits: each command has its own limits. One that is ended for memory, or counts to its limit of processes,
+// takes nothing from another.
+func TestLimits(t *testing.T) {
+	processes(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	start(t, profile(dir), serve)
+	small := profile(dir)
+	small.Limits.Memory, small.Limits.Pids = 64<<20, 5
+	box, err := namespace.New(namespace.Options{}).Start(t.Context(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", "x = bytearray(300 << 20)"}})
+	if err != nil || !f.OOMKilled {
+		t.Errorf("memory: %+v %v", f, err)
+	}
+	forks := "import subprocess\nn = 0\ntry:\n  while n < 20: subprocess.Popen(['/bin/sleep', '9']); n += 1\nexcept OSError: pass\nprint(n)"
+	if got := run(t, small, forks); got != "4\n" {
+		t.Errorf("processes: %q", got)
+	}
+	if got := run(t, profile(dir), forks); got != "20\n" {
+		t.Errorf("processes of another command: %q", got)
+	}
+	if got := run(t, profile(dir), dial); got != "hello\n" {
+		t.Errorf("the other command: %q", got)
+	}
+}
+
+// TestKilledWaldo: what a waldo leaves running that is killed ends at once, also where other commands go on.
+func TestKilledWaldo(t *testing.T) {
+	processes(t)
+	if dir := os.Getenv("WALDO_TEST_SHARED"); dir != "" {
+		c := start(t, profile(dir), leave+"print('ready'); time.sleep(600)")
+		fmt.Println("up")
+		<-c.done
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	start(t, profile(dir), serve)
+	c := exec.Command("/proc/self/exe", "-test.run", "^TestKilledWaldo$")
+	c.Env = append(os.Environ(), "WALDO_TEST_SHARED="+dir)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	count := list + "print(len(found('straggler')))"
+	if got := run(t, profile(dir), count); got != "2\n" { // the command's own words have the mark, too
+		t.Fatalf("control, while its waldo lives: %q", got)
+	}
+	_ = c.Process.Kill()
+	_ = c.Wait()
+	got := ""
+	for end := time.Now().Add(10 * time.Second); got != "0\n" && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		got = run(t, profile(dir), count)
+	}
+	if got != "0\n" {
+		t.Errorf("after its waldo was killed: %q", got)
+	}
+	if got := run(t, profile(dir), dial); got != "hello\n" {
+		t.Errorf("the other command: %q", got)
+	}
+}

@@ -84,7 +84,7 @@ func New(d sandbox.Driver, o Options) *Driver {
 // pooled reports whether boxes of the profile can be made before they are asked for: a mount or a
 // network belongs to one job alone.
 func pooled(p sandbox.Profile) bool {
-	return len(p.Mounts) == 0 && p.Share == nil && reflect.ValueOf(p.Network).IsZero()
+	return len(p.Mounts) == 0 && reflect.ValueOf(p.Network).IsZero() && p.Share == nil
 }
 
 // general returns the profile without what Adopt brings.

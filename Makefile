@@ -6,13 +6,25 @@ COMMITTED := $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --
 GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.commit=$(COMMIT) -X main.committed=$(COMMITTED)"
 export CGO_ENABLED := 0
 
-.PHONY: build demo test lint bench mutants probes conformance hosts machines fuzz setup clean
+PREFIX ?= /usr/local
+
+.PHONY: build install demo test lint bench mutants probes conformance hosts machines fuzz setup clean
 
 build: ## bin/waldo
 	@mkdir -p bin
 	@scripts/build-gvisor.sh
 	@go build $(GOFLAGS_BUILD) -o bin/waldo ./cmd/waldo
 	@echo "build: bin/waldo, $$(du -h bin/waldo | cut -f1)"
+
+install: build ## binary, man pages and completions below $(DESTDIR)$(PREFIX), as in PREFIX=~/.local
+	@install -D -m 755 bin/waldo "$(DESTDIR)$(PREFIX)/bin/waldo"
+	@bin/waldo man "$(DESTDIR)$(PREFIX)/share/man/man1" >/dev/null
+	@install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
+		"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+	@bin/waldo completion bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/waldo"
+	@bin/waldo completion zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_waldo"
+	@bin/waldo completion fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/waldo.fish"
+	@echo "install: $(DESTDIR)$(PREFIX)/bin/waldo, its man pages and completions"
 
 setup: ## what the tests need: interpreters and npm servers
 	@scripts/setup.sh

@@ -26,12 +26,12 @@ func completions(root *cobra.Command, g *global) {
 		"lang": words("python", "javascript", "typescript", "shell"), "isolation": words("auto", "gvisor", "namespace", "confined"),
 		"detail": words("name", "basic", "full"), "format": words("jsonl", "csv"), "effect": words("allow", "ask", "deny"),
 		"key": words("file", "keyring"), "color": words("auto", "always", "never"), "template": templateNames, "secret": secretNames,
-		"accept": serverNames, "show": serverNames, "approval": approvalIDs, "capability": capabilities, "environment": words(),
+		"accept": serverNames, "show": serverNames, "approval": approvalIDs, "capability": capabilities, "environment": environments, "as": approvers, "revoke": approvers, "role": roles, "only": serverNames,
 	}
 	args := map[string]completer{
 		"approve": approvalIDs, "approvals": approvalIDs, "deny": approvalIDs, "login": serverNames, "call": capabilities, "explain": capabilities,
 		"secret rm": secretNames, "secret set": secretNames, "template rm": templateNames,
-		"sandbox exec": sandboxNames, "sandbox ps": sandboxNames, "sandbox logs": sandboxNames, "sandbox kill": sandboxNames, "sandbox pause": sandboxNames,
+		"sandbox exec": sandboxNames, "sandbox port": sandboxNames, "lock": serverNames, "sandbox ps": sandboxNames, "sandbox logs": sandboxNames, "sandbox kill": sandboxNames, "sandbox pause": sandboxNames,
 		"sandbox resume": sandboxNames, "sandbox snapshot": sandboxNames, "sandbox restore": sandboxNames, "sandbox reset": sandboxNames, "sandbox rm": sandboxNames,
 	}
 	var each func(c *cobra.Command, path string)
@@ -60,6 +60,45 @@ func completions(root *cobra.Command, g *global) {
 		}
 	}
 	each(root, "")
+}
+
+// environments are the names that the configuration knows.
+func environments(_ context.Context, g *global) (out []string) {
+	_, cfg, err := configured(&global{config: g.config, trusted: g.trusted, state: g.state}) // without what is being typed
+	if err != nil {
+		return nil
+	}
+	out = append(out, cfg.Environment)
+	for _, c := range cfg.Contracts {
+		out = append(out, c.Environments...)
+	}
+	for _, s := range cfg.Secrets {
+		out = slices.AppendSeq(out, maps.Keys(s.In))
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(name string) bool { return name == "" })
+}
+
+func approvers(ctx context.Context, g *global) (out []string) {
+	k, done, err := desk(g)
+	if err != nil {
+		return nil
+	}
+	defer done()
+	all, _ := k.Approvers(ctx)
+	for _, a := range all {
+		out = append(out, a.Name)
+	}
+	return out
+}
+
+// roles are the roles that the configuration names.
+func roles(_ context.Context, g *global) []string {
+	_, cfg, err := configured(g)
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(cfg.Approval.Roles))
 }
 
 func approvalIDs(ctx context.Context, g *global) (out []string) {

@@ -12,7 +12,7 @@ var groups = []struct {
 	{"Stand in front of tools:", []string{"serve", "tools", "call", "lock", "login", "token"}},
 	{"Say what is allowed, and answer:", []string{"check", "trust", "reload", "stop", "secret", "approvals", "approve", "deny"}},
 	{"Look back:", []string{"explain", "log", "du", "prune"}},
-	{"The rest:", []string{"version"}}, // and completion and help, which cobra adds
+	{"The rest:", []string{"man", "version"}}, // and completion and help, which cobra adds
 }
 
 // group puts the commands of root under their titles. A command that no group names is listed last.

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -112,9 +113,15 @@ func TestCompletionScripts(t *testing.T) {
 			t.Errorf("%s: %v\n%s", shell, err, said)
 		}
 	}
+	config := filepath.Join(t.TempDir(), "waldo.yaml")
+	text := "version: 1\nenvironment: production\ncapabilities:\n  run_python: {transport: sandboxed_exec, mode: read, approval: none, environments: [staging]}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WALDO_CONFIG", config)
 	for line, want := range map[string]string{"install ": "claude-desktop", "import --from ": "goose", "": "install", "completion ": "fish",
 		"run --isolation ": "gvisor", "run --lang ": "typescript", "tools --detail ": "basic", "log export --format ": "csv",
-		"run --color ": "never", "log --effect ": "deny", "call ": "run_python", "help sandbox ": "create"} {
+		"run --color ": "never", "log --effect ": "deny", "call ": "run_python", "help sandbox ": "create", "check --environment ": "production", "call --environment ": "staging"} {
 		var out, errw bytes.Buffer
 		run(append([]string{"__complete"}, strings.Split(line, " ")...), strings.NewReader(""), &out, &errw)
 		if !strings.Contains("\n"+out.String(), "\n"+want) {

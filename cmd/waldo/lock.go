@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -180,6 +181,8 @@ func (h *house) lockServers(ctx context.Context, lock *lockfile.Lock, accept []s
 		names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(accept, n) })
 	}
 	all := make([]*looked, len(names))
+	bar := progressOf(os.Stderr, "checking servers", len(names))
+	defer bar.Close()
 	var mu sync.Mutex // of the lock
 	var wg sync.WaitGroup
 	room := make(chan struct{}, lookTogether)
@@ -189,6 +192,7 @@ func (h *house) lockServers(ctx context.Context, lock *lockfile.Lock, accept []s
 		wg.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
+			defer bar.begin(name)()
 			one.changes, one.err = h.lockServer(ctx, &one.said, lock, &mu, name, len(accept) > 0)
 		})
 	}

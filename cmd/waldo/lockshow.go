@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -158,7 +159,10 @@ func (h *house) showLock(ctx context.Context, names []string) ([]shownServer, er
 		return nil, err
 	}
 	out := []shownServer{}
+	bar := progressOf(os.Stderr, "looking at servers", len(names))
+	defer bar.Close()
 	for _, name := range names {
+		done := bar.begin(name)
 		s, ok := h.cfg.Servers[name]
 		if !ok {
 			return nil, usage("waldo lock lists the servers", "there is no server %s", name)
@@ -178,6 +182,7 @@ func (h *house) showLock(ctx context.Context, names []string) ([]shownServer, er
 		}
 		now.Package = h.packages.Pin(name)
 		out = append(out, shownOf(name, lock, now))
+		done()
 	}
 	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"strings"
@@ -169,7 +170,9 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 	if cfg, err := loadConfig(g, state); err == nil { // a log can be verified where the configuration is gone
 		pins = append(pins, cfg.Approval.Root)
 	}
-	return audit.Verify(ctx, audit.Dir(state), anchors, time.Now(), pins...)
+	bar := progress(os.Stderr, "verifying the log", logBytes(state))
+	defer bar.Close()
+	return audit.Verify(audit.Counting(ctx, bar), audit.Dir(state), anchors, time.Now(), pins...)
 }
 
 func tellVerified(w io.Writer, r audit.Report) {
@@ -204,12 +207,33 @@ func newExport(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = audit.Export(c.Context(), c.OutOrStdout(), audit.Dir(state), format)
+			out := c.OutOrStdout()
+			if !onScreen(out) { // there the lines themselves show how far it is
+				bytes := int64(-1)
+				if format == "jsonl" {
+					bytes = logBytes(state)
+				}
+				bar := progress(c.ErrOrStderr(), "exporting the log", bytes)
+				defer bar.Close()
+				out = io.MultiWriter(out, bar)
+			}
+			_, err = audit.Export(c.Context(), out, audit.Dir(state), format)
 			return err
 		},
 	}
 	c.Flags().StringVar(&format, "format", "jsonl", "jsonl, the lines as they stand, or csv")
 	return c
+}
+
+// logBytes is how many bytes the segments of the log have.
+func logBytes(state string) (n int64) {
+	all, _ := filepath.Glob(filepath.Join(audit.Dir(state), "*.jsonl"))
+	for _, f := range all {
+		if info, err := os.Lstat(f); err == nil {
+			n += info.Size()
+		}
+	}
+	return n
 }
 
 func newShow(g *global) *cobra.Command {

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -48,4 +52,79 @@ func (b *bar) Close() error {
 		return nil
 	}
 	return b.shown.Clear()
+}
+
+// tasks shows on a terminal how many of some named pieces of long work are done, and which are under way.
+type tasks struct {
+	what  string
+	w     io.Writer
+	all   int
+	began time.Time
+	end   chan struct{}
+	drawn sync.WaitGroup
+
+	mu    sync.Mutex
+	done  int
+	names []string
+}
+
+// progressOf begins to show all pieces of work on w, where w is a terminal. Close ends it. Elsewhere nothing is written.
+func progressOf(w io.Writer, what string, all int) *tasks {
+	t := &tasks{what: what, w: w, all: all, began: time.Now(), end: make(chan struct{})}
+	if !onScreen(w) {
+		return t
+	}
+	t.drawn.Go(func() {
+		tick := time.NewTicker(progressAfter)
+		defer tick.Stop()
+		var shown *progressbar.ProgressBar
+		for {
+			select {
+			case <-t.end:
+				if shown != nil {
+					_ = shown.Clear()
+				}
+				return
+			case <-tick.C:
+			}
+			if shown == nil {
+				shown = progressbar.NewOptions(t.all, progressbar.OptionSetWriter(t.w), progressbar.OptionSetWidth(24), progressbar.OptionShowCount(),
+					progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish(), progressbar.OptionEnableColorCodes(false))
+				tick.Reset(progressAfter / 5)
+			}
+			t.draw(shown)
+		}
+	})
+	return t
+}
+
+// draw shows how far the work is. A bar that is full would take itself away.
+func (t *tasks) draw(bar *progressbar.ProgressBar) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done < t.all {
+		_ = bar.Set(t.done)
+	}
+	bar.Describe(fmt.Sprintf("%s %s (%s)", t.what, strings.Join(t.names, ", "), time.Since(t.began).Round(time.Second)))
+}
+
+// begin notes that a piece is under way. The returned function notes its end.
+func (t *tasks) begin(name string) (done func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.names = append(t.names, name)
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.done++
+		if i := slices.Index(t.names, name); i >= 0 {
+			t.names = slices.Delete(t.names, i, i+1)
+		}
+	}
+}
+
+// Close takes what is shown away.
+func (t *tasks) Close() {
+	close(t.end)
+	t.drawn.Wait()
 }

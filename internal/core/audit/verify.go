@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -159,14 +160,27 @@ func (v *verifier) read(ctx context.Context, dir, name string, size int64) error
 	}
 	defer func() { _ = f.Close() }()
 	v.Bytes += size
+	count, _ := ctx.Value(counter{}).(io.Writer)
+	if count == nil {
+		count = io.Discard
+	}
 	return lines(f, 0, size, func(ln line) error {
 		v.line++
 		v.check(ln)
+		_, _ = count.Write(ln.text)
 		if v.line%1024 == 0 {
 			return ctx.Err()
 		}
 		return nil
 	})
+}
+
+// counter is the key of what Verify writes every line to.
+type counter struct{}
+
+// Counting returns a context with which Verify writes each line that it has checked to w, for a progress bar.
+func Counting(ctx context.Context, w io.Writer) context.Context {
+	return context.WithValue(ctx, counter{}, w)
 }
 
 // check holds one line against the chain.

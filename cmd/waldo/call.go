@@ -58,7 +58,7 @@ func newCall(g *global) *cobra.Command {
 			if h.policy.Visible(k.Capability) {
 				e, ok := h.catalogue.Lookup(c.Context(), string(cap))
 				if ok {
-					k.ToolDigest = e.Digest
+					k.ToolDigest, k.Annotations = e.Digest, e.Annotations
 					if why := h.check(k, e.Tool); why != nil {
 						k.Capability = e.Capability
 						if _, err := h.broker.Refuse(c.Context(), k, *why); err != nil {

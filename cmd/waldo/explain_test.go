@@ -118,7 +118,7 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 		capability := call.Capability("s." + tool)
 		c := call.Call{ID: id.New(id.Call), Capability: capability, Args: args, Channel: "cli", Principal: principal()}
 		if e := shown[string(capability)]; e != nil {
-			c.ToolDigest = e.Digest
+			c.ToolDigest, c.Annotations = e.Digest, e.Annotations
 		} else if entry != "deny" {
 			continue // its name is none that can be called
 		}

@@ -381,7 +381,7 @@ func (h *house) openCorridor(s settings) error {
 	h.catalogue = catalog.New(o)
 	h.close = append(h.close, func() error { h.catalogue.Close(); return nil })
 	h.broker = &broker.Broker{
-		Policy:    tightened{h},
+		Policy:    h.policy,
 		Record:    &audit.Recorder{Log: h.log, Args: h.redact.Args, Witness: h.witness},
 		Approvals: h.approvals, Budget: h.sessions, Redact: h.redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.runner, contract.MCP: h.upstreams},
@@ -408,23 +408,6 @@ func (h *house) openCorridor(s settings) error {
 		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.cfg.Servers)), func(s string) bool { return !h.policy.Reaches(s, run.Principal, viewOf(run).Channel) })
 	}
 	return nil
-}
-
-// tightened decides by contract, then lets the server's own annotations of the tool make it
-// stricter. The server is asked only about calls that the contract does not deny.
-type tightened struct{ h *house }
-
-// Decide satisfies broker.Decider.
-func (t tightened) Decide(c call.Call) policy.Decision {
-	d := t.h.policy.Decide(c)
-	if d.Effect == policy.Deny || d.Contract.Transport != contract.MCP || c.ToolDigest == "" { // what was shown to nobody the worker refuses
-		return d
-	}
-	e, ok := t.h.catalogue.Lookup(context.Background(), string(c.Capability))
-	if !ok {
-		return d // the worker finds no such tool either
-	}
-	return policy.Tighten(d, e.Annotations)
 }
 
 // mode is the class of a tool for hosts: its contract's, or what its server says where that is more.

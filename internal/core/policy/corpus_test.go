@@ -153,8 +153,14 @@ capabilities:
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := p.Decide(ask(t, row.name, `{}`))
-		d := Tighten(before, v)
+		c := ask(t, row.name, `{}`)
+		before := p.Decide(c)
+		c.Annotations = v
+		if d := p.Decide(c); d.Effect != before.Effect || d.Danger != before.Danger {
+			t.Errorf("%s: %s danger %d for a caller that saw no definition", row.why, d.Effect, d.Danger)
+		}
+		c.ToolDigest = "sha256:1"
+		d := p.Decide(c)
 		if d.Effect != row.effect || d.Danger != row.danger {
 			t.Errorf("%s: %s danger %d %v, want %s danger %d", row.why, d.Effect, d.Danger, d.Reasons, row.effect, row.danger)
 		}

@@ -10,9 +10,16 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Decide says deny, ask or allow, and why. The reasons for the effect come first. It has no side
-// effect and reads nothing but the call and the policy.
-func (p *Policy) Decide(c call.Call) Decision { return p.decide(c, false) }
+// Decide says deny, ask or allow, and why. The reasons for the effect come first. It has no side effect and reads nothing
+// but the call and the policy. Annotations of the tool make it stricter. A call whose caller saw no definition of the
+// tool stays as the contract decides it: the executor refuses it.
+func (p *Policy) Decide(c call.Call) Decision {
+	d := p.decide(c, false)
+	if d.Effect == Deny || d.Contract.Transport != contract.MCP || c.ToolDigest == "" {
+		return d
+	}
+	return Tighten(d, c.Annotations)
+}
 
 // Usable reports whether somebody may have any call of the capability allowed or asked about: false only
 // where each is denied, whatever its arguments. Who may not use a capability need not know of it.
@@ -89,7 +96,7 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 // Explain is the decision on a call as a dry run, which can never be executed. What the server says of
 // its tool counts as the operator accepted it. Where that is not recorded, a note says so.
 func (p *Policy) Explain(c call.Call) Decision {
-	d, known := p.annotated(p.Decide(c))
+	d, known := p.annotated(p.decide(c, false))
 	if !known {
 		why := reasonAt("annotation.unknown", "waldo.lock does not have this tool: if the server marks it destructive, a human is asked", d.Contract.At)
 		d.Reasons = append(d.Reasons[:len(d.Reasons):len(d.Reasons)], why)

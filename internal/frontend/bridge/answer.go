@@ -148,7 +148,7 @@ func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 		ApprovalID: p.ApprovalID, At: time.Now(),
 	}
 	if t, found := w.resolve(p.Name); found {
-		c.Capability, c.ToolDigest = t.Capability, t.Digest
+		c.Of(t)
 		if why := w.b.c.Check(c, t); why != nil {
 			r, err := w.b.c.Refuse(ctx, c, *why)
 			if err != nil {

@@ -48,13 +48,13 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 		if e.Capability == catalog.SearchTools {
 			return toolError(misfit + strings.Join(say, "; ")), nil
 		}
-		c.Capability, c.ToolDigest = e.Capability, e.Digest
+		c.Of(e.Tool)
 		return s.unfit(ctx, c, strings.Join(say, "; ")), nil
 	}
 	if e.Capability == catalog.SearchTools {
 		return s.search(ctx, args), nil
 	}
-	c.Capability, c.ToolDigest = e.Capability, e.Digest
+	c.Of(e.Tool)
 	s.mu.Lock()
 	if seen := s.shown[e.Wire]; seen != "" {
 		c.ToolDigest = seen

@@ -124,7 +124,14 @@ type Call struct {
 	ApprovalID string // what an earlier answer said to quote; it is checked, never believed
 	At         time.Time
 	ToolDigest string // digest of the definition the caller saw; empty where there is none
-	Trace      Trace
+	// Annotations are those of the tool, as its server gave them: never believed, they can only tighten a decision.
+	Annotations strictjson.Value
+	Trace       Trace
+}
+
+// Of makes c a call of the tool t, as the caller sees it now.
+func (c *Call) Of(t Tool) {
+	c.Capability, c.ToolDigest, c.Annotations = t.Capability, t.Digest, t.Annotations
 }
 
 // Trace is the place of a call in a distributed trace (W3C Trace Context). It is handed on as it

@@ -320,31 +320,142 @@ func (d *detector) separators(gs []group) (string, bool) {
 	return sep, true
 }
 
-// isCard accepts 12 to 19 digits of a payment card: first digits in use, a sound check digit
-// (ISO/IEC 7812-1) and one kind of separator.
+// issued are the first digits of payment cards that are given out, with the lengths of their numbers (ISO/IEC 7812,
+// as the schemes publish them).
+var issued = []struct{ from, to, least, most int }{
+	{1800, 1800, 15, 15}, {2131, 2131, 15, 15}, {2221, 2720, 16, 16}, {3000, 3059, 14, 19}, {3095, 3095, 14, 19}, {3400, 3499, 15, 15},
+	{3500, 3599, 16, 19}, {3600, 3699, 14, 19}, {3700, 3799, 15, 15}, {3800, 3999, 14, 19}, {4000, 4999, 13, 13}, {4000, 4999, 16, 16},
+	{4000, 4999, 19, 19}, {5000, 5099, 12, 19}, {5100, 5599, 16, 16}, {5600, 5899, 12, 19}, {6000, 6999, 12, 19}, {8100, 8199, 16, 19},
+}
+
+// isCard accepts 12 to 19 digits of a payment card: first digits in use with their lengths, a sound check digit
+// (ISO/IEC 7812-1), and the groups in which cards are printed, with one kind of separator.
 func (d *detector) isCard(n []byte, gs []group) bool {
-	if len(n) < 12 || len(n) > 19 || !checkdigit.Luhn(n) {
-		return false
-	}
-	switch lead := string(n[:4]); {
-	case len(n) == 12:
-		if lead != "5018" && lead != "5020" && lead != "5038" && lead != "6304" && lead != "6759" {
-			return false
-		}
-	case len(n) == 15 && (lead == "1800" || lead == "2131"):
-	case n[0] < '2' || n[0] > '6' && n[0] != '8':
+	if len(n) < 12 || len(n) > 19 || !checkdigit.Luhn(n) || !given(n) {
 		return false
 	}
 	sep, same := d.separators(gs)
-	if len(gs) == 1 || !same || slices.Contains([]string{"/", "(", ")"}, sep) || len(gs) < 3 {
-		return len(gs) == 1
+	if len(gs) == 1 {
+		return !d.fraction(gs[0]) && !d.column(gs[0])
 	}
-	for k, g := range gs { // numbers of an object identifier are of any length
-		if size := g.end - g.start; size < 2 && k < len(gs)-1 {
+	if !same || len(sep) > 1 || strings.IndexByte(" -.", sep[0]) < 0 || len(gs) < 3 || len(gs) > 5 {
+		return false
+	}
+	for k, g := range gs[:len(gs)-1] { // numbers of an object identifier or a table are of any length
+		if size := g.end - g.start; size != 4 && !(k == 1 && size >= 5 && size <= 7) {
 			return false
 		}
 	}
-	return true
+	if last := gs[len(gs)-1]; last.end-last.start > 7 || last.end-last.start < 1 {
+		return false
+	}
+	return sep != " " || !d.amid(gs)
+}
+
+func given(n []byte) bool {
+	lead := int(n[0]-'0')*1000 + int(n[1]-'0')*100 + int(n[2]-'0')*10 + int(n[3]-'0')
+	for _, r := range issued {
+		if lead >= r.from && lead <= r.to && len(n) >= r.least && len(n) <= r.most {
+			return true
+		}
+	}
+	return false
+}
+
+// fraction reports whether digits are a part of a decimal number, before its point or behind it.
+func (d *detector) fraction(g group) bool {
+	return g.start > 1 && d.v[g.start-1] == '.' && isDigit(d.v[g.start-2]) || g.end+1 < len(d.v) && d.v[g.end] == '.' && isDigit(d.v[g.end+1])
+}
+
+// amid reports whether groups of four digits go on before or behind, as in a row of a table, and are no further cards.
+func (d *detector) amid(gs []group) bool {
+	v, before, after := d.v, 0, 0
+	four := func(i int) bool { // a group of four and no more from i
+		return i >= 0 && i+4 <= len(v) && len(bytes.Trim(v[i:i+4], "0123456789")) == 0 && (i == 0 || !isDigit(v[i-1])) && (i+4 == len(v) || !isDigit(v[i+4]))
+	}
+	for i := gs[0].start - 5; four(i) && v[i+4] == ' ' && before < 64; i -= 5 {
+		before++
+	}
+	for i := gs[len(gs)-1].end + 1; four(i) && v[i-1] == ' ' && after < 64; i += 5 {
+		after++
+	}
+	return before%len(gs) != 0 || after%len(gs) != 0
+}
+
+// column reports whether a number stands in a column of numbers that are no cards: of the fields above and below it in
+// the same place of their lines, which are as long, more fail the check of a card than pass it.
+func (d *detector) column(g group) bool {
+	v := d.v
+	sep, end := byte(0), g.end
+	for end < len(v) && (v[end] == ' ' || v[end] == '"') {
+		end++
+	}
+	line := bytes.LastIndexByte(v[:g.start], '\n') + 1
+	switch {
+	case end < len(v) && strings.IndexByte(",;|\t", v[end]) >= 0:
+		sep = v[end]
+	case line < g.start && strings.IndexByte(",;|\t", v[g.start-1]) >= 0:
+		sep = v[g.start-1]
+	case end > g.end || g.start > line && v[g.start-1] == ' ':
+		sep = ' '
+	}
+	at := fields(v[line:g.start], sep)
+	pass, fail := 0, 0
+	judge := func(l []byte) {
+		if f := field(l, sep, at); len(f) >= g.end-g.start-1 && len(f) <= g.end-g.start+1 && len(bytes.Trim(f, "0123456789")) == 0 {
+			if checkdigit.Luhn(f) && given(f) {
+				pass++
+			} else {
+				fail++
+			}
+		}
+	}
+	const near = 4 // lines each way
+	for n, e := 0, line; n < near && e > 0; n++ {
+		s := bytes.LastIndexByte(v[:e-1], '\n') + 1
+		judge(v[s : e-1])
+		e = s
+	}
+	next := bytes.IndexByte(v[g.end:], '\n')
+	for n, rest := 0, v[g.end:]; n < near && next >= 0; n++ {
+		rest = rest[next+1:]
+		if next = bytes.IndexByte(rest, '\n'); next >= 0 {
+			judge(rest[:next])
+		} else {
+			judge(rest)
+		}
+	}
+	return fail > 1 && fail > pass
+}
+
+// fields counts the separators in the begin of a line. Blanks that follow one another are one.
+func fields(b []byte, sep byte) (n int) {
+	for i, c := range b {
+		if c == sep && !(sep == ' ' && i > 0 && b[i-1] == ' ') {
+			n++
+		}
+	}
+	return n
+}
+
+// field returns the field of a line behind n separators, without blanks and quotes.
+func field(line []byte, sep byte, n int) []byte {
+	if len(line) > 4096 {
+		return nil
+	}
+	for i := 0; i < len(line); i++ {
+		if n == 0 {
+			rest := line[i:]
+			if e := bytes.IndexByte(bytes.TrimLeft(rest, " "), sep); e >= 0 {
+				rest = bytes.TrimLeft(rest, " ")[:e]
+			}
+			return bytes.Trim(rest, " \"\r")
+		}
+		if line[i] == sep && !(sep == ' ' && i > 0 && line[i-1] == ' ') {
+			n--
+		}
+	}
+	return nil
 }
 
 // isSSN accepts a United States social security number: groups of three, two and four digits with
@@ -385,12 +496,46 @@ func (d *detector) isIP(gs []group) bool {
 	if len(gs) != 4 {
 		return false
 	}
-	a, err := netip.ParseAddr(string(d.v[gs[0].start:gs[3].end]))
-	return err == nil && reachable(a)
+	text := d.v[gs[0].start:gs[3].end]
+	a, err := netip.ParseAddr(string(text))
+	return err == nil && reachable(a) && !(len(text) <= 10 && d.numbering(gs))
+}
+
+// numbering reports whether four numbers count the parts of a document or of a version: none above 39, or behind a
+// word that says so, and no word that speaks of an address before them, and no port or prefix behind.
+func (d *detector) numbering(gs []group) bool {
+	small := true
+	for _, g := range gs {
+		small = small && (g.end-g.start == 1 || g.end-g.start == 2 && d.v[g.start] < '4')
+	}
+	if !small {
+		return false
+	}
+	if end := gs[3].end; end+1 < len(d.v) && (d.v[end] == ':' || d.v[end] == '/') && isDigit(d.v[end+1]) {
+		return false
+	}
+	return !d.says(gs[0].start, "ip", "ips", "ipv4", "addr", "address", "addresses", "host", "hosts", "server", "client", "peer", "from", "dns", "nameserver", "ping", "resolver", "inet", "remote", "gateway", "route", "via", "visitor", "login", "logged", "whois")
+}
+
+// says reports whether one of the words, in lower case, stands in the line shortly before a place.
+func (d *detector) says(at int, words ...string) bool {
+	before := d.v[max(0, at-28):at]
+	before = before[bytes.LastIndexByte(before, '\n')+1:]
+	for len(before) > 0 {
+		n := 0
+		for n < len(before) && isAlnum(before[n]) {
+			n++
+		}
+		if n > 0 && slices.Contains(words, strings.ToLower(string(before[:n]))) {
+			return true
+		}
+		before = before[min(n+1, len(before)):]
+	}
+	return false
 }
 
 func reachable(a netip.Addr) bool {
-	return !a.IsPrivate() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified()
+	return !a.IsPrivate() && !a.IsLoopback() && !a.IsMulticast() && !(a.Is4() && (a.As4()[0] == 0 || a.As4()[0] == 255)) && !a.IsLinkLocalUnicast() && !a.IsUnspecified()
 }
 
 // isPhone accepts an international number, "+" and 7 to 15 digits, the usual national forms, and
@@ -399,6 +544,12 @@ func (d *detector) isPhone(i int, n []byte, gs []group, alone bool) bool {
 	if d.v[i] == '+' {
 		if i > 0 && (d.v[i-1] == '+' || d.v[i-1] == '-') || d.v[gs[0].start] == '0' {
 			return false // C++20 20.10.6
+		}
+		if sums := bytes.IndexByte(d.v[gs[0].end:gs[len(gs)-1].end], '+') >= 0; sums || len(gs) == 1 && d.fraction(gs[0]) {
+			return false
+		}
+		if term := bytes.TrimRight(d.v[max(0, i-4):i], " "); gs[0].start == i+2 && d.v[i+1] == ' ' && len(term) > 0 && (isAlnum(term[len(term)-1]) || term[len(term)-1] == ')') {
+			return false // x + 12 34567
 		}
 		return gs[0].start <= i+2 && len(n) >= 7 && len(n) <= 15
 	}

@@ -27,19 +27,19 @@ func (d *detector) national(i int, n []byte, gs []group) bool {
 	case string(n[:2]) == "00" && n[2] != '0' && len(n) >= 11:
 		return len(gs) > 1
 	case n[0] == '0' && n[1] != '0' && len(n) >= 9 && len(n) <= 12 && len(gs) > 1:
-		return strings.IndexByte(" -/", d.v[gs[0].end]) >= 0
+		return strings.IndexByte(" -/", d.v[gs[0].end]) >= 0 && size[0] > 1 && size[len(size)-1] > 1 && len(sep) < 2 &&
+			!(len(size) == 2 && size[1] == 4 && sep == "-") // a postal code of the United States
 	}
 	return false
 }
 
 // spoken reports whether the words just before or after a number say that it is for the telephone.
 func (d *detector) spoken(start, end int) bool {
-	before := bytes.ToLower(d.v[max(0, start-28):start])
-	before = before[bytes.LastIndexByte(before, '\n')+1:]
-	for _, w := range []string{"phone", "mobile", "tel", "cell", "fax", "desk", "call", "dial", "sms", "whatsapp", "messages to", "answering at", "reach", "registered"} {
-		if bytes.Contains(before, []byte(w)) {
-			return true
-		}
+	if bytes.Count(d.v[start:end], []byte(".")) == 1 && !bytes.ContainsAny(d.v[start:end], " -/(") {
+		return false // a decimal number
+	}
+	if d.says(start, "phone", "phones", "telephone", "cellphone", "mobile", "mob", "tel", "cell", "fax", "desk", "call", "dial", "sms", "whatsapp", "number", "messages", "answering", "reach", "registered", "text") {
+		return true
 	}
 	after := bytes.ToLower(d.v[end:min(len(d.v), end+8)])
 	for _, w := range []string{" office", " fax", " mobile", "-office", "-fax", "-mobile"} {
@@ -93,9 +93,12 @@ func (d *detector) ibanAt(i int) int {
 	if i+15 > len(v) || !isAlpha(v[i]) || !isAlpha(v[i+1]) || !isDigit(v[i+2]) || !isDigit(v[i+3]) {
 		return i
 	}
+	size := accounts[string([]byte{v[i] &^ 0x20, v[i+1] &^ 0x20})]
+	if size == 0 {
+		return i
+	}
 	body := d.digit[:0]
-	best := i
-	for j := i; j < min(len(v), i+80) && len(body) < 34; j++ {
+	for j := i; j < min(len(v), i+80) && len(body) < size; j++ {
 		if !isAlnum(v[j]) {
 			if strings.IndexByte(" -.\t\n+", v[j]) < 0 {
 				break
@@ -103,11 +106,25 @@ func (d *detector) ibanAt(i int) int {
 			continue
 		}
 		body = append(body, v[j])
-		if len(body) >= 15 && (j+1 == len(v) || !isAlnum(v[j+1])) && checkdigit.IBAN(body) {
-			best = j + 1
+		if len(body) == size && (j+1 == len(v) || !isAlnum(v[j+1])) && checkdigit.IBAN(body) {
+			return j + 1
 		}
 	}
-	return best
+	return i
+}
+
+// accounts are the lengths of IBANs by country (the registry of ISO 13616).
+var accounts = map[string]int{
+	"AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BI": 27, "BR": 29, "BY": 28, "CH": 21, "CR": 22,
+	"CY": 28, "CZ": 24, "DE": 22, "DJ": 27, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18, "FK": 18, "FO": 18, "FR": 27, "GB": 22,
+	"GE": 22, "GI": 23, "GL": 18, "GR": 27, "GT": 28, "HN": 28, "HR": 21, "HU": 28, "IE": 22, "IL": 23, "IQ": 23, "IS": 26, "IT": 27, "JO": 30,
+	"KW": 30, "KZ": 20, "LB": 28, "LC": 32, "LI": 21, "LT": 20, "LU": 20, "LV": 21, "LY": 25, "MC": 27, "MD": 24, "ME": 22, "MK": 19, "MN": 20,
+	"MR": 27, "MT": 31, "MU": 30, "NI": 28, "NL": 18, "NO": 15, "OM": 23, "PK": 24, "PL": 28, "PS": 29, "PT": 25, "QA": 29, "RO": 24, "RS": 22,
+	"RU": 33, "SA": 24, "SC": 31, "SD": 18, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "SO": 23, "ST": 25, "SV": 28, "TL": 23, "TN": 24, "TR": 26,
+	"UA": 29, "VA": 22, "VG": 24, "XK": 20, "YE": 30,
+	// in use and not in the registry
+	"AO": 25, "BF": 28, "BJ": 28, "CF": 27, "CG": 27, "CI": 28, "CM": 27, "CV": 25, "DZ": 26, "GA": 27, "GQ": 27, "GW": 25, "IR": 26, "KM": 27,
+	"MA": 28, "MG": 27, "ML": 28, "MZ": 25, "NE": 28, "SN": 28, "TD": 27, "TG": 28,
 }
 
 // walletAt returns the end of a Bitcoin address: bech32 after "bc1", or base58 with a sound check.

@@ -129,7 +129,7 @@ capabilities:
 
 # Secrets are always hidden from the model. Personal data is shown unless you name its classes here; with tokens
 # the model sees [EMAIL_1], and a tool that may see the address gets it.
-# redaction: {model: [secrets, email, phone, ssn, credit_card, iban, ip, ipv6], tokens: true}
+# redaction: {model: [secrets, email, phone, ssn, credit_card, name, iban, crypto, ip, ipv6], tokens: true}
 
 approval:
   timeout: 1h

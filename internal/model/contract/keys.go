@@ -1,5 +1,7 @@
 package contract
 
+import "waldo/internal/detect"
+
 // Key is one key of waldo.yaml, as the parser, the JSON Schema and docs/contract.md know it.
 type Key struct {
 	Scope   string   // the mapping it stands in; "" is the top of the file
@@ -67,7 +69,7 @@ func scopeName(scope string) string {
 }
 
 // classes are what redaction can hide; secrets are hidden always, the others where they are asked for.
-var classes = []string{"secrets", "email", "phone", "ssn", "credit_card", "iban", "ip", "ipv6"}
+var classes = detect.Classes()
 
 // keys is the table of every key. To enforce a key, name the room that does it in By; to enforce
 // a word, move it from Later to Words.

@@ -17,9 +17,13 @@ import (
 
 const module = "waldo/"
 
+// every layer may be imported by the application.
+var every = []string{"frontend", "core", "executor", "sandbox", "network", "storage", "agenthosts", "pkginstall", "model", "detect", "protocol"}
+
 // layers says for each folder of internal which other layers its packages may import. Packages of one layer may import
 // each other. A folder that is not listed fails the test.
 var layers = map[string][]string{
+	"app":        every,                                                                                  // joins the others; only cmd/waldo imports it
 	"frontend":   {"model", "protocol"},                                                                  // where calls come from
 	"core":       {"model", "protocol", "detect", "storage"},                                             // the call pipeline
 	"executor":   {"model", "protocol", "core", "network", "sandbox", "storage", "pkginstall", "detect"}, // carries out one granted call
@@ -174,7 +178,7 @@ func TestLayers(t *testing.T) {
 			t.Errorf("the layer %s has no package", name)
 		}
 	}
-	for from, to := range map[string]string{"sandbox/pool": "model/contract", "network/egress": "core/policy", "executor/runner": "core/broker", "frontend/bridge": "executor/runner", "core/broker": "executor/runner"} {
+	for from, to := range map[string]string{"sandbox/pool": "model/contract", "network/egress": "core/policy", "executor/runner": "core/broker", "frontend/bridge": "executor/runner", "core/broker": "executor/runner", "executor/launch": "app/trust"} {
 		if allowed(from, to) {
 			t.Errorf("control: %s may import %s", from, to)
 		}

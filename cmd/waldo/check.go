@@ -21,7 +21,7 @@ func newCheck(g *global) *cobra.Command {
 		Long:    "Reads a configuration, compiles it and decides its examples. Exit status 0: sound, warnings included;\n1: problems found; 2: there is nothing to check.",
 		Example: "  waldo check\n  waldo check waldo.yaml --json", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			path, _ := configFile(g)
+			path, _ := g.source().File()
 			if len(args) == 1 {
 				path = args[0]
 			}
@@ -32,7 +32,7 @@ func newCheck(g *global) *cobra.Command {
 			if err != nil {
 				return &exit{code: exitUsage, err: err, hint: "give the file to check"}
 			}
-			cfg, problems := contract.ParseIn(path, text, g.environment())
+			cfg, problems := contract.ParseIn(path, text, g.source().Selected())
 			if len(problems) == 0 {
 				if problems, err = compiled(cfg); err != nil {
 					return err

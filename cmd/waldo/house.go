@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"waldo/internal/agenthosts/wellknown"
+	"waldo/internal/app/configfile"
+	"waldo/internal/app/trust"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/audit/headfile"
@@ -143,7 +145,7 @@ var patience = map[string]time.Duration{"mcp": 2 * time.Second, "bridge": 20 * t
 
 // openState makes sure of the state directory and returns its path.
 func openState(g *global) (string, error) {
-	dir, err := stateDir(g.state)
+	dir, err := configfile.StateDir(g.state)
 	if err != nil {
 		return "", err
 	}
@@ -171,14 +173,14 @@ func openHouse(ctx context.Context, g *global, s settings) (h *house, err error)
 		return h, err
 	}
 	if h.cfg = s.cfg; h.cfg == nil {
-		if h.cfg, err = loadConfig(g, h.state); err != nil {
+		if h.cfg, err = g.source().Load(h.state); err != nil {
 			return h, err
 		}
 		if faults := files.Here(h.state).Outside(h.cfg); len(faults) > 0 {
 			return h, &exit{code: exitUsage, err: faults[0], hint: faults[0].Hint}
 		}
-		if found(g, h.cfg) {
-			if h.programs, err = trustedPrograms(h.state, h.cfg); err != nil {
+		if g.source().Found(h.cfg) {
+			if h.programs, err = trust.TrustedPrograms(h.state, h.cfg); err != nil {
 				return h, err
 			}
 		}
@@ -239,7 +241,7 @@ func openLog(ctx context.Context, s *database.Store, keep time.Duration) (*audit
 }
 
 func (h *house) openStudy(ctx context.Context, s settings) (err error) {
-	if err = pinsGone(h.state, h.cfg); err != nil && !s.relocks {
+	if err = trust.PinsGone(h.state, h.cfg); err != nil && !s.relocks {
 		return err
 	}
 	if err = h.readLock(); err != nil {
@@ -346,7 +348,7 @@ func (h *house) openWorkers(s settings) error {
 func (h *house) launcher() *launch.Launcher {
 	return &launch.Launcher{
 		State: h.state, Config: h.cfg, Driver: h.drivers["namespace"], Egress: h.egresses(), Packages: h.packages,
-		Secret: h.secrets.Get, Unchanged: h.unchanged, Workspace: h.runner.Workspace,
+		Secret: h.secrets.Get, Unchanged: func(s contract.Server) error { return trust.Unchanged(h.state, h.cfg, h.programs, s) }, Workspace: h.runner.Workspace,
 		DataEnv: func(command []string) map[string]string {
 			row, _ := wellknown.Find(command)
 			return row.Data

@@ -17,6 +17,8 @@ import (
 
 	"waldo/internal/agenthosts"
 	"waldo/internal/agenthosts/hostimport"
+	"waldo/internal/app/configfile"
+	"waldo/internal/app/trust"
 	"waldo/internal/core/policy"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -191,7 +193,7 @@ func (m *importing) target(r *imported, userWide bool) (*importTarget, error) {
 		}
 		t.project, t.Path = dir, filepath.Join(dir, "waldo.yaml")
 		if userWide {
-			if t.Path, err = userConfig(); err != nil {
+			if t.Path, err = configfile.UserConfig(); err != nil {
 				return nil, err
 			}
 			t.project, t.User = "", true
@@ -463,7 +465,7 @@ func keepCopy(state string, f *agenthosts.File) (string, error) {
 		return "", err
 	}
 	to := filepath.Join(dir, filepath.Base(f.Path)+"."+time.Now().UTC().Format("20060102T150405.000"))
-	return to, writeAtomic(to, f.Text)
+	return to, trust.WriteAtomic(to, f.Text)
 }
 
 func tellImport(w io.Writer, r *imported) {

@@ -15,6 +15,7 @@ import (
 
 	"waldo/internal/agenthosts"
 	"waldo/internal/agenthosts/hostimport"
+	"waldo/internal/app/configfile"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/secret"
@@ -176,7 +177,7 @@ func (n *installing) loaded() string {
 	if file, _ := n.own(); file != "" {
 		return file
 	}
-	if file, err := userConfig(); err == nil {
+	if file, err := configfile.UserConfig(); err == nil {
 		if _, err := os.Stat(file); err == nil {
 			return file
 		}

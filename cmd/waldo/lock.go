@@ -8,15 +8,14 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app/trust"
 	"waldo/internal/executor/upstream/lockfile"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
 
@@ -152,14 +151,14 @@ func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []stri
 	if len(accept) == 0 {
 		return changes, nil
 	}
-	before, err := digestOf(file)
+	before, err := trust.Digest(file)
 	if err == nil {
 		err = lock.Write(file)
 	}
 	if err != nil {
 		return changes, err
 	}
-	return changes, trustLock(h.state, h.cfg, before)
+	return changes, trust.AcceptLock(h.state, h.cfg, before)
 }
 
 // looked is what came of looking at one server.
@@ -265,11 +264,4 @@ func (h *house) readLock() (err error) {
 }
 
 // lockFile is waldo.lock beside the configuration.
-func (h *house) lockFile() string { return lockFile(h.state, h.cfg) }
-
-func lockFile(state string, cfg *contract.Config) string {
-	if cfg.File == "" {
-		return filepath.Join(state, "waldo.lock")
-	}
-	return filepath.Join(filepath.Dir(cfg.File), "waldo.lock")
-}
+func (h *house) lockFile() string { return trust.LockFile(h.state, h.cfg) }

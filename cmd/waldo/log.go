@@ -167,7 +167,7 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 		return audit.Report{}, err
 	}
 	pins := []string{os.Getenv(rootVariable)}
-	if cfg, err := loadConfig(g, state); err == nil { // a log can be verified where the configuration is gone
+	if cfg, err := g.source().Load(state); err == nil { // a log can be verified where the configuration is gone
 		pins = append(pins, cfg.Approval.Root)
 	}
 	bar := progress(os.Stderr, "verifying the log", logBytes(state))

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"waldo/internal/app/fault"
 	"waldo/internal/core/redact"
 	"waldo/internal/executor/upstream/outside"
 	"waldo/internal/model/display"
@@ -59,6 +60,21 @@ func usage(hint, format string, a ...any) error {
 	return &exit{code: exitUsage, text: fmt.Sprintf(format, a...), hint: hint}
 }
 
+// exitOf returns the exit of an error of a command or of the application; nil: it has none.
+func exitOf(err error) *exit {
+	var e *exit
+	if errors.As(err, &e) {
+		return e
+	}
+	if f := (*fault.Error)(nil); errors.As(err, &f) {
+		e = &exit{code: exitFailed, text: f.Text, err: f.Err, hint: f.Tip}
+		if f.Usage {
+			e.code = exitUsage
+		}
+	}
+	return e
+}
+
 // hinted is any error that knows what to do about it.
 type hinted interface{ Hint() string }
 
@@ -87,7 +103,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	root.SetOut(out)
 	root.SetErr(errw)
 	err := root.ExecuteContext(ctx)
-	if usageExit := (*exit)(nil); errors.As(err, &usageExit) && usageExit.code == exitUsage {
+	if e := exitOf(err); e != nil && e.code == exitUsage {
 		g.json = g.json || asksJSON(args) // a mistake before the flag kept it from being read
 	}
 	return report(errs, g.json, stopped(ctx, err))
@@ -107,8 +123,7 @@ func stopped(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	var e *exit
-	if errors.As(err, &e) && e.code != exitFailed && !errors.Is(err, context.Canceled) {
+	if e := exitOf(err); e != nil && e.code != exitFailed && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return &exit{code: exitCancelled, text: "cancelled"}
@@ -119,8 +134,8 @@ func report(w io.Writer, asJSON bool, err error) int {
 	if err == nil {
 		return 0
 	}
-	var e *exit
-	if !errors.As(err, &e) {
+	e := exitOf(err)
+	if e == nil {
 		e = &exit{code: exitFailed, err: err}
 	}
 	hint := e.hint

@@ -328,7 +328,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	if onScreen(c.ErrOrStderr()) {
 		s.carriers = []approval.Carrier{teller{c.ErrOrStderr()}}
 	}
-	if path, _ := configFile(g); path == "" {
+	if path, _ := g.source().File(); path == "" {
 		s.cfg = contract.Default()
 		b.widen(s.cfg, limits)
 	} else {

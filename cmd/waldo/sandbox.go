@@ -85,8 +85,7 @@ func inWords(err error) error {
 		{sandboxes.ErrBusy, exitFailed, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
 		{sandboxes.ErrDamaged, exitFailed, "the sandbox is as it was; restore another"},
 	} {
-		var e *exit
-		if errors.Is(err, row.is) && !errors.As(err, &e) {
+		if errors.Is(err, row.is) && exitOf(err) == nil {
 			return &exit{code: row.code, err: err, hint: row.hint}
 		}
 	}
@@ -375,7 +374,7 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 		return nil, nil, k, usage("", "%v", err)
 	}
 	set := settings{limits: mostLimits, patience: time.Minute}
-	path, _ := configFile(g)
+	path, _ := g.source().File()
 	if path == "" {
 		level, err := levelOf(ctx, g, name)
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"waldo/internal/app/configfile"
 	"waldo/internal/core/redact"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -390,7 +391,7 @@ func usableRef(ref secret.Ref) bool {
 
 // withoutStored leaves out the warnings of names that waldo's store has.
 func withoutStored(g *global, cfg *contract.Config) []contract.Problem {
-	state, err := stateDir(g.state)
+	state, err := configfile.StateDir(g.state)
 	if err != nil {
 		return cfg.Warnings
 	}

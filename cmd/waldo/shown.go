@@ -9,6 +9,7 @@ import (
 
 	"waldo/internal/agenthosts"
 	"waldo/internal/agenthosts/hostimport"
+	"waldo/internal/app/configfile"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -24,7 +25,7 @@ type serverFiles struct {
 // shownFiles returns what the sandboxes of a configuration's servers are shown. What is too much of this
 // machine is a problem; a file that is missing here is a warning.
 func shownFiles(g *global, cfg *contract.Config) (list []serverFiles, problems, warnings contract.Problems) {
-	state, err := stateDir(g.state)
+	state, err := configfile.StateDir(g.state)
 	if err != nil {
 		state = "" // without a state directory nothing of it can be shown
 	}
@@ -77,7 +78,7 @@ func listed(shown []files.Mount) string {
 
 // showImported says of each server to import what its sandbox will be shown, and holds one that cannot be.
 func (m *importing) showImported(r *imported) error {
-	state, err := stateDir(m.g.state)
+	state, err := configfile.StateDir(m.g.state)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,117 @@
+// Package configfile finds and loads the configuration in force and the state directory.
+package configfile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"waldo/internal/app/fault"
+	"waldo/internal/app/trust"
+	"waldo/internal/model/contract"
+)
+
+// Source is how the operator names a configuration.
+type Source struct {
+	Config      string            // --config
+	Trusted     string            // --trusted-config: loads only as waldo trust recorded it
+	Environment string            // --environment
+	Hosted      bool              // an agent host started this process, in a folder that the operator did not choose
+	Say         func(text string) // tells the operator which configuration holds instead of another
+}
+
+// StateDir returns where waldo keeps its state: --state, $WALDO_STATE, $XDG_STATE_HOME/waldo,
+// ~/.local/state/waldo, and /var/lib/waldo for root without a home.
+func StateDir(flag string) (string, error) {
+	for _, dir := range []string{flag, os.Getenv("WALDO_STATE")} {
+		if dir != "" {
+			return filepath.Abs(dir)
+		}
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "waldo"), nil
+	}
+	if home, err := os.UserHomeDir(); err == nil && home != "/" {
+		return filepath.Join(home, ".local", "state", "waldo"), nil
+	}
+	if os.Geteuid() == 0 {
+		return "/var/lib/waldo", nil
+	}
+	return "", fault.Usage("give --state DIR or set WALDO_STATE", "no place for waldo's state: there is no home directory")
+}
+
+// UserConfig is the user's own configuration, which holds in every folder that has none.
+func UserConfig() (string, error) {
+	dir, err := os.UserConfigDir()
+	return filepath.Join(dir, "waldo", "waldo.yaml"), err
+}
+
+// File returns the configuration to load and whether it was named by the operator or only
+// found. An empty path means that there is none, which is a working default.
+func (s Source) File() (path string, named bool) {
+	if s.Config != "" {
+		return s.Config, true
+	}
+	if s.Trusted != "" {
+		return s.Trusted, false
+	}
+	if env := os.Getenv("WALDO_CONFIG"); env != "" {
+		return env, true
+	}
+	candidates := []string{"waldo.yaml"}
+	if own, err := UserConfig(); err == nil {
+		candidates = append(candidates, own)
+	}
+	for i, p := range candidates {
+		if _, err := os.Stat(p); err == nil {
+			return p, i > 0 // one in the user's own configuration folder is as good as named
+		}
+	}
+	return "", false
+}
+
+// Selected returns the environment that the operator selects: --environment or $WALDO_ENVIRONMENT; empty:
+// the one of the configuration.
+func (s Source) Selected() string {
+	if s.Environment != "" {
+		return s.Environment
+	}
+	return os.Getenv("WALDO_ENVIRONMENT")
+}
+
+// Load loads the configuration in force. A waldo.yaml that was only found in the current
+// folder loads after `waldo trust` has recorded it: whoever wrote the folder is not the operator.
+func (s Source) Load(state string) (*contract.Config, error) {
+	path, named := s.File()
+	if path == "" {
+		return contract.Default(), nil
+	}
+	cfg, err := contract.LoadIn(path, s.Selected())
+	if err != nil {
+		return nil, &fault.Error{Usage: true, Err: err, Tip: "waldo check " + path + " shows where and how"}
+	}
+	if named {
+		return cfg, nil
+	}
+	err = trust.Held(state, cfg)
+	if own, none := UserConfig(); err != nil && s.Hosted && s.Trusted == "" && none == nil && neverTrusted(state, cfg) {
+		// The operator said nothing of this folder: what holds elsewhere holds here too.
+		if _, none := os.Stat(own); none == nil {
+			s.Say(fmt.Sprintf("%v; %s holds instead", err, own))
+			return contract.Load(own)
+		}
+	}
+	return cfg, err
+}
+
+// neverTrusted reports whether no waldo trust ever recorded a configuration.
+func neverTrusted(state string, cfg *contract.Config) bool {
+	all, key, err := trust.Of(state, cfg)
+	return err == nil && all[key].Digest == ""
+}
+
+// Found reports whether a configuration was only found, so that it holds as far as it was trusted.
+func (s Source) Found(cfg *contract.Config) bool {
+	path, named := s.File()
+	return !named && path != "" && path == cfg.File
+}

@@ -1,0 +1,82 @@
+package trust
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/model/contract"
+)
+
+// TestHeld: a configuration that was only found loads as it was trusted, together with its lock; a lock that servers had
+// before cannot be gone.
+func TestHeld(t *testing.T) {
+	state, dir := t.TempDir(), t.TempDir()
+	cfg := &contract.Config{File: filepath.Join(dir, "waldo.yaml"), Digest: "sha256:1", Servers: map[string]contract.Server{"a": {}}}
+	lock := LockFile(state, cfg)
+	refused := func(why string, err error, want string) {
+		t.Helper()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+	refused("never trusted", Held(state, cfg), "is new or has changed")
+	all, key, err := Of(state, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all[key] = Record{Digest: cfg.Digest, Lock: NoLock, At: time.Now()}
+	if err := Write(state, all); err != nil {
+		t.Fatal(err)
+	}
+	refused("the control", Held(state, cfg), "")
+	refused("no lock yet", PinsGone(state, cfg), "")
+	if err := os.WriteFile(lock, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("a lock appeared", Held(state, cfg), "appeared after")
+	if err := AcceptLock(state, cfg, NoLock); err != nil {
+		t.Fatal(err)
+	}
+	refused("the lock was accepted", Held(state, cfg), "")
+	if err := os.WriteFile(lock, []byte("{ }"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("the lock changed", Held(state, cfg), "changed after")
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	refused("the lock is gone", PinsGone(state, cfg), "is gone")
+	cfg.Digest = "sha256:2"
+	refused("the file changed", Held(state, cfg), "is new or has changed")
+}
+
+// TestUnchanged: a program in the folder of a found configuration starts only as it was trusted.
+func TestUnchanged(t *testing.T) {
+	state, dir := t.TempDir(), t.TempDir()
+	program := filepath.Join(dir, "server.sh")
+	write := func(text string) {
+		if err := os.WriteFile(program, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("#!/bin/sh\n")
+	s := contract.Server{Name: "a", Command: []string{program}, At: contract.Position{File: filepath.Join(dir, "waldo.yaml")}}
+	cfg := &contract.Config{File: s.At.File, Servers: map[string]contract.Server{"a": s}}
+	trusted, err := Programs(state, cfg)
+	if err != nil || len(trusted) != 1 {
+		t.Fatal(trusted, err)
+	}
+	if err := Unchanged(state, cfg, trusted, s); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	write("#!/bin/sh\nevil\n")
+	if err := Unchanged(state, cfg, trusted, s); err == nil || !strings.Contains(err.Error(), "is not the program that was trusted") {
+		t.Errorf("a changed program: %v", err)
+	}
+	if err := Unchanged(state, cfg, nil, s); err != nil {
+		t.Errorf("a named configuration: %v", err)
+	}
+}

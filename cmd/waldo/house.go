@@ -375,7 +375,14 @@ func (h *house) openCorridor(s settings) error {
 		Patience: func(cap call.Capability) time.Duration { k, _ := h.policy.Lookup(cap); return k.Timeout },
 		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Channel) },
 	}
-	if s.warm > 0 { // nobody looks at a list of what is missing
+	if s.warm > 0 { // it lists again and again: nobody looks at what is missing, and a first list does not wait
+		o.Kept = func(server string) []call.Tool {
+			accepted, err := h.told(h.upstreams.Accepted(server), nil)
+			if err != nil {
+				return nil
+			}
+			return accepted
+		}
 		o.Missing = func(first catalog.Problem, n int) {
 			slog.Warn("kept from agents: "+count(n, "definition"), "server", first.Server, "code", first.Code, "first", leftOut(first), "why", h.clean(first.Text))
 		}

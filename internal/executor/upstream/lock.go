@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"waldo/internal/executor/upstream/lockfile"
@@ -72,6 +73,29 @@ func (p *pins) hold(server string, now lockfile.Locked, lock *lockfile.Lock, kin
 		}
 	}
 	return same
+}
+
+// Accepted returns the tools of one server as waldo.lock has them, under the same rules as those that a server lists. It
+// starts no server. A definition that its digest was not made of is left out, and all of a server that is configured
+// otherwise now.
+func (m *Manager) Accepted(name string) []call.Tool {
+	s := m.servers[name]
+	if s == nil || m.o.Lock == nil {
+		return nil
+	}
+	was, locked := m.o.Lock.Servers[name]
+	if !locked {
+		return nil
+	}
+	var list []strictjson.Value
+	for _, tool := range slices.Sorted(maps.Keys(was.Tools)) {
+		if def := was.Definitions[tool]; !def.IsZero() {
+			list = append(list, def)
+		}
+	}
+	var p pins
+	p.take(s.cfg, was.Name, s.definitions(list), m.o.Lock)
+	return p.good()
 }
 
 func (p *pins) good() []call.Tool {

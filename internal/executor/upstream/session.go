@@ -126,7 +126,7 @@ func (ses *session) connect(ctx context.Context) error {
 		ses.conn, err = mcphttp.New(o)
 		return err
 	}
-	proc, err := s.m.o.Launcher.Launch(ctx, s.cfg, s.owner)
+	proc, err := s.m.launch(ctx, s)
 	if err != nil {
 		return err
 	}

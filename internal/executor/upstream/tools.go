@@ -42,7 +42,13 @@ func (s *server) list(ctx context.Context) (*session, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defs := definitions(s.cfg.Name, found)
+	s.pins.take(s.cfg, ses.name, s.definitions(found), s.m.o.Lock)
+	return ses, nil
+}
+
+// definitions reads a list of the server's tools. What cannot be called is in quarantine.
+func (s *server) definitions(list []strictjson.Value) []*definition {
+	defs := definitions(s.cfg.Name, list)
 	if s.cfg.URL != "" {
 		for _, d := range defs {
 			if err := mcphttp.Headers(d.tool.Input); err != nil { // MCP 2026-07-28 basic/transports/streamable-http
@@ -50,8 +56,7 @@ func (s *server) list(ctx context.Context) (*session, error) {
 			}
 		}
 	}
-	s.pins.take(s.cfg, ses.name, defs, s.m.o.Lock)
-	return ses, nil
+	return defs
 }
 
 // pages asks for a whole list, which stands under key in the answers.

@@ -96,6 +96,21 @@ type Manager struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	room    chan struct{} // holds a token for each program that is being started
+}
+
+// maxLaunches is how many programs are started at once, sandboxes and all. A start ends with the program running: one
+// that is slow to answer holds up no other.
+const maxLaunches = 8
+
+func (m *Manager) launch(ctx context.Context, s *server) (Process, error) {
+	select {
+	case m.room <- struct{}{}:
+	case <-ctx.Done():
+		return Process{}, ctx.Err()
+	}
+	defer func() { <-m.room }()
+	return m.o.Launcher.Launch(ctx, s.cfg, s.owner)
 }
 
 // server is one upstream, running or not.
@@ -140,7 +155,7 @@ func New(servers map[string]contract.Server, o Options) *Manager {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{o: o, servers: map[string]*server{}}
+	m := &Manager{o: o, servers: map[string]*server{}, room: make(chan struct{}, maxLaunches)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	for name, cfg := range servers {
 		cfg.Name = name

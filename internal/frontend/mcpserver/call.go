@@ -65,13 +65,18 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 
 const misfit = "the arguments do not fit the tool: "
 
-// unfit answers a call whose arguments do not fit, which is on record as one that was refused.
+// unfit answers a call whose arguments do not fit.
 func (s *Session) unfit(ctx context.Context, c call.Call, faults string) map[string]any {
-	out := toolError(misfit + faults)
+	return s.refused(ctx, c, misfit+faults, call.Reason{Code: "args.schema", Text: faults})
+}
+
+// refused answers a call that goes no further, which is on record as one that was refused.
+func (s *Session) refused(ctx context.Context, c call.Call, say string, why call.Reason) map[string]any {
+	out := toolError(say)
 	if s.d.o.Refuse == nil {
 		return out
 	}
-	r, err := s.d.o.Refuse(ctx, c, call.Reason{Code: "args.schema", Text: faults})
+	r, err := s.d.o.Refuse(ctx, c, why)
 	if err != nil {
 		s.d.o.Log.Error("a refusal could not be recorded", "call", c.ID, "capability", c.Capability, "error", err)
 		return broken(c, r)
@@ -81,11 +86,16 @@ func (s *Session) unfit(ctx context.Context, c call.Call, faults string) map[str
 }
 
 // unlisted answers a call of what the list does not show. Where no contract speaks of it the corridor
-// denies it, and so it is on record; otherwise there is no such tool now.
+// denies it, and so it is on record; otherwise there is no such tool now, or its server has listed nothing.
 func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[string]any, error) {
 	c.Capability = call.Capability(strings.ReplaceAll(name, "__", "."))
 	if s.d.lists().Visible(c.Capability) {
-		if why := s.d.lists().Why(s.viewer(), c.Capability); why != "" {
+		switch why := s.d.lists().Why(s.viewer(), c.Capability); why {
+		case "":
+		case catalog.Unavailable, catalog.Slow:
+			text := "the server of this tool is not available now, so it was not called; try again later"
+			return s.refused(ctx, c, text, call.Reason{Code: why, Text: text}), nil
+		default:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q: it is kept from agents (%s)", name, why)
 		}
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q", name)

@@ -1,8 +1,20 @@
 package mcpserver
 
 import (
+	"context"
+	"errors"
 	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/model/call"
+	"waldo/internal/model/facts"
 )
 
 // A kind of content that the client's revision has not is a text.
@@ -23,5 +35,51 @@ func TestOlderClients(t *testing.T) {
 		if got := known(row.revision, row.kind, row.block); !reflect.DeepEqual(got, row.want) {
 			t.Errorf("%s %s: %v", row.revision, row.kind, got)
 		}
+	}
+}
+
+// A call of a tool whose server has listed nothing says that the server is not available; one of a tool that a server
+// does not have, and one by an agent that may not use it, do not.
+func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
+	d := newDesk(t)
+	o := options(t, d)
+	var refused []string
+	o.Refuse = func(_ context.Context, c call.Call, why call.Reason) (call.Result, error) {
+		refused = append(refused, string(c.Capability)+" "+why.Code)
+		return call.Result{Status: facts.Denied, Facts: facts.New(), Why: []call.Reason{why}}, nil
+	}
+	var down atomic.Bool
+	down.Store(true)
+	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Retry: time.Nanosecond,
+		Usable: func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" },
+		Of:     func(cap call.Capability) string { return map[call.Capability]string{"notes.say": "s"}[cap] },
+		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) {
+			if down.Load() {
+				return nil, errors.New("cannot start /srv/key=hunter2")
+			}
+			return nil, nil
+		}, "other": func(context.Context) ([]call.Tool, error) { return nil, nil }}})
+	defer o.Catalogue.Close()
+	s := client(t, o, "2025-11-25", nil)
+	defer s.Close()
+	ask := func(tool string) string {
+		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: tool})
+		if err != nil {
+			return err.Error()
+		}
+		return say(r)
+	}
+	for tool, want := range map[string]string{"s__a": "is not available now", "notes__say": "is not available now", "other__a": "unknown tool", "s__locked": "unknown tool"} {
+		if got := ask(tool); !strings.Contains(got, want) || strings.Contains(got, "hunter2") {
+			t.Errorf("%s: %s", tool, got)
+		}
+	}
+	slices.Sort(refused)
+	if got := strings.Join(refused, ", "); got != "notes.say server.unavailable, s.a server.unavailable" || d.count() != 0 {
+		t.Errorf("on record: %s, and %d calls", got, d.count())
+	}
+	down.Store(false)
+	for got := ask("s__a"); !strings.Contains(got, "unknown tool"); got = ask("s__a") { // it is listed again
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -81,6 +81,7 @@ type Catalogue struct {
 	building sync.Mutex   // held by Rebuild, so that no older list takes the place of a newer one
 	built    int64        // the calls of Rebuild that the last list answers; under building
 	made     cache        // of the last list; under building
+	keeping  sync.Once
 
 	mu       sync.RWMutex
 	entries  []*Entry // sorted by wire name
@@ -90,6 +91,7 @@ type Catalogue struct {
 	sights   map[Viewer]*sight // of these lists
 	problems []Problem
 	held     map[string][]Problem // by server, what the last list left out
+	epoch    any                  // of the last list
 	version  Versions
 }
 
@@ -108,12 +110,6 @@ func New(o Options) *Catalogue {
 	c.cancel = cancel
 	c.tools = newFeeds(ctx, o, Unavailable, o.Sources, sameTools, c.loaded)
 	c.offers = newFeeds(ctx, o, OffersUnavailable, o.Offers, sameOffer, c.loaded)
-	if o.Kept != nil {
-		for server, f := range c.tools.by {
-			f.have = o.Kept(server)
-			f.kept = len(f.have) > 0
-		}
-	}
 	c.Rebuild()
 	return c
 }
@@ -177,16 +173,28 @@ func (c *Catalogue) Problems() []Problem {
 	return problems
 }
 
-// Why returns the code of the reason for which a tool that a viewer may use is not in the list; "": none is known.
+// Why returns the code of the reason for which a tool that a viewer may use is not in the list, which may be that its
+// server has listed nothing; "": none is known.
 func (c *Catalogue) Why(v Viewer, cap call.Capability) string {
 	if c.o.Usable != nil && !c.o.Usable(cap, v) {
 		return ""
 	}
 	problems := c.Problems()
-	if i := slices.IndexFunc(problems, func(p Problem) bool { return p.Capability == cap && p.Item == "" }); i >= 0 {
-		return problems[i].Code
+	own := slices.IndexFunc(problems, func(p Problem) bool { return p.Capability == cap && p.Item == "" })
+	if own >= 0 {
+		return problems[own].Code
+	}
+	for _, p := range problems {
+		if (p.Code == Unavailable || p.Code == Slow) && c.of(cap, p.Server) {
+			return p.Code
+		}
 	}
 	return ""
+}
+
+// of reports whether a capability is a server's, by its name or by contract.
+func (c *Catalogue) of(cap call.Capability, server string) bool {
+	return server == c.o.Plain || strings.HasPrefix(string(cap), server+".") || c.o.Of != nil && c.o.Of(cap) == server
 }
 
 // Invalidate says that a server's tools may be others now. If they were ever wanted they are listed
@@ -196,6 +204,19 @@ func (c *Catalogue) Invalidate(server string) { c.tools.invalidate(server) }
 // InvalidateOffer says the same of its prompts and resources.
 func (c *Catalogue) InvalidateOffer(server string) { c.offers.invalidate(server) }
 
+// keep puts the tools that were accepted into the lists that no server has answered for yet.
+func (c *Catalogue) keep() {
+	if c.o.Kept == nil {
+		return
+	}
+	for server, f := range c.tools.by {
+		if have := c.o.Kept(server); len(have) > 0 {
+			f.keep(have)
+		}
+	}
+	c.Rebuild()
+}
+
 // loaded takes note that a server was asked. A list that is the same as before costs no more than the comparison.
 func (c *Catalogue) loaded(server string, same bool) {
 	if same {
@@ -204,7 +225,7 @@ func (c *Catalogue) loaded(server string, same bool) {
 			held = c.o.Held(server)
 		}
 		c.mu.RLock()
-		same = slices.Equal(held, c.held[server])
+		same = slices.Equal(held, c.held[server]) && c.epoch == c.now()
 		c.mu.RUnlock()
 	}
 	if !same {
@@ -233,6 +254,14 @@ func (c *Catalogue) Watch(f func()) (stop func()) {
 	}
 }
 
+// now returns the epoch of what Clean gives.
+func (c *Catalogue) now() any {
+	if c.o.Epoch == nil {
+		return nil
+	}
+	return c.o.Epoch()
+}
+
 // Rebuild makes the list anew from what is known, as when the contracts are others now. One list answers all
 // callers that wait for it to begin.
 func (c *Catalogue) Rebuild() {
@@ -250,10 +279,7 @@ func (c *Catalogue) rebuild(n int64) (tell []func()) {
 		return nil
 	}
 	c.built = c.asked.Load()
-	b := builder{o: &c.o, byWire: map[string][]*made{}, was: c.made, now: cache{}, kept: map[string][]Problem{}}
-	if c.o.Epoch != nil {
-		b.epoch = c.o.Epoch()
-	}
+	b := builder{o: &c.o, byWire: map[string][]*made{}, was: c.made, now: cache{}, kept: map[string][]Problem{}, epoch: c.now()}
 	b.add(SearchTool(), "")
 	for _, t := range c.o.Builtins {
 		b.add(t, "")
@@ -295,7 +321,7 @@ func (c *Catalogue) rebuild(n int64) (tell []func()) {
 	if c.index == nil || !slices.Equal(c.entries, entries) {
 		c.index = &index{entries: entries}
 	}
-	c.entries, c.byName, c.problems, c.held, c.shown = entries, byName, b.problems, b.kept, lists
+	c.entries, c.byName, c.problems, c.held, c.shown, c.epoch = entries, byName, b.problems, b.kept, lists, b.epoch
 	c.sights = map[Viewer]*sight{}
 	return tell
 }

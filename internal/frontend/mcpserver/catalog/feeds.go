@@ -51,6 +51,15 @@ func (f *feed[T]) get(problems *[]Problem) T {
 	return f.have
 }
 
+// keep takes a list until the server has said something.
+func (f *feed[T]) keep(have T) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.told {
+		f.have, f.kept = have, true
+	}
+}
+
 // listed reports whether there is a list that was accepted, and none of the server's own yet.
 func (f *feed[T]) listed() bool {
 	f.mu.Lock()

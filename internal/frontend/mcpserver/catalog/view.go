@@ -88,8 +88,9 @@ func keep(list []*Item, method string, usable func(cap call.Capability) bool) []
 }
 
 // List returns the tools that a viewer may know of, sorted by wire name, once all sources were asked or
-// Wait is over.
+// Wait is over. It does not wait for a server whose accepted tools are known.
 func (c *Catalogue) List(ctx context.Context, v Viewer) []*Entry {
+	c.keeping.Do(c.keep)
 	c.tools.load(ctx)
 	return c.sight(v).entries
 }

@@ -47,6 +47,11 @@ go test -c -o "$work/egress.test" ./internal/network/egress
 (cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Throughput|Connect' -test.benchtime 40x) | tee -a "$work/out"
 (cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Inside' -test.benchtime 2000x) | tee -a "$work/out"
 (cd internal/network/egress && fair "$work/egress.test" -test.run '^$' -test.bench 'Hundred' -test.benchtime 1x) | tee -a "$work/out"
+go test -c -o "$work/catalog.test" ./internal/frontend/mcpserver/catalog
+(cd internal/frontend/mcpserver/catalog && fair "$work/catalog.test" -test.run '^$' -test.bench 'Search10000' -test.benchtime 10000x) | tee -a "$work/out"
+(cd internal/frontend/mcpserver/catalog && fair "$work/catalog.test" -test.run '^$' -test.bench 'FirstList|Storm' -test.benchtime 3x) | tee -a "$work/out"
+go test -c -o "$work/cmd.test" ./cmd/waldo
+(cd cmd/waldo && fair "$work/cmd.test" -test.run '^$' -test.bench 'BenchmarkServers' -test.benchtime 3x) | tee -a "$work/out"
 python=/usr/bin/python3
 [ -x "$python" ] || python=$(command -v python3)
 CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$work/waldo" ./cmd/waldo # as make build does

@@ -83,10 +83,7 @@ func (m *Manager) Accepted(name string) []call.Tool {
 	if s == nil || m.o.Lock == nil {
 		return nil
 	}
-	was, locked := m.o.Lock.Servers[name]
-	if !locked {
-		return nil
-	}
+	was := m.o.Lock.Servers[name]
 	var list []strictjson.Value
 	for _, tool := range slices.Sorted(maps.Keys(was.Tools)) {
 		if def := was.Definitions[tool]; !def.IsZero() {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,8 +47,8 @@ func BenchmarkStorm(b *testing.B) {
 	c := New(Options{Visible: all, Clean: plain, Wait: time.Minute, Sources: sources})
 	defer c.Close()
 	c.List(context.Background(), Viewer{})
-	told := 0
-	c.Watch(func() { told++ })
+	var told atomic.Int64
+	c.Watch(func() { told.Add(1) })
 	begin, cpu := time.Now(), processor(b)
 	for b.Loop() {
 		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -55,5 +56,5 @@ func BenchmarkStorm(b *testing.B) {
 		}
 	}
 	b.ReportMetric(100*float64(processor(b)-cpu)/float64(time.Since(begin)), "cpu-%")
-	b.ReportMetric(float64(told), "told")
+	b.ReportMetric(float64(told.Load()), "told")
 }

@@ -28,6 +28,7 @@ import (
 	"waldo/internal/executor/runner"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/eras"
 	"waldo/internal/executor/upstream/files"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/bridge"
@@ -331,7 +332,7 @@ func (h *house) openWorkers(s settings) error {
 		said = nil
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
-		Launcher: h.launcher(), Remote: h.reach, Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
+		Launcher: h.launcher(), Remote: h.reach, Eras: eras.New(h.store, time.Now), Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"path/filepath"
 	"regexp"
 	"sync"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"waldo/internal/executor/upstream/bounds"
 	"waldo/internal/executor/upstream/content"
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
 )
@@ -72,7 +69,7 @@ func (r *running) ask(ctx context.Context, asked map[string]call.Question) (map[
 	out, pass := map[string]strictjson.Value{}, map[string]call.Question{}
 	for key, q := range asked {
 		if q.Method == roots && len(r.ses.s.cfg.Asks.Roots) > 0 {
-			out[key] = folders(r.ses.s.cfg)
+			out[key] = content.Folders(r.ses.s.cfg)
 			continue
 		}
 		shown, no := r.permit(q)
@@ -194,19 +191,6 @@ func (r *running) elicitation(mode string, members map[string]strictjson.Value, 
 	}
 	params["message"] = who + message + "\nThe whole address is " + address
 	return nil
-}
-
-// folders answers roots/list with what the operator wrote.
-func folders(s contract.Server) strictjson.Value {
-	list := []any{}
-	for _, f := range s.Asks.Roots {
-		if abs, err := s.At.Beside(f); err == nil {
-			u := url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}
-			list = append(list, map[string]string{"uri": u.String(), "name": filepath.Base(abs)})
-		}
-	}
-	a, _ := call.ArgsOf(map[string]any{"roots": list}) // strings encode
-	return a.Value()
 }
 
 // sound reads an answer of the host: what the protocol names, and no more.

@@ -123,3 +123,17 @@ func TestExecOfNothing(t *testing.T) {
 		}
 	}
 }
+
+// A program is called by its whole path, which is where an interpreter looks for its library.
+func TestExecNamesTheProgramByItsPath(t *testing.T) {
+	p, err := Exec(context.Background(), []string{"sh", "-c", "tr '\\0' ' ' </proc/$$/cmdline; echo"}, []string{"PATH=/nowhere:/usr/bin:/bin"}, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(p.Stdout).ReadString('\n')
+	p.Kill()
+	_ = p.Wait()
+	if path, _ := exec.LookPath("sh"); !strings.HasPrefix(line, path+" -c ") {
+		t.Errorf("called %q", line)
+	}
+}

@@ -23,6 +23,7 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 	if cmd.Err != nil {
 		return Process{}, cmd.Err
 	}
+	cmd.Args[0] = cmd.Path // an interpreter looks for its library beside it: env may find another of the same name
 	cmd.Env, cmd.Dir = env, dir
 	if env == nil {
 		cmd.Env = []string{} // nil would pass on ours

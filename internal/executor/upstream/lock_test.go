@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"waldo/internal/executor/upstream/content"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
@@ -245,7 +246,7 @@ func FuzzDefinitions(f *testing.F) {
 		p.take(contract.Server{Name: "s"}, "n", definitions("s", list), nil)
 		seen := map[string]bool{}
 		for _, tool := range p.good() {
-			if seen[string(tool.Capability)] || !named(strings.TrimPrefix(string(tool.Capability), "s.")) {
+			if seen[string(tool.Capability)] || !content.Named(strings.TrimPrefix(string(tool.Capability), "s.")) {
 				t.Errorf("%q gave %q", text, tool.Capability)
 			}
 			seen[string(tool.Capability)] = true

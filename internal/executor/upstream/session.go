@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"waldo/internal/executor/upstream/bounds"
+	"waldo/internal/executor/upstream/eras"
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/network/mcphttp"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
@@ -48,19 +50,27 @@ type session struct {
 // start launches the server and agrees on a revision with it. A server that falls silent or ends
 // over a question from a revision it does not know is started once more and asked the old way.
 func (s *server) start(ctx context.Context) (*session, error) {
+	command := lockfile.Command(s.cfg)
+	legacy := s.m.o.Eras.Legacy(ctx, command)
 	s.mu.Lock()
-	legacy := s.legacy
+	legacy = legacy || s.legacy
 	s.mu.Unlock()
 	ses, err := s.launch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err = ses.agree(ctx, legacy); err != nil && !legacy && ctx.Err() == nil && !errors.Is(err, errNewer) {
+	if err = ses.agree(ctx, legacy); err != nil && !legacy && ctx.Err() == nil && !errors.Is(err, eras.ErrNewer) {
 		ses.kill()
 		if ses, err = s.launch(ctx); err != nil {
 			return nil, err
 		}
 		err = ses.agree(ctx, true)
+	}
+	if err != nil {
+		s.relapse()
+	}
+	if s.told == nil { // otherwise it is asked in a legacy revision whatever it speaks
+		s.m.o.Eras.Note(ctx, command, err == nil && ses.revision != jsonrpc.Modern)
 	}
 	if err != nil {
 		if !errors.Is(err, jsonrpc.ErrClosed) { // otherwise it is ending of itself
@@ -187,7 +197,7 @@ func (ses *session) stop() {
 func (ses *session) agree(ctx context.Context, legacy bool) error {
 	if !legacy {
 		done, err := ses.discover(ctx)
-		if done || errors.Is(err, jsonrpc.ErrClosed) || errors.Is(err, jsonrpc.ErrNotSent) || errors.Is(err, errNewer) {
+		if done || errors.Is(err, jsonrpc.ErrClosed) || errors.Is(err, jsonrpc.ErrNotSent) || errors.Is(err, eras.ErrNewer) {
 			return err
 		}
 		// An error or silence: it speaks another revision. A slow server answers this one in its turn.
@@ -214,12 +224,12 @@ func (ses *session) discover(ctx context.Context) (bool, error) {
 	defer cancel()
 	ses.speak(jsonrpc.Modern)
 	v, err := ses.ask(ctx, "server/discover", nil, nil)
-	if slices.Contains(offered(err), jsonrpc.Modern) { // it refuses what it says that it speaks
+	if slices.Contains(eras.Offered(err), jsonrpc.Modern) { // it refuses what it says that it speaks
 		v, err = ses.ask(ctx, "server/discover", nil, nil)
 	}
 	ses.speak("")
 	if err != nil {
-		return false, newer(err)
+		return false, eras.Newer(err)
 	}
 	var r struct {
 		Supported []string `json:"supportedVersions"`
@@ -232,41 +242,8 @@ func (ses *session) discover(ctx context.Context) (bool, error) {
 	}
 	ses.speak(jsonrpc.Modern)
 	ses.name, ses.can = r.Meta[jsonrpc.MetaServer].Name, abilitiesOf(v)
-	ses.dual.Store(slices.ContainsFunc(r.Supported, isLegacy))
+	ses.dual.Store(slices.ContainsFunc(r.Supported, eras.IsLegacy) && !ses.s.single)
 	return true, nil
-}
-
-func isLegacy(revision string) bool { return slices.Contains(jsonrpc.LegacyRevisions, revision) }
-
-// errNewer is in the chain of an error of a server that speaks revisions after the legacy ones alone.
-var errNewer = errors.New("the server does not take what is asked in revision " + jsonrpc.Modern)
-
-// newer marks the errors that no legacy server makes (MCP basic/versioning, backward compatibility).
-func newer(err error) error {
-	var fault *jsonrpc.Error
-	if !errors.As(err, &fault) {
-		return err
-	}
-	known := offered(err)
-	if fault.Code == jsonrpc.CodeMismatch || fault.Code == jsonrpc.CodeCapability || len(known) > 0 && !slices.ContainsFunc(known, isLegacy) {
-		return errors.Join(errNewer, err)
-	}
-	return err
-}
-
-// offered returns the revisions that a server has named in place of the one that was asked for.
-func offered(err error) []string {
-	var fault *jsonrpc.Error
-	if !errors.As(err, &fault) || fault.Code != jsonrpc.CodeUnsupported {
-		return nil
-	}
-	var data struct {
-		Supported []string `json:"supported"`
-	}
-	if fault.Data.IsZero() || fault.Data.Decode(&data) != nil {
-		return nil
-	}
-	return data.Supported
 }
 
 func (ses *session) initialize(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 
+	"waldo/internal/executor/upstream/content"
 	"waldo/internal/model/call"
 	"waldo/internal/network/mcphttp"
 	"waldo/internal/protocol/jsonrpc"
@@ -121,7 +122,7 @@ func definitions(server string, list []strictjson.Value) []*definition {
 			continue
 		}
 		byName[name] = d
-		if !named(name) {
+		if !content.Named(name) {
 			d.quarantine("tool.name", "the name holds more than letters, digits, '_', '-' and '.', or more than 128 of them")
 		}
 		out = append(out, d)
@@ -134,19 +135,4 @@ func (d *definition) quarantine(code, why string) {
 	if d.why == "" {
 		d.code, d.why = code, why
 	}
-}
-
-// named reports whether s is a tool's name (MCP 2025-11-25 server/tools).
-func named(s string) bool {
-	if s == "" || len(s) > 128 {
-		return false
-	}
-	for _, r := range s {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_', r == '-', r == '.':
-		default:
-			return false
-		}
-	}
-	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/jsonrpc"
@@ -27,32 +28,89 @@ func (s *server) forCall(ctx context.Context, q errand) (*session, func(), error
 			return s.with(ctx, t)
 		}
 	}
-	ses, unused, err := s.use(ctx)
-	if err != nil || q.plan != nil || host == nil || !s.asks() {
-		return ses, unused, err
-	}
-	told := s.declared(host, true)
-	modern := ses.revision == jsonrpc.Modern
-	if modern && !(host.Abilities().Legacy && ses.dual.Load() && len(told) > 0) {
+	for first := true; ; first = false {
+		ses, unused, err := s.use(ctx)
+		if err != nil || q.plan != nil || host == nil || !s.asks() {
+			return ses, unused, err
+		}
+		told := s.declared(host, true)
+		modern, old := ses.revision == jsonrpc.Modern, host.Abilities().Legacy && len(told) > 0
+		switch {
+		case modern && !(old && ses.dual.Load()):
+			return ses, unused, nil
+		case !modern && !old && s.split(ses):
+			told = nil // a modern session
+		case first && s.cfg.URL == "":
+			unused()
+			s.adopt(ctx, ses, told)
+			continue
+		}
+		own, over, err := s.alone(ctx, told)
+		switch {
+		case err == nil && (!modern || own.revision != jsonrpc.Modern && own.conn.TwoWay()):
+			unused()
+			return own, over, nil
+		case err == nil:
+			over()
+		case !modern || ctx.Err() != nil:
+			unused()
+			return nil, nil, err
+		}
+		ses.dual.Store(false) // it says so, and takes none
 		return ses, unused, nil
 	}
-	own, over, err := s.alone(ctx, told)
-	switch {
-	case err == nil && (!modern || own.revision != jsonrpc.Modern && own.conn.TwoWay()):
-		unused()
-		return own, over, nil
-	case err == nil:
-		over()
-	case !modern || ctx.Err() != nil:
-		unused()
-		return nil, nil, err
-	}
-	ses.dual.Store(false) // it says so, and takes none
-	return ses, unused, nil
 }
 
-// alone returns a legacy session that has no call under way and that was told these capabilities, and a function
-// to say that the call is over. It waits while all are busy.
+// split reports whether a server that speaks both eras has a legacy session for the sake of a host.
+func (s *server) split(ses *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.both && s.session == ses
+}
+
+// adopt makes the next session of a program the one that its first host needs, if no call has reached the present one:
+// so one process serves that host, its scripts, lists and subscriptions. A server at a url keeps what it knows
+// whatever the session. It waits a little for lists that are being read.
+func (s *server) adopt(ctx context.Context, ses *session, told map[string]any) {
+	for range 100 {
+		s.mu.Lock()
+		if s.session != ses || ses.served.Load() || len(s.twins) > 0 || s.taken || s.legacy && s.first() == keyOf(told) {
+			s.mu.Unlock()
+			return
+		}
+		if s.using == 0 {
+			s.both = s.both || ses.revision == jsonrpc.Modern
+			s.session, s.told, s.legacy = nil, told, true
+			s.mu.Unlock()
+			ses.stop()
+			return
+		}
+		s.mu.Unlock()
+		if !rest(ctx, 20*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// first is what the server's first session is told. The lock is held.
+func (s *server) first() string {
+	if s.told != nil {
+		return keyOf(s.told)
+	}
+	return keyOf(s.declared(nil, false))
+}
+
+// relapse gives a server that did not start for its first host back its modern session.
+func (s *server) relapse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.both {
+		s.told, s.legacy, s.both, s.single = nil, false, false, true
+	}
+}
+
+// alone returns a session that has no call under way, a legacy one that was told these capabilities or, for nil, a
+// modern one, and a function to say that the call is over. It waits while all are busy.
 func (s *server) alone(ctx context.Context, told map[string]any) (*session, func(), error) {
 	t, err := s.take(ctx, told)
 	if err != nil {
@@ -98,7 +156,7 @@ func (s *server) take(ctx context.Context, told map[string]any) (*server, error)
 	}
 	for {
 		s.mu.Lock()
-		if s.legacy && !s.taken && keyOf(s.declared(nil, false)) == want {
+		if s.legacy && !s.taken && s.first() == want {
 			s.taken, s.recent = true, nil
 			s.mu.Unlock()
 			return s, nil
@@ -119,7 +177,7 @@ func (s *server) take(ctx context.Context, told map[string]any) (*server, error)
 			s.twins = slices.Delete(s.twins, other, other+1)
 		}
 		if len(s.twins) < most {
-			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, changed: s.changed, offers: s.offers, legacy: true, told: told, taken: true}
+			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, changed: s.changed, offers: s.offers, legacy: told != nil, told: told, taken: true}
 			s.twins, s.recent = append(s.twins, t), t
 			s.mu.Unlock()
 			return t, nil

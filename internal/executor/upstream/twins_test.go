@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"waldo/internal/executor/upstream/eras"
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
@@ -133,14 +137,14 @@ func TestALegacyServerIsToldWhatTheHostAnswers(t *testing.T) {
 		{`{"sampling":{}}`, `told {"sampling":{}}`},
 		{``, `told {"sampling":{}}`}, // the session of the call before
 		{`{"elicitation":{"form":{},"url":{}}}`, `told {"elicitation":{"form":{}}}`},
-		{`{"elicitation":{},"sampling":{}}`, `told {"elicitation":{"form":{}},"sampling":{}}`}, // all: the first session
+		{`{"elicitation":{},"sampling":{}}`, `told {"elicitation":{"form":{}},"sampling":{}}`},
 		{`{}`, `told {}`},
 	} {
 		if got := ask(row[0]); got != row[1] {
 			t.Errorf("%s: %s", row[0], got)
 		}
 	}
-	if n := f.starts["s"].Load(); n != 4 {
+	if n := f.starts["s"].Load(); n != 5 { // one for the list, one for each of four
 		t.Errorf("%d starts", n)
 	}
 	for i := range 2 * maxTwins { // a stranger that declares something else each time has no more processes than that
@@ -148,5 +152,89 @@ func TestALegacyServerIsToldWhatTheHostAnswers(t *testing.T) {
 	}
 	if n := len(m.servers["s"].twins); n > maxTwins {
 		t.Errorf("%d twins", n)
+	}
+}
+
+// A program that ends over initialize though it says that it takes legacy sessions is asked in the modern revision.
+func TestAServerThatEndsOverALegacySession(t *testing.T) {
+	m, _ := asking(t, contract.Asks{Form: true}, func(in *bufio.Scanner, out io.Writer) {
+		r, w := io.Pipe()
+		go func() {
+			for in.Scan() && !strings.Contains(in.Text(), `"initialize"`) {
+				fmt.Fprintln(w, in.Text())
+			}
+			_ = w.Close()
+		}()
+		dual(false)(bufio.NewScanner(r), out)
+	})
+	host := olden{person: &person{answer: accept}, can: `{"elicitation":{}}`}
+	got := ""
+	for begin := time.Now(); !strings.HasPrefix(got, "cannot be sent") && time.Since(begin) < time.Minute; time.Sleep(100 * time.Millisecond) {
+		got = text(execute(t, call.WithHost(context.Background(), host), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})))
+	}
+	if !strings.HasPrefix(got, "cannot be sent") {
+		t.Error(got)
+	}
+}
+
+// shelf is a store that outlives its managers.
+type shelf struct{ m sync.Map }
+
+func (s *shelf) Get(_ context.Context, bucket, name string) (string, bool, error) {
+	v, ok := s.m.Load(bucket + name)
+	text, _ := v.(string)
+	return text, ok, nil
+}
+
+func (s *shelf) Put(_ context.Context, bucket, name, value string) error {
+	s.m.Store(bucket+name, value)
+	return nil
+}
+
+// The next waldo asks a server that speaks legacy revisions alone in one of those, without a question that it would
+// end over. One that has been updated since is asked in the modern revision, and a dual one goes on being asked so.
+func TestErasAreRemembered(t *testing.T) {
+	kept := &shelf{}
+	ends := func(in *bufio.Scanner, out io.Writer) { // over a question that it does not know
+		r, w := io.Pipe()
+		go func() {
+			for in.Scan() && !strings.Contains(in.Text(), "server/discover") {
+				fmt.Fprintln(w, in.Text())
+			}
+			_ = w.Close()
+		}()
+		legacy(echoTool, answers(fine))(bufio.NewScanner(r), out)
+	}
+	for i, want := range []int64{2, 1, 1} {
+		f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": ends})
+		m := manager(t, f, Options{Eras: eras.New(kept, time.Now)})
+		if o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})); text(o) != "fine" {
+			t.Errorf("%d: %s", i, text(o))
+		}
+		if n := f.starts["s"].Load(); n != want {
+			t.Errorf("%d: started %d times, want %d", i, n, want)
+		}
+	}
+	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": dual(true)}) // the same command, and it knows no initialize
+	for range 2 {
+		m := manager(t, f, Options{Eras: eras.New(kept, time.Now)})
+		_, _ = m.Tools(context.Background(), "s")
+		if st := m.Status(); st[0].Revision != "2026-07-28" {
+			t.Errorf("updated: %+v", st)
+		}
+	}
+	kept = &shelf{}
+	f = launchers(map[string]func(*bufio.Scanner, io.Writer){"s": dual(false)})
+	for range 2 {
+		m := manager(t, f, Options{Eras: eras.New(kept, time.Now)})
+		m.servers["s"].cfg.Asks = contract.Asks{Form: true}
+		host := olden{person: &person{answer: accept}, can: `{"elicitation":{}}`}
+		execute(t, call.WithHost(context.Background(), host), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read}))
+		if o := execute(t, call.WithHost(context.Background(), olden{person: host.person, can: host.can, modern: true}), m, decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read})); !strings.HasPrefix(text(o), "cannot be sent") {
+			t.Errorf("a modern host after a legacy one has no modern session: %s", text(o))
+		}
+		if eras.New(kept, time.Now).Legacy(context.Background(), lockfile.Command(m.servers["s"].cfg)) {
+			t.Error("a dual server is remembered as a legacy one")
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"waldo/internal/executor/upstream/bounds"
+	"waldo/internal/executor/upstream/eras"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
@@ -79,6 +80,7 @@ type Options struct {
 	Launcher Launcher
 	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // the way to a server at a url; nil: none is reached
 	Lock     *lockfile.Lock                                                  // accepted definitions; nil: none were accepted
+	Eras     *eras.Book                                                      // which servers speak legacy revisions alone; nil: none is remembered
 	Changed  func(server string)                                             // told when a server says that its tools are others now
 	Offers   func(server string)                                             // the same of its prompts and resources
 	Updated  func(server, uri string)                                        // told when a resource that somebody subscribed to is another now
@@ -137,7 +139,9 @@ type server struct {
 	pins     pins
 	subs     map[string]map[call.Session]bool // who wants to hear of which resource
 	twins    []*server                        // of the same server, for calls that must be alone
-	told     map[string]any                   // of a twin: what its server may ask; nil: all that the operator allows
+	told     map[string]any                   // what its server may ask; nil: all that the operator allows
+	both     bool                             // it has a legacy session for a host, and speaks both eras
+	single   bool                             // it only said that it does
 	recent   *server                          // the twin that had the last call; nil: none
 	retired  bool                             // another twin has its place
 	taken    bool                             // by a call that must be alone

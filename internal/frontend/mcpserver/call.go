@@ -298,10 +298,7 @@ func (s *Session) content(r call.Result, server string) []any {
 		case c.Type == "text":
 			out = append(out, text(c.Text))
 		case !c.Raw.IsZero():
-			s.mu.Lock()
-			revision := s.revision
-			s.mu.Unlock()
-			out = append(out, known(revision, c.Type, s.outer(server, c.Raw)))
+			out = append(out, s.block(server, c.Raw))
 		}
 	}
 	if len(out) == 0 && !r.Structured.IsZero() {
@@ -319,6 +316,15 @@ func (s *Session) content(r call.Result, server string) []any {
 		out = append(out, text("(no output)"))
 	}
 	return out
+}
+
+// block is a content block of a server in the form in which the client can take it.
+func (s *Session) block(server string, raw strictjson.Value) any {
+	s.mu.Lock()
+	revision := s.revision
+	s.mu.Unlock()
+	kind, _ := raw.Member("type").Text()
+	return known(revision, kind, s.outer(server, raw))
 }
 
 // known is a content block, or a text in its place where the client's revision has no such kind: a client may

@@ -179,7 +179,7 @@ func (s *Session) prompt(ctx context.Context, m jsonrpc.Message, h *host) (map[s
 	shown := []any{}
 	for _, v := range messages {
 		one, _ := v.Members()
-		shown = append(shown, map[string]any{"role": one["role"], "content": s.outer(item.Server, one["content"])})
+		shown = append(shown, map[string]any{"role": one["role"], "content": s.block(item.Server, one["content"])})
 	}
 	result := map[string]any{"messages": shown, "_meta": metaOf(r)}
 	if d := got["description"]; !d.IsZero() {

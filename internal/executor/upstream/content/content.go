@@ -5,9 +5,11 @@ import (
 	"encoding/base64"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strings"
 
 	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -86,4 +88,32 @@ func Addresses(data strictjson.Value) bool {
 		ok = ok && Opens(address)
 	}
 	return ok
+}
+
+// Named reports whether s is a tool's name (MCP 2025-11-25 server/tools).
+func Named(s string) bool {
+	if s == "" || len(s) > 128 {
+		return false
+	}
+	for _, r := range s {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '_', r == '-', r == '.':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// Folders answers roots/list with what the operator wrote.
+func Folders(s contract.Server) strictjson.Value {
+	list := []any{}
+	for _, f := range s.Asks.Roots {
+		if abs, err := s.At.Beside(f); err == nil {
+			u := url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}
+			list = append(list, map[string]string{"uri": u.String(), "name": filepath.Base(abs)})
+		}
+	}
+	a, _ := call.ArgsOf(map[string]any{"roots": list}) // strings encode
+	return a.Value()
 }

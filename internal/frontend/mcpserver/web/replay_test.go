@@ -120,6 +120,27 @@ func TestALostAnswerIsResumed(t *testing.T) {
 	}
 }
 
+// A call that is silent for a second gets an event id all the same, so that the answer is found by a client that lost
+// the connection before there was anything to say. A revision that knows no such event gets none.
+func TestASilentCallHasAnEventIDSoon(t *testing.T) {
+	h := open(t, Limits{})
+	id := h.legacy()
+	begin := time.Now()
+	s := h.stream("POST", `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"s__slow","arguments":{}}}`, "Mcp-Session-Id", id)
+	place, data := s.next()
+	if took := time.Since(begin); place == "" || data != "" || took > 10*time.Second {
+		t.Fatalf("the first event is %q %q after %s", place, data, took)
+	}
+	s.cut()
+	close(h.desk.release)
+	if got := h.stream("GET", "", "Mcp-Session-Id", id, "Last-Event-ID", place).all(); len(got) != 1 || !strings.Contains(got[0], `"id":9,`) {
+		t.Errorf("resumed: %q", got)
+	}
+	if n := h.desk.count(); n != 1 {
+		t.Errorf("%d calls were made", n)
+	}
+}
+
 // What a session says of its own accord is resumed too, and is not mixed with the answers.
 func TestALostStreamIsResumed(t *testing.T) {
 	h := open(t, Limits{})

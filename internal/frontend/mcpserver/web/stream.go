@@ -30,8 +30,12 @@ type pen struct {
 const primed = "2025-11-25"
 
 func (s *Server) pen(w http.ResponseWriter, r *http.Request, n *session) *pen {
-	return &pen{w: w, c: http.NewResponseController(w), tick: time.NewTimer(s.o.Limits.KeepAlive), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write,
-		trail: n.trail, prime: n.trail != nil && r.Header.Get(headerVersion) >= primed}
+	prime, first := n.trail != nil && r.Header.Get(headerVersion) >= primed, s.o.Limits.KeepAlive
+	if prime {
+		first = min(first, s.o.Limits.Prime)
+	}
+	return &pen{w: w, c: http.NewResponseController(w), tick: time.NewTimer(first), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write,
+		trail: n.trail, prime: prime}
 }
 
 func (p *pen) stop() {

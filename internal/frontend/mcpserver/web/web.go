@@ -60,6 +60,7 @@ type Limits struct {
 	Read      time.Duration // to send the headers; and again for the body
 	Write     time.Duration // to take one piece of an answer
 	KeepAlive time.Duration // between the comments of a silent stream; also how long an answer may take before it becomes one
+	Prime     time.Duration // how long an answer may take before a client that can come back for it gets an event id
 	Drain     time.Duration // for answers once the server closes
 	Replay    int64         // bytes of events that are kept for one session, for a client that lost a connection
 	ReplayAll int64         // the same of all sessions
@@ -70,7 +71,7 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{Body: 4 << 20, Held: 64 << 20, Headers: 32 << 10, Conns: 4096, Strangers: 256, Sessions: 4000, Each: 1000,
 		Calls: 1000, InFlight: 64, Spare: time.Minute, Stranger: 5 * time.Second, Idle: time.Hour,
-		Read: 10 * time.Second, Write: 30 * time.Second, KeepAlive: 15 * time.Second, Drain: 10 * time.Second,
+		Read: 10 * time.Second, Write: 30 * time.Second, KeepAlive: 15 * time.Second, Prime: time.Second, Drain: 10 * time.Second,
 		Replay: 1 << 20, ReplayAll: 32 << 20, Resume: 5 * time.Minute}
 }
 
@@ -86,7 +87,7 @@ func (l *Limits) fill() {
 			*at = otherwise
 		}
 	}
-	for at, otherwise := range map[*time.Duration]time.Duration{&l.Spare: d.Spare, &l.Stranger: d.Stranger, &l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write, &l.KeepAlive: d.KeepAlive, &l.Drain: d.Drain, &l.Resume: d.Resume} {
+	for at, otherwise := range map[*time.Duration]time.Duration{&l.Spare: d.Spare, &l.Stranger: d.Stranger, &l.Idle: d.Idle, &l.Read: d.Read, &l.Write: d.Write, &l.KeepAlive: d.KeepAlive, &l.Prime: d.Prime, &l.Drain: d.Drain, &l.Resume: d.Resume} {
 		if *at == 0 {
 			*at = otherwise
 		}

@@ -222,3 +222,14 @@ capabilities:
 	look("sandbox list", typing(t, "", with("sandbox", "list")...), false)
 	look("sandbox rm", typing(t, "", with("sandbox", "rm", "--force", "work")...), false)
 }
+
+// TestAbsentCommandPaintsNothing runs a command that is not there, by each driver. Its name reaches a pipe, which is
+// given the words of commands byte for byte, without what a terminal obeys.
+func TestAbsentCommandPaintsNothing(t *testing.T) {
+	for _, level := range []string{"namespace", "confined", "gvisor"} {
+		s := typing(t, "", "--state", t.TempDir(), "exec", "-q", "--isolation", level, "--", "nope\x1b[31m\u009b")
+		if r, bad := misread(s.out + s.err); bad || !strings.Contains(s.err, `nope\x1b[31m`) && !strings.Contains(s.err, "isolation") {
+			t.Errorf("%s: %U %+v", level, r, s)
+		}
+	}
+}

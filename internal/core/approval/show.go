@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"waldo/internal/model/display"
+	"waldo/internal/protocol/strictjson"
 )
 
 // Field is one value in the arguments, ready to be shown on one line.
@@ -99,6 +100,9 @@ func member(path, name string) string {
 
 func field(path string, v jsontext.Value) Field {
 	f := Field{Path: path, Value: v.String()}
+	if v.Kind() == '0' {
+		f.Value, f.Note = number(f.Value)
+	}
 	if v.Kind() == '"' {
 		b, err := jsontext.AppendUnquote(nil, v)
 		if err != nil {
@@ -110,6 +114,24 @@ func field(path string, v jsontext.Value) Field {
 		f.Note = strings.TrimPrefix(f.Note+"; name "+n, "; ")
 	}
 	return f
+}
+
+// maxNumber is how many characters of a number are shown.
+const maxNumber = 100
+
+// number shows a number in its canonical spelling, which is the same decimal as the one that is sent: -0 is 0, 1E2 is
+// 100. A long one is shown by its ends. The note says how a program that keeps 64-bit floats reads it, if that differs.
+func number(s string) (shown, note string) {
+	if v, err := strictjson.Parse([]byte(s)); err != nil || !v.Exact() {
+		f, _ := strconv.ParseFloat(s, 64)
+		note = "a 64-bit float reads it as " + strconv.FormatFloat(f, 'g', -1, 64)
+	}
+	if len(s) <= maxNumber {
+		return s, note
+	}
+	head, tail := s[:40], s[len(s)-20:]
+	return fmt.Sprintf("%s … %d CHARACTERS NOT SHOWN … %s (a number of %d characters, sha256:%x)", head, len(s)-len(head)-len(tail), tail,
+		len(s), sha256.Sum256([]byte(s))), note
 }
 
 // cut quotes a string, showing a long one by its ends.

@@ -3,6 +3,7 @@ package approval
 import (
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -187,5 +188,40 @@ func TestNamesAreSpelledOut(t *testing.T) {
 		if said := (Question{Args: []byte(args)}).Show(); !strings.Contains(said, want) || (want == "") == strings.Contains(said, "not ASCII") {
 			t.Errorf("%s: no %s in\n%s", args, want, said)
 		}
+	}
+}
+
+// TestNumbersAreShownAsTheyAreSent asks about calls with numbers in odd spellings. The number shown is the same decimal
+// as the number sent. A note says where a 64-bit float is another number, and a long number does not flood the screen.
+func TestNumbersAreShownAsTheyAreSent(t *testing.T) {
+	for _, row := range []struct{ sent, shown, note string }{
+		{"0", "0", ""}, {"-0", "0", ""}, {"-0.0e5", "0", ""}, {"1.0", "1", ""}, {"1E2", "100", ""}, {"1e22", "1e+22", ""}, {"-1.50", "-1.5", ""},
+		{"100000000000000000000", "100000000000000000000", ""}, {"0.1", "0.1", ""}, {"1e-7", "1e-7", ""},
+		{"9007199254740993", "9007199254740993", "a 64-bit float reads it as 9.007199254740992e+15"},
+		{"0.10000000000000000000000001", "0.10000000000000000000000001", "a 64-bit float reads it as 0.1"},
+		{"1e-400", "", "a 64-bit float reads it as 0"}, // 1e400, which is none at all, is refused before
+	} {
+		q, err := newQuestion(decide(t, `{"amount":`+row.sent+`}`), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := q.Fields()
+		if len(f) != 1 || row.shown != "" && f[0].Value != row.shown || f[0].Note != row.note {
+			t.Errorf("%s: %+v, wanted %q %q", row.sent, f, row.shown, row.note)
+			continue
+		}
+		sent, ok := new(big.Rat).SetString(row.sent)
+		shown, ok2 := new(big.Rat).SetString(f[0].Value)
+		if !ok || !ok2 || sent.Cmp(shown) != 0 {
+			t.Errorf("%s is sent, and %s is shown", row.sent, f[0].Value)
+		}
+	}
+	long := "0.1" + strings.Repeat("0", 5000) + "7"
+	q, err := newQuestion(decide(t, `{"amount":`+long+`}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := q.Fields()[0]; len(f.Value) > 300 || !strings.HasPrefix(f.Value, "1.0000") || !strings.Contains(f.Value, "0007e-1 (a number of 5006 characters, sha256:") || f.Note != "a 64-bit float reads it as 0.1" {
+		t.Errorf("%+v", f)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 )
 
@@ -149,4 +150,14 @@ func RefuseShare(p sandbox.Profile) error {
 		return errors.New("commands of this isolation level share no processes or ports")
 	}
 	return nil
+}
+
+// NotRun returns one line that says why a command was not run. The command's name is quoted where it holds what a
+// terminal would obey: an agent chose it.
+func NotRun(err error) string {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		return "waldo: " + at.Op + " " + facts.Name(at.Path) + ": " + at.Err.Error() + "\n"
+	}
+	return "waldo: " + facts.Name(err.Error()) + "\n"
 }

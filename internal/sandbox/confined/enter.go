@@ -64,7 +64,7 @@ func Main() {
 		return
 	}
 	if err != nil {
-		_ = json.NewEncoder(os.NewFile(5, "report")).Encode(report{NotRun: err.Error(), Absent: errors.Is(err, unix.ENOENT)})
+		_ = json.NewEncoder(os.NewFile(5, "report")).Encode(report{NotRun: common.NotRun(err), Absent: errors.Is(err, unix.ENOENT)})
 	}
 	os.Exit(0)
 }

@@ -242,9 +242,9 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 			code = 127
 		}
 		f.ExitCode = &code
-		f.Stderr += "waldo: " + rep.NotRun + "\n"
+		f.Stderr += rep.NotRun
 		if c.Stderr != nil {
-			_, _ = io.WriteString(c.Stderr, "waldo: "+rep.NotRun+"\n")
+			_, _ = io.WriteString(c.Stderr, rep.NotRun)
 		}
 	case rep.Status.Signaled():
 		name := unix.SignalName(rep.Status.Signal())

@@ -5,6 +5,8 @@ package gvisor
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -58,7 +60,11 @@ func (r *run) exit(f *facts.Facts, end job.End) {
 		if e == unix.ENOENT || e == unix.ENOTDIR {
 			f.ExitCode = new(127)
 		}
-		f.Stderr += "waldo: execute " + r.command.Argv[0] + ": " + e.Error() + "\n"
+		why := common.NotRun(&os.PathError{Op: "execute", Path: r.command.Argv[0], Err: e})
+		f.Stderr += why
+		if r.command.Stderr != nil {
+			_, _ = io.WriteString(r.command.Stderr, why) // as a shell would
+		}
 	case r.killed.Load() || r.gone || end.Over != "":
 		f.Signal = new("SIGKILL")
 	case ws.Signaled():

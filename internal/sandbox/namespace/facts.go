@@ -76,7 +76,7 @@ func (r *run) exit(f *facts.Facts, e ending) {
 		if errors.Is(e.notRun, unix.ENOENT) || errors.Is(e.notRun, unix.ENOTDIR) {
 			f.ExitCode = new(127)
 		}
-		why := "waldo: " + e.notRun.Error() + "\n"
+		why := common.NotRun(e.notRun)
 		f.Stderr += why
 		if r.command.Stderr != nil {
 			_, _ = io.WriteString(r.command.Stderr, why) // as a shell would; who cannot read it has the facts

@@ -110,6 +110,7 @@ func (s *suite) testEnds(t *testing.T) {
 		{"no such command in PATH", []string{"nosuchcommand"}, "", 127},
 		{"no such file", []string{"/usr/bin/nosuchfile"}, "", 127},
 		{"a file that may not be executed", []string{"/tmp/plain"}, "", 126},
+		{"a name that paints", []string{"nope\x1b[31m\u009b2J\n"}, "", 127},
 		{"a folder", []string{"/usr"}, "", 126},
 		{"a file that no loader takes", []string{"/tmp/noloader"}, "", 126},
 		{"the current folder is not in PATH", []string{"noloader"}, "/tmp", 127},
@@ -117,12 +118,16 @@ func (s *suite) testEnds(t *testing.T) {
 		{"true", []string{"true"}, "", 0},
 		{"false", []string{"false"}, "", 1},
 	} {
+		var stream strings.Builder
 		f := run(t, b, sandbox.Command{Argv: r.argv, Env: env, Dir: r.dir})
+		run(t, b, sandbox.Command{Argv: r.argv, Env: env, Dir: r.dir, Stderr: &stream})
 		if f.ExitCode == nil || *f.ExitCode != r.want || f.Signal != nil || (f.Status == facts.OK) != (r.want == 0) {
 			t.Errorf("%s: exit %v signal %v status %s, want %d", r.why, deref(f.ExitCode), deref(f.Signal), f.Status, r.want)
 		}
-		if r.want > 1 && !strings.HasPrefix(f.Stderr, "waldo: ") {
-			t.Errorf("%s: stderr %q", r.why, f.Stderr)
+		for _, said := range []string{f.Stderr, stream.String()} { // one line, with nothing that a terminal obeys
+			if r.want > 1 && (!strings.HasPrefix(said, "waldo: ") || strings.Count(said, "\n") != 1 || strings.ContainsAny(said, "\x1b\u009b")) {
+				t.Errorf("%s: stderr %q", r.why, said)
+			}
 		}
 	}
 	f := run(t, b, python(`os.kill(os.getpid(), signal.SIGTERM)`))

@@ -16,7 +16,7 @@ import (
 const (
 	maxPages     = 200
 	maxTools     = 5000
-	maxListBytes = 64 << 20
+	maxListBytes = 16 << 20
 )
 
 // toList returns a running session, a context that ends when lists have taken as long as a start may, and

@@ -285,7 +285,7 @@ func (c *Catalogue) rebuild(n int64) (tell []func()) {
 		b.add(t, "")
 	}
 	for _, name := range sortedKeys(c.tools.by) {
-		for _, t := range c.tools.by[name].get(&b.problems) {
+		for _, t := range b.within(name, c.tools.by[name].get(&b.problems)) {
 			b.take(t, name)
 		}
 		b.held(name)
@@ -365,6 +365,7 @@ type builder struct {
 	byWire   map[string][]*made
 	kept     map[string][]Problem // by server, as Held returned them
 	problems []Problem
+	weight   int // of the definitions of all servers so far
 }
 
 func (b *builder) problem(t call.Tool, code, format string, a ...any) {

@@ -15,6 +15,34 @@ import (
 // maxText is how many bytes of a description are shown; the longest of 873 real ones has 2,781.
 const maxText = 8000
 
+// What the definitions of tools weigh at most: about the bytes of memory that their values take once they are read.
+// The definitions of 23 real servers weigh 3 MiB together.
+const (
+	maxOf  = 16 << 20 // of one server
+	maxAll = 64 << 20 // of all servers
+)
+
+// within returns the tools of one server, or none, with a problem for each, where they weigh more than is taken.
+func (b *builder) within(server string, tools []call.Tool) []call.Tool {
+	weight := 0
+	for _, t := range tools {
+		weight += len(t.Description) + strictjson.Weight(t.Input.Raw()) + strictjson.Weight(t.Output.Raw())
+	}
+	of, most := "the server's", maxOf
+	if weight <= maxOf {
+		if b.weight+weight <= maxAll {
+			b.weight += weight
+			return tools
+		}
+		of, weight, most = "with this server's, all servers'", b.weight+weight, maxAll
+	}
+	for _, t := range tools {
+		t.Server = server
+		b.problem(t, "tool.size", "%s definitions of tools take about %d MiB of memory: at most %d are taken", of, weight>>20, most>>20)
+	}
+	return nil
+}
+
 // shorten makes a wire name of at most 64 characters that ends in eight digits of the capability's
 // own digest.
 func shorten(wireName string, c call.Capability) string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app/secrets"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
@@ -142,7 +143,7 @@ func serverNames(_ context.Context, g *global) []string {
 func secretNames(_ context.Context, g *global) (out []string) {
 	state, cfg, err := configured(g)
 	if err == nil {
-		out = slices.Collect(maps.Keys(namedSecrets(state, cfg)))
+		out = slices.Collect(maps.Keys(secrets.Named(state, cfg)))
 	}
 	slices.Sort(out)
 	return out

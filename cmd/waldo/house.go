@@ -16,6 +16,7 @@ import (
 
 	"waldo/internal/agenthosts/wellknown"
 	"waldo/internal/app/configfile"
+	"waldo/internal/app/secrets"
 	"waldo/internal/app/trust"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
@@ -207,7 +208,7 @@ func (h *house) machine() policy.Machine {
 	m := policy.Machine{
 		Isolations: map[string]bool{},
 		Transports: map[contract.Transport]bool{contract.SandboxedExec: true, contract.MCP: true},
-		Secrets:    namedSecrets(h.state, h.cfg),
+		Secrets:    secrets.Named(h.state, h.cfg),
 	}
 	if h.lock != nil {
 		m.Annotations = h.lock.Annotations
@@ -332,7 +333,8 @@ func (h *house) openWorkers(s settings) error {
 		said = nil
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
-		Launcher: h.launcher(), Remote: h.reach, Eras: eras.New(h.store, time.Now), Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
+		Launcher: h.launcher(), Remote: remoteDialer(h.state, h.cfg, h.secrets.Get, h.redact.Known).Options,
+		Eras: eras.New(h.store, time.Now), Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
 		Changed: func(server string) { h.catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {

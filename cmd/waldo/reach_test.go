@@ -10,11 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"waldo/internal/model/secret"
 )
 
 // browse goes through a page as a person's browser would: browse URL.
@@ -108,25 +105,5 @@ func remoteCall(w http.ResponseWriter, r *http.Request, more string) {
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, result)
-	}
-}
-
-// A secret that would break the head of a request, or say more in it, is not sent.
-func TestSecretsThatBreakAHead(t *testing.T) {
-	for _, row := range []struct {
-		value string
-		ok    bool
-	}{{"k-1 2", true}, {"a\r\nX-Admin: 1", false}, {"a\x00", false}, {"é", false}} {
-		get := func(secret.Ref) (secret.Value, error) { return secret.NewValue(row.value), nil }
-		h, err := headers(map[string]secret.Ref{"X-Key": "k"}, get)
-		if (err == nil) != row.ok || row.ok && h.Get("X-Key") != row.value {
-			t.Errorf("%q as a header: %v %v", row.value, h, err)
-		}
-		if row.value == "k-1 2" {
-			continue
-		}
-		if token, err := bearer(func() (secret.Value, error) { return get("") }).Token(t.Context()); err == nil {
-			t.Errorf("%q as a token: %q", row.value, token)
-		}
 	}
 }

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"waldo/internal/app/configfile"
+	"waldo/internal/app/secrets"
 	"waldo/internal/core/redact"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -29,43 +27,13 @@ import (
 	"waldo/internal/storage/secretstore"
 )
 
-// osKeyring is the keyring of this machine, for the key of the store.
-type osKeyring struct{}
-
-func (osKeyring) Get(service, account string) (string, error) {
-	return secretsource.Keyring(service, account)
-}
-func (osKeyring) Set(service, account, value string) error {
-	return secretsource.SetKeyring(service, account, value)
-}
-
-// openSafe opens the stored secrets of a state directory.
-func openSafe(state string) *secretstore.Safe {
-	s := secretstore.Open(filepath.Join(state, "secrets"))
-	s.Keyring = osKeyring{}
-	return s
-}
-
-// newKeeper makes what gives out secrets: waldo's own process fetches them, never the agent or a
-// server. Whatever it gives out is known to redaction before.
+// newKeeper makes what fetches secrets, and asks at a terminal for the passphrases of sealed files.
 func newKeeper(state string, cfg *contract.Config, known *redact.Registry) *secretsource.Keeper {
-	learn := func(name secret.Ref, v secret.Value) error {
-		if err := known.Add(name, v); err != nil {
-			slog.Warn("a secret is short", "secret", string(name), "why", err)
-		}
-		return nil
-	}
-	k := &secretsource.Keeper{Learned: learn, Specs: map[secret.Ref]secret.Spec{}, Sources: secretsource.Sources{
-		Env: os.LookupEnv, Files: true, Commands: true, Keyring: secretsource.Keyring, Stored: openSafe(state).Get, Identity: os.Getenv("WALDO_AGE_IDENTITY"),
-		Vault: vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
-	}}
+	var ask func(string) (secret.Value, error)
 	if term.IsTerminal(int(os.Stdin.Fd())) {
-		k.Sources.Passphrase = askOnce()
+		ask = askOnce()
 	}
-	for name, s := range cfg.Secrets {
-		k.Specs[secret.Ref(name)] = s.Spec
-	}
-	return k
+	return secrets.New(state, cfg, known, ask)
 }
 
 // askOnce asks at the terminal for the passphrase of a sealed file, once for each.
@@ -88,54 +56,6 @@ func askOnce() func(string) (secret.Value, error) {
 		said[what] = secret.NewValue(string(b))
 		return said[what], nil
 	}
-}
-
-// vault is set up as Vault's own command is: VAULT_ADDR, VAULT_TOKEN or ~/.vault-token,
-// VAULT_NAMESPACE and VAULT_CACERT; or as an AppRole with VAULT_ROLE_ID and VAULT_SECRET_ID.
-func vault(learned func(secret.Ref, secret.Value)) *secretsource.Vault {
-	v := &secretsource.Vault{Address: os.Getenv("VAULT_ADDR"), Namespace: os.Getenv("VAULT_NAMESPACE"), RoleID: os.Getenv("VAULT_ROLE_ID"), Learned: learned}
-	if v.Address == "" {
-		return nil
-	}
-	tell := func(ref secret.Ref, of secretsource.Sources) func() (secret.Value, error) {
-		return func() (secret.Value, error) {
-			got, err := of.Resolve(ref)
-			if err == nil {
-				learned(ref, got)
-			}
-			return got, err
-		}
-	}
-	v.SecretID = tell("env:VAULT_SECRET_ID", secretsource.Sources{Env: os.LookupEnv})
-	if _, ok := os.LookupEnv("VAULT_TOKEN"); ok {
-		v.Token = tell("env:VAULT_TOKEN", secretsource.Sources{Env: os.LookupEnv})
-	} else if home, err := os.UserHomeDir(); err == nil && v.RoleID == "" {
-		v.Token = tell(secret.Ref("file:"+filepath.Join(home, ".vault-token")), secretsource.Sources{Files: true})
-	}
-	if pem, err := os.ReadFile(os.Getenv("VAULT_CACERT")); err == nil {
-		v.Roots = x509.NewCertPool()
-		v.Roots.AppendCertsFromPEM(pem)
-	}
-	return v
-}
-
-// namedSecrets are the names that something stands behind: in the configuration, for this
-// environment, or in the store.
-func namedSecrets(state string, cfg *contract.Config) map[string]bool {
-	out := map[string]bool{}
-	for name, s := range cfg.Secrets {
-		out[name] = s.Spec.From != "" || len(s.Spec.Command) > 0
-	}
-	stored, err := openSafe(state).List()
-	if err != nil {
-		slog.Warn("the stored secrets cannot be listed", "why", err)
-	}
-	for _, e := range stored {
-		if _, ok := out[e.Name]; !ok {
-			out[e.Name] = true
-		}
-	}
-	return out
 }
 
 // secretFinding is what became of one use of a secret.
@@ -173,7 +93,7 @@ func checkSecrets(k *secretsource.Keeper, cfg *contract.Config) []secretFinding 
 // requireSecrets refuses to begin while a secret is missing that the configuration says where to
 // find. The name of a capability's secret that stands for nothing is for the policy, which denies.
 func (h *house) requireSecrets() error {
-	named := namedSecrets(h.state, h.cfg)
+	named := secrets.Named(h.state, h.cfg)
 	var problems contract.Problems
 	for _, f := range checkSecrets(h.secrets, h.cfg) {
 		_, place := f.Secret.Place()
@@ -194,7 +114,7 @@ func keepSecret(_ context.Context, g *global, name string, v secret.Value) error
 	if err != nil {
 		return err
 	}
-	s := openSafe(state)
+	s := secrets.Open(state)
 	if s.Has(name) {
 		old, err := s.Get(name)
 		if err != nil {
@@ -243,7 +163,7 @@ func newSecretSet(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s := openSafe(state)
+			s := secrets.Open(state)
 			switch {
 			case s.HasKey() && key != "":
 				return usage("leave --key out", "the stored secrets have their key already")
@@ -289,7 +209,7 @@ func newSecretList(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := openSafe(state).List()
+			all, err := secrets.Open(state).List()
 			if err != nil || g.json {
 				return orJSON(c, err, all)
 			}
@@ -311,7 +231,7 @@ func newSecretRemove(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s := openSafe(state)
+			s := secrets.Open(state)
 			for _, name := range args {
 				if err := s.Remove(name); errors.Is(err, secretsource.ErrMissing) || errors.Is(err, secretstore.ErrName) {
 					return usage("waldo secret list", "there is no secret named %s", name)
@@ -395,7 +315,7 @@ func withoutStored(g *global, cfg *contract.Config) []contract.Problem {
 	if err != nil {
 		return cfg.Warnings
 	}
-	s := openSafe(state)
+	s := secrets.Open(state)
 	return slices.DeleteFunc(cfg.Warnings, func(w contract.Problem) bool {
 		return w.Code == "secret.unbound" && slices.ContainsFunc(cfg.SecretUses, func(u contract.SecretUse) bool { return u.At == w.At && s.Has(string(u.Ref)) })
 	})

@@ -1,0 +1,99 @@
+// Package secrets joins the places that waldo gets secrets from: the configuration's sources and waldo's own store.
+package secrets
+
+import (
+	"crypto/x509"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"waldo/internal/core/redact"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
+	"waldo/internal/storage/secretsource"
+	"waldo/internal/storage/secretstore"
+)
+
+// osKeyring is the keyring of this machine, for the key of the store.
+type osKeyring struct{}
+
+func (osKeyring) Get(service, account string) (string, error) {
+	return secretsource.Keyring(service, account)
+}
+func (osKeyring) Set(service, account, value string) error {
+	return secretsource.SetKeyring(service, account, value)
+}
+
+// Open opens the stored secrets of a state directory.
+func Open(state string) *secretstore.Safe {
+	s := secretstore.Open(filepath.Join(state, "secrets"))
+	s.Keyring = osKeyring{}
+	return s
+}
+
+// New makes what fetches secrets: waldo's own process does, never the agent or a server. Redaction knows a secret before
+// anyone gets it. passphrase asks for that of a sealed file; nil: nobody can be asked.
+func New(state string, cfg *contract.Config, known *redact.Registry, passphrase func(string) (secret.Value, error)) *secretsource.Keeper {
+	learn := func(name secret.Ref, v secret.Value) error {
+		if err := known.Add(name, v); err != nil {
+			slog.Warn("a secret is short", "secret", string(name), "why", err)
+		}
+		return nil
+	}
+	k := &secretsource.Keeper{Learned: learn, Specs: map[secret.Ref]secret.Spec{}, Sources: secretsource.Sources{
+		Env: os.LookupEnv, Files: true, Commands: true, Keyring: secretsource.Keyring, Stored: Open(state).Get, Identity: os.Getenv("WALDO_AGE_IDENTITY"),
+		Vault: vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
+	}}
+	k.Sources.Passphrase = passphrase
+	for name, s := range cfg.Secrets {
+		k.Specs[secret.Ref(name)] = s.Spec
+	}
+	return k
+}
+
+// vault is set up as Vault's own command is: VAULT_ADDR, VAULT_TOKEN or ~/.vault-token,
+// VAULT_NAMESPACE and VAULT_CACERT; or as an AppRole with VAULT_ROLE_ID and VAULT_SECRET_ID.
+func vault(learned func(secret.Ref, secret.Value)) *secretsource.Vault {
+	v := &secretsource.Vault{Address: os.Getenv("VAULT_ADDR"), Namespace: os.Getenv("VAULT_NAMESPACE"), RoleID: os.Getenv("VAULT_ROLE_ID"), Learned: learned}
+	if v.Address == "" {
+		return nil
+	}
+	tell := func(ref secret.Ref, of secretsource.Sources) func() (secret.Value, error) {
+		return func() (secret.Value, error) {
+			got, err := of.Resolve(ref)
+			if err == nil {
+				learned(ref, got)
+			}
+			return got, err
+		}
+	}
+	v.SecretID = tell("env:VAULT_SECRET_ID", secretsource.Sources{Env: os.LookupEnv})
+	if _, ok := os.LookupEnv("VAULT_TOKEN"); ok {
+		v.Token = tell("env:VAULT_TOKEN", secretsource.Sources{Env: os.LookupEnv})
+	} else if home, err := os.UserHomeDir(); err == nil && v.RoleID == "" {
+		v.Token = tell(secret.Ref("file:"+filepath.Join(home, ".vault-token")), secretsource.Sources{Files: true})
+	}
+	if pem, err := os.ReadFile(os.Getenv("VAULT_CACERT")); err == nil {
+		v.Roots = x509.NewCertPool()
+		v.Roots.AppendCertsFromPEM(pem)
+	}
+	return v
+}
+
+// Named are the names of the secrets that exist: in the configuration, for this environment, or in the store.
+func Named(state string, cfg *contract.Config) map[string]bool {
+	out := map[string]bool{}
+	for name, s := range cfg.Secrets {
+		out[name] = s.Spec.From != "" || len(s.Spec.Command) > 0
+	}
+	stored, err := Open(state).List()
+	if err != nil {
+		slog.Warn("the stored secrets cannot be listed", "why", err)
+	}
+	for _, e := range stored {
+		if _, ok := out[e.Name]; !ok {
+			out[e.Name] = true
+		}
+	}
+	return out
+}

@@ -219,7 +219,7 @@ func TestForeignAnswers(t *testing.T) {
 	c.Browser = func(ctx context.Context, page string) error {
 		u, _ := url.Parse(page)
 		back := u.Query().Get("redirect_uri")
-		for _, q := range []string{"?code=evil", "?code=evil&state=x&iss=" + url.QueryEscape(i.url), "?error=access_denied&state="} {
+		for _, q := range []string{"?code=evil", "?code=evil&state=x&iss=" + url.QueryEscape(i.url), "?error=access_denied&state=", "/../other?code=evil&state=" + url.QueryEscape(u.Query().Get("state"))} {
 			resp, err := http.Get(back + q)
 			if err != nil || resp.StatusCode != http.StatusBadRequest {
 				t.Errorf("%s: %v %v", q, resp, err)

@@ -50,6 +50,9 @@ func In(v []byte, on map[Class]bool) []Find {
 	return d.found
 }
 
+// Secret reports whether a text has a secret that shows by its form.
+func Secret(s string) bool { return len(In([]byte(s), nil)) > 0 }
+
 // detector walks over a view once.
 type detector struct {
 	v     []byte

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"waldo/internal/detect/vendors"
+	"waldo/internal/detect/data"
 	"waldo/internal/detect/words"
 )
 
@@ -16,9 +16,9 @@ import (
 const maxToken = 256
 
 // makers are the forms of vendors' secrets by their first two bytes.
-var makers = sync.OnceValue(func() *[1 << 14][]vendors.Form {
-	by := &[1 << 14][]vendors.Form{}
-	for _, f := range vendors.All() {
+var makers = sync.OnceValue(func() *[1 << 14][]data.Token {
+	by := &[1 << 14][]data.Token{}
+	for _, f := range data.Tokens() {
 		k := pair(f.Prefix[0], f.Prefix[1])
 		by[k] = append(by[k], f)
 	}
@@ -71,6 +71,17 @@ func (d *detector) embedded(i int) int {
 		}
 	}
 	return i
+}
+
+// Begins reports whether a text begins as the token of a vendor does, with a sign that parts it from the rest or in
+// capitals that stand for nothing else, and goes on with a digit somewhere.
+func Begins(s string) bool {
+	for _, f := range data.Tokens() {
+		if rest, ok := strings.CutPrefix(s, f.Prefix); ok && !loose(f.Prefix) && len(rest) >= 8 && strings.ContainsAny(rest, "0123456789") {
+			return true
+		}
+	}
+	return false
 }
 
 // pair is the place in makers of what begins with two bytes.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 
+	"waldo/internal/detect"
+	"waldo/internal/detect/words"
 	"waldo/internal/model/contract"
 )
 
@@ -12,14 +14,10 @@ import (
 const removed = "CREDENTIAL-REMOVED"
 
 var (
-	// secretName is what people call the variables, flags and headers that hold credentials.
-	secretName = regexp.MustCompile(`(?i)token|secret|passw|pwd|passphrase|api[-_.]?key|access[-_.]?key|private[-_.]?key|credential|auth|cookie|bearer|dsn|conn(ection)?[-_.]?str|(database|db|mongo|redis|postgres|mysql|amqp|webhook)[-_.]?ur[il]|(^|[-_.])(pat|key|sid)$`)
-	// secretShape is what credentials look like, whatever they are called.
-	secretShape = regexp.MustCompile(`-----BEGIN|(^|[^A-Za-z0-9])(gh[pousr]_|github_pat_|glpat-|sk-|sk_|rk_|pk_live|xox[a-z]-|xapp-|AKIA|ASIA|AIza|npm_|hvs\.|dop_v1|shpat_|lin_api_|ntn_|secret_|pplx-|hf_|fc-|tvly-|BSA|ATATT)[A-Za-z0-9_-]{8,}|eyJ[A-Za-z0-9_-]{8,}\.eyJ`)
-	userinfo    = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s@]*:[^/?#\s@]*@`)
-	long        = regexp.MustCompile(`^[A-Za-z0-9+/=_-]{24,}$`)
-	harmless    = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|none|null|[0-9]{1,5}|basic|bearer|oauth2?|stdio|https?|header)$`)
-	counts      = regexp.MustCompile(`(?i)limit|max|min|count|ttl|timeout|length|size|expir|budget`)
+	userinfo = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s@]*:[^/?#\s@]*@`)
+	long     = regexp.MustCompile(`^[A-Za-z0-9+/=_-]{24,}$`)
+	harmless = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|none|null|[0-9]{1,5}|basic|bearer|oauth2?|stdio|https?|header)$`)
+	counts   = regexp.MustCompile(`(?i)limit|max|min|count|ttl|timeout|length|size|expir|budget`)
 )
 
 // Credential reports whether the value of something called name is to be treated as a secret. It
@@ -29,16 +27,21 @@ func Credential(name, value string) bool {
 	if v == "" {
 		return false
 	}
-	if contract.LooksSecret(v) || secretShape.MatchString(v) || userinfo.MatchString(v) || random(v) {
+	if contract.LooksSecret(v) || shaped(v) || userinfo.MatchString(v) || random(v) {
 		return true
 	}
 	if u, err := url.Parse(v); err == nil && u.Host != "" && credentialQuery(u) {
 		return true
 	}
-	if !secretName.MatchString(name) {
+	if !words.Setting(name) {
 		return false
 	}
 	return !harmless.MatchString(v) && !(counts.MatchString(name) && strings.Trim(v, "0123456789.smhd") == "") && !file(v)
+}
+
+// shaped reports what a vendor's token looks like, whatever it is called.
+func shaped(v string) bool {
+	return detect.Secret(v) || detect.Begins(v) || strings.Contains(v, "-----BEGIN")
 }
 
 // random reports a long run of letters and digits of both kinds, as generated ones are.
@@ -75,7 +78,7 @@ func mask(before, arg string) (string, bool) {
 	if name, value, ok := strings.Cut(arg, "="); ok && !strings.Contains(name, "://") && Credential(strings.TrimLeft(name, "-"), value) {
 		return name + "=" + removed, true
 	}
-	if name, value, ok := strings.Cut(arg, ":"); ok && !strings.HasPrefix(value, "//") && (secretName.MatchString(name) && !harmless.MatchString(strings.TrimSpace(value)) && strings.ContainsAny(value, " ") || secretShape.MatchString(value)) {
+	if name, value, ok := strings.Cut(arg, ":"); ok && !strings.HasPrefix(value, "//") && (words.Setting(name) && !harmless.MatchString(strings.TrimSpace(value)) && strings.ContainsAny(value, " ") || shaped(value)) {
 		return name + ": " + removed, true // a header, as in --header "Authorization: Bearer x"
 	}
 	if userinfo.MatchString(arg) {
@@ -86,7 +89,7 @@ func mask(before, arg string) (string, bool) {
 	if flag {
 		name = strings.TrimLeft(before, "-")
 	}
-	if !strings.HasPrefix(arg, "-") && Credential(name, arg) && !strings.ContainsAny(arg, "@/\\ ") || secretShape.MatchString(arg) {
+	if !strings.HasPrefix(arg, "-") && Credential(name, arg) && !strings.ContainsAny(arg, "@/\\ ") || shaped(arg) {
 		return removed, true
 	}
 	if u, err := url.Parse(arg); err == nil && u.Host != "" && credentialQuery(u) {

@@ -4,20 +4,30 @@ package words
 import (
 	"bytes"
 	"strings"
+
+	"waldo/internal/detect/data"
 )
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 func isAlnum(c byte) bool { return isDigit(c) || isAlpha(c) }
 
-// strong are names whose value is a secret whatever it looks like; weak ones ask for a value that
-// looks drawn by chance. Both are matched in the letters and digits of the name.
+// Strong are names whose value is a secret whatever it looks like; weak ones ask for a value that looks drawn by
+// chance. Both are matched in the letters and digits of the name. What ends with an about word tells of a secret
+// without holding it.
 var (
-	strong = split("password", "passwd", "passphrase", "passwort", "secret", "apikey", "accesskey", "privatekey", "credential", "pwd", "authtoken", "accesstoken", "refreshtoken", "bearertoken", "clientsecret", "signingkey", "encryptionkey", "masterkey", "connectionstring")
-	weak   = split("token", "key", "auth", "cookie", "session", "cloudflare", "sig", "signature", "pass", "client", "login", "nonce", "otp", "pin")
-	// about end a name that tells of a secret without holding it.
-	about = split("count", "counts", "name", "type", "limit", "tokens", "id", "ids", "length", "len", "size", "expiry", "expires", "expiresin", "expiresat", "url", "uri", "path", "file", "ref", "policy", "hint", "rotation", "field", "used", "usage", "max", "min", "version", "algorithm", "format", "status", "required", "enabled", "changed", "at", "manager", "arn", "endpoint", "prefix", "provider", "source", "words", "budget", "chars", "characters", "signatures", "board", "helper", "sha1", "sha256", "sha512", "md5", "fingerprint", "label", "prompt", "mode", "modes")
+	strong, weak, about = flat("strong"), flat("weak"), flat("about")
+	settings, asked     = flat("setting"), flat("ask")
 )
+
+// flat returns the words of a kind without the dashes.
+func flat(kind string) [][]byte {
+	names := data.Names(kind)
+	for i, n := range names {
+		names[i] = strings.ReplaceAll(n, "-", "")
+	}
+	return split(names...)
+}
 
 func split(words ...string) [][]byte {
 	out := make([][]byte, len(words))
@@ -25,6 +35,47 @@ func split(words ...string) [][]byte {
 		out[i] = []byte(w)
 	}
 	return out
+}
+
+// letters appends the letters and digits of a name to flat, in lower case.
+func letters(flat []byte, name string) []byte {
+	for i := range len(name) {
+		c := name[i]
+		if isUpper(c) {
+			c |= 0x20
+		}
+		if isAlnum(c) {
+			flat = append(flat, c)
+		}
+	}
+	return flat
+}
+
+// Setting reports whether a variable, a flag or a header of a name is taken for one that holds a secret: what Secrecy
+// says, and the addresses and strings that services are connected by, which hold a password.
+func Setting(name string) bool {
+	if Secrecy([]byte(name)) > 0 || HasWord([]byte(name), settings) {
+		return true
+	}
+	f := letters(nil, name)
+	for _, w := range settings {
+		if len(w) > 4 && bytes.HasSuffix(f, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// Asks reports whether a field of a name or a title asks for a secret. Nothing that is said about it excuses it: a field
+// can be called anything.
+func Asks(name string) bool {
+	f := letters(nil, name)
+	for _, w := range strong {
+		if bytes.Contains(f, w) && !crossing(w, []byte(name)) {
+			return true
+		}
+	}
+	return bytes.Contains(f, []byte("token")) || HasWord([]byte(name), asked)
 }
 
 // Secrecy says how surely a name holds a secret: 2 strong, 1 weak, 0 not at all. A strong name may

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 	"time"
 
 	"waldo/internal/core/policy"
+	"waldo/internal/detect/words"
 	"waldo/internal/executor/upstream/bounds"
 	"waldo/internal/executor/upstream/content"
 	"waldo/internal/model/call"
@@ -160,10 +160,6 @@ func (r *running) permit(q call.Question) (call.Question, *call.Fault) {
 	return q, nil
 }
 
-// secretly finds the names of fields in which a server would ask for what belongs in no form
-// (MCP client/elicitation: sensitive information MUST NOT be asked for by form).
-var secretly = regexp.MustCompile(`(?i)passw|passphrase|passcode|secret|api.?key|access.?key|private.?key|credential|token|\bpin\b|\botp\b|\bcvv\b|\bcvc\b|\bssn\b`)
-
 // elicitation checks a form or an address, and says in the message who asks.
 func (r *running) elicitation(mode string, members map[string]strictjson.Value, params map[string]any) *call.Fault {
 	message, _ := members["message"].Text()
@@ -178,7 +174,7 @@ func (r *running) elicitation(mode string, members map[string]strictjson.Value, 
 			f, _ := field.Members()
 			title, _ := f["title"].Text()
 			format, _ := f["format"].Text()
-			if secretly.MatchString(name) || secretly.MatchString(title) || format == "password" {
+			if words.Asks(name) || words.Asks(title) || format == "password" { // MCP: sensitive information MUST NOT be asked for by form
 				return fault(jsonrpc.CodeParams, "a form must not ask for a secret, as the field %.50q does", name)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"waldo/internal/detect"
 	"waldo/internal/model/secret"
 )
 
@@ -212,15 +213,10 @@ func (r *reader) ref(f field) secret.Ref {
 	return ""
 }
 
-// looksSecret guards against a token pasted where its name belongs: a long run of letters mixed
-// with digits, or the well-known beginning of a token.
+// looksSecret guards against a token pasted where its name belongs: one of a vendor's form, what follows the begin of
+// one, or a long run of letters mixed with digits.
 func looksSecret(s string) bool {
-	for _, p := range []string{"ghp_", "gho_", "ghs_", "github_pat_", "sk-", "sk_", "rk_", "xox", "AKIA", "ASIA", "AIza", "glpat-", "npm_", "eyJ", "hvs."} {
-		if strings.HasPrefix(s, p) {
-			return true
-		}
-	}
-	return len(s) >= 20 && strings.ContainsAny(s, "0123456789") && !strings.ContainsAny(s, "_-.")
+	return detect.Secret(s) || detect.Begins(s) || len(s) >= 20 && strings.ContainsAny(s, "0123456789") && !strings.ContainsAny(s, "_-.")
 }
 
 // refs reads a mapping of variable to secret.

@@ -264,15 +264,20 @@
 
   // ---- privacy ----
 
-  const secretName = /pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credential/i;
-  const secret = new RegExp(`(["']?[\\w-]*(?:${secretName.source})[\\w-]*["']?\\s*[:=]\\s*)(?:(?:bearer|basic)\\s+)?("[^"]*"|'[^']*'|[^\\s,;}\\]\\[&"']+)`, 'gi');
-  const patterns = [
-    [secret, (_, key, value) => { const q = /["']/.test(value[0]) ? value[0] : ''; return key + q + '[REDACTED]' + q; }],
+  // internal/detect/data: begin
+  const secretName = /password|passwd|passphrase|passwort|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|pwd|auth[_-]?token|access[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret|signing[_-]?key|encryption[_-]?key|master[_-]?key|connection[_-]?string|token|authorization|pass/i;
+  const personal = [
     [/[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}/g, '[EMAIL]'],
-    [/(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])/g, (m) => (card(m) ? '[CREDIT_CARD]' : m)],
+    [/(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])/g, '[CREDIT_CARD]'],
     [/(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])/g, '[SSN]'],
     [/(?<![\w.])(?:\+?\d{1,3}[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]?\d{4}(?![\w-])/g, '[PHONE]'],
     [/(?<![\w.])\+\d(?:[-. ]?\d){7,13}(?![\w-])/g, '[PHONE]'],
+  ];
+  // internal/detect/data: end
+  const secret = new RegExp(`(["']?[\\w-]*(?:${secretName.source})[\\w-]*["']?\\s*[:=]\\s*)(?:(?:bearer|basic)\\s+)?("[^"]*"|'[^']*'|[^\\s,;}\\]\\[&"']+)`, 'gi');
+  const patterns = [
+    [secret, (_, key, value) => { const q = /["']/.test(value[0]) ? value[0] : ''; return key + q + '[REDACTED]' + q; }],
+    ...personal.map(([p, instead]) => [p, instead === '[CREDIT_CARD]' ? (m) => (card(m) ? instead : m) : instead]),
   ];
 
   // card checks the digit of ISO/IEC 7812; digits in groups of four count as they look.

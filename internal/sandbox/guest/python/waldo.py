@@ -527,6 +527,17 @@ workspace = _Workspace()
 
 # ---- privacy ----
 
+# internal/detect/data: begin
+_SECRET = r"password|passwd|passphrase|passwort|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|pwd|auth[_-]?token|access[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret|signing[_-]?key|encryption[_-]?key|master[_-]?key|connection[_-]?string|token|authorization|pass"
+_PERSONAL = [
+    (r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}", "[EMAIL]"),
+    (r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])", "[CREDIT_CARD]"),
+    (r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])", "[SSN]"),
+    (r"(?<![\w.])(?:\+?\d{1,3}[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]?\d{4}(?![\w-])", "[PHONE]"),
+    (r"(?<![\w.])\+\d(?:[-. ]?\d){7,13}(?![\w-])", "[PHONE]"),
+]
+# internal/detect/data: end
+
 _patterns = None
 
 
@@ -534,15 +545,8 @@ def _compiled():
     global _patterns
     if _patterns is None:
         import re
-        secret = r"pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credential"
-        _patterns = [
-            (re.compile(r"(?i)([\"']?[\w-]*(?:%s)[\w-]*[\"']?\s*[:=]\s*)(?:(?:bearer|basic)\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;}\]\[&\"']+)" % secret), _hide),
-            (re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"), "[EMAIL]"),
-            (re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w-])"), _card),
-            (re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"), "[SSN]"),
-            (re.compile(r"(?<![\w.])(?:\+?\d{1,3}[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]?\d{4}(?![\w-])"), "[PHONE]"),
-            (re.compile(r"(?<![\w.])\+\d(?:[-. ]?\d){7,13}(?![\w-])"), "[PHONE]"),
-        ]
+        _patterns = [(re.compile(r"(?i)([\"']?[\w-]*(?:%s)[\w-]*[\"']?\s*[:=]\s*)(?:(?:bearer|basic)\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;}\]\[&\"']+)" % _SECRET), _hide)]
+        _patterns += [(re.compile(p), _card if instead == "[CREDIT_CARD]" else instead) for p, instead in _PERSONAL]
     return _patterns
 
 

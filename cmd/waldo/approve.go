@@ -75,17 +75,24 @@ func enrolments(log *audit.Log) func(ctx context.Context, e approval.Enrolment) 
 }
 
 func newApprovals(g *global) *cobra.Command {
-	var whole bool
+	var whole, watch bool
 	c := &cobra.Command{
 		Use: "approvals [ID]", Short: "List the pending approvals", Args: cobra.MaximumNArgs(1),
-		Long:    "Lists what waits for a human. With an id, or with -v, shows the whole question with its arguments.",
-		Example: "  waldo approvals\n  waldo approvals -v\n  waldo approvals a_…\n  waldo approvals --json",
+		Long: "Lists what waits for a human. With an id, or with -v, shows the whole question with its arguments.\n" +
+			"With --watch, prints each new question as it comes and what became of it; with --json, one object a line.",
+		Example: "  waldo approvals\n  waldo approvals -v\n  waldo approvals a_…\n  waldo approvals --json\n  waldo approvals --watch --json",
 		RunE: func(c *cobra.Command, args []string) error {
 			k, done, err := desk(g)
 			if err != nil {
 				return err
 			}
 			defer done()
+			if watch && len(args) == 1 {
+				return usage("leave the id out", "--watch is for all questions")
+			}
+			if watch {
+				return watchApprovals(c, k, whole, g.json)
+			}
 			open, err := k.Pending(c.Context())
 			if err != nil {
 				return err
@@ -115,6 +122,7 @@ func newApprovals(g *global) *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on, and print new questions as they come")
 	c.Flags().BoolVarP(&whole, "verbose", "v", false, "show each question whole")
 	return c
 }
@@ -192,7 +200,12 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 		return refusedAnswer(err)
 	}
 	if state == approval.Gone {
-		return &exit{code: exitWaiting, text: question + ": the session that asked has ended, so no call can use an answer", hint: "the next call asks anew"}
+		const why = "the caller is gone: the session that asked has ended, so no call can use an answer"
+		return errors.Join(tooLate(c, g, q, yes, "approval.gone", why), &exit{code: exitWaiting, text: question + ": " + why, hint: "the next call asks anew"})
+	}
+	if state == approval.Expired {
+		const why = "the caller is gone: the time of the question is over"
+		return errors.Join(tooLate(c, g, q, yes, "approval.expired", why), &exit{code: exitWaiting, text: question + ": " + why, hint: "the next call asks anew"})
 	}
 	if state != approval.Pending && (state != approval.Yes || yes) {
 		return &exit{code: exitWaiting, text: fmt.Sprintf("%s is not waiting: %s", question, state)}
@@ -210,6 +223,9 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 		return err
 	}
 	if err := k.Answer(c.Context(), by, q, yes, reason); err != nil {
+		if no := (*approval.Refused)(nil); errors.As(err, &no) && (no.Reason.Code == "approval.gone" || no.Reason.Code == "approval.expired") {
+			err = errors.Join(tooLate(c, g, q, yes, no.Reason.Code, "the caller is gone"), err) // since the passphrase was asked for
+		}
 		return refusedAnswer(err)
 	}
 	word := "no"

@@ -141,6 +141,9 @@ var mostLimits = sandbox.Limits{
 	Disk: 1 << 40, Inodes: 10_000_000, Output: 1 << 30,
 }
 
+// bridgePatience is how long a call of a script at a terminal waits for a human.
+const bridgePatience = 10 * time.Minute
+
 // patience is how long a call of each channel waits for a human. An agent host gives up on a call
 // after a minute or less and asks again; a script in a box has nothing better to do.
 var patience = map[string]time.Duration{"mcp": 2 * time.Second, "bridge": 20 * time.Second}
@@ -293,6 +296,9 @@ func (h *house) openGround(ctx context.Context, s settings) (err error) {
 		Patience: func(channel string) time.Duration {
 			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.patience // the host is asked at once
+			}
+			if channel == "bridge" && s.patience > 0 { // a person waits; the script's clock stands still
+				return bridgePatience
 			}
 			return max(s.patience, patience[channel])
 		},

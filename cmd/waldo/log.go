@@ -35,6 +35,8 @@ type line struct {
 	Effect     string        `json:"effect"`
 	Status     string        `json:"status"`
 	Yes        *bool         `json:"yes"`
+	Refusal    string        `json:"refusal"`
+	Reason     string        `json:"reason"`
 	By         string        `json:"by"`
 	Channel    string        `json:"channel"`
 	Principal  string        `json:"principal"`
@@ -76,6 +78,9 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 			word = p.good("yes")
 		}
 		what = display.Sprintf("%s to %s by %s", word, l.Capability, l.By)
+		if l.Refusal != "" {
+			what = display.Sprintf("no answer to %s by %s: %s: %s", l.Capability, orWord(l.By, "waldo"), l.Refusal, l.Reason)
+		}
 	case audit.KindOutcome:
 		what = display.Sprintf("%s %s, side effect %s, %.1f ms", l.Status, l.Capability, l.Facts.SideEffect, l.Facts.Usage.WallMS)
 		if l.Facts.Sandbox.Driver != "" {

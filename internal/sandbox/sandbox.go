@@ -187,7 +187,8 @@ type Command struct {
 	// TTY is one end of a terminal of waldo's own making, never the host's: it becomes the standard streams and the
 	// command's controlling terminal. Stdin, Stdout and Stderr are then not used. nil: there is none.
 	TTY   *os.File
-	Serve bool // a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
+	Clock *Clock // stops the wall clock of Limits.Wall; nil: nothing does
+	Serve bool   // a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
 }
 
 // Begun is an input that knows what it begins with, so that nobody need read that to see it.

@@ -130,7 +130,9 @@ func (b *Broker) ask(ctx context.Context, d policy.Decision) (*approval.Answer, 
 	if d.Effect != policy.Ask {
 		return nil, "", nil
 	}
+	over := call.Wait(ctx) // the clock of the code that made the call stands still
 	a, waiting, err := b.Approvals.Ask(ctx, d)
+	over()
 	if err != nil || a == nil {
 		return nil, waiting, err
 	}

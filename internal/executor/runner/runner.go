@@ -300,7 +300,8 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 		}
 		c.Bridge = theirs
 		defer func() { _ = theirs.Close() }()
-		stop = r.Doorbell(ctx, d.Call, ours)
+		c.Clock = &sandbox.Clock{}
+		stop = r.Doorbell(call.WithWait(ctx, c.Clock.Stop), d.Call, ours)
 	}
 	over := func() {}
 	if o.Started != nil {
@@ -309,6 +310,9 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 	f, err := box.Run(ctx, c)
 	over()
 	f.SideEffect = stop()
+	if d := c.Clock.Stopped(); d >= time.Second {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("the wall clock stood still for %v while a human was asked", d.Round(time.Second)))
+	}
 	if err != nil || d.Contract.Network.Reaches() {
 		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
 	}

@@ -199,6 +199,30 @@ func Stopped(ctx context.Context) *Reason {
 	return nil
 }
 
+// waits is the key of what a context's calls tell when a human is asked.
+type waits struct{}
+
+// WithWait returns a context whose calls call begin when a human is asked, and what it returns when that is over.
+// What the context had before is called, too.
+func WithWait(ctx context.Context, begin func() (over func())) context.Context {
+	before, _ := ctx.Value(waits{}).(func() func())
+	if before == nil {
+		return context.WithValue(ctx, waits{}, begin)
+	}
+	return context.WithValue(ctx, waits{}, func() func() {
+		outer, inner := before(), begin()
+		return func() { inner(); outer() }
+	})
+}
+
+// Wait says that a human is asked for a call of the context, until over is called.
+func Wait(ctx context.Context) (over func()) {
+	if begin, ok := ctx.Value(waits{}).(func() func()); ok {
+		return begin()
+	}
+	return func() {}
+}
+
 // Reasons are causes in the order in which they count.
 type Reasons []Reason
 

@@ -74,7 +74,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if err != nil {
 		return facts.Facts{}, fmt.Errorf("confined: %w", err)
 	}
-	stop := r.watch(ctx, p.Pid, began)
+	stop := r.watch(ctx, p.Pid, began, c.Clock)
 	if b.closing.Load() {
 		r.end("")
 	}
@@ -178,7 +178,7 @@ func (b *box) order(c sandbox.Command) order {
 }
 
 // watch holds the whole tree to what the kernel holds only each process to.
-func (r *run) watch(ctx context.Context, pid int, began time.Time) (stop func()) {
+func (r *run) watch(ctx context.Context, pid int, began time.Time, clock *sandbox.Clock) (stop func()) {
 	done, gone := make(chan struct{}), make(chan struct{})
 	l := r.box.profile.Limits
 	go func() {
@@ -200,7 +200,7 @@ func (r *run) watch(ctx context.Context, pid int, began time.Time) (stop func())
 			}
 			r.peak = common.Sample{CPU: max(r.peak.CPU, s.CPU), Memory: max(r.peak.Memory, s.Memory), Pids: max(r.peak.Pids, s.Pids)}
 			switch {
-			case time.Since(began) >= l.Wall:
+			case clock.Left(began, l.Wall) <= 0:
 				r.end(facts.LimitWall)
 			case s.CPU >= l.CPU:
 				r.end(facts.LimitCPU)

@@ -199,6 +199,10 @@ func (r *run) watch(ctx context.Context) func() {
 				r.kill()
 				return
 			case <-wall.C:
+				if left := r.command.Clock.Left(r.began, r.box.profile.Limits.Wall); started == nil && left > 0 {
+					wall.Reset(sandbox.Again(left))
+					continue
+				}
 				if r.late.Store(started != nil); started != nil {
 					r.kill()
 				} else {

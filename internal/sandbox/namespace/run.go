@@ -247,6 +247,10 @@ func (r *run) watch(ctx context.Context) func() {
 				r.kill()
 				return
 			case <-wall.C:
+				if left := r.command.Clock.Left(r.began, r.box.profile.Limits.Wall); left > 0 {
+					wall.Reset(sandbox.Again(left))
+					continue
+				}
 				r.end(facts.LimitWall)
 				return
 			case <-tick.C:

@@ -390,3 +390,41 @@ func childrenOf(t *testing.T) int {
 	}
 	return n
 }
+
+// clock: the wall clock of a run stands still while a human is asked, and ends it otherwise.
+func (s *suite) clock(t *testing.T) {
+	p := Profile()
+	p.Limits.Wall = time.Second
+	for _, asked := range []bool{false, true} {
+		box, err := s.driver.Start(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock := &sandbox.Clock{}
+		over := func() {}
+		if asked {
+			over = clock.Stop()
+		}
+		time.AfterFunc(2500*time.Millisecond, over)
+		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sleep", "2"}, Env: env, Clock: clock})
+		if err != nil {
+			t.Error(err)
+		}
+		if f.TimedOut == asked {
+			t.Errorf("asked: %t, timed out: %t", asked, f.TimedOut)
+		}
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	box, err := s.driver.Start(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	clock := &sandbox.Clock{}
+	time.AfterFunc(1500*time.Millisecond, clock.Stop())
+	if f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sleep", "60"}, Env: env, Clock: clock}); err != nil || !f.TimedOut || f.Usage.WallMS < 2000 {
+		t.Errorf("after the answer: %+v %v", f, err)
+	}
+}

@@ -77,6 +77,7 @@ func Run(t *testing.T, d sandbox.Driver) {
 	t.Run("doors", s.testDoors)
 	t.Run("streams", s.testStreams)
 	t.Run("limits", s.testLimits)
+	t.Run("clock", s.clock)
 	t.Run("files", s.testFiles)
 	t.Run("ends", s.testEnds)
 	t.Run("nothing left", s.testNothingLeft)

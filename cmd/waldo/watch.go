@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
+	"waldo/internal/model/display"
+)
+
+// watchEvery is how often the questions are looked at.
+const watchEvery = 250 * time.Millisecond
+
+// approvalEvent is one line of `waldo approvals --watch --json`.
+type approvalEvent struct {
+	Event    string             `json:"event"` // "asked", or "closed": answered, expired, or its caller is gone
+	ID       string             `json:"approval_id"`
+	State    approval.State     `json:"state"`
+	Question *approval.Question `json:"question,omitempty"` // with "asked"
+}
+
+// watchApprovals prints each question as it is put, and what became of it, until the context ends.
+func watchApprovals(c *cobra.Command, k *approval.Desk, whole, asJSON bool) error {
+	open := map[string]approval.Question{}
+	for {
+		all, err := k.Pending(c.Context())
+		if c.Context().Err() != nil {
+			return errInterrupted
+		}
+		if err != nil {
+			return err
+		}
+		now := map[string]approval.Question{}
+		for _, q := range all {
+			now[q.ID] = q
+			if _, known := open[q.ID]; !known {
+				tellWatched(c, approvalEvent{"asked", q.ID, approval.Pending, &q}, whole, asJSON)
+			}
+		}
+		for id := range open {
+			if _, still := now[id]; still {
+				continue
+			}
+			_, state, err := k.Question(c.Context(), id)
+			if err != nil {
+				state = approval.Gone
+			}
+			tellWatched(c, approvalEvent{"closed", id, state, nil}, whole, asJSON)
+		}
+		if open = now; !wait(c.Context(), watchEvery) {
+			return errInterrupted
+		}
+	}
+}
+
+func tellWatched(c *cobra.Command, e approvalEvent, whole, asJSON bool) {
+	w := c.OutOrStdout()
+	switch q := e.Question; {
+	case asJSON:
+		b, _ := json.Marshal(e) // plain fields only
+		display.Fprintf(w, "%s\n", display.Text(display.JSON(b)))
+	case q == nil:
+		display.Fprintf(w, "%s  %s\n", e.ID, e.State)
+	case whole:
+		display.Fprintf(w, "%s\n", display.Text(q.Show()))
+	default:
+		display.Fprintf(w, "%s  %s  danger %d  %s  %s\n", q.ID, q.Capability, q.Danger, q.Principal, brief(string(q.Args), 60))
+	}
+}
+
+// tooLate records that an answer came when no call could use it any more.
+func tooLate(c *cobra.Command, g *global, q approval.Question, yes bool, code, why string) error {
+	k, done, err := desk(g)
+	if err != nil {
+		return err
+	}
+	defer done()
+	log, err := openLog(c.Context(), k.Store, 0)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	said := "no"
+	if yes {
+		said = "yes"
+	}
+	return (&audit.Recorder{Log: log}).TakenBack(c.Context(), approval.Answer{ApprovalID: q.ID, DecisionID: q.DecisionID, ArgsDigest: q.ArgsDigest,
+		Capability: q.Capability, Refusal: code, By: principal(), Reason: said + ", too late: " + why, At: time.Now()})
+}

@@ -29,7 +29,7 @@ esac
 cat >"$dir/waldo.yaml" <<EOF
 version: 1
 servers:
-  s: {url: "$url", names: plain, asks: {elicitation: [form, url], sampling: true, roots: host}$auth}
+  s: {url: "$url", names: plain, server_requests: {elicitation: [form, url], sampling: true, roots: host}$auth}
 capabilities:
   s.*: {transport: mcp, mode: read, approval: none}
 redaction: {model: [secrets]}

@@ -16,6 +16,8 @@ const (
 	failed  = "FAILED-77aa"
 	shaped  = "SHAPED-91b2"
 	alone   = "ALONE-5d03"
+	looked  = "LOOKED-02be"
+	erased  = "ERASED-6f9d"
 	reason  = "REASON-e60c: probes stay at home"
 	picture = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
@@ -29,11 +31,17 @@ func probe() {
 		"probe_shape":   `{"content":[{"type":"text","text":"{\"shape\":\"` + shaped + `\"}"}],"structuredContent":{"shape":"` + shaped + `"}}`,
 		"probe_alone":   `{"content":[],"structuredContent":{"shape":"` + alone + `"}}`,
 		"probe_wait":    `{"content":[{"type":"text","text":"nobody was asked"}]}`,
+		"probe_look":    `{"content":[{"type":"text","text":"` + looked + `"}]}`,
+		"probe_erase":   `{"content":[{"type":"text","text":"` + erased + `"}]}`,
 		"probe_deny":    `{"content":[{"type":"text","text":"nothing was denied"}]}`,
+	}
+	hints := map[string]string{
+		"probe_look":  `,"annotations":{"readOnlyHint":true}`,
+		"probe_erase": `,"annotations":{"readOnlyHint":false,"destructiveHint":true}`,
 	}
 	var list []string
 	for name := range results {
-		list = append(list, `{"name":"`+name+`","description":"One kind of answer.","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}}}}`)
+		list = append(list, `{"name":"`+name+`","description":"One kind of answer.","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}}}`+hints[name]+`}`)
 	}
 	lines := bufio.NewReader(os.Stdin)
 	for {

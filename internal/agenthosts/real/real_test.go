@@ -192,38 +192,7 @@ func complete(t *testing.T, h host, way string) {
 			m.steps = append(m.steps, step{r.tool, r.args})
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: m}
-	go func() { _ = srv.Serve(l) }()
-	defer srv.Close()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	home := t.TempDir()
-	address, entry := "http://"+l.Addr().String(), ""
-	if way == "direct" {
-		entry = strings.ReplaceAll(h.entry, "SELF", self)
-	}
-	for name, text := range h.files {
-		put(t, filepath.Join(home, name), strings.NewReplacer("MODEL", address, "PROBE", entry).Replace(text))
-	}
-	config := filepath.Join(home, "waldo", "waldo.yaml")
-	env := append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "NO_COLOR=1", "TERM=dumb", "WALDO_STATE=" + filepath.Join(home, "state"), "WALDO_CONFIG=" + config}, h.env...)
-	for i := range env {
-		env[i] = strings.ReplaceAll(env[i], "MODEL", address)
-	}
-	if way != "direct" {
-		env = install(t, h, way == "http", home, config, self, env)
-	}
-	work := filepath.Join(home, "work")
-	if err := os.Mkdir(work, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	home, work, env := ready(t, h, way, m)
 	start := time.Now()
 	out, err := run(t, work, env, located(h.argv)...)
 	took := time.Since(start)
@@ -240,6 +209,44 @@ func complete(t *testing.T, h host, way string) {
 		waiting = recorded(t, home, env)
 	}
 	received(t, h, way, m, waiting, took)
+}
+
+// ready puts the files of a host into a home of its own, sets waldo up for it unless it is to be asked directly, and
+// has the model answer. It returns the home, the folder that the host works in, and its environment.
+func ready(t *testing.T, h host, way string, m *model) (home, work string, env []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: m}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	home = t.TempDir()
+	address, entry := "http://"+l.Addr().String(), ""
+	if way == "direct" {
+		entry = strings.ReplaceAll(h.entry, "SELF", self)
+	}
+	for name, text := range h.files {
+		put(t, filepath.Join(home, name), strings.NewReplacer("MODEL", address, "PROBE", entry).Replace(text))
+	}
+	config := filepath.Join(home, "waldo", "waldo.yaml")
+	env = append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + t.TempDir(), "NO_COLOR=1", "TERM=dumb", "WALDO_STATE=" + filepath.Join(home, "state"), "WALDO_CONFIG=" + config}, h.env...)
+	for i := range env {
+		env[i] = strings.ReplaceAll(env[i], "MODEL", address)
+	}
+	if way != "direct" {
+		env = install(t, h, way == "http", home, config, self, env)
+	}
+	work = filepath.Join(home, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return home, work, env
 }
 
 // install sets a host up, as a person would, and returns the environment that it is started with.

@@ -12,6 +12,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/bounds"
 	"waldo/internal/executor/upstream/content"
+	"waldo/internal/executor/upstream/tasks"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -112,7 +113,7 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	default:
 		return no(refused("upstream.changed", "the tool is not the one that was shown: list the tools again"))
 	}
-	return errand{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, read: answered}, nil
+	return errand{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, task: tasks.Required(def.raw), read: answered}, nil
 }
 
 // again says whether a failed attempt may be repeated: only of a read, as often as the contract

@@ -9,6 +9,7 @@ import (
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/content"
+	"waldo/internal/executor/upstream/tasks"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/protocol/jsonrpc"
@@ -16,7 +17,7 @@ import (
 )
 
 // abilities are what a server says that it has.
-type abilities struct{ tools, prompts, resources, subscribe, complete, logging bool }
+type abilities struct{ tools, prompts, resources, subscribe, complete, logging, tasks bool }
 
 // abilitiesOf reads the answer to server/discover or initialize.
 func abilitiesOf(answer strictjson.Value) abilities {
@@ -25,6 +26,7 @@ func abilitiesOf(answer strictjson.Value) abilities {
 	has := func(name string) bool { _, ok := m[name].Members(); return ok }
 	r, _ := m["resources"].Members()
 	return abilities{tools: has("tools"), prompts: has("prompts"), resources: has("resources"), complete: has("completions"), logging: has("logging"),
+		tasks:     tasks.Offered(all["capabilities"]),
 		subscribe: string(r["subscribe"].Raw()) == "true"}
 }
 
@@ -35,6 +37,7 @@ type result map[string]strictjson.Value
 type errand struct {
 	method string
 	params map[string]any
+	task   bool                                           // a legacy server takes it as a task alone
 	read   func(m result, d policy.Decision) call.Outcome // of a result that is complete
 	plan   func(ses *session) *call.Outcome               // may answer in the server's place; nil: it asks
 }
@@ -176,7 +179,7 @@ const maxBusy = 3
 func (ses *session) rounds(ctx context.Context, r *running, q errand) (result, *call.Outcome, error) {
 	params := q.params
 	for busy := 0; ; {
-		v, err := ses.askFor(ctx, r, q.method, params)
+		v, err := ses.send(ctx, r, q, params)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -221,6 +224,17 @@ func (ses *session) rounds(ctx context.Context, r *running, q errand) (result, *
 			params["requestState"] = state
 		}
 	}
+}
+
+// send sends what a call asks for, as a task where the tool takes no other form.
+func (ses *session) send(ctx context.Context, r *running, q errand, params map[string]any) (strictjson.Value, error) {
+	ask := func(ctx context.Context, method string, params map[string]any) (strictjson.Value, error) {
+		return ses.askFor(ctx, r, method, params)
+	}
+	if q.task && ses.can.tasks && ses.revision != jsonrpc.Modern {
+		return tasks.Call(ctx, ask, params, max(r.d.Contract.Timeout, defaultTimeout))
+	}
+	return ask(ctx, q.method, params)
 }
 
 func rest(ctx context.Context, d time.Duration) bool {

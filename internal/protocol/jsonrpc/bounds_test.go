@@ -56,7 +56,7 @@ func TestAnAnswerBeyondAMessageIsNotSent(t *testing.T) {
 	}
 }
 
-// Wait is exact: what it did not wait for never begins, though its frame was read.
+// Wait is exact: a request that it does not wait for never begins, though its frame was read.
 func TestNoRequestBeginsOnceAllWasWaitedFor(t *testing.T) {
 	r, w := io.Pipe()
 	began := make(chan struct{}, 2)

@@ -12,10 +12,10 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// ErrClosed is what Call says when the other side is gone; what it had begun is not known.
+// ErrClosed: the other side is gone. Call cannot know how far it came with the request.
 var ErrClosed = errors.New("the connection is closed")
 
-// ErrNotSent is in the chain of Call's error when the request never left: nothing was begun.
+// ErrNotSent: the request never left, so the other side began nothing.
 var ErrNotSent = errors.New("the request was not sent")
 
 // Options say how one side behaves. The zero Options answer every request with CodeNoMethod.
@@ -28,20 +28,20 @@ type Options struct {
 	Inline func(method string) bool
 	// Notify takes a notification. It must not block.
 	Notify func(m Message)
-	// Garbage is told of what was read and is no message. It must not block. The answer has
-	// gone out already where AnswerGarbage is set.
+	// Garbage is called for each frame that is not a message. It must not block. With AnswerGarbage, the error answer
+	// was sent before.
 	Garbage func(e *Error)
-	// Unasked is told the size of each message that answers none of our requests, garbage too. It must not block.
+	// Unasked gets the size of each message that answers none of our requests, garbage included. It must not block.
 	Unasked func(bytes int)
 
-	AnswerGarbage bool          // answer what is no message, as a server does
+	AnswerGarbage bool          // send an error for a frame that is not a message, as a server does
 	SkipLong      bool          // step over a line longer than MaxFrame; otherwise it ends the connection
-	Strict        bool          // what is no message ends the connection, once it is answered
+	Strict        bool          // a frame that is not a message ends the connection, after its error answer
 	MaxFrame      int           // bytes; 0: MaxFrame of this package
 	MaxInFlight   int           // requests being answered; more are refused with CodeBusy; 0: 256
 	MaxBytes      int           // bytes of the requests being answered; likewise; 0: 64 MiB
 	MaxMessages   int           // in the life of the connection; one more ends it; 0: no bound
-	Unbuffered    bool          // no answer is queued: one that nobody reads keeps its place among MaxInFlight
+	Unbuffered    bool          // answers are not queued: an unread one counts against MaxInFlight
 	Drain         time.Duration // how long answers may still take once the input has ended
 }
 
@@ -77,11 +77,11 @@ type Conn struct {
 // maxSpare is how many goroutines of a connection wait for its next request.
 const maxSpare = 4
 
-// patience is how long the goroutine that reads answers a request itself, before another reads on in its
-// place. Most answers are made by then, and nobody was woken for them, which was a fifth of what a call cost.
+// patience bounds how long the reading goroutine answers a request itself before another one takes over reading. Most
+// answers are ready by then without waking a goroutine, which was a fifth of a call's cost.
 const patience = time.Millisecond
 
-// errRelieved is what read says when another goroutine reads on.
+// errRelieved: read returns it when another goroutine has taken over reading.
 var errRelieved = errors.New("another goroutine reads")
 
 // New makes a connection; Serve runs it.
@@ -101,8 +101,8 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 		crew: NewCrew(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
 }
 
-// Serve reads until the input ends, the output breaks or ctx is done, and lets what is being
-// answered finish within Drain. A goroutine may stay behind in Read: whoever owns the input closes it.
+// Serve reads until the input ends, the output fails or ctx is done. Requests under way may finish within Drain. A
+// goroutine may remain in Read: the owner of the input must close it.
 func (c *Conn) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -136,7 +136,7 @@ func (c *Conn) Serve(ctx context.Context) error {
 	return err
 }
 
-// Close ends the connection: what waits for an answer gets ErrClosed.
+// Close ends the connection. Waiting calls return ErrClosed.
 func (c *Conn) Close() { c.end.Do(func() { close(c.done) }) }
 
 // Done is closed when the connection has ended.
@@ -208,8 +208,8 @@ func (c *Conn) put(b []byte) error {
 	return nil
 }
 
-// now writes a frame where none is before it and the other side takes it without waiting, which
-// spares the way through the goroutine that writes. It reports whether the frame is taken care of.
+// now writes a frame directly if the queue is empty and the write does not block. It avoids the writing goroutine. It
+// reports whether the frame was handled.
 func (c *Conn) now(b []byte) bool {
 	if c.queued.Load() > 0 || !c.writing.TryLock() {
 		return false
@@ -337,12 +337,11 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 	return true
 }
 
-// answer makes the answer and sends it, unless the request was cancelled meanwhile: then nobody
-// waits for one.
+// answer computes the answer and sends it, unless the request was cancelled meanwhile.
 func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string, m Message) {
 	defer c.working.Done()
 	defer cancel()
-	defer func() { // only now, so that answers nobody reads do not pile up
+	defer func() { // after the send, so that unread answers do not pile up
 		c.mu.Lock()
 		c.held, c.bytes = c.held-1, c.bytes-m.Weight
 		c.mu.Unlock()
@@ -372,7 +371,7 @@ func (c *Conn) answer(ctx context.Context, cancel context.CancelFunc, key string
 	_ = c.send(ctx, b)
 }
 
-// Wait takes no more requests and returns when none is being answered any more.
+// Wait refuses further requests and returns when no request is under way.
 func (c *Conn) Wait() {
 	c.mu.Lock()
 	c.over = true
@@ -451,8 +450,8 @@ func (c *Conn) Notify(method string, params any) bool {
 	}
 }
 
-// Call asks and waits for the answer: the result, an *Error, a *Spoilt, ErrClosed or the error of ctx. When ctx
-// ends first the other side is told, and an answer that still comes is dropped. The params are made
+// Call sends a request and returns its result, an *Error, a *Spoilt, ErrClosed or the error of ctx. If ctx ends first,
+// Call sends a cancellation and drops a late answer. The params are made
 // from the request's id, which is also its progress token; progress may be nil and must not block.
 func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
 	w := c.pending.Add(0, progress)
@@ -480,8 +479,7 @@ func (c *Conn) Call(ctx context.Context, method string, params func(id int64) an
 	}
 }
 
-// Reads returns how many messages have been read: a side that says nothing at all reads as a
-// number that does not grow.
+// Reads returns the number of messages read so far.
 func (c *Conn) Reads() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,9 +2,8 @@ package jsonrpc
 
 import "sync/atomic"
 
-// Crew runs functions, each in a goroutine of its own that stays for the next one. A call takes some
-// ten kilobytes of stack, and the stack of a new goroutine is grown to that in steps, each of which
-// copies it: that was a tenth of what a call cost.
+// Crew runs functions in goroutines that it reuses. A call needs about ten kilobytes of stack. A new goroutine grows its
+// stack in steps and copies it each time, which was a tenth of a call's cost.
 type Crew struct {
 	next  chan func()
 	over  <-chan struct{}
@@ -12,7 +11,7 @@ type Crew struct {
 	spare atomic.Int32
 }
 
-// NewCrew makes a crew of which at most so many wait for work, until over is closed.
+// NewCrew returns a Crew that keeps at most so many idle goroutines, until over is closed.
 func NewCrew(most int, over <-chan struct{}) *Crew {
 	return &Crew{next: make(chan func()), over: over, most: int32(most)}
 }
@@ -29,7 +28,7 @@ func (c *Crew) Go(f func()) {
 func (c *Crew) work(f func()) {
 	for {
 		f()
-		f = nil // nothing of it is kept
+		f = nil // let the collector free it
 		if c.spare.Add(1) > c.most {
 			c.spare.Add(-1)
 			return

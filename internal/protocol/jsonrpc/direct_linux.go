@@ -10,8 +10,8 @@ import (
 // pipeBuf is how much a pipe that can be written to takes without waiting (pipe(7), PIPE_BUF).
 const pipeBuf = 4096
 
-// direct returns how to write to w as much as it takes at once, without waiting for the other side.
-// What goes wrong is left to w.Write to find. It is nil where w is no open file.
+// direct returns a function that writes to w as much as fits without blocking. It leaves errors to the next w.Write. It
+// returns nil if w is not an open file.
 func direct(w io.Writer) func(b []byte) int {
 	file, ok := w.(syscall.Conn)
 	if !ok {

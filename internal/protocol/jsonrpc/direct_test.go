@@ -74,7 +74,7 @@ func (s *slow) Read(b []byte) (int, error) {
 	return s.r.Read(b[:min(len(b), 4000)])
 }
 
-// Who sends to a side that does not read waits no longer than its context, whatever the pipe is like.
+// A send to a side that does not read ends with its context, for every kind of pipe.
 func TestSendToOneWhoDoesNotRead(t *testing.T) {
 	for _, blocking := range []bool{false, true} {
 		r, w, err := os.Pipe()

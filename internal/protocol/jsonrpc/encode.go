@@ -11,15 +11,15 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Appender is what writes itself as JSON, strict and on one line.
+// Appender writes itself as strict JSON on one line.
 type Appender interface {
 	AppendJSON(b []byte) []byte
 }
 
-// scratch holds the places where frames are written before they are cut to their size.
+// scratch holds buffers in which frames are written before they are copied at their size.
 var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
-const maxScratch = 64 << 10 // a place that has grown beyond is not kept
+const maxScratch = 64 << 10 // larger buffers are not reused
 
 // frame makes one line, of the members that fill appends.
 func frame(fill func(b []byte) ([]byte, error)) ([]byte, error) {
@@ -36,7 +36,7 @@ func frame(fill func(b []byte) ([]byte, error)) ([]byte, error) {
 	return out, nil
 }
 
-var errRaw = errors.New("what should be JSON is none")
+var errRaw = errors.New("a raw value is not JSON")
 
 // encode appends a value as encoding/json would write it, for the forms that messages are made of
 // without reflection. The white space of raw values goes, line breaks included, so that nothing inside

@@ -8,7 +8,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// What encode writes without reflection is what encoding/json reads as the same, on one line.
+// encode, which uses no reflection, writes one line that encoding/json decodes to the same value.
 func TestEncode(t *testing.T) {
 	raw, err := strictjson.Parse([]byte(" { \"a\" : [ 1 ,\n\"x y\\\\\\\" z\" ] ,\t\"b\":\r{ } } "))
 	if err != nil {

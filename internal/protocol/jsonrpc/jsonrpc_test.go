@@ -63,8 +63,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A frame is one line whatever it carries, so no argument can start a message of its own, and the
-// spelling of numbers and strings is kept.
+// A frame is one line for every content, so no argument can start another message. Numbers and strings keep their
+// spelling.
 func TestFramesAreOneLine(t *testing.T) {
 	raw := "{\"a\":\n9007199254740993,\r\n\t\"b\": \"\\u003c<\\/x\"}"
 	v, err := strictjson.Parse([]byte(raw))
@@ -83,7 +83,7 @@ func TestFramesAreOneLine(t *testing.T) {
 	}
 }
 
-// What Parse takes, it reads the same after it was written again.
+// A frame that Parse accepts parses to the same message after it was written again.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1e3,"method":"x","params":{"a":[1,2]}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":"\u0000","method":"\u0000"}`))

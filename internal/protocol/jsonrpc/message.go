@@ -1,6 +1,5 @@
-// Package jsonrpc is JSON-RPC 2.0 as MCP speaks it: one message to a line, read strictly and once,
-// raw JSON kept, both sides asking and answering. It knows frames and ids; what the methods mean is
-// its users' business.
+// Package jsonrpc implements JSON-RPC 2.0 as MCP uses it: one message on a line, parsed strictly and once, raw JSON kept.
+// Both sides send requests. The package knows frames and ids, not the meaning of methods.
 package jsonrpc
 
 import (
@@ -19,7 +18,7 @@ const (
 	CodeBusy        = -32000 // ours: too much in flight
 	CodeMismatch    = -32020 // MCP: the headers of HTTP say something else than the message
 	CodeRefused     = -32001 // ours: refused, waiting or failed, where the result has no place to say so
-	CodeNoResource  = -32002 // MCP until 2025-11-25: there is no such resource
+	CodeNoResource  = -32002 // MCP until 2025-11-25: unknown resource
 	CodeOpenFirst   = -32042 // MCP 2025-11-25: a person has to open an address first
 	CodeCapability  = -32021 // MCP: the client lacks a capability
 	CodeUnsupported = -32022 // MCP: the revision is not spoken here
@@ -49,7 +48,7 @@ type Message struct {
 	Err    *Error
 	Size   int   // bytes of the frame
 	Weight int   // about what it costs in memory while it is answered, in bytes
-	Of     int64 // our request on whose stream it came, where the connection tells, as HTTP does; 0: not told
+	Of     int64 // our request on whose stream it came, if the transport knows, as HTTP does; 0: unknown
 
 	params map[string]strictjson.Value // of Params, where it was parsed
 	spoilt *Spoilt                     // in place of an answer that was no message
@@ -66,8 +65,7 @@ func (m Message) Fault() error {
 	return nil
 }
 
-// maxID is how many bytes of JSON an id may have: it is kept while the request is answered, and
-// sent back.
+// maxID bounds the JSON of an id, in bytes. waldo holds the id until the answer is sent.
 const maxID = 1 << 10
 
 // IsRequest reports whether m asks for an answer.
@@ -84,11 +82,10 @@ func (m Message) Param(name string) strictjson.Value {
 // weighed is from how many bytes on the values of a frame are counted.
 const weighed = 64 << 10
 
-// Parse reads one frame. What it refuses, it refuses with the error to answer: bad JSON (duplicate
-// names, invalid UTF-8, nesting deeper than wire.MaxDepth) with CodeParse, and what is JSON but no
-// message of JSON-RPC 2.0 with CodeInvalid. Names match exactly; a batch is no message (MCP
-// 2025-06-18 removed it). The id of a refused request is in the Message where it could be read; an error
-// answer has none, or null, where whoever answers could not read it (JSON-RPC 2.0 §5).
+// Parse parses one frame. Its error is the error to answer: CodeParse for bad JSON (duplicate names, invalid UTF-8,
+// nesting deeper than strictjson.MaxDepth), CodeInvalid for JSON that is not a JSON-RPC 2.0 message. Names match exactly.
+// A batch is invalid (MCP 2025-06-18 removed it). The Message holds the id of a refused request if it was readable. An
+// error answer has no id, or null, if its sender could not read the id (JSON-RPC 2.0 §5).
 func Parse(frame []byte) (Message, *Error) {
 	v, err := strictjson.Parse(frame)
 	if err != nil {
@@ -153,7 +150,7 @@ func parseAsk(m Message, p parts) (Message, *Error) {
 			return m, Errorf(CodeInvalid, "params are an object")
 		}
 		m.Params = p.params
-		m.params, _ = p.params.Members() // they are looked at several times
+		m.params, _ = p.params.Members() // parsed once: Param is called several times
 	}
 	m.Method = name
 	return m, nil
@@ -172,7 +169,7 @@ func parseAnswer(m Message, p parts) (Message, *Error) {
 		m.Err.Message = "an error without a message"
 	}
 	if code := p.fault.Member("code"); !code.IsZero() && code.Kind() == '0' {
-		_ = code.Decode(&m.Err.Code) // a code that is no integer stays CodeInternal
+		_ = code.Decode(&m.Err.Code) // a code that is not an integer stays CodeInternal
 	}
 	return m, nil
 }

@@ -8,8 +8,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Pending holds the requests of one side that the other has not answered yet, whatever carries them.
-// The zero Pending holds none.
+// Pending holds the unanswered requests of one side, for every transport. The zero Pending is empty.
 type Pending struct {
 	mu   sync.Mutex
 	last int64
@@ -26,7 +25,7 @@ type Waiting struct {
 	progress func(done, total float64)
 }
 
-// Add numbers a request. It returns nil where most are waiting already; most of 0 is no bound.
+// Add numbers a request. It returns nil if most requests are waiting already; 0 means no bound.
 // Progress may be nil and must not block.
 func (p *Pending) Add(most int, progress func(done, total float64)) *Waiting {
 	p.mu.Lock()
@@ -89,8 +88,8 @@ func (p *Pending) Answered(m Message) bool {
 	return w != nil
 }
 
-// Progress hands numbers to the request whose token they carry, while it waits. The message that
-// may come along is dropped: it is text that nobody has redacted.
+// Progress passes numbers to the waiting request whose token they carry. It drops the text of the notification, which is
+// not redacted.
 func (p *Pending) Progress(m Message) {
 	token := m.Param("progressToken")
 	if token.IsZero() {

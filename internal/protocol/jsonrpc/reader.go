@@ -10,7 +10,7 @@ import (
 // MaxFrame is how many bytes one message may have, as in go-sdk's own limit.
 const MaxFrame = 16 << 20
 
-// ErrTooLong is what Next says of a line longer than the limit.
+// ErrTooLong: the line is longer than the limit.
 var ErrTooLong = errors.New("a message longer than the limit")
 
 // Reader reads lines and never holds more than one of them.

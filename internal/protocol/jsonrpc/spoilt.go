@@ -7,15 +7,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Spoilt is what Call says of an answer that cannot be read: what was begun is not known.
+// Spoilt is the error of Call for an answer that cannot be parsed. The effect of the request is unknown.
 type Spoilt struct{ Why string }
 
 // Error says what was wrong with the answer.
 func (s *Spoilt) Error() string { return "an answer that cannot be read: " + s.Why }
 
-// Spoil fails the request that a frame was to answer which Parse has refused, as far as that can be
-// told: by its id, or because it came on the stream of request of (0: of none), or because one request alone
-// waits. Others go on waiting.
+// Spoil fails the request that a refused frame was meant to answer. It finds the request by the id, by the stream on
+// which the frame came (request of; 0: unknown), or because only one request waits. Other requests go on waiting.
 func (p *Pending) Spoil(frame []byte, fault *Error, of int64) {
 	id, answers := answerTo(frame)
 	p.mu.Lock()
@@ -55,15 +54,15 @@ func (p *Pending) fail(w *Waiting, why string) {
 	}
 }
 
-// spread reports whether a frame is a line of a message that was written over several, by the one member that all
-// messages have. What a server logs may begin with a brace as well; it does not say this.
+// spread reports whether a frame is one line of a message that was written over several lines. It looks for the member
+// that all messages have, because a server's log line may begin with a brace too.
 func spread(frame []byte) bool {
 	rest, is := bytes.CutPrefix(frame, []byte(`"jsonrpc"`))
 	return is && bytes.HasPrefix(bytes.TrimSpace(rest), []byte(":"))
 }
 
-// answerTo reads of a frame whether it was to be an answer, and to what: "" where that cannot be told. It
-// takes more than Parse does, since nothing comes of it but that a request fails.
+// answerTo reports whether a frame was meant as an answer, and to which id; "" if unknown. It accepts more than Parse,
+// because its result only fails a request.
 func answerTo(frame []byte) (id string, answers bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(bytes.TrimPrefix(frame, []byte("\ufeff"))), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	t, err := d.ReadToken()
@@ -80,7 +79,7 @@ func answerTo(frame []byte) (id string, answers bool) {
 		}
 		switch name.String() {
 		case "method":
-			return "", false // a request's id is the other side's
+			return "", false // the id belongs to the other side
 		case "result", "error":
 			answers = true
 		case "id":

@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// What was to be an answer and is no message fails the request that it was for, where that can be told,
-// and no other.
+// A malformed answer fails the request that it was meant for, if that is known, and no other.
 func TestSpoiltAnswers(t *testing.T) {
 	const both, one, none = "two wait", "one waits", ""
 	for _, row := range []struct {
 		why, frame string
-		fails      string // the first request: whoever waits beside it, where it waits alone, never
+		fails      string // the first request: another waits beside it, except in the rows where it waits alone
 	}{
 		{"a name twice", `{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2}}`, both},
 		{"the id behind it", `{"result":{"a":1,"a":2},"jsonrpc":"2.0","id":1}`, both},
@@ -115,7 +114,7 @@ func TestErrorsToNobody(t *testing.T) {
 	}
 }
 
-// Whatever a frame is, it fails at most the request whose id stands in it, and no answer is made of it.
+// Every frame fails at most the request whose id it holds, and is never taken for an answer.
 func FuzzSpoil(f *testing.F) {
 	f.Add([]byte(`{"id":1,"result":{"a":1,"a":2}}`))
 	f.Add([]byte(`{"result":"` + "\xff" + `","id":"2"}`))

@@ -1,6 +1,6 @@
 // Package jsonschema checks values against JSON Schema (2020-12, and draft-07 where it differs only in
-// spelling) within a budget, because schemas come from servers nobody vouches for: no reference
-// leaves the schema, and a schema that would take too long says no.
+// spelling) within a budget, because schemas come from untrusted servers. References stay inside the schema. A schema
+// that takes too long refuses the value.
 //
 // Not enforced, as the server that owns the schema checks them itself: format, content*,
 // unevaluatedProperties, unevaluatedItems, and patterns that RE2 cannot express.
@@ -384,7 +384,7 @@ func (k *keywords) fail(name, want string) {
 	}
 }
 
-// compilePattern returns nil for what RE2 cannot express, such as look-behind.
+// compilePattern returns nil for patterns that RE2 cannot express, such as look-behind.
 func compilePattern(p string) *regexp.Regexp {
 	if len(p) > 2000 {
 		return nil

@@ -22,7 +22,7 @@ type Fault struct {
 	Text string
 }
 
-// String says where and what.
+// String returns the place and the fault.
 func (f Fault) String() string {
 	if f.At == "" {
 		return f.Text
@@ -233,7 +233,7 @@ func (c *check) numeric(n *numberRules, f float64, at string) {
 	}
 }
 
-// multiple allows for what 0.3/0.1 is in binary.
+// multiple allows for the rounding of 0.3/0.1 in binary.
 func multiple(f, of float64) bool {
 	q := f / of
 	return !math.IsInf(q, 0) && math.Abs(q-math.Round(q)) <= 1e-9*math.Max(1, math.Abs(q))

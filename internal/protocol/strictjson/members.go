@@ -26,7 +26,7 @@ func (v Value) Each(f func(name []byte, member Value)) bool {
 	return true
 }
 
-// Member returns one member of an object, the zero Value where there is none.
+// Member returns one member of an object, or the zero Value.
 func (v Value) Member(name string) (m Value) {
 	v.Each(func(n []byte, member Value) {
 		if string(n) == name {
@@ -83,7 +83,7 @@ func (v Value) each(f func(name []byte, part Value)) {
 	}
 }
 
-// space returns the place of the first byte from i on that is no space.
+// space returns the index of the first byte from i on that is not white space.
 func space(b []byte, i int) int {
 	for b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r' {
 		i++

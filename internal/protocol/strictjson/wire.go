@@ -53,8 +53,8 @@ func Parse(b []byte) (Value, error) {
 	return Value{raw: jsontext.Value(bytes.Clone(bytes.TrimSpace(b)))}, nil
 }
 
-// shape counts the values of a JSON text, about, and reports whether it nests deeper than MaxDepth. Of what is no
-// JSON it tells the truth up to the first fault, where a reader stops.
+// shape estimates the number of values of a JSON text, and reports whether it nests deeper than MaxDepth. For invalid
+// JSON the result holds up to the first fault, where a reader stops.
 func shape(b []byte) (values int, deep bool) {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {

@@ -62,7 +62,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// sound is what Parse promises, token by token.
+// sound checks the promises of Parse token by token.
 func sound(b []byte) bool {
 	d := jsontext.NewDecoder(bytes.NewReader(b))
 	for {
@@ -76,8 +76,7 @@ func sound(b []byte) bool {
 	}
 }
 
-// FuzzParse: what Parse lets in is valid JSON, comes out as it went in, and has a canonical form
-// that is a fixed point.
+// FuzzParse: accepted text is valid JSON, is returned unchanged, and its canonical form is a fixed point.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{`{}`, `{"a":[1,2.5e3,"\u00e9",null]}`, `{"a":1,"a":2}`, "\"\xff\"", `12345678901234567890`, strings.Repeat("[", 201) + `"]`, `{"a":"\\\\"}]`} {
 		f.Add([]byte(s))

@@ -341,8 +341,8 @@ func (h *house) openWorkers(s settings) error {
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
 		Launcher: h.launcher(), Remote: remoteDialer(h.state, h.cfg, h.secrets.Get, h.redact.Known).Options,
 		Eras: eras.New(h.store, time.Now), Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
-		Changed: func(server string) { h.catalogue.Invalidate(server) },
-		Offers:  func(server string) { h.catalogue.InvalidateOffer(server) },
+		Changed: func(server string) { h.lives.inForce().catalogue.Invalidate(server) },
+		Offers:  func(server string) { h.lives.inForce().catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {
 			if srv := h.lives.server.Load(); srv != nil {
 				srv.Updated(server, uri)

@@ -29,6 +29,7 @@ func (h *house) takesReloads(g *global, fits func(next *house) error) {
 			h.record(ctx, kindReload, map[string]any{"file": was.File, "taken": false, "why": r.Kept, "in_force": was.Digest, "by": principal()})
 			return r
 		}
+		next.inherit(h.lives.inForce())
 		h.lives.change(next)
 		r.Said = fmt.Sprintf("%s (%s)", orNone(next.cfg.File), next.cfg.Digest)
 		slog.Info("a new configuration is in force", "file", next.cfg.File, "digest", next.cfg.Digest)

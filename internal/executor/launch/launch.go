@@ -4,12 +4,16 @@ package launch
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"waldo/internal/executor/sandboxegress"
@@ -111,16 +115,39 @@ func (l *Launcher) Launch(ctx context.Context, s contract.Server, n call.Session
 	if err != nil {
 		return upstream.Process{}, fmt.Errorf("server %s: %w", s.Name, err)
 	}
+	p := upstream.Process{}
 	switch s.Placement {
 	case "outside":
-		return upstream.Exec(ctx, argv, env, "")
+		p, err = upstream.Exec(ctx, argv, env, "")
 	case "", "sandbox":
-		return l.inSandbox(ctx, s, argv, mounts, env, nil)
+		p, err = l.inSandbox(ctx, s, argv, mounts, env, nil)
 	case InWorkspace:
-		return l.inWorkspace(ctx, s, n, argv, mounts, env)
+		p, err = l.inWorkspace(ctx, s, n, argv, mounts, env)
+	default:
+		err = fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
 	}
-	return upstream.Process{}, fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
+	p.Made = digest(env)
+	return p, err
 }
+
+// Made returns what Process.Made of the server would be if it were started now: a digest of its environment, which
+// is another when one of its secrets is.
+func (l *Launcher) Made(s contract.Server) (string, error) {
+	env, err := l.env(s)
+	return digest(env), err
+}
+
+// digest sums an environment up without showing anything of it.
+func digest(env []string) string {
+	sum := hmac.New(sha256.New, digestKey())
+	for _, e := range slices.Sorted(slices.Values(env)) {
+		_, _ = fmt.Fprintf(sum, "%d %s ", len(e), e)
+	}
+	return string(sum.Sum(nil))
+}
+
+// digestKey is of this process alone.
+var digestKey = sync.OnceValue(func() []byte { return []byte(rand.Text()) })
 
 // env returns the whole environment of a server: a path, the variables of the configuration, and its secrets, which
 // redaction knows from here on. An error names a missing secret.

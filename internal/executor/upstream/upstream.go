@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/executor/upstream/bounds"
@@ -31,6 +32,7 @@ type Process struct {
 	Wait   func() error  // returns when the process has ended
 	Kill   func()        // ends the process and all it has started; may be called twice
 	Box    facts.Sandbox // where it runs, as the launcher knows it
+	Made   string        // a digest of what it was started with; equal: another would be the same
 	// Share brings its files and those of its session together, and returns the names of those that
 	// it has left since the last time; nil: it shares none.
 	Share func() (left []string, err error)
@@ -95,6 +97,8 @@ type Options struct {
 type Manager struct {
 	o       Options
 	servers map[string]*server
+	own     []*server // those that it has made; servers may have others, see Inherit
+	closing sync.Once
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -117,9 +121,11 @@ func (m *Manager) launch(ctx context.Context, s *server) (Process, error) {
 
 // server is one upstream, running or not.
 type server struct {
-	m     *Manager
-	cfg   contract.Server
-	owner call.Session // whose it is alone; empty: everybody's
+	m   *Manager // that has made it
+	cfg contract.Server
+	// holders counts the managers that it belongs to: with the last it ends.
+	holders atomic.Int32
+	owner   call.Session // whose it is alone; empty: everybody's
 
 	changed, offers *bounds.Pace // what it says of its lists, passed on
 
@@ -165,6 +171,8 @@ func New(servers map[string]contract.Server, o Options) *Manager {
 		cfg.Name = name
 		m.servers[name] = &server{m: m, cfg: cfg, changed: bounds.For(m.ctx, name, o.Changed), offers: bounds.For(m.ctx, name, o.Offers),
 			subs: map[string]map[call.Session]bool{}}
+		m.servers[name].holders.Store(1)
+		m.own = append(m.own, m.servers[name])
 	}
 	return m
 }
@@ -179,15 +187,21 @@ func (m *Manager) Names() []string {
 	return out
 }
 
-// Close ends every server and waits until all are gone.
+// Close ends every server that no other manager has, and waits until they are gone.
 func (m *Manager) Close() error {
-	var stopping sync.WaitGroup
-	for _, s := range m.servers {
-		stopping.Go(s.stop)
-	}
-	stopping.Wait()
-	m.cancel()
-	m.running.Wait()
+	m.closing.Do(func() {
+		var stopping sync.WaitGroup
+		for _, s := range m.servers {
+			if s.holders.Add(-1) == 0 {
+				stopping.Go(s.stop)
+			}
+		}
+		stopping.Wait()
+		m.finish()
+		for _, s := range m.servers {
+			s.m.finish()
+		}
+	})
 	return nil
 }
 

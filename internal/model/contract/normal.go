@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"reflect"
 	"strconv"
 	"time"
 
@@ -92,6 +93,11 @@ func (o ordered) put(key string, v any) {
 		_ = n.Encode(v) // as do lists and mappings of text, numbers and true or false
 	}
 	o.Content = append(o.Content, k, n)
+}
+
+// Same reports whether the two entries say the same, wherever in a file.
+func (s Server) Same(o Server) bool {
+	return s.Name == o.Name && reflect.DeepEqual(s.normal(), o.normal()) && reflect.DeepEqual(s.Network, o.Network)
 }
 
 func (s Server) normal() map[string]any {

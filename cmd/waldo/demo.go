@@ -101,7 +101,7 @@ func (d *demo) run(ctx context.Context) error {
 	d.say("%s\n", display.Text(indent(strings.TrimSpace(demoScript), "    ")))
 	d.say("%s", d.p.head("It runs."))
 	lines := &prefixed{d: d, prefix: "    " + d.p.dim("script│") + " "}
-	d.result, err = h.once(ctx, "run_python", map[string]any{"code": demoScript}, &runner.Options{Name: "agent.py", Stdout: lines, Stderr: lines})
+	d.result, err = h.once(ctx, "run_python", map[string]any{"code": demoScript}, &runner.Options{Run: call.Run{Name: "agent.py"}, Streams: runner.Streams{Stdout: lines, Stderr: lines}})
 	lines.flush()
 	if err != nil {
 		return err

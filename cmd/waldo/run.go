@@ -215,7 +215,7 @@ func newRun(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return b.inBox(c, g, capability, map[string]any{field: code}, runner.Options{Name: filepath.Base(name)})
+			return b.inBox(c, g, capability, map[string]any{field: code}, runner.Options{Run: call.Run{Name: filepath.Base(name)}})
 		},
 	}
 	b.add(c)
@@ -237,7 +237,7 @@ func newExec(g *global) *cobra.Command {
 			if b.tty && g.json {
 				return usage("leave one out", "-t and --json do not go together")
 			}
-			return b.inBox(c, g, "exec", map[string]any{"argv": args}, runner.Options{Stdin: c.InOrStdin(), NoTools: true})
+			return b.inBox(c, g, "exec", map[string]any{"argv": args}, runner.Options{Run: call.Run{NoTools: true}, Streams: runner.Streams{Stdin: c.InOrStdin()}})
 		},
 	}
 	b.add(c)
@@ -344,12 +344,12 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		v, _ := secretFlag(s)
 		o.Secrets = append(o.Secrets, v)
 	}
-	o.Limits, o.Input, o.Env, o.Isolation = limits, b.input, b.env, b.isolation
+	o.Limits, o.Input, o.Env, o.Isolation = call.Limits(limits), b.input, b.env, b.isolation
 	t, err := h.template(c.Context(), b.template, b.pull)
 	if err != nil {
 		return err
 	}
-	o.Template, o.Image, o.Whole = root(t), t.Config, h.picture != ""
+	o.Root, o.Image, o.Whole = root(t), t.Config, h.picture != ""
 	flush := func() error { return nil }
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
@@ -459,7 +459,8 @@ func (h *house) once(ctx context.Context, capability call.Capability, args any, 
 	defer h.sessions.Close(n.ID)
 	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal, Channel: "cli", At: time.Now()}
 	if o != nil {
-		defer h.runner.Prepare(c.ID, *o)()
+		c.Run = o.Request()
+		defer h.runner.Attach(c.ID, o.Streams)()
 	}
 	defer h.tidy(n)
 	r, err := h.broker.Call(ctx, c)

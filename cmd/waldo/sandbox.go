@@ -238,13 +238,13 @@ func newSandboxExec(g *global) *cobra.Command {
 			}
 			args = append(name, c.Flags().Args()...)
 			capability, a := call.Capability("exec"), map[string]any{"argv": args[1:]}
-			o := runner.Options{Stdin: c.InOrStdin(), NoTools: true, Env: e.env}
+			o := runner.Options{Run: call.Run{NoTools: true, Env: e.env}, Streams: runner.Streams{Stdin: c.InOrStdin()}}
 			if e.code != "" {
 				name, field, err := language(e.lang, "")
 				if err != nil {
 					return err
 				}
-				capability, a, o = name, map[string]any{field: e.code}, runner.Options{Name: "-c", Env: e.env}
+				capability, a, o = name, map[string]any{field: e.code}, runner.Options{Run: call.Run{Name: "-c", Env: e.env}}
 			}
 			if (e.code != "") == (len(args) > 1) {
 				return usage("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE", "give a command or code")
@@ -326,7 +326,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	if err != nil {
 		return err
 	}
-	o.Limits, o.Isolation, o.Template, o.Image = s.Limits, s.Isolation, root(t), t.Config
+	o.Limits, o.Isolation, o.Root, o.Image = call.Limits(s.Limits), s.Isolation, root(t), t.Config
 	o.Limits.Wall, o.Limits.CPU = e.wall(s.Limits.Wall), e.processor(s)
 	o.Whole, o.Dir = true, e.dir
 	o.Share = sandboxes.New(h.store, time.Now).Shared(s)
@@ -352,7 +352,8 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 		return err
 	}
 	defer end()
-	defer h.runner.Prepare(k.ID, o)()
+	k.Run = o.Request()
+	defer h.runner.Attach(k.ID, o.Streams)()
 	r, err := h.broker.Call(ctx, k)
 	masked := flush()
 	if unread := (unread{}); errors.As(masked, &unread) {

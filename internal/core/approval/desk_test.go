@@ -191,6 +191,7 @@ func TestBinding(t *testing.T) {
 		{"another class", func(d *policy.Decision) { d.Contract.Mode = contract.Read }},
 		{"another reason", func(d *policy.Decision) { d.Reasons = []call.Reason{{Code: "approval.always", Text: "a dry run"}} }},
 		{"another role", func(d *policy.Decision) { d.Contract.Approval.By = "" }},
+		{"another folder for the sandbox", func(d *policy.Decision) { d.Call.Run = &call.Run{Input: "/srv"} }},
 		{"more danger", func(d *policy.Decision) { d.Danger = 2 }},
 	}
 	for _, r := range rows {
@@ -218,6 +219,16 @@ func TestBinding(t *testing.T) {
 		h.want(t, d, "approval.unknown") // it does not even learn that there is one
 		d.Call.ApprovalID = ""
 		h.want(t, d, "waiting")
+	})
+	t.Run("another value of a variable", func(t *testing.T) {
+		h := newHouse(t)
+		d := decide(t, `{}`)
+		d.Call.Run = &call.Run{Env: []string{"TARGET=staging"}}
+		h.say(t, h.want(t, d, "waiting"), true)
+		d.Call.Run = &call.Run{Env: []string{"TARGET=production"}}
+		h.want(t, d, "waiting")
+		d.Call.Run = &call.Run{Env: []string{"TARGET=staging"}}
+		h.want(t, d, "yes")
 	})
 	t.Run("what waldo found has changed", func(t *testing.T) {
 		h := newHouse(t)

@@ -20,6 +20,8 @@ type Question struct {
 	ArgsDigest string          `json:"args_digest"`
 	ToolDigest string          `json:"tool_digest"` // of the definition that the agent saw
 	Principal  call.Principal  `json:"principal"`
+	Run        json.RawMessage `json:"run,omitempty"`        // what the operator asks of the sandbox; of variables, the names
+	RunDigest  string          `json:"run_digest,omitempty"` // of all of it
 	Session    call.Session    `json:"session"`
 	Channel    string          `json:"channel"`
 	Policy     string          `json:"policy"`   // digest of the configuration
@@ -41,6 +43,8 @@ type binding struct {
 	ToolDigest string          `json:"tool_digest"`
 	Principal  call.Principal  `json:"principal"`
 	Session    call.Session    `json:"session"`
+	Run        json.RawMessage `json:"run,omitempty"`
+	RunDigest  string          `json:"run_digest,omitempty"`
 	Channel    string          `json:"channel"`
 	Policy     string          `json:"policy"`
 	Contract   string          `json:"contract"`
@@ -53,7 +57,7 @@ type binding struct {
 
 // Binding returns the digest of what a yes to this question is good for, as "sha256:…".
 func (q Question) Binding() string {
-	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session,
+	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session, q.Run, q.RunDigest,
 		q.Channel, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Notes})
 }
 
@@ -76,6 +80,7 @@ func newQuestion(d policy.Decision, notes []string) (Question, error) {
 	}
 	return Question{
 		DecisionID: d.ID, Capability: c.Capability, Args: args.Canonical(), ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest,
+		Run: c.Run.Record(), RunDigest: c.Run.Digest(),
 		Principal: c.Principal, Session: c.Session, Channel: c.Channel, Policy: d.Policy, Contract: strictjson.Digest(line), Mode: d.Mode().String(),
 		Danger: d.Danger, Reasons: d.Reasons, Role: d.Contract.Approval.By, Notes: notes,
 	}, nil

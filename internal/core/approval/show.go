@@ -35,13 +35,17 @@ const (
 func (q Question) Fields() []Field {
 	var out []Field
 	more := 0
-	walk(jsontext.NewDecoder(bytes.NewReader(q.Args)), "", func(path string, v jsontext.Value) {
+	leaf := func(path string, v jsontext.Value) {
 		if len(out) >= maxFields {
 			more++
 			return
 		}
 		out = append(out, field(path, v))
-	})
+	}
+	if len(q.Run) > 0 { // no argument has this path: its parentheses would be quoted
+		walk(jsontext.NewDecoder(bytes.NewReader(q.Run)), "(sandbox)", leaf)
+	}
+	walk(jsontext.NewDecoder(bytes.NewReader(q.Args)), "", leaf)
 	if more > 0 {
 		out = append(out, Field{Path: "…", Value: fmt.Sprintf("%d more values are NOT shown here; the whole is %d bytes, %s", more, len(q.Args), q.ArgsDigest)})
 	}

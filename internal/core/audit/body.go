@@ -49,6 +49,10 @@ func (d Decided) append(b []byte) []byte {
 		b = d.ArgsSize.append(append(b, `,"args_size":`...))
 	}
 	b = may(b, `,"tool_digest":`, d.ToolDigest)
+	if len(d.Run) > 0 {
+		b = append(append(b, `,"run":`...), plain(d.Run)...)
+	}
+	b = may(b, `,"run_digest":`, d.RunDigest)
 	b = may(b, `,"approval_quoted":`, d.Quoted)
 	if d.DryRun {
 		b = append(b, `,"dry_run":true`...)

@@ -69,6 +69,8 @@ type Decided struct {
 	Args       json.RawMessage `json:"args"`             // redacted; null: left out
 	ArgsSize   *Sized          `json:"args_size,omitempty"`
 	ToolDigest string          `json:"tool_digest,omitempty"`
+	Run        json.RawMessage `json:"run,omitempty"`             // what the operator asks of the sandbox; of variables, the names
+	RunDigest  string          `json:"run_digest,omitempty"`      // of all of it
 	Quoted     string          `json:"approval_quoted,omitempty"` // what the agent quoted; it proves nothing
 	DryRun     bool            `json:"dry_run,omitempty"`
 	Secrets    []string        `json:"secrets,omitempty"` // slots and names, never values
@@ -90,7 +92,7 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 		DecisionID: d.ID, CallID: c.ID, Effect: d.Effect, Reasons: shortReasons(d.Reasons),
 		Capability: short(string(c.Capability)), Principal: short(string(c.Principal)), Session: short(string(c.Session)),
 		Channel: c.Channel, Parent: short(c.Parent), Depth: c.Depth, Mode: d.Mode(), Danger: d.Danger, Policy: d.Policy,
-		ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest, Quoted: short(c.ApprovalID), DryRun: d.DryRun,
+		ArgsDigest: c.Args.Digest(), ToolDigest: c.ToolDigest, RunDigest: c.Run.Digest(), Quoted: short(c.ApprovalID), DryRun: d.DryRun,
 	}
 	if p := d.Contract; p.Pattern != "" {
 		body.Contract = &ContractRef{short(p.Pattern), p.Transport, p.At.File, p.At.Line}
@@ -100,6 +102,10 @@ func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	}
 	sort.Strings(body.Secrets)
 	body.Args, body.ArgsSize = r.args(d)
+	if c.Run != nil {
+		d.Call.Args = c.Run.Args()
+		body.Run, _ = r.args(d)
+	}
 	acts := d.Effect != policy.Deny && !d.DryRun && d.Mode() != contract.Read
 	return r.put(ctx, KindDecision, body.append(make([]byte, 0, 1<<10)), acts)
 }

@@ -157,6 +157,7 @@ func TestBodies(t *testing.T) {
 		}
 		decided, ended := d.Interface().(Decided), e.Interface().(Ended)
 		decided.Args = value(t, "{ \"a\": [1, \"é \\u2028\"] }").Raw()
+		decided.Run = value(t, `{"template":"é"}`).Raw()
 		decided.Effect, decided.Mode, ended.Trust = policy.Effect(n%3), contract.Mode(n%3), call.Trust(n%3)
 		ended.Facts.Facts.Usage.WallMS, ended.Facts.Facts.Usage.CPUMS = float64(n)/8, 3
 		switch n {
@@ -223,5 +224,28 @@ func TestRecordsHaveBounds(t *testing.T) {
 		if len(all[i]) > most || strings.Contains(all[i], "left_out") {
 			t.Errorf("record %d has %d bytes: %.300s", i, len(all[i]), all[i])
 		}
+	}
+}
+
+// TestRunOfADecision: a decision records what the operator asks of the sandbox, and of its variables the names alone.
+func TestRunOfADecision(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, Options{Heads: &memory{}})
+	r := &Recorder{Log: l, Args: func(d policy.Decision) strictjson.Value { return d.Call.Args.Value() }}
+	d := policy.Decision{ID: "d_1", Call: call.Call{ID: "c_1", Run: &call.Run{Template: "image@sha256:1", Input: "/srv", Env: []string{"TOKEN=hunter2"}}}}
+	if err := r.Decision(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	d.Call.Run = nil
+	if err := r.Decision(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	all := bodies(t, dir)
+	if len(all) != 2 || !strings.Contains(all[0], `"run":{"env":["TOKEN"],"input":"/srv","template":"image@sha256:1"},"run_digest":"sha256:`) || strings.Contains(all[0], "hunter2") {
+		t.Errorf("%q", all)
+	}
+	if len(all) == 2 && strings.Contains(all[1], `"run`) {
+		t.Errorf("a call without a run: %s", all[1])
 	}
 }

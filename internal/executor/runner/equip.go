@@ -27,7 +27,7 @@ func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Optio
 		} else if asked != host && asked != t {
 			return o, &call.Reason{Code: "template.contract", Text: "the contract names another template than was asked for"}
 		} else {
-			o.Template, o.Image = t, image
+			o.Root, o.Image = t, image
 		}
 	}
 	if c.Input != "" {
@@ -65,7 +65,7 @@ func (r *Runner) limits(d policy.Decision, o Options) sandbox.Limits {
 	written(&def.Disk, &most.Disk, int64(run.DiskMB)<<20)
 	written(&def.Output, &most.Output, int64(run.OutputKB)<<10)
 	written(&def.CPU, &most.CPU, run.CPU)
-	return narrow(o.Limits, def, most, d.Contract.Timeout)
+	return narrow(sandbox.Limits(o.Limits), def, most, d.Contract.Timeout)
 }
 
 // written puts a limit that a contract writes in the place of the runner's.

@@ -33,7 +33,7 @@ func TestShares(t *testing.T) {
 		{name: "no named sandbox", driver: reacher{}},
 	} {
 		p := sandbox.Profile{Ahead: &sandbox.Ahead{}}
-		warning := Options{Share: row.with}.share(row.driver, &p, row.hosts, row.job)
+		warning := Options{Streams: Streams{Share: row.with}}.share(row.driver, &p, row.hosts, row.job)
 		if shares := p.Share != nil; shares != row.share || shares && p.Share.Apart != row.apart || shares && p.Ahead != nil {
 			t.Errorf("%s: %+v", row.name, p.Share)
 		}

@@ -62,52 +62,50 @@ type Runner struct {
 	// Sessions is how many Pythons may stay at a time, between the calls that name them; 0: none.
 	Sessions int
 
-	options sync.Map // call id → Options
+	streams sync.Map // call id → Streams
 	live    sync.Map // call id → share, of runs under way that share the session's files
 	stay    residents
 }
 
-// Options are what the person at the terminal asks for one call. They only ever narrow what the
-// contract and Runner.Most allow.
+// Options are what one call asks of its sandbox: the request that was decided, and the streams of this process.
 type Options struct {
-	Limits    sandbox.Limits // zero fields: the default; more than Runner.Most: Runner.Most
-	Isolation string         // empty: the contract's; another than the contract names is refused
-	Name      string         // of the script, for its errors
-	Input     string         // a folder of the host, shown read-only as /workspace/input
-	Env       []string       // more of the environment, as K=V; PATH, HOME and TMPDIR stay ours
-	Stdin     io.Reader      // what the code reads; nil: nothing
-	Stdout    io.Writer      // a copy as it comes; may be nil
-	Stderr    io.Writer
-	Pass      bool     // Stdout and Stderr get all of it: Limits.Output holds for the facts alone
-	Hosts     []string // lines of hosts; where there are any, only those of the contract that are among them may be reached
-	Secrets   []string // variables; where there are any, only those of the contract's secrets are given
-	NoTools   bool     // no bridge even where there could be one
-	// Whole: /workspace itself is writable and kept, and a command starts there unless Dir says otherwise.
-	Whole bool
-	TTY   *os.File // the command's end of a terminal of its own; nil: it has none
-	Dir   string   // where a command starts; empty: the image's folder, or /workspace
-	// Template is the root that the box starts from; zero: the host.
-	Template sandbox.Template
-	// Image is what the template says of its commands.
-	Image template.Config
+	call.Run
+	Streams
+}
+
+// Request returns the request as it goes into the call.
+func (o Options) Request() *call.Run {
+	run := o.Run
+	run.Template = o.Root.Name
+	return &run
+}
+
+// Streams belong to one call and to this process alone. They are no part of the decision.
+type Streams struct {
+	Stdin  io.Reader // what the code reads; nil: nothing
+	Stdout io.Writer // a copy as it comes; may be nil
+	Stderr io.Writer
+	Pass   bool             // Stdout and Stderr get all of it: Limits.Output holds for the facts alone
+	TTY    *os.File         // the command's end of a terminal of its own; nil: it has none
+	Root   sandbox.Template // the template that the call names, as it was found; zero: the host
+	Image  template.Config  // the template's settings for commands
 	// Share is a folder of a named sandbox whose commands share processes and ports; empty: this one shares none.
 	Share string
-	// Started is told of the box before the code runs in it, and its answer is called when the code
-	// is over; nil: nobody asks.
+	// Started gets the sandbox before the code runs in it; over is called after the code has ended. It may be nil.
 	Started func(sandbox.Box) (over func())
 }
 
 func (o Options) template() sandbox.Template {
-	if o.Template == (sandbox.Template{}) {
+	if o.Root == (sandbox.Template{}) {
 		return host
 	}
-	return o.Template
+	return o.Root
 }
 
-// Prepare sets the options of a call that is about to be made. The returned function forgets them.
-func (r *Runner) Prepare(callID string, o Options) (forget func()) {
-	r.options.Store(callID, o)
-	return func() { r.options.Delete(callID) }
+// Attach sets the streams of a call that is about to be made. The returned function forgets them.
+func (r *Runner) Attach(callID string, s Streams) (forget func()) {
+	r.streams.Store(callID, s)
+	return func() { r.streams.Delete(callID) }
 }
 
 // Execute redeems g and runs its code. A run that fails, is killed or cannot start for want of an
@@ -118,8 +116,14 @@ func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, err
 		return call.Outcome{}, err
 	}
 	var o Options
-	if v, ok := r.options.LoadAndDelete(d.Call.ID); ok {
-		o = v.(Options)
+	if v, ok := r.streams.LoadAndDelete(d.Call.ID); ok {
+		o.Streams = v.(Streams)
+	}
+	if d.Call.Run != nil {
+		o.Run = *d.Call.Run
+	}
+	if o.Root.Name != o.Run.Template {
+		return refuse(d, call.Reason{Code: "template.request", Text: "the template that was decided is not the one that was found"}), nil
 	}
 	if d.Call.Capability == ReadOutput {
 		return r.readOutput(d)

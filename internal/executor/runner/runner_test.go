@@ -398,9 +398,15 @@ func TestWorkspace(t *testing.T) {
 func TestOptionsAreForOneCall(t *testing.T) {
 	d := &fake{}
 	r := worker(d)
-	g, dec := allowed(t, "run_python", `{"code":"x"}`)
-	defer r.Prepare(dec.Call.ID, Options{Name: "a.py", Stdin: strings.NewReader("typed"), Limits: sandbox.Limits{Pids: 3}, Input: "/data",
-		Env: []string{"A=1", "PATH=/evil", "LD_PRELOAD=x", "broken", "=x", "N=\x00"}})()
+	_, dec := allowed(t, "run_python", `{"code":"x"}`)
+	plain := dec
+	dec.Call.Run = &call.Run{Name: "a.py", Limits: call.Limits{Pids: 3}, Input: "/data",
+		Env: []string{"A=1", "PATH=/evil", "LD_PRELOAD=x", "broken", "=x", "N=\x00"}}
+	g, no := grant.Issue(dec, nil, dec.Call.Args)
+	if no != nil {
+		t.Fatal(no)
+	}
+	defer r.Attach(dec.Call.ID, Streams{Stdin: strings.NewReader("typed")})()
 	if _, err := r.Execute(context.Background(), g); err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +414,7 @@ func TestOptionsAreForOneCall(t *testing.T) {
 		!slices.Equal(d.command.Env[:2], []string{"A=1", "LD_PRELOAD=x"}) || slices.Contains(d.command.Env, "PATH=/evil") || slices.Contains(d.command.Env, "N=\x00") {
 		t.Errorf("%q %+v %q", d.stdin, d.profile, d.command.Env)
 	}
-	g, why := grant.Issue(dec, nil, dec.Call.Args) // even a call of the same id
+	g, why := grant.Issue(plain, nil, dec.Call.Args) // even a call of the same id
 	if why != nil {
 		t.Fatal(why)
 	}

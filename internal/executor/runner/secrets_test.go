@@ -7,9 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/core/grant"
 	"waldo/internal/core/policy"
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
+	"waldo/internal/sandbox"
 )
 
 // TestRevealedSecrets: a box gets what the contract reveals and no other secret, in the command's
@@ -24,20 +27,19 @@ func TestRevealedSecrets(t *testing.T) {
 	}
 	rows := []struct {
 		why  string
-		o    Options
+		run  call.Run
 		want []string
 	}{
-		{"all that is revealed", Options{}, []string{"MORE=value-of-more", "TOKEN=value-of-github"}},
-		{"those that were asked for", Options{Secrets: []string{"TOKEN"}}, []string{"TOKEN=value-of-github"}},
-		{"a variable of the person gives way", Options{Env: []string{"TOKEN=mine", "A=b"}}, []string{"A=b", "MORE=value-of-more", "TOKEN=value-of-github"}},
+		{"all that is revealed", call.Run{}, []string{"MORE=value-of-more", "TOKEN=value-of-github"}},
+		{"those that were asked for", call.Run{Secrets: []string{"TOKEN"}}, []string{"TOKEN=value-of-github"}},
+		{"a variable of the person gives way", call.Run{Env: []string{"TOKEN=mine", "A=b"}}, []string{"A=b", "MORE=value-of-more", "TOKEN=value-of-github"}},
 	}
 	for _, row := range rows {
 		t.Run(row.why, func(t *testing.T) {
 			d := &fake{}
 			r := worker(d)
 			r.Secret = values
-			g, dec := allowed(t, "run_python", `{"code":""}`, give)
-			defer r.Prepare(dec.Call.ID, row.o)()
+			g := asking(t, "run_python", `{"code":""}`, row.run, give)
 			if out, err := r.Execute(context.Background(), g); err != nil || out.IsError {
 				t.Fatalf("%v %+v", err, out.Facts.Warnings)
 			}
@@ -62,6 +64,39 @@ func TestRevealedSecrets(t *testing.T) {
 	}
 }
 
+// asking is allowed with what the operator asks of the sandbox.
+func asking(t *testing.T, capability call.Capability, args string, run call.Run, change ...func(*contract.Contract)) *grant.Grant {
+	t.Helper()
+	_, d := allowed(t, capability, args, change...)
+	d.Call.Run = &run
+	g, why := grant.Issue(d, nil, d.Call.Args)
+	if why != nil {
+		t.Fatal(why)
+	}
+	return g
+}
+
+// TestTheTemplateThatWasDecided: a run starts from the template that its decision names, or not at all.
+func TestTheTemplateThatWasDecided(t *testing.T) {
+	for named, found := range map[string]string{"image@sha256:1": "image@sha256:1", "image@sha256:2": "image@sha256:1", "": "image@sha256:1"} {
+		d := &fake{}
+		r := worker(d)
+		_, dec := allowed(t, "run_python", `{"code":""}`)
+		dec.Call.Run = &call.Run{Template: named}
+		g, why := grant.Issue(dec, nil, dec.Call.Args)
+		if why != nil {
+			t.Fatal(why)
+		}
+		forget := r.Attach(dec.Call.ID, Streams{Root: sandbox.Template{Name: found, Dir: t.TempDir()}})
+		out, err := r.Execute(context.Background(), g)
+		forget()
+		refused := len(out.Facts.Warnings) == 1 && strings.HasPrefix(out.Facts.Warnings[0], "template.request: ")
+		if err != nil || refused != (named != found) {
+			t.Errorf("decided %q, found %q: %v %v", named, found, out.Facts.Warnings, err)
+		}
+	}
+}
+
 // TestOnlyRevealed: a secret of the contract that it does not reveal is not fetched.
 func TestOnlyRevealed(t *testing.T) {
 	r := &Runner{Secret: func(name secret.Ref) (secret.Value, error) { return secret.NewValue("value-of-" + string(name)), nil }}
@@ -80,20 +115,19 @@ func TestSecretsRefused(t *testing.T) {
 	for _, row := range []struct {
 		why, code string
 		secret    func(secret.Ref) (secret.Value, error)
-		o         Options
+		run       call.Run
 	}{
 		{"it cannot be had", "secret.missing", func(secret.Ref) (secret.Value, error) {
 			return secret.Value{}, errors.New("looked in /srv/keys/prod")
-		}, Options{}},
-		{"nobody gives any", "secret.unsupported", nil, Options{}},
-		{"one that the contract does not name", "secret.contract", func(secret.Ref) (secret.Value, error) { return secret.NewValue("x"), nil }, Options{Secrets: []string{"OTHER"}}},
+		}, call.Run{}},
+		{"nobody gives any", "secret.unsupported", nil, call.Run{}},
+		{"one that the contract does not name", "secret.contract", func(secret.Ref) (secret.Value, error) { return secret.NewValue("x"), nil }, call.Run{Secrets: []string{"OTHER"}}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := &fake{}
 			r := worker(d)
 			r.Secret = row.secret
-			g, dec := allowed(t, "exec", `{"argv":["ls"]}`, give)
-			defer r.Prepare(dec.Call.ID, row.o)()
+			g := asking(t, "exec", `{"argv":["ls"]}`, row.run, give)
 			out, err := r.Execute(context.Background(), g)
 			if err != nil || d.started != 0 || len(out.Facts.Warnings) != 1 || !strings.HasPrefix(out.Facts.Warnings[0], row.code+": ") {
 				t.Fatalf("%v %+v", err, out.Facts.Warnings)

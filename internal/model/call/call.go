@@ -126,6 +126,7 @@ type Call struct {
 	ToolDigest string // digest of the definition the caller saw; empty where there is none
 	// Annotations are those of the tool, as its server gave them: never believed, they can only tighten a decision.
 	Annotations strictjson.Value
+	Run         *Run // what the operator asks of the sandbox; nil: nothing, as always for an agent's call
 	Trace       Trace
 }
 

@@ -1,0 +1,89 @@
+package call
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"waldo/internal/protocol/strictjson"
+)
+
+// Run is what the operator asks of the sandbox of one call, besides its contract. It is decided and recorded with the
+// call, and only narrows what the contract allows.
+type Run struct {
+	Name      string   `json:"name,omitempty"`      // of the script, for its errors
+	Isolation string   `json:"isolation,omitempty"` // empty: the contract's; another than the contract names is refused
+	Template  string   `json:"template,omitempty"`  // the root filesystem; empty: the contract's or the host's
+	Input     string   `json:"input,omitempty"`     // a folder of the machine, shown read-only as /workspace/input
+	Dir       string   `json:"dir,omitempty"`       // where a command starts; empty: the image's folder, or /workspace
+	Env       []string `json:"env,omitempty"`       // more of the environment, as K=V; PATH, HOME and TMPDIR stay waldo's
+	Hosts     []string `json:"hosts,omitempty"`     // if any, only those of the contract's hosts can be reached
+	Secrets   []string `json:"secrets,omitempty"`   // variables; if any, only those of the contract's secrets are given
+	NoTools   bool     `json:"no_tools,omitempty"`  // no bridge even where there could be one
+	Whole     bool     `json:"whole,omitempty"`     // /workspace itself is writable and outlives the run
+	Limits    Limits   `json:"limits,omitzero"`     // zero fields: the default
+}
+
+// Limits are the limits that a run asks for, field by field those of a sandbox; zero: not asked for.
+type Limits struct {
+	Wall, CPU    time.Duration
+	Memory       int64 // bytes
+	Pids, Files  int64
+	Disk, Inodes int64 // bytes, entries
+	Output       int64 // bytes
+}
+
+// MarshalJSON writes the limits that are asked for, in the units of facts.
+func (l Limits) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Wall   int64 `json:"wall_ms,omitempty"`
+		CPU    int64 `json:"cpu_ms,omitempty"`
+		Memory int64 `json:"memory_bytes,omitempty"`
+		Pids   int64 `json:"pids,omitempty"`
+		Files  int64 `json:"files,omitempty"`
+		Disk   int64 `json:"disk_bytes,omitempty"`
+		Inodes int64 `json:"inodes,omitempty"`
+		Output int64 `json:"output_bytes,omitempty"`
+	}{l.Wall.Milliseconds(), l.CPU.Milliseconds(), l.Memory, l.Pids, l.Files, l.Disk, l.Inodes, l.Output})
+}
+
+// Digest returns the SHA-256 of the canonical form (RFC 8785), as "sha256:…"; empty for nil.
+func (r *Run) Digest() string {
+	if r == nil {
+		return ""
+	}
+	return strictjson.Digest(r.json())
+}
+
+// Record returns the JSON of a run without the values of its environment, which can hold secrets; nil for nil.
+func (r *Run) Record() json.RawMessage {
+	if r == nil {
+		return nil
+	}
+	shown := *r
+	shown.Env = make([]string, len(r.Env))
+	for i, kv := range r.Env {
+		shown.Env[i], _, _ = strings.Cut(kv, "=")
+	}
+	return shown.json()
+}
+
+// Args returns Record as arguments, for what hides secrets in arguments.
+func (r *Run) Args() Args {
+	a, err := ParseArgs(r.Record())
+	if err != nil {
+		return Args{}
+	}
+	return a
+}
+
+func (r *Run) json() []byte {
+	b, err := json.Marshal(r) // texts, numbers and booleans alone
+	if err == nil {
+		var v strictjson.Value
+		if v, err = strictjson.Parse(b); err == nil {
+			return v.Canonical()
+		}
+	}
+	return []byte(`{"unreadable":true}`) // a text that is no UTF-8
+}

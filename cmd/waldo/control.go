@@ -41,8 +41,10 @@ const (
 
 // order is what is kept of one.
 type order struct {
-	ID string    `json:"id"`
-	At time.Time `json:"at"`
+	ID   string    `json:"id"`
+	At   time.Time `json:"at"`
+	File string    `json:"file,omitempty"` // of an order about a lock
+	Lock string    `json:"lock,omitempty"` // its digest
 }
 
 // orderedAt is when an order was given.
@@ -126,6 +128,10 @@ func (a *attendant) look(ctx context.Context) {
 	for name, row := range rows {
 		var o order
 		if a.seen[name] == row || json.Unmarshal([]byte(row), &o) != nil {
+			continue
+		}
+		if name == lockOrder {
+			a.work.Go(func() { a.say(ctx, o, a.relock(ctx, o)) })
 			continue
 		}
 		stop, is := strings.CutPrefix(name, stopOrder)
@@ -247,7 +253,11 @@ func stoppedBy(rows map[string]string) func(session.Info) bool {
 
 // putOrder puts an order and returns what every waldo at work did about it, and how many have not answered.
 func putOrder(ctx context.Context, s *database.Store, name string) (replies []reply, silent int, err error) {
-	o := order{ID: id.New("o_"), At: time.Now().UTC()}
+	return putOrderOf(ctx, s, name, order{})
+}
+
+func putOrderOf(ctx context.Context, s *database.Store, name string, o order) (replies []reply, silent int, err error) {
+	o.ID, o.At = id.New("o_"), time.Now().UTC()
 	b, err := json.Marshal(o)
 	if err != nil {
 		return nil, 0, err

@@ -394,6 +394,13 @@ func (h *house) openCorridor(s settings) error {
 		}
 		o.Missing = func(first catalog.Problem, n int) {
 			slog.Warn("kept from agents: "+count(n, "definition"), "server", first.Server, "code", first.Code, "first", leftOut(first), "why", h.clean(first.Text))
+			if first.Code == "lock.new" {
+				h.offerNew(context.Background(), first.Server)
+				if door := h.lives.server.Load(); door != nil {
+					door.NewTools(first.Capability, n)
+				}
+				slog.Warn("new definitions wait to be accepted", "server", first.Server, "hint", "waldo lock --show "+first.Server+", then waldo lock --accept "+first.Server)
+			}
 		}
 	}
 	h.catalogue = catalog.New(o)

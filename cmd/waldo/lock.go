@@ -158,7 +158,10 @@ func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []stri
 	if err != nil {
 		return changes, err
 	}
-	return changes, trust.AcceptLock(h.state, h.cfg, before)
+	if err := trust.AcceptLock(h.state, h.cfg, before); err != nil {
+		return changes, err
+	}
+	return changes, tellServes(ctx, h.store, stderr, file)
 }
 
 // looked is what came of looking at one server.
@@ -228,6 +231,9 @@ func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *lockfile
 		if !strings.HasPrefix(p.Code, "lock.") { // which accepting does not change
 			display.Fprintf(stderr, "waldo: %s is hidden from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
 		}
+	}
+	if err := h.withAppeared(ctx, name, &now); err != nil {
+		return changes, err
 	}
 	now.Package = h.packages.Pin(name)
 	mu.Lock()

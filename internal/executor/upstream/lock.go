@@ -80,10 +80,10 @@ func (p *pins) hold(server string, now lockfile.Locked, lock *lockfile.Lock, kin
 // otherwise now.
 func (m *Manager) Accepted(name string) []call.Tool {
 	s := m.servers[name]
-	if s == nil || m.o.Lock == nil {
+	if s == nil || m.lock.Load() == nil {
 		return nil
 	}
-	was := m.o.Lock.Servers[name]
+	was := m.lock.Load().Servers[name]
 	var list []strictjson.Value
 	for _, tool := range slices.Sorted(maps.Keys(was.Tools)) {
 		if def := was.Definitions[tool]; !def.IsZero() {
@@ -91,8 +91,28 @@ func (m *Manager) Accepted(name string) []call.Tool {
 		}
 	}
 	var p pins
-	p.take(s.cfg, was.Name, s.definitions(list), m.o.Lock)
+	p.take(s.cfg, was.Name, s.definitions(list), m.lock.Load())
 	return p.good()
+}
+
+// Relock takes another lock. It counts for what servers list from now on.
+func (m *Manager) Relock(l *lockfile.Lock) { m.lock.Store(l) }
+
+// Appeared returns the tools that a server lists and that were never accepted, by its own names for them.
+func (m *Manager) Appeared(name string) map[string]strictjson.Value {
+	out := map[string]strictjson.Value{}
+	s := m.servers[name]
+	if s == nil {
+		return out
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.pins.defs {
+		if d.code == "lock.new" {
+			out[d.name] = d.raw
+		}
+	}
+	return out
 }
 
 func (p *pins) good() []call.Tool {

@@ -56,7 +56,7 @@ func (s *server) offer(ctx context.Context, wanted bool) (resources []strictjson
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := func(method string) call.Capability { return call.Capability(s.cfg.Name + "." + method) }
-	if !s.pins.takeOffers(s.cfg, ses.name, offers(of("prompts/get"), "name", asked), offers(of("resources/read"), "uriTemplate", templs), s.m.o.Lock) {
+	if !s.pins.takeOffers(s.cfg, ses.name, offers(of("prompts/get"), "name", asked), offers(of("resources/read"), "uriTemplate", templs), s.m.lock.Load()) {
 		return nil, nil
 	}
 	return resources, nil
@@ -75,7 +75,7 @@ func (ses *session) known(ctx context.Context, method, key string) ([]strictjson
 // is one that the server lists.
 func (s *server) withheld(ctx context.Context, method string, d policy.Decision) *call.Outcome {
 	no := func(o call.Outcome) *call.Outcome { return &o }
-	if l := s.m.o.Lock; l != nil {
+	if l := s.m.lock.Load(); l != nil {
 		if was, locked := l.Servers[s.cfg.Name]; locked && was.Command != lockfile.Command(s.cfg) {
 			return no(refused("lock.server", "the server is started in another way than was accepted"))
 		}

@@ -43,7 +43,7 @@ func (s *server) list(ctx context.Context) (*session, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pins.take(s.cfg, ses.name, s.definitions(found), s.m.o.Lock)
+	s.pins.take(s.cfg, ses.name, s.definitions(found), s.m.lock.Load())
 	return ses, nil
 }
 

@@ -102,6 +102,7 @@ type Manager struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	lock    atomic.Pointer[lockfile.Lock]
 	room    chan struct{} // holds a token for each program that is being started
 }
 
@@ -166,6 +167,7 @@ func New(servers map[string]contract.Server, o Options) *Manager {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Manager{o: o, servers: map[string]*server{}, room: make(chan struct{}, maxLaunches)}
+	m.lock.Store(o.Lock)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	for name, cfg := range servers {
 		cfg.Name = name

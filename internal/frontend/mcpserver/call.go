@@ -95,6 +95,8 @@ func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[s
 		case catalog.Unavailable, catalog.Slow:
 			text := "the server of this tool is not available now, so it was not called; try again later"
 			return s.refused(ctx, c, text, call.Reason{Code: why, Text: text}), nil
+		case lockNew:
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q: it is new and cannot be called until the operator accepts it (%s)", name, why)
 		default:
 			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q: it is kept from agents (%s)", name, why)
 		}

@@ -3,6 +3,8 @@ package mcpserver
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -187,3 +189,26 @@ func (s *Session) setLevel(m jsonrpc.Message) (map[string]any, error) {
 	s.level = level
 	return map[string]any{}, nil
 }
+
+// NewTools tells the hosts that want log messages that tools appeared which the operator must accept first: the name of
+// one, and how many. A host hears of tools that its agent may use.
+func (d *Server) NewTools(first call.Capability, n int) {
+	text := fmt.Sprintf("%s is new and cannot be called until the operator accepts it (waldo lock)", first)
+	if n > 1 {
+		text = fmt.Sprintf("%s is one of %d new definitions that cannot be used until the operator accepts them (waldo lock)", first, n)
+	}
+	d.mu.Lock()
+	sessions := slices.Collect(maps.Keys(d.sessions))
+	d.mu.Unlock()
+	for _, s := range sessions {
+		s.mu.Lock()
+		least := slices.Index(levels, s.level)
+		s.mu.Unlock()
+		if least >= 0 && least <= slices.Index(levels, "notice") && d.lists().Why(s.viewer(), first) == lockNew {
+			s.stream.Notify("notifications/message", map[string]any{"level": "notice", "logger": "waldo", "data": text})
+		}
+	}
+}
+
+// lockNew is the code of a tool that was never accepted.
+const lockNew = "lock.new"

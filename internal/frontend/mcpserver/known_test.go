@@ -15,6 +15,7 @@ import (
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
+	"waldo/internal/protocol/strictjson"
 )
 
 // A kind of content that the client's revision has not is a text.
@@ -81,5 +82,36 @@ func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
 	down.Store(false)
 	for got := ask("s__a"); !strings.Contains(got, "unknown tool"); got = ask("s__a") { // it is listed again
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// A host that wants log messages hears of tools that wait to be accepted, if its agent may use them.
+func TestHostsHearOfNewTools(t *testing.T) {
+	o := options(t, newDesk(t))
+	o.Aside = func(_ call.Call, v strictjson.Value, _ bool) strictjson.Value { return v }
+	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
+		Usable:  func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" },
+		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return nil, nil }},
+		Held: func(string) []catalog.Problem {
+			return []catalog.Problem{{Server: "s", Capability: "s.late", Code: lockNew}, {Server: "s", Capability: "s.locked", Code: lockNew}}
+		}})
+	defer o.Catalogue.Close()
+	d := New(o)
+	heard := make(chan string, 9)
+	s := connect(t, d, "2025-11-25", &mcp.ClientOptions{LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) { heard <- r.Params.Data.(string) }})
+	defer s.Close()
+	if _, err := s.ListTools(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetLoggingLevel(context.Background(), &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
+		t.Fatal(err)
+	}
+	d.NewTools("s.locked", 1)
+	d.NewTools("s.late", 2)
+	if got := <-heard; !strings.HasPrefix(got, "s.late is one of 2 new definitions") {
+		t.Errorf("the host heard %q", got)
+	}
+	if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__late"}); err == nil || !strings.Contains(err.Error(), "until the operator accepts it") {
+		t.Errorf("a call of it: %v", err)
 	}
 }

@@ -91,14 +91,19 @@ func (c Change) String() string {
 
 // Read reads a lock. A file that is not there is an empty lock, which holds nobody to anything.
 func Read(file string) (*Lock, error) {
-	l := &Lock{Version: 1, Servers: map[string]Locked{}}
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return l, nil
+		return &Lock{Version: 1, Servers: map[string]Locked{}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	return Parse(file, b)
+}
+
+// Parse reads the content of a lock. Its errors name the file.
+func Parse(file string, b []byte) (*Lock, error) {
+	l := &Lock{Version: 1, Servers: map[string]Locked{}}
 	v, err := strictjson.Parse(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

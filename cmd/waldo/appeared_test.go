@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"waldo/internal/executor/upstream/lockfile"
+	"waldo/internal/protocol/strictjson"
+)
+
+// A waldo serve takes the lock that an order names: not another file's, and not what somebody else has put in its place.
+func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
+	h, _ := houseOf(t, "version: 1\n")
+	file, err := filepath.Abs(h.lockFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := []byte(`{"version":1,"servers":{}}`)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		why          string
+		o            order
+		serves, kept bool
+	}{
+		{"control", order{File: file, Lock: strictjson.Digest(content)}, true, false},
+		{"another lock is in its place", order{File: file, Lock: strictjson.Digest([]byte("other"))}, true, true},
+		{"no digest", order{File: file}, true, true},
+		{"another configuration's", order{File: file + ".other", Lock: strictjson.Digest(content)}, false, false},
+	} {
+		if r := h.attendant.relock(t.Context(), row.o); r.Serves != row.serves || (r.Kept != "") != row.kept {
+			t.Errorf("%s: %+v", row.why, r)
+		}
+	}
+}
+
+// Definitions that a waldo serve has left count for the server that they are of, under their own names, and never in
+// place of what the server lists.
+func TestAppearedTools(t *testing.T) {
+	h, _ := houseOf(t, "version: 1\n")
+	put := func(row string) {
+		if err := h.store.Put(t.Context(), appearedBucket, h.appearedKey("s"), row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		why, row string
+		want     int
+	}{
+		{"control", `{"command":"c","tools":{"late":{"name":"late"}}}`, 2},
+		{"started otherwise", `{"command":"other","tools":{"late":{"name":"late"}}}`, 1},
+		{"under another name", `{"command":"c","tools":{"late":{"name":"send"}}}`, 1},
+		{"the server lists it", `{"command":"c","tools":{"own":{"name":"own","description":"x"}}}`, 1},
+		{"not readable", `{`, 1},
+	} {
+		put(row.row)
+		now := lockfile.Locked{Command: "c", Tools: map[string]string{"own": "sha256:1"}, Definitions: map[string]strictjson.Value{}}
+		if err := h.withAppeared(t.Context(), "s", &now); err != nil || len(now.Tools) != row.want || now.Tools["own"] != "sha256:1" {
+			t.Errorf("%s: %v %v", row.why, now.Tools, err)
+		}
+	}
+}

@@ -367,14 +367,16 @@ func given(n []byte) bool {
 
 // fraction reports whether digits are a part of a decimal number, before its point or behind it.
 func (d *detector) fraction(g group) bool {
-	return g.start > 1 && d.v[g.start-1] == '.' && isDigit(d.v[g.start-2]) || g.end+1 < len(d.v) && d.v[g.end] == '.' && isDigit(d.v[g.end+1])
+	return g.start > 1 && d.v[g.start-1] == '.' && isDigit(d.v[g.start-2]) ||
+		g.end+1 < len(d.v) && d.v[g.end] == '.' && isDigit(d.v[g.end+1])
 }
 
 // amid reports whether groups of four digits go on before or behind, as in a row of a table, and are no further cards.
 func (d *detector) amid(gs []group) bool {
 	v, before, after := d.v, 0, 0
 	four := func(i int) bool { // a group of four and no more from i
-		return i >= 0 && i+4 <= len(v) && len(bytes.Trim(v[i:i+4], "0123456789")) == 0 && (i == 0 || !isDigit(v[i-1])) && (i+4 == len(v) || !isDigit(v[i+4]))
+		return i >= 0 && i+4 <= len(v) && len(bytes.Trim(v[i:i+4], "0123456789")) == 0 &&
+			(i == 0 || !isDigit(v[i-1])) && (i+4 == len(v) || !isDigit(v[i+4]))
 	}
 	for i := gs[0].start - 5; four(i) && v[i+4] == ' ' && before < 64; i -= 5 {
 		before++
@@ -405,7 +407,8 @@ func (d *detector) column(g group) bool {
 	at := fields(v[line:g.start], sep)
 	pass, fail := 0, 0
 	judge := func(l []byte) {
-		if f := field(l, sep, at); len(f) >= g.end-g.start-1 && len(f) <= g.end-g.start+1 && len(bytes.Trim(f, "0123456789")) == 0 {
+		f, size := field(l, sep, at), g.end-g.start
+		if len(f) >= size-1 && len(f) <= size+1 && len(bytes.Trim(f, "0123456789")) == 0 {
 			if checkdigit.Luhn(f) && given(f) {
 				pass++
 			} else {
@@ -517,7 +520,8 @@ func (d *detector) numbering(gs []group) bool {
 	if end := gs[3].end; end+1 < len(d.v) && (d.v[end] == ':' || d.v[end] == '/') && isDigit(d.v[end+1]) {
 		return false
 	}
-	return !d.says(gs[0].start, "ip", "ips", "ipv4", "addr", "address", "addresses", "host", "hosts", "server", "client", "peer", "from", "dns", "nameserver", "ping", "resolver", "inet", "remote", "gateway", "route", "via", "visitor", "login", "logged", "whois")
+	return !d.says(gs[0].start, "ip", "ips", "ipv4", "addr", "address", "addresses", "host", "hosts", "server", "client", "peer", "from",
+		"dns", "nameserver", "ping", "resolver", "inet", "remote", "gateway", "route", "via", "visitor", "login", "logged", "whois")
 }
 
 // says reports whether one of the words, in lower case, stands in the line shortly before a place.
@@ -551,7 +555,8 @@ func (d *detector) isPhone(i int, n []byte, gs []group, alone bool) bool {
 		if sums := bytes.IndexByte(d.v[gs[0].end:gs[len(gs)-1].end], '+') >= 0; sums || len(gs) == 1 && d.fraction(gs[0]) {
 			return false
 		}
-		if term := bytes.TrimRight(d.v[max(0, i-4):i], " "); gs[0].start == i+2 && d.v[i+1] == ' ' && len(term) > 0 && (isAlnum(term[len(term)-1]) || term[len(term)-1] == ')') {
+		term := bytes.TrimRight(d.v[max(0, i-4):i], " ")
+		if n := len(term); gs[0].start == i+2 && d.v[i+1] == ' ' && n > 0 && (isAlnum(term[n-1]) || term[n-1] == ')') {
 			return false // x + 12 34567
 		}
 		return gs[0].start <= i+2 && len(n) >= 7 && len(n) <= 15

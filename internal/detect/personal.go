@@ -27,7 +27,8 @@ func (d *detector) national(i int, n []byte, gs []group) bool {
 	case string(n[:2]) == "00" && n[2] != '0' && len(n) >= 11:
 		return len(gs) > 1
 	case n[0] == '0' && n[1] != '0' && len(n) >= 9 && len(n) <= 12 && len(gs) > 1:
-		return strings.IndexByte(" -/", d.v[gs[0].end]) >= 0 && size[0] > 1 && size[len(size)-1] > 1 && len(sep) < 2 &&
+		return strings.IndexByte(" -/", d.v[gs[0].end]) >= 0 &&
+			size[0] > 1 && size[len(size)-1] > 1 && len(sep) < 2 &&
 			!(len(size) == 2 && size[1] == 4 && sep == "-") // a postal code of the United States
 	}
 	return false
@@ -38,7 +39,8 @@ func (d *detector) spoken(start, end int) bool {
 	if bytes.Count(d.v[start:end], []byte(".")) == 1 && !bytes.ContainsAny(d.v[start:end], " -/(") {
 		return false // a decimal number
 	}
-	if d.says(start, "phone", "phones", "telephone", "cellphone", "mobile", "mob", "tel", "cell", "fax", "desk", "call", "dial", "sms", "whatsapp", "number", "messages", "answering", "reach", "registered", "text") {
+	if d.says(start, "phone", "phones", "telephone", "cellphone", "mobile", "mob", "tel", "cell", "fax", "desk", "call", "dial", "sms",
+		"whatsapp", "number", "messages", "answering", "reach", "registered", "text") {
 		return true
 	}
 	after := bytes.ToLower(d.v[end:min(len(d.v), end+8)])

@@ -218,10 +218,13 @@ func (d *detector) assigned(i, end int) int {
 		return i
 	}
 	val := d.v[start:stop]
-	if quoted := start > 0 && strings.IndexByte("\"'`", d.v[start-1]) >= 0; !quoted && (words.Code(val) || d.called(stop) && words.Call(val) || d.prose(end, start, stop)) || quoted && (words.Closing(val) || words.Named(val)) {
+	quoted := start > 0 && strings.IndexByte("\"'`", d.v[start-1]) >= 0
+	if !quoted && (words.Code(val) || d.called(stop) && words.Call(val) || d.prose(end, start, stop)) ||
+		quoted && (words.Closing(val) || words.Named(val)) {
 		return i
 	}
-	if name := d.v[i:end]; level == 1 && len(val) > 5 && (bytes.HasSuffix(val, name) || bytes.HasSuffix(name, val)) || words.Titled(val, name) {
+	if name := d.v[i:end]; level == 1 && len(val) > 5 &&
+		(bytes.HasSuffix(val, name) || bytes.HasSuffix(name, val)) || words.Titled(val, name) {
 		return i // exports.TLogClient = TLogClient
 	}
 	if len(val) < 3 || Placeholder(val) || sign == "" && words.Follows(val) || (level == 1 || sign == ",") && !Random(val) {
@@ -288,7 +291,8 @@ func (d *detector) operator(j int, flag bool) (next int, sign string, ok bool) {
 		j++
 	}
 	switch sign = string(v[signs:j]); {
-	case sign == "" && !(flag && j > start && !quoted), sign == "." || sign == "?" || sign == "+" || sign == "..", sign == "," && !quoted, sign == "|" && (quoted || v[signs-1] > ' ' && j < len(v) && v[j] > ' '):
+	case sign == "" && !(flag && j > start && !quoted), sign == "." || sign == "?" || sign == "+" || sign == "..",
+		sign == "," && !quoted, sign == "|" && (quoted || v[signs-1] > ' ' && j < len(v) && v[j] > ' '):
 		return 0, "", false
 	case sign == "||" && j < len(v) && v[d.blanks(j)] != '"' && v[d.blanks(j)] != '\'':
 		return 0, "", false // code: either of two

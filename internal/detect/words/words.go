@@ -194,13 +194,16 @@ func expression(val []byte) (name, rest []byte, parts bool) {
 }
 
 // follows are words that follow the name of a flag in a sentence about it.
-var follows = split("option", "options", "flag", "flags", "argument", "arguments", "parameter", "parameters", "value", "values", "is", "are", "and", "for", "with", "when", "from", "via", "can", "must", "will", "has", "was", "may", "should", "instead", "because", "that", "which", "unless")
+var follows = split("option", "options", "flag", "flags", "argument", "arguments", "parameter", "parameters", "value", "values",
+	"is", "are", "and", "for", "with", "when", "from", "via", "can", "must", "will", "has", "was", "may", "should", "instead", "because",
+	"that", "which", "unless")
 
 // Follows reports whether a word behind the name of a flag goes on with a sentence: --password is read from a file.
 func Follows(val []byte) bool { return HasWord(val, follows) && bytes.IndexByte(val, '-') < 0 }
 
 // public are the beginnings of public keys, in base64, and of the checksums of Go's modules.
-var public = split("MFkwEwYHKoZIzj0CAQYI", "MHYwEAYHKoZIzj0CAQYF", "MIIBIjANBgkqhkiG9w0BAQE", "MIICIjANBgkqhkiG9w0BAQE", "MCowBQYDK2Vw", "AAAAB3NzaC1yc2E", "AAAAC3NzaC1lZDI1NTE5", "AAAAE2VjZHNhLXNoYTI")
+var public = split("MFkwEwYHKoZIzj0CAQYI", "MHYwEAYHKoZIzj0CAQYF", "MIIBIjANBgkqhkiG9w0BAQE", "MIICIjANBgkqhkiG9w0BAQE",
+	"MCowBQYDK2Vw", "AAAAB3NzaC1yc2E", "AAAAC3NzaC1lZDI1NTE5", "AAAAE2VjZHNhLXNoYTI")
 
 // Public reports whether a value is known by its begin to be no secret: a public key.
 func Public(val []byte) bool {

@@ -169,7 +169,7 @@ func (a *attendant) renew(ctx context.Context) reply {
 // over ends what stopped sessions have beside their calls.
 func (a *attendant) over(ctx context.Context, ended []session.Info) {
 	for _, n := range ended {
-		for _, h := range a.h.lives.all() {
+		for _, h := range a.h.lives.All() {
 			h.upstreams.Forget(n.ID)
 			a.work.Go(func() {
 				if err := h.runner.End(n.ID); err != nil {

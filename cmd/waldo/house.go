@@ -465,7 +465,7 @@ func (h *house) Close() error {
 		if h.attendant != nil {
 			h.attendant.Close()
 		}
-		errs = append(errs, h.lives.end())
+		errs = append(errs, h.lives.End())
 	}
 	errs = append(errs, h.retire())
 	for _, c := range slices.Backward(h.ground) {

@@ -46,16 +46,16 @@ func write(t *testing.T, g *global, config string) {
 // A house that calls are in is closed when the last of them is over, and not before.
 func TestAnEarlierHouseLastsAsLongAsItsCalls(t *testing.T) {
 	h, g := houseOf(t, "version: 1\n")
-	first, done := h.lives.enter()
+	first, done := h.lives.Enter()
 	closed := make(chan struct{})
 	h.close = append(h.close, func() error { close(closed); return nil })
 	write(t, g, "version: 1\nredaction: {}\n")
 	if r := h.attendant.renew(t.Context()); r.Kept != "" {
 		t.Fatal(r.Kept)
 	}
-	now, over := h.lives.enter()
+	now, over := h.lives.Enter()
 	over()
-	if first != h || now == h || len(h.lives.all()) != 2 {
+	if first != h || now == h || len(h.lives.All()) != 2 {
 		t.Fatal("a call does not enter the house in force")
 	}
 	select {

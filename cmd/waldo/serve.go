@@ -104,7 +104,7 @@ func (h *house) options() mcpserver.Options {
 	return mcpserver.Options{
 		Version: version, Instructions: instructions, Catalogue: h.catalogue,
 		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
-			now, done := h.lives.enter()
+			now, done := h.lives.Enter()
 			defer done()
 			return now.broker.Call(ctx, c)
 		},
@@ -124,7 +124,7 @@ func (h *house) options() mcpserver.Options {
 
 // forget ends what servers have for a session that is over.
 func (h *house) forget(n call.Session) {
-	for _, open := range h.lives.all() {
+	for _, open := range h.lives.All() {
 		open.upstreams.Forget(n)
 	}
 }

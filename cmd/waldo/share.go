@@ -13,7 +13,7 @@ import (
 // the code has written by now, and the code has the server's afterwards. The configuration in force decides,
 // which may be newer than the run.
 func (h *house) shared(ctx context.Context, c call.Call) (call.Result, error) {
-	now, done := h.lives.enter()
+	now, done := h.lives.Enter()
 	defer done()
 	k, _ := now.policy.Lookup(c.Capability)
 	server := k.Server

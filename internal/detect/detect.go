@@ -395,7 +395,10 @@ func (d *detector) column(g group) bool {
 	for end < len(v) && (v[end] == ' ' || v[end] == '"') {
 		end++
 	}
-	line := bytes.LastIndexByte(v[:g.start], '\n') + 1
+	line := d.lineOf(g.start)
+	if line < 0 {
+		return false
+	}
 	switch {
 	case end < len(v) && strings.IndexByte(",;|\t", v[end]) >= 0:
 		sep = v[end]
@@ -418,20 +421,40 @@ func (d *detector) column(g group) bool {
 	}
 	const near = 4 // lines each way
 	for n, e := 0, line; n < near && e > 0; n++ {
-		s := bytes.LastIndexByte(v[:e-1], '\n') + 1
+		s := d.lineOf(e - 1)
+		if s < 0 {
+			break
+		}
 		judge(v[s : e-1])
 		e = s
 	}
-	next := bytes.IndexByte(v[g.end:], '\n')
-	for n, rest := 0, v[g.end:]; n < near && next >= 0; n++ {
-		rest = rest[next+1:]
-		if next = bytes.IndexByte(rest, '\n'); next >= 0 {
-			judge(rest[:next])
-		} else {
-			judge(rest)
+	for n, at := 0, g.end; n < near && at < len(v); n++ {
+		next := bytes.IndexByte(v[at:min(len(v), at+maxLine)], '\n')
+		if next < 0 {
+			break
 		}
+		at += next + 1
+		rest := v[at:min(len(v), at+maxLine)]
+		if e := bytes.IndexByte(rest, '\n'); e >= 0 {
+			rest = rest[:e]
+		}
+		judge(rest)
 	}
 	return fail > 1 && fail > pass
+}
+
+// maxLine is how long a line of a table may be.
+const maxLine = 4096
+
+// lineOf returns where the line before i begins, or -1 where that is too far away.
+func (d *detector) lineOf(i int) int {
+	from := max(0, i-maxLine)
+	if n := bytes.LastIndexByte(d.v[from:i], '\n'); n >= 0 {
+		return from + n + 1
+	} else if from > 0 {
+		return -1
+	}
+	return 0
 }
 
 // fields counts the separators in the begin of a line. Blanks that follow one another are one.
@@ -446,9 +469,6 @@ func fields(b []byte, sep byte) (n int) {
 
 // field returns the field of a line behind n separators, without blanks and quotes.
 func field(line []byte, sep byte, n int) []byte {
-	if len(line) > 4096 {
-		return nil
-	}
 	for i := 0; i < len(line); i++ {
 		if n == 0 {
 			rest := line[i:]

@@ -26,7 +26,7 @@ type box struct {
 	next    *guest // a kernel that waits for its command; nil: none
 }
 
-// serve makes the box that waldo asks for and runs what it is told, until waldo is gone.
+// serve makes the sandbox that waldo asks for and runs its commands. It returns when waldo closes the socket.
 func serve() int {
 	unix.CloseOnExec(job.ControlFD)
 	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})

@@ -80,7 +80,7 @@ var refusals = map[string][]unix.Errno{
 
 func (c call) refusal(e unix.Errno) bool { return slices.Contains(refusals[c.kind], e) }
 
-// maxWhat bounds what is kept of a path, in bytes.
+// maxWhat is the longest path that a denial records, in bytes.
 const maxWhat = 256
 
 // describe says what the call was about. It reads the guest's memory after the call, so a guest

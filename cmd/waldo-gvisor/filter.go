@@ -6,10 +6,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// filter is a list of system calls that gVisor's kernel would serve and that no program of an agent
-// needs: they get EPERM, and are not among the denials that are told, because gVisor looks at a
-// filter before it looks at us. What gVisor refuses by itself is left to it. New namespaces by
-// clone are the sink's to refuse.
+// filter lists system calls that gVisor's kernel would serve and that no program of an agent needs. They fail
+// with EPERM. They do not appear among the denials: gVisor evaluates a filter before the sink. Calls that
+// gVisor refuses by itself are not listed. The sink refuses new namespaces by clone.
 func filter() *specs.LinuxSeccomp {
 	return &specs.LinuxSeccomp{
 		DefaultAction: specs.ActAllow,

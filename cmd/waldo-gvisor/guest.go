@@ -22,7 +22,7 @@ import (
 
 // guest is a gVisor that is up, with nothing in it but a first process of ours that sleeps.
 type guest struct {
-	dir    string // of what gVisor keeps of it
+	dir    string // gVisor's folder for this container
 	conf   *config.Config
 	c      *container.Container
 	notes  *notes
@@ -156,7 +156,7 @@ func (g *guest) flags() map[string]string {
 		"ignore-cgroups":          "true",   // waldo has put us in one
 		"overlay2":                "none",   // the root is read-only, the rest is ours
 		"directfs":                "false",  // no more powers for the kernel in the box than it needs; it costs nothing here
-		"file-access-mounts":      "shared", // what is written is there at once, even if gVisor is killed
+		"file-access-mounts":      "shared", // writes reach the host at once, even if gVisor is killed
 		"host-uds":                "none",
 		"oci-seccomp":             "true",
 		"host-settings":           "ignore",

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command waldo-gvisor is gVisor's runsc with the few commands that a box needs, and the process
-// that makes a box. It is compressed inside waldo, and unpacked and started by
-// internal/sandbox/gvisor; nobody types its name.
+// Command waldo-gvisor is gVisor's runsc with the few commands that a sandbox needs, and the process that makes
+// a sandbox. It is compressed inside waldo; internal/sandbox/gvisor unpacks and starts it. It is not a command
+// for users.
 package main
 
 import (

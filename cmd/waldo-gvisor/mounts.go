@@ -129,7 +129,7 @@ func makeNode(n job.Node, source *os.File) error {
 	return fmt.Errorf("unknown kind %q", n.Kind)
 }
 
-// bind shows a folder or file of the host, and what is mounted below it, read-only.
+// bind shows a folder or file of the host, with the mounts below it, read-only.
 func bind(source *os.File, at string, held bool) error {
 	defer source.Close()
 	var st unix.Stat_t

@@ -63,7 +63,7 @@ func (r *run) do() (job.End, error) {
 	end := w.stop()
 	end.Status, end.Still = status, still
 	if !still {
-		r.guest.kill() // what the command left behind ends with its kernel
+		r.guest.kill() // processes that the command left running end with their kernel
 	}
 	r.guest.tell(&end)
 	return end, nil
@@ -85,14 +85,14 @@ func (r *run) await(pid int32) (status uint32, still bool) {
 	return status, false
 }
 
-// close ends the guest, behind the answer: it takes time that nobody need wait for.
+// close ends the guest. It runs after the answer is sent, because it takes time.
 func (r *run) close() {
 	r.guest.kill()
 	r.asking.Wait()
 	r.guest.end()
 }
 
-// args says what to execute, as whom and with which files.
+// args returns the program to execute, its user and its files.
 func (r *run) args() (*control.ExecArgs, error) {
 	want := 3
 	if r.ask.Bridge {

@@ -25,10 +25,10 @@ import (
 	"waldo/internal/sandbox/seccomp"
 )
 
-// The sink is our part of gVisor's kernel: it is called at every clone, which it refuses beyond
-// the limit of processes, and at the end of the system calls in table, whose refusals it notes.
-// What it sees it leaves in a page that PID 1 of the box shares, so that nothing is lost when
-// gVisor is killed. The guest has no way to that page.
+// The sink is waldo's part of gVisor's kernel. It is called at every clone, and refuses those beyond the limit
+// of processes. It is also called at the end of the system calls in table, and records refusals. It writes to a
+// page that the sandbox's PID 1 shares, so nothing is lost when gVisor is killed. The guest cannot reach that
+// page.
 const sinkName = "waldo"
 
 // notes is the page. PID 1 reads it after the kernel in the box is gone, and trusts none of it
@@ -194,8 +194,7 @@ func command(ctx context.Context) *kernel.Task {
 	return t
 }
 
-// TaskExit tells the end of a command that did not ask for it: by a signal. It has let go of what it
-// held by then.
+// TaskExit records the end of a command that a signal killed. By then the command has released its resources.
 func (s *sink) TaskExit(ctx context.Context, _ seccheck.FieldSet, info *pb.TaskExit) error {
 	if t := command(ctx); t != nil && t == t.ThreadGroup().Leader() && info.ExitStatus != 0 {
 		s.end(t, uint32(info.ExitStatus))
@@ -203,8 +202,8 @@ func (s *sink) TaskExit(ctx context.Context, _ seccheck.FieldSet, info *pb.TaskE
 	return nil
 }
 
-// end stops all that is left in the box, for good, and leaves word of the command's status. Whoever
-// calls it goes on only until it is stopped too, before any code of the guest's.
+// end stops all tasks of the sandbox for good and records the command's status. The calling task runs until it
+// is stopped too, before it executes any code of the guest.
 func (s *sink) end(t *kernel.Task, status uint32) {
 	if s.over.Swap(true) {
 		return
@@ -220,8 +219,8 @@ func (s *sink) end(t *kernel.Task, status uint32) {
 	}
 }
 
-// enter sees a call that ends a process. That of the command has the box stand still there: what the
-// kernel then does to take it apart takes longer than most scripts.
+// enter sees a call that ends a process. For the command's own, it stops the sandbox at once: the kernel takes
+// longer to take the process apart than most scripts run.
 func (s *sink) enter(ctx context.Context, info *pb.Syscall) {
 	t := command(ctx)
 	switch {

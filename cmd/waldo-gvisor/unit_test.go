@@ -133,7 +133,7 @@ func TestSinkSettings(t *testing.T) {
 	}
 }
 
-// TestNotes: what is noted is bounded, told once, and read back; rubbish is left out.
+// TestNotes: the notes are bounded, returned once, and read back; malformed notes are left out.
 func TestNotes(t *testing.T) {
 	s := &sink{notes: new(notes), limit: 1}
 	for i := range 1000 {

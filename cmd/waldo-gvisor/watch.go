@@ -15,11 +15,11 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// interval is how often a running command is looked at.
+// interval is the time between two measurements of a running command.
 const interval = 10 * time.Millisecond
 
-// watcher looks at what a running command uses, and ends it at a limit. It sees every process of
-// the box, because this process is PID 1 of its namespace.
+// watcher measures a running command's use of memory, time and disk, and ends the command at a limit. It sees
+// every process of the sandbox, because this process is PID 1 of its namespace.
 type watcher struct {
 	limits job.Limits
 	kill   func()
@@ -33,7 +33,7 @@ type watcher struct {
 	mu    sync.Mutex // guards before, guest, end and over
 	guest int64      // the most that the guest held, in bytes
 	end   job.End
-	over  bool // nobody watches any more
+	over  bool // watching has ended
 }
 
 func watch(g *guest, l job.Limits) *watcher {
@@ -89,7 +89,7 @@ func (w *watcher) look() bool {
 	return false
 }
 
-// count looks at what is used now.
+// count measures the current use.
 func (w *watcher) count() {
 	held := w.held()
 	w.guest = max(w.guest, held)
@@ -108,7 +108,7 @@ func (w *watcher) forget() {
 	}
 }
 
-// held returns the bytes that the guest holds: its memory, and what is in its writable places.
+// held returns the bytes that the guest holds: its memory, and the contents of its volumes.
 func (w *watcher) held() int64 {
 	var total int64
 	if w.memory != nil {

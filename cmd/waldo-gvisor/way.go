@@ -13,8 +13,8 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// wayOut gives this network namespace, which the kernel in the box shares, the route and the sockets
-// that are waldo's, and then gives up the powers that it took. There is no other interface than lo.
+// wayOut gives this network namespace, which the kernel in the sandbox shares, waldo's route and sockets. Then
+// it drops the capabilities that it took. The namespace has no other interface than lo.
 func wayOut(w job.Way) (sockets []*os.File, err error) {
 	if len(w.Sockets) == 0 {
 		return nil, nil

@@ -37,7 +37,7 @@ type waiter struct {
 	in        chan struct{} // closed when it is admitted
 }
 
-// New returns a gate with nobody inside.
+// New returns an empty gate.
 func New(l Limits) *Gate { return &Gate{limits: l, count: map[string]int{}} }
 
 // Full says why a sandbox was not admitted.
@@ -84,8 +84,9 @@ func (g *Gate) Enter(ctx context.Context, principal string, memory int64) (leave
 	return leave, nil // it was admitted at the same moment
 }
 
-// admit lets in whoever there is room for, the oldest first. A principal that has all its sandboxes keeps
-// nobody else waiting; a sandbox that is too large for now does, or it would never get in. g.mu is held.
+// admit lets in the oldest waiters that fit. A principal that has all its sandboxes does not delay other
+// principals. A sandbox that is too large for now does delay later ones, or it would never get in. g.mu is
+// held.
 func (g *Gate) admit() {
 	for i := 0; i < len(g.line); {
 		w := g.line[i]
@@ -93,7 +94,7 @@ func (g *Gate) admit() {
 			i++
 			continue
 		}
-		if g.live > 0 && g.used+w.memory > g.limits.Memory { // the first is let in whatever it wants
+		if g.live > 0 && g.used+w.memory > g.limits.Memory { // the first is let in regardless of its size
 			return
 		}
 		g.live++
@@ -115,7 +116,7 @@ func (g *Gate) leave(w *waiter) {
 	g.admit()
 }
 
-// full says what there is no room for.
+// full returns the bound that a new sandbox would exceed.
 func (g *Gate) full(principal string) *Full {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -28,7 +28,8 @@ func refused(t *testing.T, g *Gate, principal string, memory int64) {
 	}
 }
 
-// TestBounds: each bound refuses what the other would let in, and what leaves makes room once.
+// TestBounds: each bound refuses a sandbox that the other would admit, and a sandbox that leaves makes room
+// once.
 func TestBounds(t *testing.T) {
 	g := New(Limits{Memory: 100, Each: 2, Wait: time.Millisecond})
 	a := enter(t, g, "a", 10)
@@ -97,7 +98,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestNeverMore: at no moment are the bounds passed, and at the end nobody is inside.
+// TestNeverMore: the bounds hold at every moment, and at the end the gate is empty.
 func TestNeverMore(t *testing.T) {
 	g := New(Limits{Memory: 100, Each: 3, Wait: time.Minute})
 	var used, most atomic.Int64

@@ -26,17 +26,17 @@ const (
 	cpuacc = "cpuacct" // version 1 counts processor time apart
 )
 
-// Host is what this process may use of the machine's cgroups. The zero Host has nothing.
+// Host describes the machine's cgroups that this process can use. The zero Host has none.
 type Host struct {
 	unified string            // the version 2 group beneath which runs get theirs; empty: none
 	in2     []string          // the controllers that groups beneath unified have
 	v1      map[string]string // controller to version 1 group beneath which runs get theirs
-	why     []string          // what was looked at and cannot be used
+	why     []string          // the groups that were examined, and why each is unusable
 	prefix  string            // of the names of this process's groups: "waldo-<pid namespace>-<pid>-<start>-"
 	sys     system
 }
 
-// system is what the tests put something else in place of.
+// system holds the dependencies that tests replace.
 type system struct {
 	proc  string
 	mkdir func(string) error
@@ -307,7 +307,7 @@ func ownGroups(proc string) (map[string]string, error) {
 	return out, nil
 }
 
-// read returns a file of a group without its last newline, empty where there is none.
+// read returns a file of a group without its last newline. It returns "" if the file cannot be read.
 func read(dir, file string) string {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kill ends every process of the group. Without cgroup.kill it first forbids new processes, so
-// that no chain of forks outruns it, and returns when all are gone; with it, when all are told.
+// Kill ends every process of the group. With cgroup.kill it returns when all have been signalled. Without it,
+// Kill first forbids new processes, so that no chain of forks outruns it, and returns when all are gone.
 func (g *Group) Kill() error {
 	dirs := make([]string, 0, 4)
 	if g.unified != "" {
@@ -29,8 +29,8 @@ func (g *Group) Kill() error {
 	return g.h.kill(dirs)
 }
 
-// Killer opens cgroup.kill of the group, by which whoever has it ends every process of the group at once; nil: this
-// machine has none.
+// Killer opens cgroup.kill of the group. A holder of the file can end every process of the group at once. It
+// returns nil if this machine has no cgroup.kill.
 func (g *Group) Killer() *os.File {
 	if g.unified == "" {
 		return nil
@@ -53,8 +53,8 @@ func (g *Group) End() error {
 	return err
 }
 
-// kill ends what is in the folders of one group. The kernel does it at once where it can; else the
-// list is walked until nobody is on it, for a fork that was under way is not on it yet.
+// kill ends the processes in the folders of one group. The kernel does it at once if it can. Otherwise kill
+// walks the list until the list is empty: a fork under way is not on it yet.
 func (h *Host) kill(dirs []string) error {
 	for _, d := range dirs {
 		err := h.sys.write(filepath.Join(d, "cgroup.kill"), "1")
@@ -160,8 +160,8 @@ func (h *Host) remove(dirs []string, patience time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// Sweep removes the groups that ended waldo processes of this pid namespace left behind, with
-// what still runs in them, and returns their names. It touches no other group.
+// Sweep removes the groups that ended waldo processes of this pid namespace left behind, and kills the
+// processes in them. It returns the names of the groups. It touches no other group.
 func (h *Host) Sweep() ([]string, error) {
 	left := map[string][]string{}
 	bases := []string{h.unified}
@@ -191,8 +191,7 @@ func (h *Host) Sweep() ([]string, error) {
 	return names, errors.Join(errs...)
 }
 
-// abandoned reports whether the name is of our making, from this pid namespace, by a process that
-// is no more.
+// abandoned reports whether waldo made the name, in this pid namespace, by a process that has ended.
 func (h *Host) abandoned(name string) bool {
 	f := strings.SplitN(name, "-", 5)
 	mine := strings.SplitN(h.prefix, "-", 5)

@@ -19,7 +19,7 @@ import (
 type fake struct {
 	t      *testing.T
 	dir    string
-	closed map[string]bool // what may not be written
+	closed map[string]bool // files that cannot be written
 	busy   map[string]int  // how often removing a folder says EBUSY
 }
 
@@ -91,7 +91,7 @@ const only2 = "30 23 0:26 / @/cg rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdeleg
 
 var files2 = []string{"memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max", "cgroup.kill"}
 
-// user makes the tree of a systemd user session: app.slice is the user's, what is above is not.
+// user makes the tree of a systemd user session: app.slice belongs to the user, the folders above it do not.
 func user(t *testing.T, enabled string) *fake {
 	f := newFake(t, only2, "0::/user.slice/user@1000.service/app.slice/term.scope\n")
 	f.file("cg/cgroup.controllers", "cpuset cpu io memory pids")
@@ -226,7 +226,7 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: taken", r.why)
 		}
 	}
-	// A limit that cannot be set is no limit: nothing is left of the group.
+	// A group whose limit cannot be set is removed.
 	h = f.detect("memory.max", "cgroup.kill") // no pids.max
 	if _, err := h.New("a", Limits{Memory: 1, Pids: 1}); err == nil {
 		t.Error("a group without pids.max is taken")
@@ -271,8 +271,8 @@ func TestSweepTakesOnlyTheDead(t *testing.T) {
 	}
 }
 
-// TestFreezeTakesAll: a group of whose processes one is not in the version 2 group is not said to stand, and
-// nobody waits for ever for processes that are made faster than they can be moved.
+// TestFreezeTakesAll: a group with a process outside the version 2 group is not reported as frozen. Freeze does
+// not wait for ever if processes are made faster than they can be moved.
 func TestFreezeTakesAll(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) {
@@ -281,7 +281,7 @@ func TestFreezeTakesAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	group := func(in string, join int) *Group { // one whose processes do not move, however often they are told
+	group := func(in string, join int) *Group { // a group whose processes never move
 		put("two/cgroup.procs", in)
 		fd, err := unix.Open(os.DevNull, join|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -335,7 +335,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzMounts states: whatever mountinfo and our own cgroup say, the group lies beneath the mount.
+// FuzzMounts states: for every mountinfo and every own cgroup, the group lies beneath the mount.
 func FuzzMounts(f *testing.F) {
 	f.Add("31 23 0:28 /a /sys/fs/cgroup rw - cgroup2 x rw", "/a/../../b")
 	f.Add("31 23 0:28 /.. /c\\057.. rw - cgroup x memory", "/..")

@@ -72,8 +72,8 @@ func (g *Group) freezable() error {
 	}
 }
 
-// unmoved lists the processes that may not be in the version 2 group: what a process that is there makes is
-// there too, and may have ended before or been made after one of the looks at it.
+// unmoved lists the processes that could be outside the version 2 group. A process that is inside makes its
+// children inside too. A child can have ended before, or been made after, one of the two reads.
 func (g *Group) unmoved() (left []int) {
 	there := strings.Fields(read(g.unified, "cgroup.procs"))
 	all := strings.Fields(read(g.v1[pids], "cgroup.procs"))

@@ -22,7 +22,7 @@ type Limits struct {
 	MilliCPU int64 // thousandths of a processor at one time; 0: as many as there are
 }
 
-// Usage is what a tree has used so far, as the kernel counts.
+// Usage is the use of a tree so far, by the kernel's count.
 type Usage struct {
 	CPU        time.Duration // user and system; 0 where nothing counts it
 	MemoryPeak int64         // bytes, page cache of the tree's own files in
@@ -31,10 +31,10 @@ type Usage struct {
 	PidsDenied int64 // forks refused at the limit
 }
 
-// Group is the cgroup of one run. A process joins it before it does anything of the run's: by
-// clone3 with CLONE_INTO_CGROUP and CloneFD, and while it has one thread by writing "0" to each of
-// JoinFDs. Where clone3 is not to be had, its number goes to UnifiedFD. That takes up to 10 ms, for
-// which the kernel stops all forks of the machine; the first two do not.
+// Group is the cgroup of one run. A process joins it before it runs any code of the run: by clone3 with
+// CLONE_INTO_CGROUP and CloneFD, and, while it has one thread, by writing "0" to each of JoinFDs. Without
+// clone3, write its number to UnifiedFD. That takes up to 10 ms, during which the kernel stops all forks of the
+// machine. The first two ways do not stop them.
 type Group struct {
 	CloneFD   int   // the version 2 group as a folder; -1: none
 	UnifiedFD int   // its cgroup.procs; -1: none
@@ -49,8 +49,8 @@ type Group struct {
 	counts  map[string]int // descriptors of the files that Usage and PidsNow read, kept from the first time on
 }
 
-// New makes a group and bounds it by what the host has; which that is, Memory, Pids and CPUs of
-// the host say. The id is 1 to 64 lower-case letters, digits and '_'.
+// New makes a group and sets the limits that the host supports: see Memory, Pids and CPUs of Host. The id is 1
+// to 64 lower-case letters, digits and '_'.
 func (h *Host) New(id string, l Limits) (*Group, error) { return h.make(id, l, h.unified != "") }
 
 // NewForked is New for a process that cannot be born in its group, as those that are forked by others
@@ -166,8 +166,8 @@ func (g *Group) open(path string, fd *int, flags int) error {
 	return nil
 }
 
-// Join puts a process of this pid namespace into the group, with all its threads. What it does
-// before that is not counted.
+// Join puts a process of this pid namespace into the group, with all its threads. Its earlier use is not
+// counted.
 func (g *Group) Join(pid int) error {
 	err := g.JoinUnified(pid)
 	for _, dir := range g.v1 {
@@ -264,7 +264,7 @@ func (g *Group) CPU() time.Duration {
 	return 0
 }
 
-// Usage reads what the tree has used. What the machine does not count is 0.
+// Usage reads the use of the tree. A value that the machine does not count is 0.
 func (g *Group) Usage() Usage {
 	u := Usage{CPU: g.CPU()}
 	switch dir := g.dir(memory); g.h.has(memory) {
@@ -312,7 +312,7 @@ func (g *Group) count(dir, file string) string {
 	return strings.TrimSuffix(string(b[:n]), "\n")
 }
 
-// number reads a decimal number, 0 where there is none.
+// number reads a decimal number. It returns 0 if s holds none.
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 	return n

@@ -219,7 +219,7 @@ while True:
 		t.Fatal(err)
 	}
 	waitFor(t, cmd)
-	// Whoever is dead leaves the list, reaped or not; whoever has run away goes on making others.
+	// A dead process leaves the list, reaped or not. A process that escaped goes on making others.
 	for end := time.Now().Add(30 * time.Second); read(g.dir(pids), "cgroup.procs") != ""; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("processes %q are left", read(g.dir(pids), "cgroup.procs"))
@@ -328,8 +328,8 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// inGroup's copies of the descriptors are closed by their finalizers, so only folders and a
-	// generous number of descriptors are asked for.
+	// inGroup's copies of the descriptors are closed by their finalizers. So the test checks folders and a
+	// generous number of descriptors only.
 	if after := count(); after/1000 != before/1000 {
 		t.Errorf("%d folders left", after/1000-before/1000)
 	}

@@ -23,7 +23,7 @@ type Waiting struct {
 	bridge *os.File // waldo's end, until it is taken
 }
 
-// Command is what has to be started. Its end of the bridge is whoever's who starts it.
+// Command returns the command to start. The caller owns its Bridge and must close it.
 func (w *Waiting) Command() (sandbox.Command, error) {
 	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: bytes.NewReader(nil)} // that there will be one
 	if err := RefuseCommand(c); err != nil || !w.Bridge {
@@ -52,12 +52,12 @@ func (w *Waiting) Close() {
 	}
 }
 
-// Wanted reports whether the command that waits is the one that is asked for, head and all, and lets go of
-// its bridge then. The head is read off the other's standard input. Where it is not, its bridge must not
-// have been taken for the other.
+// Wanted reports whether c is the command that waits: same Argv, Env and Dir, and a Stdin that begins with
+// Head. On a match it consumes the head from c.Stdin and gives up the bridge. No match after the bridge was
+// taken is an error.
 func (w *Waiting) Wanted(c *sandbox.Command) (bool, error) {
 	if wants(c, w.Ahead, w.bridge) {
-		w.bridge = nil // whoever asked for the command asked for its bridge
+		w.bridge = nil // the bridge now belongs to the caller
 		return true, nil
 	}
 	if w.Bridge && w.bridge == nil {

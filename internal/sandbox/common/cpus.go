@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin holds a thread (0: this one) and all it will start to as many processors as milli thousandths
-// fill, where no cgroup bounds them; zero milli bounds nothing. What it returns undoes that for what
-// starts later. A box cannot undo it: its filter of system calls refuses to.
+// Pin restricts a thread (0: this one) and all its later children to as many processors as milli thousandths
+// fill. It is for machines without a CPU cgroup; zero milli restricts nothing. undo lifts the restriction for
+// later children. A sandbox cannot undo it: its seccomp filter refuses the call.
 func Pin(pid int, milli int64) (undo func(), err error) {
 	if milli <= 0 {
 		return func() {}, nil

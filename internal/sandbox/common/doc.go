@@ -1,4 +1,3 @@
-// Package common is what more than one way of making boxes needs: what a profile must hold to,
-// the streams of a command, the user that a box belongs to, its writable places, and the copying
-// of trees that code in a box may have written.
+// Package common holds code that several drivers need: checks of a profile, the streams of a command, the
+// sandbox's user, its volumes, and the copying of trees that code in a sandbox can have written.
 package common

@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feed writes to the command's standard input what there is to read, and closes it. It is never a
-// file of the host's: a pipe, or /dev/null (to is nil) where there is nothing to read. What Feed
-// returns stops the feeding.
+// Feed copies from to the command's standard input and then closes it. The command never gets a file of the
+// host: its stdin is a pipe, or /dev/null (to is nil) if the input is empty. stop ends the copying.
 func Feed(to *os.File, from io.Reader) (stop func()) {
 	if to == nil {
 		return func() {}

@@ -11,7 +11,7 @@ import (
 	"waldo/internal/sandbox/landlock"
 )
 
-// Advised is an error with what a person can do about it.
+// Advised is an error with a hint: an action that a person can take.
 type Advised struct {
 	error
 	hint string
@@ -26,7 +26,7 @@ func (a Advised) Hint() string { return a.hint }
 // Unwrap returns the error itself.
 func (a Advised) Unwrap() error { return a.error }
 
-// The ways in which machines refuse user namespaces, and what to do about each.
+// Hints for the settings with which machines refuse user namespaces.
 const (
 	hintMax    = `no user namespaces are allowed here: sysctl -w user.max_user_namespaces=15000, and the same in /etc/sysctl.d`
 	hintClone  = `only root may make user namespaces here: sysctl -w kernel.unprivileged_userns_clone=1, and the same in /etc/sysctl.d`
@@ -45,7 +45,7 @@ func NamespaceHint(err unix.Errno) string {
 		b, _ := os.ReadFile(name)
 		return strings.TrimSpace(string(b))
 	})
-	if landlock.ABI() < landlock.Scopes { // there the weaker level is none
+	if landlock.ABI() < landlock.Scopes { // without scopes the weaker level is not available
 		return hint
 	}
 	return hint + hintLess

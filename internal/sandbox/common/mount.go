@@ -17,15 +17,15 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Source is what a mount of a profile shows to a box.
+// Source is the file or folder that a mount of a profile shows to a sandbox.
 type Source struct {
 	Path string // without links
 	Info fs.FileInfo
 	Held bool // by a copy of which waldo takes hold (Copy): the box's user cannot go where only waldo can
 }
 
-// SourceOf looks at what a mount shows to a box of that user outside. Where no mount can be copied, only what everybody
-// may look at can be shown to another user than waldo.
+// SourceOf opens the source of a mount for a sandbox that runs as uid outside. If mounts cannot be copied, a
+// user other than waldo's can only be shown a source that all users can read.
 func SourceOf(m sandbox.Mount, uid int) (s Source, err error) {
 	if s.Path, err = filepath.EvalSymlinks(m.Source); err == nil {
 		s.Info, err = os.Stat(s.Path)
@@ -99,8 +99,8 @@ func openToAll(source string) error {
 	}
 }
 
-// Copy copies the mount with those below it, and lets the box's user stand for the owner of the source in the copy, by the user
-// namespace that is asked for. The warning says that it could not.
+// Copy copies the mount with those below it. With the given user namespace it maps the source's owner to the
+// sandbox's user in the copy. The warning says that the mapping failed.
 func (s Source) Copy(target string, namespace Namespace) (tree *os.File, warning string, err error) {
 	return s.copy(target, unix.AT_RECURSIVE, namespace)
 }

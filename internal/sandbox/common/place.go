@@ -26,10 +26,10 @@ type Place struct {
 // others reports whether an entry at the top of the place belongs to another place.
 func (p Place) others(e Entry) bool { return slices.Contains(p.Except, e.Path) }
 
-// Export copies what is in the exported place of that target to a folder of the host, which it
-// makes if need be. The folder gets no more than would fit into the place with what it has already, so
-// that the next box can begin with it. It returns the paths of the files, from the folder. Files that
-// cannot be copied are in the error; the rest is copied all the same.
+// Export copies the contents of the exported volume at target to a folder of the host, and makes the folder if
+// needed. Together with its present contents the folder never holds more than the volume could, so that a later
+// sandbox can start from it. Export returns the paths of the files, relative to the folder. It skips files that
+// cannot be copied and names them in the error.
 func Export(places []Place, target, dir string) ([]string, error) {
 	for _, p := range places {
 		if p.Target != target || !p.Tmpfs.Export {
@@ -86,9 +86,9 @@ type stamp struct {
 	changed unix.Timespec
 }
 
-// State is what is in the exported places of a box: its files and folders, and what cannot be exported.
-// A box chooses how many there are and how long their names, so a State holds maxSeen of them and
-// maxSeenNames bytes of their paths, and is then partial.
+// State lists the files and folders in the exported volumes of a sandbox, and the entries that cannot be
+// exported. A sandbox chooses their number and the length of their names. So a State holds at most maxSeen of
+// them and maxSeenNames bytes of paths, and is partial beyond that.
 type State struct {
 	Files   map[string]stamp
 	folders map[string]bool
@@ -155,8 +155,8 @@ func Look(places []Place) State {
 	return s
 }
 
-// Written returns the files that are new or other than before. Of a state that was partial nothing else
-// can be told: a file that it does not hold counts as new.
+// Written returns the files that are new or changed since before. If before was partial, a file that it does
+// not hold counts as new.
 func (s State) Written(before State) []string {
 	out := []string{}
 	for name, st := range s.Files {
@@ -167,7 +167,7 @@ func (s State) Written(before State) []string {
 	return out
 }
 
-// Changed fills in what is other than before.
+// Changed fills in the files that differ from before.
 func (s State) Changed(f *facts.Facts, before State) {
 	f.Files.Written = s.Written(before)
 	slices.Sort(f.Files.Written)
@@ -175,7 +175,7 @@ func (s State) Changed(f *facts.Facts, before State) {
 	f.Warnings = append(f.Warnings, s.Odd...)
 	f.Files.Partial = s.partial() || before.partial()
 	if s.partial() {
-		return // what was not seen is not gone for that
+		return // a partial state cannot prove a removal
 	}
 	for name := range before.Files {
 		if _, ok := s.Files[name]; !ok {
@@ -191,8 +191,8 @@ func (s State) Changed(f *facts.Facts, before State) {
 	slices.Reverse(f.Files.Removed)
 }
 
-// Disk fills in what is in the writable places and what of it is new, and reports whether one of them
-// is full.
+// Disk fills in the use of the volumes and the files that are new in them. It reports whether one volume is
+// full.
 func Disk(f *facts.Facts, places []Place, before State) bool {
 	anyFull := false
 	for _, p := range places {

@@ -90,7 +90,7 @@ func RefuseWritable(p sandbox.Profile) error {
 	return nil
 }
 
-// isRoot reports whether a folder is the root of this machine's files, by whatever name.
+// isRoot reports whether a folder is the root of this machine's files, under any name.
 func isRoot(folder string) bool {
 	root, err := os.Stat("/")
 	if err != nil {

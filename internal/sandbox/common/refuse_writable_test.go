@@ -8,7 +8,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// TestRefuseWritable: what this machine runs cannot be writable, and sealed paths lie below their mount.
+// TestRefuseWritable: files that this machine runs cannot be writable, and sealed paths lie below their mount.
 func TestRefuseWritable(t *testing.T) {
 	for _, row := range []struct {
 		m  sandbox.Mount

@@ -17,8 +17,8 @@ type Rlimit struct {
 	Soft, Hard uint64
 }
 
-// Rlimits returns what each process is held to. They catch what no cgroup counts, and are all there is
-// where there is no cgroup for processes (counted) or memory (bounded).
+// Rlimits returns the resource limits of each process. They catch use that no cgroup counts. They are the only
+// limits if no cgroup counts processes (counted) or bounds memory (bounded).
 func Rlimits(l sandbox.Limits, counted, bounded bool) []Rlimit {
 	same := func(name string, resource int, n int64) Rlimit { return Rlimit{name, resource, uint64(n), uint64(n)} }
 	own := int64(1) // PID 1 counts too
@@ -41,7 +41,7 @@ func Rlimits(l sandbox.Limits, counted, bounded bool) []Rlimit {
 		out = append(out, same("data", unix.RLIMIT_DATA, l.Memory))
 	}
 	for i := range out {
-		var have unix.Rlimit // waldo's own; nobody may have more
+		var have unix.Rlimit // waldo's own limit, which children cannot exceed
 		if unix.Getrlimit(out[i].Resource, &have) == nil {
 			out[i].Soft, out[i].Hard = min(out[i].Soft, have.Max), min(out[i].Hard, have.Max)
 		}

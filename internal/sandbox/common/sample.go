@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sample is what /proc tells of a process tree at one moment.
+// Sample is the use of a process tree at one moment, read from /proc.
 type Sample struct {
 	CPU    time.Duration
 	Memory int64 // resident and not shared with files, in bytes, without the first
@@ -25,8 +25,8 @@ type Sample struct {
 // clockTick is the unit of times in /proc/PID/stat: USER_HZ is 100 on both architectures.
 const clockTick = 10 * time.Millisecond
 
-// TreeOf adds up the process and all below it. In a box every orphan becomes a child of PID 1,
-// so nothing in the box is missed but what came and went unseen, whose parents count its time.
+// TreeOf adds up the process and all its descendants. In a sandbox every orphan becomes a child of PID 1. So
+// TreeOf misses only processes that began and ended between two calls; their parents count their time.
 func TreeOf(pid int) Sample {
 	var s Sample
 	seen := map[int]bool{}
@@ -146,8 +146,8 @@ func Stat(pid int) *os.File {
 	return f
 }
 
-// Still waits until a thread that is about to wait does, but not for long: what it has used since it was
-// last put on a processor is counted only then. Stat has opened it.
+// Still waits, for a few milliseconds at most, until a thread that is about to block does so. The kernel counts
+// the time since the thread was last scheduled only then. Stat has opened the thread.
 func Still(thread *os.File) {
 	for end := time.Now().Add(5 * time.Millisecond); time.Now().Before(end); {
 		var b [512]byte

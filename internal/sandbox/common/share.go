@@ -12,23 +12,23 @@ import (
 	"unicode/utf8"
 )
 
-// Shared brings a place of a box and a folder of the host together, while commands run: each gets the
-// files that are other in the other than they were the last time. Where both have changed a file, the
-// folder's stays; what is deleted on one side stays on the other. The zero Shared has seen nothing.
+// Shared synchronises a volume of a sandbox and a folder of the host while commands run. Each side gets the
+// files that changed on the other since the last time. If both sides changed a file, the folder's version wins.
+// A deletion is not carried over. The zero Shared has no baseline.
 type Shared struct {
 	mu        sync.Mutex
 	host, box map[string]stamp // as they were the last time
 }
 
-// errRoom is what keeps a file of a box from a folder that holds as much as the box may.
+// errRoom is the reason to leave out a file when the folder already holds as much as the volume may.
 var errRoom = errors.New("the folder holds as much as it may")
 
-// errName is what keeps a file from a folder of the host's by its name.
+// errName is the reason to leave out a file because of its name.
 var errName = errors.New("its name is not UTF-8, or holds a backslash")
 
-// Exchange does so once. The folder gets no more than fits into the place with what it has already. It
-// returns the files that the folder got, by their paths; what could not be copied is in the error.
-// create makes files of the box; nil: as it is.
+// Exchange synchronises once. Together with its present contents the folder never holds more than the volume
+// could. Exchange returns the paths of the files that the folder got; the error names those that could not be
+// copied. create runs the creation of files in the sandbox; nil calls it directly.
 func (s *Shared) Exchange(p Place, dir string, create func(f func() error) error) (given []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +58,8 @@ func (s *Shared) Exchange(p Place, dir string, create func(f func() error) error
 	return given, nil
 }
 
-// settled is one side after an exchange: as it was looked at, but for the files that it got, which are
-// looked at again, and those that it should have given and has not, which stay as they were known.
+// settled returns the baseline for the next exchange: the scan before the copy, with received files scanned
+// again. Files that failed to copy get their old version, so that they are tried again.
 func settled(now, before map[string]stamp, dir *os.File, got []string, changed map[string]bool, gave []string) map[string]stamp {
 	for name := range now {
 		if changed[name] && !slices.Contains(gave, name) {
@@ -75,9 +75,9 @@ func settled(now, before map[string]stamp, dir *os.File, got []string, changed m
 	return now
 }
 
-// room is what a folder of the host may still get of a place.
+// room counts the space that is left for a volume's files in a folder of the host.
 type room struct {
-	faults // what it had no room for
+	faults // entries that did not fit
 	place  Place
 	have   map[string]stamp
 	used   sum
@@ -88,14 +88,14 @@ type sum struct{ bytes, inodes int64 }
 
 func pages(n int64) int64 { return (n + 4095) &^ 4095 }
 
-// roomOf looks at what the folder has.
+// roomOf measures the present contents of the folder.
 func roomOf(dir *os.File, p Place) (*room, error) {
 	have, used, err := seen(dir)
 	return &room{place: p, have: have, used: used}, err
 }
 
-// takes reports whether there is room for a file or folder, and counts it. One whose name no list of files could
-// give back is not kept: whoever works on the folder would fail by it.
+// takes reports whether a file or folder fits, and counts it. It refuses a name that a file list in JSON could
+// not represent: tools that list the folder would fail on it.
 func (r *room) takes(e Entry) bool {
 	if !utf8.ValidString(e.name()) || strings.Contains(e.name(), `\`) {
 		r.add("copy", e.Path, errName)
@@ -117,7 +117,7 @@ func (r *room) takes(e Entry) bool {
 	return true
 }
 
-// seen returns the files and folders below a folder, and what they take.
+// seen returns the files and folders below a folder, and their total size.
 func seen(dir *os.File) (all map[string]stamp, used sum, err error) {
 	all, used.inodes = map[string]stamp{}, 1
 	err = walk(dir, maxNames, func(e Entry) bool {

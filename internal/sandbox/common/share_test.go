@@ -54,7 +54,7 @@ func holds(t *testing.T, dir string) string {
 	return strings.Join(all, " ")
 }
 
-// TestExchange: what is new or other on one side is on both afterwards.
+// TestExchange: a file that is new or changed on one side is on both sides afterwards.
 func TestExchange(t *testing.T) {
 	p, box, host := pairOf(t, 5<<12, 100)
 	s := &Shared{}
@@ -83,10 +83,10 @@ func TestExchange(t *testing.T) {
 	write(t, host, "big", strings.Repeat("x", 500))
 	write(t, box, "a", "4")
 	swap("a=4 big=xxxxxxxxxx in/b=1 out/c=333", "a")
-	write(t, box, "big", strings.Repeat("y", 8000)) // what it replaces makes room for it
+	write(t, box, "big", strings.Repeat("y", 8000)) // the file that it replaces makes room for it
 	swap("a=4 big=yyyyyyyyyy in/b=1 out/c=333", "big")
 
-	// What is deleted on one side stays on the other, and does not come back by itself.
+	// A deletion on one side does not reach the other, and the file does not come back by itself.
 	if err := os.Remove(filepath.Join(box, "a")); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestExchangeHolds: what a box writes leads nowhere but into the folder, and fills it no further than it may.
+// TestExchangeHolds: files that a sandbox writes reach only the folder, and never exceed the quota.
 func TestExchangeHolds(t *testing.T) {
 	p, box, host := pairOf(t, 3<<12, 6)
 	s := &Shared{}
@@ -111,7 +111,7 @@ func TestExchangeHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(t, box, "victim", "evil") // what the folder has is no file
+	write(t, box, "victim", "evil") // a folder with that name exists
 	given, err := s.Exchange(p, host, nil)
 	if !slices.Equal(given, []string{"good"}) || !errors.Is(err, errExists) {
 		t.Errorf("%q %v", given, err)
@@ -124,7 +124,7 @@ func TestExchangeHolds(t *testing.T) {
 	}
 	_, _ = os.Remove(filepath.Join(box, "victim")), os.Remove(filepath.Join(host, "victim"))
 
-	// The quota is the folder's: what others have left there counts.
+	// The quota is the folder's: files of others count.
 	write(t, host, "theirs", strings.Repeat("x", 8000))
 	write(t, box, "ours", strings.Repeat("y", 600))
 	if given, err = s.Exchange(p, host, nil); len(given) != 0 || !errors.Is(err, errRoom) {
@@ -182,12 +182,12 @@ func TestExportHolds(t *testing.T) {
 	fits("a b d/c", "") // with their folder and the root, six
 	write(t, box, "e", "")
 	fits("a b d/c", "copy e:")
-	write(t, box, "a", strings.Repeat("y", 8000)) // what it replaces makes room for it
+	write(t, box, "a", strings.Repeat("y", 8000)) // the file that it replaces makes room for it
 	fits("a b d/c", "copy e:")
 }
 
-// TestNamesThatAreKept: a file whose name would fail whoever lists the folder stays in the box, is told, and keeps
-// no other there.
+// TestNamesThatAreKept: a file whose name would break a listing of the folder is left in the sandbox and
+// reported. Other files are copied.
 func TestNamesThatAreKept(t *testing.T) {
 	for _, exchange := range []bool{false, true} {
 		p, box, host := pairOf(t, 40<<12, 60)

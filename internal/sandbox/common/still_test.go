@@ -47,8 +47,8 @@ func TestStill(t *testing.T) {
 	}
 }
 
-// TestPackets: of a pipe whose writer makes packets of what it writes, all is read, and nobody who writes on
-// and on is read for ever.
+// TestPackets: a pipe in packet mode is read to its end, and an endless writer does not block the reader for
+// ever.
 func TestPackets(t *testing.T) {
 	for why, flags := range map[string]int{"control: a stream": 0, "packets": unix.O_DIRECT} {
 		var p [2]int

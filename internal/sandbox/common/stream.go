@@ -41,7 +41,7 @@ func (s *Stream) Drain() {
 	defer s.From.Close()
 	if to, ok := s.Copy.(io.ReaderFrom); ok && s.Whole {
 		_, _ = to.ReadFrom(s.From)
-		s.Copy = nil // what it has not read, nobody reads
+		s.Copy = nil // the bytes that it left unread are discarded
 	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -67,12 +67,12 @@ func (s *Stream) rest() {
 	}
 }
 
-// packets is more than a pipe holds: of those that a user may have, 256, whoever writes to it decides whether
-// each is read by itself (pipe(2), O_DIRECT).
+// packets bounds one call of Now. It is above the 256 packets that a user's pipe can hold in packet mode
+// (O_DIRECT, pipe(2)), which the writer can choose.
 const packets = 1 << 10
 
-// Now takes what stands in a pipe that does not make its readers wait. It reports whether there may be
-// more later. Where somebody writes as fast as it reads, it leaves the rest for another time.
+// Now reads the present contents of a non-blocking pipe. It reports whether more can follow. If a writer is as
+// fast as the reader, it leaves the rest for another call.
 func (s *Stream) Now(pipe int) bool {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)

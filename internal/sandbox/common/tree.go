@@ -132,8 +132,8 @@ func (w *walker) names(f *os.File, prefix int) (all []string, err error) {
 	}
 }
 
-// faults are the first errors about the entries of a tree, and how many more there are: whoever wrote
-// the tree chose their number and their length.
+// faults are the first errors about the entries of a tree, and the number of further ones. The author of the
+// tree is hostile and chooses their number and length.
 type faults struct {
 	list []error
 	more int
@@ -176,7 +176,7 @@ func openBeneath(dir int, name string, flags int) (int, error) {
 	})
 }
 
-// errKind is what an entry is refused for that is of another kind than it was, or than is asked for.
+// errKind is the error for an entry whose kind has changed or is not the expected one.
 var errKind = errors.New("it is no longer what it was")
 
 // openEntry opens a file (S_IFREG) or a folder (S_IFDIR) for reading. Code in a sandbox may exchange the
@@ -234,8 +234,8 @@ type copier struct {
 	faults
 	to     *os.File
 	left   int64
-	create func(f func() error) error // what makes files runs in it; nil: as it is
-	want   func(Entry) bool           // what is copied; nil: everything
+	create func(f func() error) error // runs the creation of files; nil calls it directly
+	want   func(Entry) bool           // selects the entries to copy; nil selects all
 	dirs   []made                     // the folders that lead to the entry visited last, outermost first
 	copied []string
 }
@@ -270,8 +270,8 @@ func (c *copier) leave(n int) {
 	c.dirs = c.dirs[:n]
 }
 
-// CopyTree copies regular files and folders and returns the paths of the files. What it cannot
-// copy is in the error; the rest is copied all the same. Links and the like are left out in silence.
+// CopyTree copies regular files and folders and returns the paths of the files. It skips links, devices and the
+// like silently. It skips entries that cannot be copied and names them in the error.
 func CopyTree(from, to *os.File, most int64, create func(f func() error) error) ([]string, error) {
 	return copyTree(from, to, most, create, nil)
 }
@@ -320,7 +320,7 @@ func (c *copier) folder(parent int, e Entry) error {
 // temporary is how the names of files begin that are not whole yet.
 const temporary = ".waldo-"
 
-// errExists is what keeps a file from being copied over something that is not a file.
+// errExists is the error for a file whose target exists and is not a file.
 var errExists = errors.New("there is something else of that name that is not a file")
 
 // file copies by way of a file of its own and a rename, which follows no link and never shows
@@ -364,9 +364,8 @@ func (c *copier) file(parent int, e Entry) error {
 	return nil
 }
 
-// AsUser returns a function that runs another with a user and group as the owner of what it
-// makes. It is for root, whose own files could not be in a box's filesystem at all: its id is
-// not mapped there.
+// AsUser returns a function that runs another one such that new files belong to the user and group. Root needs
+// it: its own id is not mapped in a sandbox's filesystem, so it could not create files there.
 func AsUser(uid, gid int) func(f func() error) error {
 	if uid == os.Geteuid() {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOpenBeneath: a tree that a box wrote leads nowhere else, whatever stands in it. The flag is
-// by itself what refuses in each row.
+// TestOpenBeneath: no entry of a tree that a sandbox wrote leads outside it. In each row the flag alone causes
+// the refusal.
 func TestOpenBeneath(t *testing.T) {
 	dir := t.TempDir()
 	err := errors.Join(os.Mkdir(filepath.Join(dir, "in"), 0o755), os.WriteFile(filepath.Join(dir, "in", "file"), nil, 0o600),
@@ -59,7 +59,7 @@ func TestOpenBeneath(t *testing.T) {
 	}
 }
 
-// TestCopyIsBounded: no more bytes are copied than may be, and what fits still is.
+// TestCopyIsBounded: a copy never exceeds its limit in bytes, and files that fit are copied.
 func TestCopyIsBounded(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	for name, size := range map[string]int{"a": 6, "b": 5, "c": 4} {

@@ -46,15 +46,15 @@ func OutsideIDs() (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// Administers reports whether this process may act for users of its choice in the namespaces of others: say whom
-// a box's user stands for, and copy mounts. Root of most containers may not.
+// Administers reports whether this process can act for other users in the namespaces of others: map a sandbox's
+// user to another user outside, and copy mounts. Root of most containers cannot.
 var Administers = sync.OnceValue(func() bool {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var has [2]unix.CapUserData
 	return unix.Capget(&head, &has[0]) == nil && has[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
 })
 
-// What waldo's own user namespace maps is written once, before there can be a waldo.
+// The maps of waldo's own user namespace are written once, before waldo starts.
 const usersFile, groupsFile = "/proc/self/uid_map", "/proc/self/gid_map"
 
 var userMap, groupMap = once(usersFile), once(groupsFile)

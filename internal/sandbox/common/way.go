@@ -9,8 +9,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Way makes a way out of the sockets that a box sent: that for names, the proxy's, then one for
-// each port. The files are closed; what is made of them has copies.
+// Way makes an egress from the sockets that a sandbox sent: the one for DNS, the proxy's, then one for each
+// port. It closes the files and works on copies.
 func Way(files []*os.File, ports int) (w sandbox.Way, err error) {
 	defer func() {
 		for _, f := range files {

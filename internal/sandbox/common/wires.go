@@ -100,8 +100,8 @@ func closeEnd(fd *int) {
 	}
 }
 
-// Stream reads what the command writes and feeds it what it reads. What it returns waits for the
-// streams' ends, or takes what stands in them where the command stands still and holds them.
+// Stream starts the copying of the command's output and input. finish waits for the streams' ends. With still
+// set, the command is frozen and holds the streams, so finish reads only their present contents.
 func (w *Wires) Stream(in io.Reader, out, err *Stream) (finish func(still bool)) {
 	var wg sync.WaitGroup
 	var files []*os.File
@@ -130,8 +130,8 @@ func (w *Wires) Stream(in io.Reader, out, err *Stream) (finish func(still bool))
 // wholeMost is how much input fits into a pipe of the usual size.
 const wholeMost = 32 << 10
 
-// FeedWhole gives a command all its input at once, where all of it is there and nobody listens to what
-// the command writes. It reports whether it has; if so, Watch may wait for the command's end.
+// FeedWhole writes all input of a command at once, if the input is in memory and no reader follows the
+// command's output. It reports whether it did; if so, Watch can wait for the command's end.
 func (w *Wires) FeedWhole(c sandbox.Command) bool {
 	input, ok := c.Stdin.(interface {
 		io.WriterTo

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +18,6 @@ import (
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/model/id"
 )
 
 // defaultListen is where waldo listens when nobody says where.
@@ -54,71 +52,9 @@ func listenOn(flag string, g contract.Gateway) (string, error) {
 	return at, nil
 }
 
-// guests keep one session of waldo's for each principal that comes over HTTP, so that budgets,
-// files and tokens of personal data are a principal's own however many clients it has.
-type guests struct {
-	h    *house
-	mu   sync.Mutex
-	info map[call.Principal]session.Info
-	in   map[call.Session]int // clients of each
-}
-
-// enter returns the session of a principal for one more client.
-func (g *guests) enter(who call.Principal) (call.Session, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	n := g.info[who]
-	if g.over(n) {
-		g.sweep()
-		var err error
-		if n, err = g.h.sessions.Open(who, id.New(id.Workspace)); err != nil {
-			return "", err
-		}
-		g.info[who] = n
-		g.h.lives.inForce().expect(n)
-	}
-	g.in[n.ID]++
-	return n.ID, nil
-}
-
-// over reports whether a principal needs another session in place of this one. One that the operator has
-// stopped stays while its principal is stopped, and refuses its calls.
-func (g *guests) over(n session.Info) bool {
-	now, open := g.h.sessions.Get(n.ID)
-	return !open || now.Stopped && !g.h.sessions.Kept(now.Principal)
-}
-
-// sweep forgets the sessions that were closed because nobody used them. The lock is held.
-func (g *guests) sweep() {
-	for who, n := range g.info {
-		if _, open := g.h.sessions.Get(n.ID); !open {
-			g.h.tidy(n)
-			delete(g.info, who)
-		}
-	}
-}
-
-// leave is told when a client's session is over; what servers tell it is forgotten with the last.
-func (g *guests) leave(n call.Session) {
-	g.mu.Lock()
-	g.in[n]--
-	last := g.in[n] <= 0
-	if last {
-		delete(g.in, n)
-	}
-	g.mu.Unlock()
-	if last {
-		g.h.forget(n)
-	}
-}
-
-func (g *guests) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, n := range g.info {
-		g.h.sessions.Close(n.ID)
-		g.h.tidy(n)
-	}
+// sharedSessions gives the clients of one principal over HTTP one session.
+func (h *house) sharedSessions() *session.Shared {
+	return &session.Shared{Sessions: h.sessions, Opened: func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.forget, Closed: h.tidy}
 }
 
 // serveHTTP answers over HTTP until ctx is done, and tells where.
@@ -131,13 +67,13 @@ func (h *house) serveHTTP(ctx context.Context, listen string, o mcpserver.Option
 	if err != nil {
 		return &exit{code: exitFailed, err: err, hint: "is another waldo serve listening there? choose another address with --listen"}
 	}
-	g := &guests{h: h, info: map[call.Principal]session.Info{}, in: map[call.Session]int{}}
-	defer g.close()
-	o.Ended = g.leave
+	g := h.sharedSessions()
+	defer g.Close()
+	o.Ended = g.Leave
 	srv := mcpserver.New(o)
 	h.lives.server.Store(srv)
 	s := web.New(web.Options{
-		Server: srv, Open: g.enter, Over: func(n call.Session) bool { return g.over(session.Info{ID: n}) },
+		Server: srv, Open: g.Enter, Over: g.Over,
 		Identify: func(r *http.Request) (call.Principal, *web.Refusal) { return h.lives.inForce().entry().Identify(r) },
 		Hosts:    hostsOf(h.cfg.Gateway), Origins: h.cfg.Gateway.Origins, Beside: h.entry().Beside(),
 		Limits: doorLimits(h.cfg.Gateway.Limits, openFiles()), Peer: identity.Peer, Log: o.Log, Ready: func() error { _, _, err := h.store.Get(ctx, "ready", ""); return err },

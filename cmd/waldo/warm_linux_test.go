@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
-	"waldo/internal/core/session"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
 )
@@ -46,8 +44,8 @@ func TestFirstClient(t *testing.T) {
 		}
 		return r.Facts.Sandbox.Warm
 	}
-	g := &guests{h: h, info: map[call.Principal]session.Info{}, in: map[call.Session]int{}, mu: sync.Mutex{}}
-	defer g.close()
+	g := h.sharedSessions()
+	defer g.Close()
 	bob, err := h.sessions.Open("oidc:bob", id.New(id.Workspace))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +58,7 @@ func TestFirstClient(t *testing.T) {
 	warm := false
 	for n, wait := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} { // as a zygote takes to start, on a busy machine too
 		who := call.Principal(fmt.Sprint("oidc:ada", n))
-		in, err := g.enter(who)
+		in, err := g.Enter(who)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,7 +58,7 @@ func TestSourcePackages(t *testing.T) {
 	run := in.Run
 	var job pkginstall.Job
 	in.Run = func(ctx context.Context, j pkginstall.Job) error { job = j; return run(ctx, j) }
-	if _, err := in.Accept(t.Context(), w); err == nil || !strings.Contains(err.Error(), "waldo takes wheels alone") {
+	if _, err := in.Accept(t.Context(), w); err == nil || !strings.Contains(err.Error(), "waldo installs wheels alone") {
 		t.Errorf("a source package: %v", err)
 	}
 	control := job // the same, but for what keeps source packages out

@@ -25,7 +25,7 @@ func Files(dir string) (string, error) {
 			return err
 		}
 		if !d.Type().IsRegular() {
-			return fmt.Errorf("%w: %s is no regular file", ErrPin, name)
+			return fmt.Errorf("%w: %s is not a regular file", ErrPin, name)
 		}
 		f, err := root.Open(name)
 		if err != nil {

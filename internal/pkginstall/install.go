@@ -1,7 +1,6 @@
-// Package pkginstall installs the package of a server apart from running it. What a registry sends is
-// unpacked in a box that reaches the registry and nothing else, with the scripts of packages off; what
-// came out is kept in a folder whose files are held against a pin at every start. The room knows no
-// contract: it is handed a way to run a program in such a box.
+// Package pkginstall installs the package of a server before the server runs. It unpacks the package in a sandbox
+// that reaches the registry alone, without install scripts. It checks the files of the result against a pin at every
+// start. The package knows no contract: its caller provides a function that runs a program in such a sandbox.
 package pkginstall
 
 import (
@@ -20,10 +19,10 @@ import (
 // PyPI is the manager of Python's packages; the empty one is npm.
 const PyPI = "pypi"
 
-// Wanted is what a command wants to be run.
+// Wanted is the package that a command names.
 type Wanted struct {
 	Manager string
-	Spec    string // what is installed, as the command names it, with or without a version
+	Spec    string // the package as the command names it, with or without a version
 	Name    string
 	Bin     string   // the program of the package; empty: its own
 	Args    []string // of the program
@@ -39,7 +38,7 @@ func Parse(argv []string) (w Wanted, ok bool, err error) {
 	return parsePython(argv)
 }
 
-// Pin is what was accepted of a package: every package that comes with it, and every file.
+// Pin records an accepted package: every package that comes with it, and every file.
 type Pin struct {
 	Manager   string           `json:"manager,omitempty"`
 	Spec      string           `json:"spec"`      // as the command names it
@@ -76,10 +75,11 @@ type Installer struct {
 // ErrPin is a package that is not the one that was accepted.
 var ErrPin = errors.New("the package is not as it was accepted")
 
-// ErrUnreached is in the chain of a Runner's error where the way was closed, whatever the program says of it.
+// ErrUnreached: egress refused the connection. It is in the chain of a Runner's error, also when the program reports
+// another cause.
 var ErrUnreached = errors.New("it was not reached")
 
-// Accept resolves what is wanted and installs it afresh, whatever was there before.
+// Accept resolves the package and installs it afresh. It replaces an earlier installation.
 func (i *Installer) Accept(ctx context.Context, w Wanted) (*Pin, error) {
 	p, err := i.Resolve(ctx, w)
 	if err != nil {
@@ -102,11 +102,11 @@ func (i *Installer) Accept(ctx context.Context, w Wanted) (*Pin, error) {
 	return p, os.Rename(fresh, i.folder(p))
 }
 
-// Is reports whether the pin is of what a command names.
+// Is reports whether the pin is for the package that a command names.
 func (p *Pin) Is(w Wanted) bool { return p.Manager == w.Manager && p.Spec == w.Spec }
 
-// Open returns the folder of a pinned package and the command that starts the server where the folder
-// is shown as at. What is not there yet is installed; what is not as pinned is refused.
+// Open returns the folder of a pinned package, and the command that starts the server if the folder is mounted at at.
+// It installs a missing package and refuses one that differs from its pin.
 func (i *Installer) Open(ctx context.Context, p *Pin, w Wanted, at string) (dir string, argv []string, err error) {
 	if !p.Is(w) {
 		return "", nil, fmt.Errorf("%w: the command names %s and %s was accepted", ErrPin, w.Spec, p.Spec)
@@ -189,7 +189,7 @@ func (i *Installer) Shows() []string {
 	return []string{i.Python.Prefix}
 }
 
-// folder is where a pinned package is kept.
+// folder returns the folder of a pinned package.
 func (i *Installer) folder(p *Pin) string {
 	return filepath.Join(i.Dir, strings.TrimPrefix(p.Lock.Digest(), "sha256:"))
 }

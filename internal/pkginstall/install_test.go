@@ -95,7 +95,7 @@ func accepted(t *testing.T) (*Installer, *fake, *Pin, Wanted) {
 	return i, f, p, w
 }
 
-// TestPinned: what was accepted is opened, and nothing else is.
+// TestPinned: Open accepts the pinned files and no others.
 func TestPinned(t *testing.T) {
 	i, f, p, w := accepted(t)
 	dir, argv, err := i.Open(t.Context(), p, w, "/opt/server") // the control of all that follows
@@ -170,7 +170,7 @@ func TestAcceptIsFresh(t *testing.T) {
 	}
 }
 
-// TestLocksThatHoldNothing: each package is held to its content, whatever the registry says.
+// TestLocksThatHoldNothing: a package must match its digest, also when the registry sends other content.
 func TestLocksThatHoldNothing(t *testing.T) {
 	i, f, _, w := accepted(t)
 	for why, lock := range map[string]string{

@@ -55,7 +55,7 @@ func parseNpx(argv []string) (w Wanted, ok bool, err error) {
 	}
 	var version string
 	if w.Name, version = split(w.Spec); !packageName.MatchString(w.Name) || !packageVersion.MatchString(version) {
-		return w, true, fmt.Errorf("%q is no package of a registry; write NAME or NAME@VERSION", w.Spec)
+		return w, true, fmt.Errorf("%q is not a package of a registry; write NAME or NAME@VERSION", w.Spec)
 	}
 	return w, true, nil
 }
@@ -80,7 +80,7 @@ func options(rest []string) (w Wanted, _ []string, err error) {
 	return w, rest, nil
 }
 
-// split parts a package from its version, which is the latest where none is written.
+// split returns the name and the version of a package. The default version is latest.
 func split(spec string) (name, version string) {
 	if at := strings.LastIndexByte(spec, '@'); at > 0 {
 		return spec[:at], spec[at+1:]
@@ -150,7 +150,7 @@ func (i *Installer) fetchNpm(ctx context.Context, p *Pin) (string, error) {
 	return i.npm(ctx, map[string][]byte{"package.json": manifest, "package-lock.json": p.Lock.Canonical()}, name, "ci")
 }
 
-// lock is what matters of package-lock.json.
+// lock holds the parts of package-lock.json that waldo uses.
 type lock struct {
 	Packages map[string]struct {
 		Version      string            `json:"version"`
@@ -178,7 +178,7 @@ func (p *Pin) lock() (l lock, err error) {
 	return l, nil
 }
 
-// npm runs one command of npm in a box over some files, and returns a folder with what it left.
+// npm runs one npm command in a sandbox that holds some files, and returns a folder with its output.
 func (i *Installer) npm(ctx context.Context, files map[string][]byte, name string, args ...string) (string, error) {
 	reach, flags, err := i.registries(ctx, name)
 	if err != nil {
@@ -277,8 +277,8 @@ func (w Wanted) entry(dir string) (string, error) {
 	return at, nil
 }
 
-// bin finds the program of a package as npx does: the one that was named, the only one, or the one
-// that is called like the package. What is outside the package is refused.
+// bin finds the program of a package as npx does: the named one, the only one, or the one with the package's name. It
+// refuses a program outside the package.
 func bin(manifest []byte, name, want string) (string, error) {
 	var m struct {
 		Bin json.RawMessage `json:"bin"`
@@ -311,7 +311,7 @@ func bin(manifest []byte, name, want string) (string, error) {
 	return file, nil
 }
 
-const maxFile = 16 << 20 // of what npm and packages say of themselves
+const maxFile = 16 << 20 // of manifests of npm and of packages
 
 func read(file string) ([]byte, error) {
 	f, err := os.Open(file)

@@ -30,7 +30,7 @@ type Python struct {
 var (
 	// A requirement of an index: a name, perhaps with extras and versions (PEP 508), and no address, marker or space.
 	requirement = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(\[[A-Za-z0-9._,-]+\])?((?:(?:===|==|~=|!=|<=|>=|<|>)[A-Za-z0-9.*+!_-]+,?)*)$`)
-	// A wheel: name, version, and what it is for (PEP 427).
+	// A wheel: name, version and tags (PEP 427).
 	wheelName     = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.+!_]+)(?:-[0-9][A-Za-z0-9._]*)?-[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+\.whl$`)
 	pythonVersion = regexp.MustCompile(`^3\.[0-9]{1,3}$`)
 	separators    = regexp.MustCompile(`[-_.]+`)
@@ -82,7 +82,7 @@ func parsePython(argv []string) (w Wanted, ok bool, err error) {
 			}
 		}
 		if !requirement.MatchString(r) {
-			return w, true, fmt.Errorf("%.200q is no package of an index; write NAME or NAME==VERSION (what comes from git or a file has no wheel in an index: install it yourself and name its program)", r)
+			return w, true, fmt.Errorf("%.200q is not a package of an index; write NAME or NAME==VERSION (for a package from git or a file, install it yourself and name its program)", r)
 		}
 		all = append(all, r)
 	}
@@ -130,7 +130,7 @@ type wheels struct {
 	Wheels map[string]string `json:"wheels"` // file to "sha256:…"
 }
 
-// wheels reads the pin's lock. Every name in it becomes an argument and a file: none is anything else.
+// wheels reads the pin's lock. Each name becomes an argument and a file name, so wheels refuses all others.
 func (p *Pin) wheels() (l wheels, err error) {
 	if err := p.Lock.Decode(&l); err != nil {
 		return l, fmt.Errorf("the lock of its wheels: %w", err)
@@ -138,7 +138,7 @@ func (p *Pin) wheels() (l wheels, err error) {
 	for file, digest := range l.Wheels {
 		hash, ok := strings.CutPrefix(digest, "sha256:")
 		if b, err := hex.DecodeString(hash); !wheelName.MatchString(file) || !ok || err != nil || len(b) != sha256.Size {
-			return l, fmt.Errorf("%.200q is no wheel with its sha256: nothing would hold its content", file)
+			return l, fmt.Errorf("%.200q is not a wheel with its sha256, so its content is not pinned", file)
 		}
 	}
 	if len(l.Wheels) == 0 || !pythonVersion.MatchString(l.Python) {
@@ -174,7 +174,7 @@ func (i *Installer) resolveWheels(ctx context.Context, w Wanted) (*Pin, error) {
 	for _, file := range slices.Sorted(maps.Keys(l.Wheels)) {
 		m := wheelName.FindStringSubmatch(file)
 		if m == nil || seen[normal(m[1])] {
-			return nil, fmt.Errorf("pip left %.200q, which is no wheel of its own", file)
+			return nil, fmt.Errorf("pip left %.200q, which is not one of its wheels", file)
 		}
 		if seen[normal(m[1])] = true; normal(m[1]) == w.Name {
 			p.Version, p.Integrity = m[2], l.Wheels[file]
@@ -230,8 +230,8 @@ func (i *Installer) fetchWheels(ctx context.Context, p *Pin) (dir string, err er
 // pinned is the file of a job with the requirements of a lock.
 const pinned = "requirements.txt"
 
-// pip downloads wheels in a box and returns the folder with them. What has no wheel is refused: its
-// setup would be a program that runs.
+// pip downloads wheels in a sandbox and returns the folder with them. It refuses source packages, because their setup
+// is a program that runs.
 func (i *Installer) pip(ctx context.Context, lines []byte, args ...string) (string, error) {
 	rule, index, err := registry(i.Python.Index)
 	if err != nil {
@@ -260,7 +260,7 @@ func (i *Installer) pip(ctx context.Context, lines []byte, args ...string) (stri
 		return out, nil
 	}
 	if strings.Contains(err.Error(), "No matching distribution found") && !errors.Is(err, ErrUnreached) {
-		err = fmt.Errorf("%w\nwaldo takes wheels alone, since the setup of a source package would run here: there is none for Python %s on this machine; name a version that has one, or put a wheel into an index of your own", err, i.Python.Version)
+		err = fmt.Errorf("%w\nwaldo installs wheels alone, since the setup of a source package would run here. The index has no wheel for Python %s on this machine; name a version that has one, or put a wheel into an index of your own", err, i.Python.Version)
 	}
 	return "", fmt.Errorf("pip download: %w", errors.Join(err, os.RemoveAll(out)))
 }
@@ -274,7 +274,7 @@ func digests(dir string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, e := range found {
 		if !e.Type().IsRegular() {
-			return nil, fmt.Errorf("pip left %.200q, which is no file", e.Name())
+			return nil, fmt.Errorf("pip left %.200q, which is not a file", e.Name())
 		}
 		f, err := os.Open(filepath.Join(dir, e.Name()))
 		if err != nil {

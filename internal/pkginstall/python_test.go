@@ -84,7 +84,7 @@ func (x *index) run(_ context.Context, j Job) error {
 	x.jobs = append(x.jobs, j)
 	if b, err := os.ReadFile(filepath.Join(j.Seed, pinned)); err == nil {
 		x.lines = string(b)
-		_ = os.WriteFile(filepath.Join(j.Out, pinned), b, 0o644) // what the box began with is left in it
+		_ = os.WriteFile(filepath.Join(j.Out, pinned), b, 0o644) // the sandbox starts with this file, and it stays
 	}
 	for name, b := range x.wheels {
 		if err := os.WriteFile(filepath.Join(j.Out, name), b, 0o644); err != nil {
@@ -109,7 +109,7 @@ func acceptedWheels(t *testing.T) (*Installer, *index, *Pin, Wanted) {
 	return i, x, p, w
 }
 
-// TestPinnedWheels: what was accepted is opened, and nothing else is.
+// TestPinnedWheels: Open accepts the pinned wheels and no others.
 func TestPinnedWheels(t *testing.T) {
 	i, x, p, w := acceptedWheels(t)
 	dir, argv, err := i.Open(t.Context(), p, w, "/opt/server") // the control of all that follows
@@ -177,7 +177,7 @@ func TestPinnedWheels(t *testing.T) {
 	}
 }
 
-// TestLocksOfWheels: whoever edits waldo.lock by hand gets no argument of pip and no path past it.
+// TestLocksOfWheels: an edited waldo.lock injects neither an argument of pip nor a path.
 func TestLocksOfWheels(t *testing.T) {
 	i, x, p, w := acceptedWheels(t)
 	sum := strings.Repeat("a", 64)
@@ -201,7 +201,7 @@ func TestLocksOfWheels(t *testing.T) {
 			t.Errorf("%s: %v after %d jobs", why, err, len(x.jobs)-before)
 		}
 	}
-	// A lock that names other wheels in good form is other wheels: what pip then leaves is not accepted.
+	// A lock with other valid wheels does not match: the wheels that pip downloads are refused.
 	var l wheels
 	if err := p.Lock.Decode(&l); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestLocksOfWheels(t *testing.T) {
 	}
 }
 
-// TestNoSources: what pip leaves that is no wheel is not accepted, and what it says of one that is missing is explained.
+// TestNoSources: waldo refuses output of pip that is not a wheel, and explains a missing wheel.
 func TestNoSources(t *testing.T) {
 	i, x, _, w := acceptedWheels(t)
 	good := x.wheels
@@ -294,7 +294,7 @@ func TestWheelsStayInside(t *testing.T) {
 			t.Errorf("%s: its scripts were unpacked", row.why)
 		}
 	}
-	// Its modules may stand in its data, and what two wheels have is the first one's.
+	// Modules may be in the wheel's data. The first wheel wins where two have the same file.
 	x.wheels = map[string][]byte{weatherWheel: raw("weather-1.0.0.data/platlib/weather/native.so", 0o644, "x"),
 		"zz-1.0-py3-none-any.whl": wheel(map[string]string{"weather/__init__.py": "evil"})}
 	p, err := i.Accept(t.Context(), w)
@@ -356,7 +356,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// FuzzScript: what starts a package is a function of a module, in plain names.
+// FuzzScript: the entry point of a package is a function of a module, with plain names.
 func FuzzScript(f *testing.F) {
 	f.Add("[console_scripts]\nweather = a.b:c.d\n", "")
 	f.Fuzz(func(t *testing.T, points, want string) {

@@ -17,15 +17,15 @@ var (
 // unfinished is how long a folder stays that an install left behind which never ended.
 const unfinished = 24 * time.Hour
 
-// Sweep deletes the installed packages below dir that nobody has named since a time: neither by starting a
-// server from one, nor in the pins of a waldo that sweeps, which are named by this. What is no package is
-// left alone. Another waldo may start servers from here meanwhile: a folder is moved aside first, and back
-// if it was named in that moment; who finds none installs it again.
+// Sweep deletes the installed packages below dir that were not used since a time. Starting a server uses its package,
+// and so do the pins of the waldo that sweeps. It leaves other files alone. Another waldo may start a server at the
+// same time: Sweep first moves a folder aside, and back if it was used in that moment. A waldo that finds no folder
+// installs the package again.
 func Sweep(dir string, now, before time.Time, pins []*Pin) (gone []string, err error) {
 	i := &Installer{Dir: dir}
 	for _, p := range pins {
 		if err := use(i.folder(p), now); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err // it would be taken for one that nobody names
+			return nil, err // otherwise the package would look unused
 		}
 	}
 	return sweep(dir, now, before, func(string) {})
@@ -34,7 +34,7 @@ func Sweep(dir string, now, before time.Time, pins []*Pin) (gone []string, err e
 // use says that a folder is in use.
 func use(folder string, now time.Time) error { return os.Chtimes(folder, now, now) }
 
-// sweep is Sweep without pins; looked is told of each folder between the look at it and the deed.
+// sweep is Sweep without pins. It calls looked with each folder after checking it and before moving it.
 func sweep(dir string, now, before time.Time, looked func(folder string)) (gone []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -11,8 +11,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Packages that nobody has named for long are deleted, and nothing else; one that is named in the very
-// moment stays.
+// Sweep deletes packages that were unused for long, and nothing else. A package that is used at that moment stays.
 func TestSweep(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	month := 30 * 24 * time.Hour
@@ -36,7 +35,7 @@ func TestSweep(t *testing.T) {
 	}
 	digest := func(c string) string { return strings.Repeat(c, 64) }
 	named := filepath.Base((&Installer{Dir: dir}).folder(pinned))
-	make(digest("a"), 2*month) // nobody's
+	make(digest("a"), 2*month) // unused
 	make(digest("b"), month/2) // another configuration's, which was started from lately
 	make(named, 2*month)       // in our lock
 	make("notes", 2*month)
@@ -76,7 +75,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A package that a server was started from stays, whoever's lock names it; swept, it is installed again.
+// A package that a server was started from stays, also if another lock names it. A swept package is installed again.
 func TestAStartedPackageStays(t *testing.T) {
 	i, f, p, w := accepted(t)
 	month := 30 * 24 * time.Hour

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// What the wheels of one server hold at most, unpacked.
+// Limits of the unpacked wheels of one server.
 const (
 	maxUnpacked = 2 << 30 // bytes
 	maxFiles    = 200_000
@@ -30,8 +30,8 @@ type unpacker struct {
 	files int
 }
 
-// unpackAll unpacks wheels into a folder, where Python finds their modules. Where two have a file of one
-// name, the first in order has it.
+// unpackAll unpacks wheels into a folder where Python finds their modules. If two wheels hold the same file, the
+// first in order wins.
 func unpackAll(from string, names []string, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -79,15 +79,15 @@ func (u *unpacker) wheel(file string) error {
 	return nil
 }
 
-// inWheel returns where a file of a wheel goes below the folder; "" where it is no module but a script,
-// header or other data, which servers are run without (PEP 427, .data).
+// inWheel returns the path below the folder for a file of a wheel. It returns "" for scripts, headers and other data,
+// which servers run without (PEP 427, .data).
 func inWheel(f *zip.File) (string, error) {
 	name := f.Name
 	if name != path.Clean(name) || !filepath.IsLocal(name) || name == "." || strings.ContainsAny(name, "\\\x00") {
 		return "", fmt.Errorf("%.200q is outside the package", name)
 	}
 	if !f.Mode().IsRegular() {
-		return "", fmt.Errorf("%.200q is no regular file", name)
+		return "", fmt.Errorf("%.200q is not a regular file", name)
 	}
 	first, rest, _ := strings.Cut(name, "/")
 	if !strings.HasSuffix(first, ".data") {
@@ -121,8 +121,8 @@ func (u *unpacker) file(f *zip.File, name string) error {
 	return errors.Join(err, from.Close(), to.Close())
 }
 
-// starter runs a function of a module from a folder as the program of a package does, with nothing
-// else installed on this machine in sight. What it starts of Python finds the folder too.
+// starter runs a function of a module from a folder as the package's program does. It hides other packages of this
+// machine. Python processes that it starts find the folder too.
 const starter = `import sys, site, os, importlib
 at, module, attr, *sys.argv = sys.argv[1:]
 os.environ["PYTHONPATH"] = at
@@ -170,7 +170,7 @@ func script(points, pack, want string) (name, module, attr string, err error) {
 			continue
 		}
 		if k, v, ok := strings.Cut(line, "="); ok && section == "[console_scripts]" {
-			v, _, _ = strings.Cut(v, "[") // extras, which nobody reads any more
+			v, _, _ = strings.Cut(v, "[") // extras are obsolete
 			all[strings.TrimSpace(k)] = strings.TrimSpace(v)
 		}
 	}
@@ -186,7 +186,7 @@ func script(points, pack, want string) (name, module, attr string, err error) {
 	case name == "":
 		return "", "", "", fmt.Errorf("it has no program %.80q but %.200q; name one: uvx --from PACKAGE PROGRAM", cmp.Or(want, pack), slices.Sorted(maps.Keys(all)))
 	case m == nil:
-		return "", "", "", fmt.Errorf("its program %.80q is %.200q, which is no function of a module", name, all[name])
+		return "", "", "", fmt.Errorf("its program %.80q is %.200q, which is not a function of a module", name, all[name])
 	}
 	return name, m[1], m[2], nil
 }

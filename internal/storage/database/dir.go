@@ -8,11 +8,9 @@ import (
 	"path/filepath"
 )
 
-// CheckDir returns the absolute path of a state directory after checking it, and creates it with
-// mode 0700 where it is missing. The last part must be a folder and no link, be owned by this
-// user and be writable by nobody else; what others may merely read is closed to them. Every
-// folder above it must be one in which nobody but this user and root could put another in its
-// place.
+// CheckDir checks a state directory and returns its absolute path. It creates a missing one with mode 0700. The last
+// part must be a folder, not a link, owned by this user and writable by this user alone. CheckDir removes read access
+// of others. Each folder above must not let others replace the next one.
 func CheckDir(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("store: no state directory was named")

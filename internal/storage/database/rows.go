@@ -46,8 +46,8 @@ func (s *Store) SetHead(ctx context.Context, log string, h Head) error {
 	})
 }
 
-// ResetHead puts the head of the named log where it is told, backwards too. It is for an operator
-// who sets a damaged log aside.
+// ResetHead sets the head of the named log, also to an earlier record. An operator uses it when setting a damaged log
+// aside.
 func (s *Store) ResetHead(ctx context.Context, log string, h Head) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.Exec(`DELETE FROM heads WHERE log = $1`, log); err != nil {
@@ -104,7 +104,7 @@ func (s *Store) Modify(ctx context.Context, bucket, name string, change func(old
 	})
 }
 
-// Delete removes a name from a bucket; one that is not there is no error.
+// Delete removes a name from a bucket. A missing name is not an error.
 func (s *Store) Delete(ctx context.Context, bucket, name string) error {
 	return s.Update(ctx, func(tx *sql.Tx) error {
 		_, err := tx.Exec(`DELETE FROM kv WHERE bucket = $1 AND name = $2`, bucket, name)

@@ -39,7 +39,7 @@ type write struct {
 // groupMax is how many writes share one commit.
 const groupMax = 128
 
-// ErrClosed is what a closed store answers.
+// ErrClosed: the store was closed.
 var ErrClosed = errors.New("store: closed")
 
 // Open checks the state directory, creating it with mode 0700 where it is missing. It refuses one
@@ -78,7 +78,7 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// View runs fn on a snapshot of the database. What fn writes is thrown away.
+// View runs fn on a snapshot of the database and discards its writes.
 func (s *Store) View(ctx context.Context, fn func(*sql.Tx) error) error {
 	if err := s.open(); err != nil {
 		return err

@@ -315,7 +315,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// TestFull: that the disk is full is told as by the system, and not as a number of SQLite's.
+// TestFull: a full disk is reported with the system's error, not with a number of SQLite.
 func TestFull(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "state"))
 	put := func(bytes int) error {

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// ErrTooMuch is what is said of an archive or file beyond its limits.
+// ErrTooMuch: an archive or file exceeds its bounds.
 var ErrTooMuch = errors.New("too much")
 
-// ErrArchive is what is said of an archive that is none, or that holds nothing.
+// ErrArchive: the input is not an archive, or it is empty.
 var ErrArchive = errors.New("not an archive with something in it")
 
-// Bounds hold for what is put into a folder, as the memory file system of a box counts it: a file in
-// whole pages, and a folder as an entry, too, also one that is only part of a name. Zero bounds let nothing in.
+// Bounds limit the files of a folder as the memory file system of a sandbox counts them. A file counts in whole
+// pages, and each folder as one entry, also a folder that is part of a path. Zero bounds allow nothing.
 type Bounds struct {
 	Bytes   int64           // of all files together
 	Entries int             // files and folders together
@@ -50,7 +50,7 @@ func (w *Workspace) Room(f Folder, b Bounds) (Bounds, error) {
 	return b, err
 }
 
-// pages is what a file of n bytes takes in a box.
+// pages returns the size of a file of n bytes in a sandbox.
 func pages(n int64) int64 { return (n + 4095) &^ 4095 }
 
 // Take counts a file of n bytes, and the folders that are made for it.
@@ -81,13 +81,12 @@ func (b *Bounds) within(folder string) {
 // Unpacked says what came out of an archive.
 type Unpacked struct {
 	Files   []string // as they are named below the folder
-	Skipped []string // what an archive holds that is neither file nor folder, as "name: link"
+	Skipped []string // entries that are neither file nor folder, as "name: link"
 }
 
-// ExtractTar unpacks a tar stream into dest below a folder. Names that are absolute or climb refuse
-// the archive; links and devices are left out and told; owners, set-id bits and extended attributes
-// are dropped; entries beyond the bounds end it with ErrTooMuch; one without entries is refused. What came
-// before an error stays.
+// ExtractTar unpacks a tar stream into dest below a folder. It refuses archives with absolute or climbing names, and
+// empty ones. It skips links and devices and lists them. It drops owners, set-id bits and extended attributes. Beyond
+// the bounds it returns ErrTooMuch. Files that were unpacked before an error stay.
 func (w *Workspace) ExtractTar(f Folder, dest string, from io.Reader, b Bounds) (Unpacked, error) {
 	u, err := w.unpacker(f, dest, b)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"waldo/internal/model/id"
 )
 
-// Sweep deletes the workspaces below root that were last opened before a time, but for those that
-// keep names, and returns the ids of what it deleted. What is no workspace is left alone.
+// Sweep deletes the workspaces below root that were last opened before a time, except those for which keep returns
+// true. It returns the deleted ids and leaves other files alone.
 func Sweep(root string, before time.Time, keep func(ident string) bool) (gone []string, err error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {

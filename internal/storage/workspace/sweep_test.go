@@ -10,7 +10,7 @@ import (
 	"waldo/internal/model/id"
 )
 
-// Sweep deletes what nobody opened for long, and nothing else.
+// Sweep deletes workspaces that were not opened for long, and nothing else.
 func TestSweep(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "workspaces")
 	month := 30 * 24 * time.Hour

@@ -1,6 +1,5 @@
-// Package workspace keeps one session's files: input, which a box sees read-only, output, which it
-// leaves behind, and tmp. Every name that comes from outside is opened beneath its folder, whatever
-// links or dots it holds.
+// Package workspace holds one session's files: input, which a sandbox sees read-only, output, which it leaves behind,
+// and tmp. It opens every outside name beneath its folder, with all its links and dots.
 package workspace
 
 import (
@@ -29,7 +28,7 @@ const (
 	Input  Folder = "input"
 	Output Folder = "output"
 	Tmp    Folder = "tmp"
-	Files  Folder = "files" // /workspace itself, of a named sandbox; made when it is asked for
+	Files  Folder = "files" // /workspace itself, of a named sandbox; created at its first use
 )
 
 // MaxName is how many bytes the name of a file may have, folders included; MaxDepth is how many
@@ -39,7 +38,7 @@ const (
 	MaxDepth = 64
 )
 
-// ErrName is what is said of a name that no file of a workspace can have.
+// ErrName: a file of a workspace cannot have this name.
 var ErrName = errors.New("not the name of a file below the workspace")
 
 // Workspace is the open workspace of one session. The zero Workspace has no folders.
@@ -119,8 +118,8 @@ func (w *Workspace) Close() error {
 // Destroy closes the workspace and deletes its files.
 func (w *Workspace) Destroy() error { return errors.Join(w.Close(), os.RemoveAll(w.dir)) }
 
-// Clean returns name as it is kept: slashes between, no dots, relative. It refuses absolute names,
-// names that climb above the folder, NUL, backslashes, what is not UTF-8, and what is too long.
+// Clean returns the stored form of name: slashes, no dots, relative. It refuses absolute names, names that climb
+// above the folder, NUL, backslashes, invalid UTF-8 and long names.
 func Clean(name string) (string, error) {
 	switch {
 	case name == "", len(name) > MaxName, !utf8.ValidString(name),
@@ -134,7 +133,7 @@ func Clean(name string) (string, error) {
 	return clean, nil
 }
 
-// ErrApart is what is said of a file that would cover another folder of the workspace.
+// ErrApart: a file would cover another folder of the workspace.
 var ErrApart = errors.New("input, output and tmp are folders of their own")
 
 // apart refuses a clean name in Files that leads into another folder, as the code finds it in /workspace.
@@ -195,8 +194,8 @@ func put(r *os.Root, name string, from io.Reader, limit int64) (int64, error) {
 	return Replace(r, name, 0o600, from, limit)
 }
 
-// Replace writes a file of at most limit bytes in place of what is there of that name: the whole of it, or
-// nothing, and then what was there stays. It returns how many bytes it wrote.
+// Replace atomically replaces a file with at most limit bytes. After an error the old file stays. It returns the
+// number of bytes written.
 func Replace(r *os.Root, name string, mode fs.FileMode, from io.Reader, limit int64) (int64, error) {
 	temp := path.Join(path.Dir(name), ".waldo-"+id.New(id.Record))
 	file, err := r.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -240,7 +239,7 @@ func (w *Workspace) Get(f Folder, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What was opened counts, not what the name was a moment before.
+	// Check the opened file: its name may have changed meaning.
 	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() || !os.SameFile(st, named) {
 		return nil, errors.Join(fmt.Errorf("%q: %w", name, ErrName), file.Close())
 	}
@@ -256,8 +255,8 @@ func (w *Workspace) Executable(f Folder, name string) error {
 	return errors.Join(file.Chmod(0o700), file.Close())
 }
 
-// Remove deletes one file, or a folder that is empty, also one of a name that nothing could be put under. What is
-// not there is no error, nor is a folder that holds something.
+// Remove deletes one file or an empty folder, also one with a name that Put would refuse. A missing file and a folder
+// with content are not errors.
 func (w *Workspace) Remove(f Folder, name string) error {
 	r, err := w.folder(f)
 	if err != nil {

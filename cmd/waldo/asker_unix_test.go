@@ -3,16 +3,10 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
-	"waldo/internal/core/approval"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/id"
 )
 
@@ -41,37 +35,5 @@ func TestAsker(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(state, askersFolder)); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
-	}
-}
-
-// The operator's command is told of a question, without the arguments unless they are asked for.
-func TestNotify(t *testing.T) {
-	sh, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip(err)
-	}
-	q := approval.Question{ID: id.New(id.Approval), Capability: "mail.send", Args: []byte(`{"to":"[EMAIL_2]"}`),
-		Notes: []string{`[EMAIL_2] stands for "ann@example.com"`}}
-	for _, with := range []bool{false, true} {
-		out := filepath.Join(t.TempDir(), "told")
-		rules := contract.Approvals{Notify: []string{sh, "-c", `cat > "$0"`, out}, NotifyArguments: with}
-		newNotifier(func() contract.Approvals { return rules }).Notify(context.Background(), q)
-		b, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if told := string(b); !strings.Contains(told, q.ID) || !strings.Contains(told, "mail.send") ||
-			strings.Contains(told, "[EMAIL_2]") != with || strings.Contains(told, "ann@example.com") != with {
-			t.Errorf("arguments %v: %s", with, told)
-		}
-	}
-	n := newNotifier(func() contract.Approvals { return contract.Approvals{Notify: []string{sh, "-c", "sleep 60"}} })
-	for range maxNotifying {
-		n.slots <- struct{}{}
-	}
-	start := time.Now()
-	n.Notify(context.Background(), q)
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("one command too many was run: %v", took)
 	}
 }

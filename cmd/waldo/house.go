@@ -19,12 +19,14 @@ import (
 	"waldo/internal/app/secrets"
 	"waldo/internal/app/trust"
 	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/notify"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/audit/headfile"
 	"waldo/internal/core/broker"
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
 	"waldo/internal/core/session"
+	"waldo/internal/executor/admit"
 	"waldo/internal/executor/launch"
 	"waldo/internal/executor/runner"
 	"waldo/internal/executor/serverpackage"
@@ -289,7 +291,7 @@ func (h *house) openGround(ctx context.Context, s settings) (err error) {
 	}
 	rules := func() contract.Approvals { return h.lives.inForce().cfg.Approval }
 	h.approvals = &approval.Desk{
-		Store: h.store, Rules: rules, Carriers: append([]approval.Carrier{newNotifier(rules)}, s.carriers...), Record: enrolments(h.log),
+		Store: h.store, Rules: rules, Carriers: append([]approval.Carrier{notify.New(rules)}, s.carriers...), Record: enrolments(h.log),
 		Asker: h.askerOf, Gone: goneAsker(h.state),
 		Witness: h.witness, Root: os.Getenv(rootVariable),
 		Notes: func(d policy.Decision) []string { return h.lives.inForce().redact.Meanings(d) },
@@ -325,7 +327,7 @@ func (h *house) openWorkers(s settings) error {
 	h.runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.cfg.Servers)), func(s contract.Server) bool { return s.Placement == launch.InWorkspace })
 	h.runner.Egress = h.egresses().ForCall
 	h.runner.Secret = h.secrets.Get
-	h.runner.Admit = admitter(admission.New(roomOf(h.cfg.Sandboxes)))
+	h.runner.Admit = admit.By(admission.New(admit.Limits(h.cfg.Sandboxes)))
 	h.runner.Template = h.templateOf
 	h.close = append(h.close, h.runner.Close)
 	pins := map[string]*pkginstall.Pin{}
@@ -460,7 +462,7 @@ func (h *house) Close() error {
 	var errs []error
 	if len(h.ground) > 0 {
 		if h.approvals != nil {
-			h.approvals.Told(notifyWait)
+			h.approvals.Told(notify.Wait)
 		}
 		if h.attendant != nil {
 			h.attendant.Close()

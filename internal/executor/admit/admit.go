@@ -1,4 +1,5 @@
-package main
+// Package admit bounds the live sandboxes of this machine: their memory, and how many each principal has.
+package admit
 
 import (
 	"bytes"
@@ -15,15 +16,15 @@ import (
 	"waldo/internal/sandbox/admission"
 )
 
-// Where waldo.yaml says nothing of it. docs/sandboxes.md names them.
+// The defaults of waldo.yaml. docs/sandboxes.md names them.
 const (
 	memoryPercent = 75
 	perPrincipal  = 16
 	roomWait      = 20 * time.Second
 )
 
-// roomOf returns the bounds of live sandboxes.
-func roomOf(s contract.Sandboxes) admission.Limits {
+// Limits returns the bounds of live sandboxes.
+func Limits(s contract.Sandboxes) admission.Limits {
 	l := admission.Limits{
 		Memory: math.MaxInt64, Each: cmp.Or(s.PerPrincipal, perPrincipal), Wait: cmp.Or(s.Wait, roomWait),
 	}
@@ -33,7 +34,7 @@ func roomOf(s contract.Sandboxes) admission.Limits {
 	return l
 }
 
-// totalMemory returns how many bytes of memory the machine has; 0: it is not known.
+// totalMemory returns the machine's memory in bytes; 0: it is unknown.
 func totalMemory(file string) int64 {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -48,8 +49,8 @@ func totalMemory(file string) int64 {
 	return 0
 }
 
-// admitter makes of a gate what the runner asks.
-func admitter(g *admission.Gate) func(context.Context, call.Principal, int64, bool) (func(), *call.Reason) {
+// By returns the admission that a runner asks, by a gate.
+func By(g *admission.Gate) func(context.Context, call.Principal, int64, bool) (func(), *call.Reason) {
 	return func(ctx context.Context, whose call.Principal, memory int64, patience bool) (func(), *call.Reason) {
 		if !patience {
 			var cancel context.CancelFunc

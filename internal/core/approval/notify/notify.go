@@ -1,4 +1,5 @@
-package main
+// Package notify runs the operator's command for each approval question.
+package notify
 
 import (
 	"bytes"
@@ -12,8 +13,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// notifier runs the operator's command for each question, so that a person who is away hears of it.
-type notifier struct {
+// Notifier runs the operator's command for each question, so that a person who is away hears of it.
+type Notifier struct {
 	rules func() contract.Approvals
 	slots chan struct{}
 }
@@ -22,11 +23,12 @@ type notifier struct {
 const (
 	maxNotifying = 4
 	notifyTime   = 30 * time.Second
-	notifyWait   = 2 * time.Second // how long a waldo that ends waits for them; they then go on alone
+	Wait         = 2 * time.Second // how long a waldo that ends waits for them; they then go on alone
 )
 
-func newNotifier(rules func() contract.Approvals) notifier {
-	return notifier{rules, make(chan struct{}, maxNotifying)}
+// New returns a notifier that reads the rules at each question.
+func New(rules func() contract.Approvals) Notifier {
+	return Notifier{rules, make(chan struct{}, maxNotifying)}
 }
 
 // notice is what the command reads. It holds the agent's words only where the operator asks for them.
@@ -48,11 +50,11 @@ type notice struct {
 }
 
 // Name satisfies approval.Carrier.
-func (notifier) Name() string { return "notify" }
+func (Notifier) Name() string { return "notify" }
 
 // Notify runs the command and waits for it; the call that asked does not. It fails in the log of
 // waldo's own messages alone.
-func (n notifier) Notify(ctx context.Context, q approval.Question) {
+func (n Notifier) Notify(ctx context.Context, q approval.Question) {
 	rules := n.rules()
 	if len(rules.Notify) == 0 {
 		return

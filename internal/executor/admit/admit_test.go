@@ -1,4 +1,4 @@
-package main
+package admit
 
 import (
 	"context"
@@ -21,19 +21,19 @@ func TestRoom(t *testing.T) {
 	if got := totalMemory(file); got != 4<<30 {
 		t.Errorf("total memory is %d", got)
 	}
-	if l := roomOf(contract.Sandboxes{}); l.Each != perPrincipal || l.Wait != roomWait || l.Memory <= 0 {
+	if l := Limits(contract.Sandboxes{}); l.Each != perPrincipal || l.Wait != roomWait || l.Memory <= 0 {
 		t.Errorf("without a word: %+v", l)
 	}
 	cfg, problems := contract.Parse("waldo.yaml", []byte("version: 1\nsandboxes: {memory_percent: 50, per_principal: 2, wait: 10ms}\n"))
 	if cfg == nil {
 		t.Fatal(problems)
 	}
-	l := roomOf(cfg.Sandboxes)
-	if half := roomOf(contract.Sandboxes{MemoryPercent: 100}).Memory / 2; l.Each != 2 || l.Wait != 10*time.Millisecond || l.Memory-half > 100 || half-l.Memory > 100 {
+	l := Limits(cfg.Sandboxes)
+	if half := Limits(contract.Sandboxes{MemoryPercent: 100}).Memory / 2; l.Each != 2 || l.Wait != 10*time.Millisecond || l.Memory-half > 100 || half-l.Memory > 100 {
 		t.Errorf("as it says: %+v", l)
 	}
 	l.Memory = 100
-	admit := admitter(admission.New(l))
+	admit := By(admission.New(l))
 	leave, why := admit(context.Background(), "os:1", 50, true)
 	if why != nil {
 		t.Fatalf("control: %v", why)

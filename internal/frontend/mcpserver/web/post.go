@@ -58,6 +58,8 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 	}
 	defer n.done()
 	switch {
+	case m.IsRequest() && n.sse.Load():
+		s.posted(w, r, n, m)
 	case m.IsRequest():
 		s.request(w, r, n, m)
 	case m.Method != "":
@@ -129,13 +131,22 @@ func (s *Server) admit(r *http.Request, m jsonrpc.Message, who call.Principal, m
 		if n = s.find(id, who); n == nil {
 			return nil, http.StatusNotFound, "no such session: open one with initialize"
 		}
+	case r.URL.Query().Has(querySession):
+		if n = s.find(r.URL.Query().Get(querySession), who); n == nil {
+			return nil, http.StatusNotFound, "no such session: its stream has ended, or it is somebody else's"
+		}
 	case m.Method == "initialize" && m.IsRequest():
 		n, err = s.open(who, true)
 	default:
 		return nil, http.StatusBadRequest, headerSession + " is missing: open a session with initialize, or send requests of revision " + jsonrpc.Modern
 	}
+	return s.opened(n, err)
+}
+
+// opened is a session that was opened, or the status that says why it was not.
+func (s *Server) opened(n *session, err error) (*session, int, string) {
 	if err != nil {
-		s.o.Log.Warn("a session was refused", "principal", who, "error", err)
+		s.o.Log.Warn("a session was refused", "error", err)
 		if errors.Is(err, errFull) || errors.Is(err, errEach) {
 			return nil, http.StatusServiceUnavailable, err.Error()
 		}

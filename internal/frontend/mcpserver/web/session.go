@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/frontend/mcpserver"
@@ -21,6 +22,7 @@ type session struct {
 	stream  *lane
 	trail   *trail // nil: modern, where nothing is resumed
 	asks    *asks
+	sse     atomic.Bool // its answers come on its stream
 	life    context.Context
 	end     context.CancelFunc
 

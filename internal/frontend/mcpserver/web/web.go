@@ -264,7 +264,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // noSSE is for clients of the transport before streamable HTTP, which begin with a GET.
-const noSSE = "HTTP+SSE of 2024-11-05 is not spoken: use streamable HTTP, of 2025-03-26 or newer"
+const noSSE = "Clients of HTTP+SSE (2024-11-05) begin with a GET of /mcp"
 
 // health says that the server runs and, where it is asked to, that it takes work.
 func (s *Server) health(w http.ResponseWriter, ready bool) {
@@ -371,10 +371,14 @@ func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 		s.post(w, r, who)
 		return
 	}
+	if opensSSE(r) {
+		s.sse(w, r, who)
+		return
+	}
 	id := r.Header.Get(headerSession)
 	if r.Method != http.MethodGet && r.Method != http.MethodDelete || id == "" || r.Header.Get(headerVersion) >= jsonrpc.Modern {
 		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "send messages by POST; GET and DELETE are for the sessions of legacy clients. "+noSSE, http.StatusMethodNotAllowed)
+		http.Error(w, "send messages by POST; GET and DELETE are for the sessions of legacy clients", http.StatusMethodNotAllowed)
 		return
 	}
 	n := s.find(id, who)

@@ -749,12 +749,13 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A client of the transport before streamable HTTP begins with a GET, and is told at once what is spoken here.
+// A GET without a session that is not the beginning of HTTP+SSE is refused at once, with where that begins.
 func TestOldSSE(t *testing.T) {
 	h := open(t, Limits{})
 	for path, want := range map[string]int{"/mcp": 405, "/sse": 404} {
 		r, _ := http.NewRequest("GET", "http://"+h.addr+path, nil)
 		r.Header.Set("Accept", "text/event-stream")
+		r.Header.Set("MCP-Protocol-Version", "2025-11-25")
 		r.Header.Set("Authorization", "Bearer one")
 		res, err := patient.Do(r)
 		if err != nil {
@@ -762,7 +763,7 @@ func TestOldSSE(t *testing.T) {
 		}
 		b, _ := io.ReadAll(res.Body)
 		res.Body.Close()
-		if res.StatusCode != want || !strings.Contains(string(b), "use streamable HTTP") {
+		if res.StatusCode != want || path == "/sse" && !strings.Contains(string(b), "begin with a GET of /mcp") {
 			t.Errorf("%s: %d %q", path, res.StatusCode, b)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// limits is the form of Limits that is kept and shown: the keys and units of facts.
+// limits is the stored and displayed form of Limits: the keys and units of facts.
 type limits struct {
 	Wall   float64 `json:"wall_ms"`
 	CPU    float64 `json:"cpu_ms"`
@@ -24,7 +24,8 @@ func (l Limits) MarshalJSON() ([]byte, error) {
 	return json.Marshal(limits{ms(l.Wall), ms(l.CPU), l.Memory, l.Pids, l.Files, l.Disk, l.Inodes, l.Output})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. What is not there is zero, with which no box starts.
+// UnmarshalJSON reads the output of MarshalJSON. A missing key is zero, and no sandbox starts with a zero
+// limit.
 func (l *Limits) UnmarshalJSON(b []byte) error {
 	var f limits
 	if err := json.Unmarshal(b, &f); err != nil {

@@ -57,7 +57,7 @@ func TestKilled(t *testing.T) {
 	sandboxtest.Killed(t, "TestKilled", func() sandbox.Driver { return New(Options{}) })
 }
 
-// TestSignals: what waldo was told to ignore, as by nohup, its commands heed.
+// TestSignals: signals that waldo ignores, as under nohup, have their default action in its commands.
 func TestSignals(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
@@ -83,7 +83,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestHeld tries each class that is promised. A row prints "held", or what it could do.
+// TestHeld tries each promised class. A row prints "held", or the thing that it could do.
 func TestHeld(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
@@ -128,7 +128,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestEnds: limits, and what is left behind by the command.
+// TestEnds: limits, and processes that the command leaves behind.
 func TestEnds(t *testing.T) {
 	limit := func(l facts.Limit) *facts.Limit { return &l }
 	for _, r := range []struct {
@@ -171,7 +171,8 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// TestFilledUnseen: a command that has filled its box and ended between two looks is told of it.
+// TestFilledUnseen: a command that fills its sandbox and ends between two measurements is reported as having
+// filled it.
 func TestFilledUnseen(t *testing.T) {
 	p := probeProfile()
 	b := start(t, p).(*box)
@@ -187,7 +188,7 @@ func TestFilledUnseen(t *testing.T) {
 	}
 }
 
-// TestRefuse: what needs namespaces is refused.
+// TestRefuse: profiles that need namespaces are refused.
 func TestRefuse(t *testing.T) {
 	for _, r := range []struct {
 		why    string

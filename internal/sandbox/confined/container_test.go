@@ -19,8 +19,8 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestInContainer: behind Docker's filter there are no namespaces; confined works all the same, and
-// namespace is refused with what to do about it.
+// TestInContainer: behind Docker's filter there are no namespaces. The confined level works all the same; the
+// namespace level is refused with a hint.
 func TestInContainer(t *testing.T) {
 	if os.Getenv("WALDO_TEST_CONTAINER") == "" {
 		c := exec.Command("/proc/self/exe", "behind", "docker", "/proc/self/exe", "-test.run=^TestInContainer$", "-test.v")

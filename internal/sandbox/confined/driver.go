@@ -33,7 +33,7 @@ func (d *Driver) Name() string { return "confined" }
 // needABI is the first Landlock that holds signals back.
 const needABI = landlock.Scopes
 
-// readable is what a box may read and execute, as far as it is there.
+// readable lists the paths that a sandbox can read and execute, if they exist.
 var readable = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",
 	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/mime.types"}
 
@@ -53,7 +53,7 @@ type box struct {
 	warnings []string
 	running  sync.Mutex
 	over     bool                // ended by force: not used again
-	now      atomic.Pointer[run] // what runs
+	now      atomic.Pointer[run] // the present run
 	closing  atomic.Bool
 }
 

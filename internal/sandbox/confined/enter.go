@@ -29,7 +29,7 @@ const (
 	entrance   = "waldo-confined-enter"
 )
 
-// order is what the processes of one command are told.
+// order is the message that starts the processes of one command.
 type order struct {
 	Argv, Env   []string
 	Dir         string
@@ -40,10 +40,11 @@ type order struct {
 	Read, Write []string
 }
 
-// begun is what the supervisor says before its report, once the command is executed.
+// begun is the byte that the supervisor sends before its report, once the command is executed.
 const begun = '\n'
 
-// report is what the supervisor says at the end, and the entrance before it becomes the command.
+// report is sent by the supervisor at the end. The entrance sends one if it fails before it becomes the
+// command.
 type report struct {
 	Status syscall.WaitStatus
 	CPU    time.Duration
@@ -110,7 +111,7 @@ func supervise() error {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)
 		if err != nil && err != unix.EINTR {
-			break // nobody is left
+			break // no child is left
 		}
 		if pid == p.Pid {
 			r.Status = syscall.WaitStatus(status)
@@ -119,7 +120,7 @@ func supervise() error {
 	}
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &u)
-	entered := r.Maxrss // the kernel counts it for whatever is executed in its place
+	entered := r.Maxrss // the kernel counts it for the program that is executed in its place too
 	if r.CPU, r.Maxrss = time.Duration(u.Utime.Nano()+u.Stime.Nano()), u.Maxrss<<10; r.Maxrss <= entered+1<<20 {
 		r.Maxrss = 0
 	}
@@ -145,7 +146,7 @@ func endAll(pid int) {
 
 // enter becomes the command: it gives up everything, then executes it.
 func enter() error {
-	runtime.LockOSThread() // what follows holds for this thread, which alone is left by execve
+	runtime.LockOSThread() // the rest applies to this thread, the only one that survives execve
 	var o order
 	if err := json.NewDecoder(os.NewFile(4, "order")).Decode(&o); err != nil {
 		return err
@@ -215,7 +216,7 @@ func heedSignals() {
 
 // become gives up the user, where waldo is root, and dies with the supervisor.
 func become(o order) error {
-	for c := uintptr(0); c < 64; c++ { // what is not held cannot be dropped, and is not there
+	for c := uintptr(0); c < 64; c++ { // fails if the capability does not exist or waldo has no capabilities; both are harmless
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 	}
 	if o.UID != os.Geteuid() {
@@ -273,8 +274,8 @@ func programs(o order) (paths []string) {
 	return paths
 }
 
-// image is a command as the kernel takes it, made before the limits hold: within them there may be no memory
-// for what Go would make of it.
+// image holds a command in the form that execve takes. It is made before the limits apply: under them Go could
+// lack the memory to make it.
 type image struct {
 	names     []string // where its program may be
 	paths     []*byte  // the same

@@ -72,8 +72,8 @@ func (b *box) makeDir(temp string) error {
 	return nil
 }
 
-// sweep removes the folders of boxes whose waldo was killed. What cannot be removed now is tried
-// again by the next waldo.
+// sweep removes the sandboxes' folders of waldo processes that were killed. The next waldo tries again those
+// that cannot be removed now.
 func sweep(temp string) {
 	for _, name := range []string{unlocked, locked} {
 		found, _ := filepath.Glob(filepath.Join(temp, name+"*"))
@@ -97,7 +97,7 @@ func remove(dir string, young bool) {
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return
 	}
-	// What was closed to us is made ours again: a command may have taken its own rights away.
+	// Make closed folders accessible again: a command can have removed its own rights.
 	_ = common.Walk(f, func(common.Entry) bool { return true })
 	_ = os.RemoveAll(dir)
 }

@@ -2,8 +2,8 @@ package confined
 
 import "waldo/internal/sandbox"
 
-// Promises is what the tier promises and what it does not, each with its reason. The classes are
-// those of sandboxtest.
+// Promises lists the classes of sandboxtest that the level promises and those that it does not, each with its
+// reason.
 func (d *Driver) Promises() []sandbox.Promise { return promises }
 
 var promises = []sandbox.Promise{

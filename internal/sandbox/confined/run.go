@@ -156,7 +156,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 	return p, told, func() { done(false) }, nil
 }
 
-// order says what the supervisor is told, with the names that the box's folders have here.
+// order returns the order for the supervisor, with the names that the sandbox's folders have here.
 func (b *box) order(c sandbox.Command) order {
 	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, MilliCPU: b.milli, Bridge: c.Bridge != nil, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
 	if c.Dir != "" {
@@ -177,7 +177,7 @@ func (b *box) order(c sandbox.Command) order {
 	return o
 }
 
-// watch holds the whole tree to what the kernel holds only each process to.
+// watch applies limits to the whole tree that the kernel applies only to each process.
 func (r *run) watch(ctx context.Context, pid int, began time.Time, clock *sandbox.Clock) (stop func()) {
 	done, gone := make(chan struct{}), make(chan struct{})
 	l := r.box.profile.Limits
@@ -233,7 +233,7 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(max(rep.CPU, r.peak.CPU)), MemoryPeak: max(rep.Maxrss, r.peak.Memory),
 		PidsPeak: max(r.peak.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
-	full := r.over() // written faster than it is looked at
+	full := r.over() // the files were written faster than they are measured
 	f.Usage.DiskBytes = r.disk
 	switch {
 	case rep.NotRun != "":

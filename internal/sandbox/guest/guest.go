@@ -49,7 +49,7 @@ type Script struct {
 	Name    string   // shown in its errors; empty: a name for the language
 	Code    []byte   // UTF-8
 	Args    []string // after its name in argv
-	Servers []string // whose names are globals: what the catalogue calls them
+	Servers []string // the servers whose names are globals, as the catalogue calls them
 }
 
 // Start is an interpreter of a language before it knows its script. Warm makes it ready for one: it
@@ -63,8 +63,8 @@ type Start struct {
 // script's is enough.
 var node = []string{"--no-warnings", "--experimental-vm-modules", "--v8-pool-size=1", "-e", nodeBoot}
 
-// Command returns the arguments of the interpreter, without the interpreter itself, and what its
-// stdin must begin with. A Script's Job follows.
+// Command returns the arguments of the interpreter, without the interpreter itself, and the text that its stdin
+// must begin with. A Script's Job follows.
 func (s Start) Command() (argv []string, head string, err error) {
 	runtime := []string{nodeRuntime}
 	switch s.Lang {
@@ -139,8 +139,8 @@ func (s Script) Job() (*strings.Reader, error) {
 	return strings.NewReader(job), nil
 }
 
-// Command returns the arguments of the interpreter for s, without the interpreter itself, and what
-// its stdin must begin with: the head of a Start that is not warm, and the Job.
+// Command returns the arguments of the interpreter for s, without the interpreter itself, and the head of its
+// stdin: the head of a Start that is not warm, and the Job.
 func (s Script) Command() (argv []string, head io.Reader, err error) {
 	argv, first, err := Start{Lang: s.Lang}.Command()
 	if err != nil {

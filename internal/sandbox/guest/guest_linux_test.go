@@ -23,7 +23,7 @@ import (
 	"waldo/internal/sandbox/guest"
 )
 
-// desk is a corridor with a few tools, which remembers what was asked of it.
+// desk is a pipeline with a few tools, which records the calls.
 type desk struct {
 	mu    sync.Mutex
 	asked []call.Call
@@ -164,7 +164,7 @@ func interpreter(t *testing.T, l guest.Lang) string {
 func run(t *testing.T, d *desk, s guest.Script, stdin string) ran {
 	t.Helper()
 	cold := start(t, d, s, stdin, false)
-	if d == nil { // what a desk counts would count twice
+	if d == nil { // calls that a desk counts would count twice
 		if warm := start(t, d, s, stdin, true); warm.stdout != cold.stdout || warm.exit != cold.exit || warm.stderr != cold.stderr {
 			t.Errorf("an interpreter that got ready first: %+v, and without: %+v", warm, cold)
 		}

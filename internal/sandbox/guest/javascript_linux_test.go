@@ -53,8 +53,8 @@ func TestJavaScript(t *testing.T) {
 	}
 }
 
-// TestRehearsed: what an interpreter did to get ready leaves nothing that a script could see: no name,
-// no descriptor, no listener, no output, no call.
+// TestRehearsed: the preparation of an interpreter leaves nothing that a script could see: no name, descriptor,
+// listener, output or call.
 func TestRehearsed(t *testing.T) {
 	look := `console.log(JSON.stringify([
   Reflect.ownKeys(globalThis).map(String).sort(), Reflect.ownKeys(process).map(String).sort(),

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Stdin returns what an interpreter reads: what it begins with, the job, and the script's own input; nil:
-// there is none, and then all of it is there at once, which a driver can see by its length.
+// Stdin returns an interpreter's input: its head, the job, and the script's own input. With own nil, all of it
+// is in memory, which a driver can see by its length.
 func Stdin(first string, job *strings.Reader, own io.Reader) io.Reader {
 	in := &input{begins: first, first: strings.NewReader(first), job: job}
 	if own != nil {
@@ -15,7 +15,7 @@ func Stdin(first string, job *strings.Reader, own io.Reader) io.Reader {
 	return whole{in}
 }
 
-// input is what an interpreter begins with, and its job.
+// input is the head of an interpreter's input, and its job.
 type input struct {
 	begins     string
 	first, job *strings.Reader

@@ -9,8 +9,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// TestStdin: an input is the head, the job and what is the script's own; the head is skipped where it is that
-// one and nothing was read, and then the rest is as it was.
+// TestStdin: an input is the head, the job and the script's own input. Skip skips an equal head if no byte was
+// read before. It leaves the rest unchanged.
 func TestStdin(t *testing.T) {
 	for _, own := range []string{"", "own"} {
 		fresh := func(job *strings.Reader) io.Reader {

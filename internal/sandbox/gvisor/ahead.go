@@ -76,7 +76,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if b.host.Times() {
 		return nil
 	}
-	return b.conn.Send(job.Ask{Adopt: &job.Adopt{}}) // what it took to get this far is nobody's
+	return b.conn.Send(job.Ask{Adopt: &job.Adopt{}}) // start-up CPU is not charged to the job
 }
 
 // Bridge returns waldo's end of the waiting command's bridge, once.

@@ -38,7 +38,7 @@ func start(t *testing.T, d *Driver) *box {
 	return b.(*box)
 }
 
-// TestDenials: what the kernel in the box refused is told, with the error, by kind.
+// TestDenials: the facts list refusals of the sandbox's kernel by kind, with the error.
 func TestDenials(t *testing.T) {
 	b := start(t, driver(t))
 	f, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"python3", "-I", "-S", "-c", `
@@ -84,8 +84,7 @@ for i in range(1000):
 	}
 }
 
-// TestKernelOfItsOwn: with control outside, what is asked of the kernel in the box does not reach
-// the one of this machine.
+// TestKernelOfItsOwn: with a control outside, requests to the sandbox's kernel do not reach this machine's.
 func TestKernelOfItsOwn(t *testing.T) {
 	b := start(t, driver(t))
 	listener, err := net.Listen("unix", "@waldo-gvisor-test-"+strconv.Itoa(os.Getpid()))
@@ -229,7 +228,7 @@ func alive(pid int) bool {
 	return state != "" && state[0] != 'Z' && state[0] != 'X'
 }
 
-// TestGroups: what root's groups may read, the processes of a box may not.
+// TestGroups: the processes of a sandbox cannot read files that root's groups can read.
 func TestGroups(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may drop its groups")
@@ -245,8 +244,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestOwnMemory: what gVisor itself holds for its guest, files and sockets, counts as the guest's memory, also
-// where no cgroup counts it.
+// TestOwnMemory: memory that gVisor itself holds for its guest, for files and sockets, counts as the guest's.
+// That holds without a cgroup too.
 func TestOwnMemory(t *testing.T) {
 	const flood = `
 import array, os, socket, sys

@@ -23,8 +23,8 @@ import (
 // patience is how long a box may take to be made, to start a command, and to be gone once killed.
 var patience = time.Minute
 
-// overhead is what gVisor itself may take beside its guest: memory in bytes, and threads, of
-// which each guest thread costs a few.
+// overhead is the allowance for gVisor itself beside its guest: memory in bytes, and threads. Each guest thread
+// costs a few.
 const (
 	overheadMemory  = 160 << 20
 	overheadThreads = 192
@@ -40,7 +40,7 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []common.Place
-	way      io.Closer       // who serves the way out; nil: there is none
+	way      io.Closer       // serves the egress; nil: no egress
 	waiting  *common.Waiting // a command that was started before its job was there
 	ran      bool            // a command was run, or is
 
@@ -50,7 +50,7 @@ type box struct {
 	conn    *job.Conn
 }
 
-// errGone is what a command is told that comes after the box has ended.
+// errGone is the error of a command that comes after the sandbox has ended.
 var errGone = errors.New("gvisor: the sandbox has ended")
 
 // prepare makes the box.
@@ -146,7 +146,7 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 	return b.conn.Send(job.Ask{Boot: &job.Boot{}})
 }
 
-// advised is what PID 1 said went wrong, with what to do where the machine is known to do that.
+// advised returns an error that PID 1 reported, with a hint if this machine is known to cause it.
 func advised(text string) error {
 	err := errors.New(text)
 	switch {

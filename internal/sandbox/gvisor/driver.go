@@ -40,7 +40,7 @@ func New(o Options) *Driver {
 		cgroups: sync.OnceValues(func() (*cgroup.Host, error) {
 			host, err := cgroup.Detect()
 			if err == nil {
-				_, _ = host.Sweep() // what cannot be removed now is tried again by the next waldo
+				_, _ = host.Sweep() // the next waldo tries again those that cannot be removed now
 			}
 			return host, err
 		}),

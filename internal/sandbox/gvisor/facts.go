@@ -36,7 +36,7 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 	}
 	for _, d := range end.Denials {
 		if b.outside(d.What) {
-			continue // whoever serves the way tells of it
+			continue // the egress server reports these
 		}
 		if d.Kind == "network" {
 			d.What = strings.TrimPrefix(d.What, "connect ") // as every driver tells it
@@ -81,7 +81,7 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("SIG%d", int(s)) // a real-time signal
 }
 
-// limit names the limit that ended the run. What waldo did itself comes before what it infers.
+// limit names the limit that ended the run. A limit that waldo enforced comes before an inferred one.
 func (r *run) limit(f *facts.Facts, end job.End, full bool) {
 	f.Limit = r.ended.Load()
 	f.OOMKilled = end.Over == string(facts.LimitMemory) || r.group().OOMKills > r.before.OOMKills

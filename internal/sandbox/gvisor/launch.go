@@ -23,10 +23,10 @@ var powers = []uintptr{
 	unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_KILL,
 }
 
-// launch starts PID 1 of a box, as the user outside, which is the template's user inside, and returns our end of its socket. The
-// executable is run by its descriptor: its path need not be open to that user, and cannot change.
-// Where milli is above zero, the process and all that it will start are held to as many processors
-// as milli thousandths fill.
+// launch starts PID 1 of a sandbox and returns waldo's end of its socket. It runs as the user outside, which is
+// the template's user inside. The executable is run by its descriptor: its path need not be open to that user,
+// and cannot change. With milli above zero, the process and all its children are restricted to as many
+// processors as milli thousandths fill.
 func launch(executable *os.File, p sandbox.Profile, uid, gid int, milli int64) (*os.Process, *job.Conn, error) {
 	conn, theirs, err := job.Pair()
 	if err != nil {

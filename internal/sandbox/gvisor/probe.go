@@ -15,8 +15,8 @@ import (
 	"waldo/internal/sandbox/common"
 )
 
-// Probe makes a box, runs a command in it that tries what the box must refuse, and compares what
-// came of each with what must.
+// Probe makes a sandbox, runs a command in it that tries forbidden things, and compares each result with the
+// expected one.
 func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	r = sandbox.Report{Driver: d.Name(), OK: true}
 	defer func() {
@@ -79,7 +79,7 @@ func probeProfile() sandbox.Profile {
 			Disk: 4 << 20, Inodes: 64, Output: 4 << 10}}
 }
 
-// probeScript says one line for each thing that holds. It uses nothing but a shell and what every /usr has.
+// probeScript prints one line for each thing that holds. It uses only a shell and programs that every /usr has.
 const probeScript = `
 grep -q gvisor /proc/version && echo kernel
 test "$(id -u)" = 1000 && echo user

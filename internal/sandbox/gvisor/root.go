@@ -13,7 +13,7 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// etc is what programs want to find in /etc, with nothing of the host in it.
+// etc lists files that programs expect in /etc. They hold nothing of the host.
 var etc = []job.Node{
 	{Path: "/etc/passwd", Kind: job.File, From: "root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
 	{Path: "/etc/group", Kind: job.File, From: "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"},
@@ -23,7 +23,7 @@ var etc = []job.Node{
 	{Path: "/etc/localtime", Kind: job.Link, From: "/usr/share/zoneinfo/UTC"},
 }
 
-// shared is what of the host's /etc every box sees: none of it says which host this is.
+// shared lists the files of the host's /etc that every sandbox sees. None identifies the host.
 var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
 
 // tree says what the root of a box is made of before the profile's mounts: the host's /usr, a

@@ -94,7 +94,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	}
 	finish(end.Still)
 	if r.killed.Load() || end.Over != "" {
-		r.box.end() // what was ended by force is not used again
+		r.box.end() // a sandbox ended by force is not used again
 	}
 	if r.late.Load() {
 		if !r.begun() {
@@ -141,7 +141,7 @@ func (r *run) wait() (job.End, error) {
 	}
 }
 
-// hear reads one message of PID 1. What it says went wrong is the error.
+// hear reads one message of PID 1. A failure that it reports is the error.
 func (b *box) hear() (job.Answer, error) {
 	var a job.Answer
 	files, err := b.conn.Receive(&a)
@@ -231,7 +231,7 @@ func (r *run) kill() {
 	})
 }
 
-// look is how often a command is looked at.
+// look is the time between two measurements of a command.
 const look = 20 * time.Millisecond
 
 // killPatience is how long a killed gVisor may take to be gone before its box is ended.

@@ -14,8 +14,8 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestStill: the facts of a command come with all that it wrote and how it ended, and what it leaves
-// behind runs no more.
+// TestStill: the facts of a command come with all its output and its status, and processes that it leaves
+// behind no longer run.
 func TestStill(t *testing.T) {
 	d := driver(t)
 	late := "(while :; do echo x >>/workspace/output/late; done) & while [ ! -s /workspace/output/late ]; do :; done; "

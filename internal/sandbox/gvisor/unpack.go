@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoPayload is what a waldo says that was built without gVisor.
+// errNoPayload is the error of a waldo that was built without gVisor.
 var errNoPayload = errors.New("this build has no gVisor inside: run make build")
 
 // maxPayload bounds what is unpacked, in bytes.
@@ -28,7 +28,7 @@ const maxPayload = 256 << 20
 // packed is gVisor as it is inside waldo.
 type packed struct {
 	gz     []byte
-	digest string // SHA-256 of what gz holds, in hexadecimal
+	digest string // SHA-256 of the content of gz, in hexadecimal
 }
 
 // inside returns the payload of this build.
@@ -49,8 +49,8 @@ func inside(files fs.ReadFileFS) (packed, error) {
 	return p, nil
 }
 
-// open returns the executable, unpacked into a folder that only this user may enter, opened, and
-// found to be what its digest says. What is there and differs is replaced.
+// open unpacks the executable into a folder that only this user can enter, checks its digest, and opens it. It
+// replaces a file with another digest.
 func (p packed) open(dir string) (*os.File, error) {
 	if err := private(dir); err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func (p packed) open(dir string) (*os.File, error) {
 	return p.check(name)
 }
 
-// private makes a folder that belongs to this user and that nobody else may enter, or refuses one
-// that is otherwise.
+// private makes a folder that belongs to this user and that no other user can enter. It refuses one that exists
+// with other rights.
 func private(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -117,8 +117,8 @@ func (p packed) same(f *os.File) error {
 	return nil
 }
 
-// unpack writes the executable beside its place and renames it there: nobody ever sees half of
-// it, and a link in its place is replaced, never followed.
+// unpack writes the executable to a temporary file and renames it. So no process sees half of it, and a link in
+// its place is replaced, never followed.
 func (p packed) unpack(dir, name string) error {
 	temp, err := os.CreateTemp(dir, "unpacking-*")
 	if err != nil {

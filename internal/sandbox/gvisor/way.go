@@ -14,8 +14,8 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// refuseHosts says why a box cannot have the network that is asked for. A root of its own has a
-// resolv.conf of its own, and nothing in gVisor's world covers it.
+// refuseHosts returns an error if a sandbox cannot have the requested network. A root of its own has its own
+// resolv.conf, and gVisor has no means to cover it.
 func refuseHosts(p sandbox.Profile) error {
 	if len(p.Network.Ports) > 0 && p.Template.Dir != "" {
 		return errors.New("hosts and a template: gVisor's sandboxes reach hosts from the host's own root alone; isolation namespace does both")
@@ -37,7 +37,7 @@ func (b *box) wayOut() job.Way {
 	return w
 }
 
-// open makes the way out of the sockets that the box sent, and hands it to whoever serves it.
+// open makes the egress from the sockets that the sandbox sent, and gives it to its server.
 func (b *box) open(sockets []*os.File) error {
 	if len(sockets) == 0 {
 		return nil

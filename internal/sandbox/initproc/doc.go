@@ -1,4 +1,3 @@
-// Package initproc is waldo's side of a machine that prepares a box: it starts one, sends it lists of
-// system calls and descriptors, and hears what becomes of them. What the lists say is the namespace
-// driver's.
+// Package initproc is waldo's side of the process that prepares a sandbox. It starts one, sends it lists of
+// system calls and descriptors, and receives their results. The namespace driver writes the lists.
 package initproc

@@ -18,7 +18,7 @@ import (
 const (
 	CodeBase    = initvm.CodeBase
 	DataBase    = initvm.DataBase
-	HandlerAddr = DataBase + 0x100 // for what an interpreter does about signals
+	HandlerAddr = DataBase + 0x100 // for an interpreter's signal actions
 	BootBase    = DataBase + 0x200
 	ProgramBase = DataBase + 0x2000
 	ProgramMax  = 1 << 20
@@ -50,7 +50,7 @@ func (l *List) Record(kind uint64) initvm.Value {
 	return rec
 }
 
-// UserNSHint marks a step that needs user namespaces: what to do is said by the error.
+// UserNSHint marks a step that needs user namespaces: its error gets a hint.
 const UserNSHint = "user namespaces"
 
 // MakeInit appends the making of PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps
@@ -60,7 +60,7 @@ func (l *List) MakeInit(failed, made initvm.Target) {
 	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
 	l.clone(flags, failed, made, initvm.To(len(l.Steps)+2))
-	// What waldo itself was started with is not closed on exec.
+	// Descriptors that waldo inherited are not close-on-exec.
 	l.Call("close what waldo inherited", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)
 	l.TakeDescriptors(MaxFiles, initvm.At(Gone))
 	l.TakeProgram("take the sandbox's program", ProgramBase, initvm.At(Gone))

@@ -17,7 +17,7 @@ import (
 // CtlFD is the machine's end of the socket to waldo.
 const CtlFD = 3
 
-// RecordSize is the size of what the machine reports: kind, three words, and a struct rusage.
+// RecordSize is the size of a report of the machine: kind, three words, and a struct rusage.
 const RecordSize = 4*8 + int(unsafe.Sizeof(unix.Rusage{}))
 
 // The kinds of record.
@@ -33,7 +33,7 @@ const (
 	RecExit              // the command ended: 0, status, usage of all that ended
 )
 
-// Record is what the machine reports.
+// Record is a report of the machine.
 type Record struct {
 	Kind, A, B, C uint64
 	Usage         unix.Rusage
@@ -49,7 +49,7 @@ func parseRecord(b []byte) (r Record, err error) {
 	return r, err
 }
 
-// Where every boot list reports a failure, and where it ends the process.
+// The address where every boot list reports a failure, and the one where it ends the process.
 const (
 	dieAddr = BootBase
 	Gone    = dieAddr + StepSize
@@ -58,7 +58,7 @@ const (
 // NewBoot returns what every boot list begins with.
 func NewBoot() *List {
 	l := &List{}
-	l.Ignore("report a failure", unix.SYS_WRITE, CtlFD, FailureAddr, RecordSize) // nobody hears it where waldo is gone
+	l.Ignore("report a failure", unix.SYS_WRITE, CtlFD, FailureAddr, RecordSize) // ignored: without a waldo it has no reader
 	l.Call("end", unix.SYS_EXIT_GROUP, 253)
 	return l
 }
@@ -128,7 +128,7 @@ func (l *List) TakeProgram(name string, base uint64, gone initvm.Target) {
 // MaxFiles is how many descriptors a machine may be started with.
 const MaxFiles = 64
 
-// bootOf is what the executable of every machine starts with.
+// bootOf returns the first list in the executable of every machine.
 func bootOf() initvm.Boot {
 	return initvm.Boot{Entry: bootEntry, At: BootBase, Steps: boot().LinkAt(BootBase), Failed: RecFailed, Room: MemoryEnd - DataBase}
 }

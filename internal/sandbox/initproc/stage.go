@@ -22,7 +22,7 @@ const Patience = 10 * time.Second
 
 // Stage is a running machine: waldo's end of its socket, and PID 1 of the box.
 type Stage struct {
-	boot *List // what the machine started with
+	boot *List // the machine's first list
 	Ctl  *os.File
 	FD   int // of Ctl
 	Init *os.Process
@@ -71,7 +71,7 @@ func (s *Stage) handOver(end time.Time) error {
 	return err
 }
 
-// goneWithin is how long a PID 1 that nobody knows may take to end.
+// goneWithin is the time that a PID 1 without a number may take to end.
 const goneWithin = time.Second
 
 // New returns a stage without a process, and the machine's end of its socket.
@@ -96,8 +96,8 @@ type Shared struct {
 	Processes bool // also the PID namespace
 }
 
-// SpawnJoined is SpawnInit for a box that shares namespaces. Where it shares the PID namespace, its first process is
-// not PID 1 there: the caller ends what it leaves running.
+// SpawnJoined is SpawnInit for a sandbox that shares namespaces. If it shares the PID namespace, its first
+// process is not PID 1 there: the caller must end the processes that it leaves running.
 func SpawnJoined(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, in Shared) (s *Stage, joined bool, err error) {
 	return spawnInit(machine, uid, gid, g, milli, func(s *Stage) error {
 		return errors.Join(s.Send(joinProgram(in.Processes)), s.SendFiles(in.Spaces))
@@ -236,7 +236,7 @@ func (s *Stage) SendBox(files []*os.File, groups []int, program []byte) error {
 	return s.SendJob(append(fds, groups...), program)
 }
 
-// ErrGone is what receive says when the box has ended without a word.
+// ErrGone is the error of receive when the sandbox has ended without a report.
 var ErrGone = errors.New("namespace: the sandbox has ended")
 
 // next returns the first early record, or else receives one.
@@ -294,7 +294,7 @@ func (s *Stage) keep(oob []byte) {
 // Close ends the box and waits until everything in it is dead.
 func (s *Stage) Close() error {
 	if s.Made {
-		_ = unix.Shutdown(s.FD, unix.SHUT_WR) // whoever waits to be told something ends
+		_ = unix.Shutdown(s.FD, unix.SHUT_WR) // a process that waits for a message ends
 		_ = s.HandOver()                      // PID 1 is reaped as any other
 	}
 	for _, e := range s.early {
@@ -311,8 +311,8 @@ func (s *Stage) Close() error {
 	return s.Ctl.Close()
 }
 
-// Silent returns an error where a socket has something to read: PID 1's, which says that its command
-// has ended, or the listener's. A negative number is no socket.
+// Silent returns an error if a socket is readable. PID 1's is readable when its command has ended; the
+// listener's when a call waits. Negative numbers are skipped.
 func Silent(fds ...int) error {
 	p := make([]unix.PollFd, 0, 2)
 	for _, fd := range fds {

@@ -40,7 +40,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestSealed: nobody can change the program that every box starts from.
+// TestSealed: the program that every sandbox starts from cannot be changed.
 func TestSealed(t *testing.T) {
 	f, err := Machine()
 	if err != nil {
@@ -97,7 +97,7 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// FuzzRecord: whatever comes from a box, a record names a step of the list or none.
+// FuzzRecord: every record from a sandbox names a step of the list, or no step.
 func FuzzRecord(f *testing.F) {
 	f.Add(make([]byte, RecordSize))
 	f.Add([]byte{1})

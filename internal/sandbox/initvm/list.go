@@ -45,9 +45,9 @@ func To(index int) Target { return Target{index: index, set: true} }
 // At goes on at an address.
 func At(address uint64) Target { return Target{address: address, set: true} }
 
-// Step is one system call, whose result is kept at Store. A call that fails goes to Fail; one whose
-// result equals the word at Equal goes to Same; any other goes to Next. Targets that are not set: Fail
-// goes to the list's Die, Next and Same to the step after this one.
+// Step is one system call; its result is stored at Store. A call that fails goes to Fail. One whose result
+// equals the word at Equal goes to Same. Any other goes to Next. An unset Fail goes to the list's Die; an unset
+// Next or Same goes to the step after this one.
 type Step struct {
 	Name, Hint       string
 	NR               uintptr

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The layout of the machine's memory, where no interpreter has anything, so that one can hold a
-// machine too. At DataBase stands the address of the step where it starts, and after it the record of
-// the last failure: FailedKind, the step, the errno. The rest is for whoever makes steps.
+// The layout of the machine's memory. No interpreter uses these addresses, so an interpreter can hold a machine
+// too. DataBase holds the address of the first step, then the record of the last failure: FailedKind, the step,
+// the errno. The rest belongs to the program.
 const (
 	CodeBase    = 0x70000000
 	DataBase    = 0x70200000
@@ -44,7 +44,7 @@ type Boot struct {
 	Entry  uint64 // where it starts
 	At     uint64 // where Steps go
 	Steps  []byte
-	Failed uint64 // what the record of a failure begins with
+	Failed uint64 // the first word of a failure's record
 	Room   uint64 // how much memory there is from DataBase on
 }
 

@@ -24,7 +24,7 @@ import (
 // Want says which namespaces a command asks for.
 type Want struct {
 	Dir       string // a folder of the named sandbox that only its owner can enter
-	Key       string // what the command may touch: commands share namespaces only where it is the same
+	Key       string // everything that the command can access: commands share namespaces only if their keys are equal
 	Processes bool   // share the PID namespace, too
 	UID, GID  int    // of commands, as they see them
 }
@@ -34,7 +34,7 @@ type Hold struct {
 	terms
 	files []*os.File // user, network and PID namespace, and waldo's end of the keeper's socket
 	close func()     // ends the giving to others
-	guard *guard     // of the command; nil: there is none
+	guard *guard     // of the command; nil: no guard
 	group *cgroup.Group
 }
 
@@ -136,7 +136,7 @@ func make1(program *os.File, w Want) (h *Hold, err error) {
 	return h, nil
 }
 
-// mapIDs says whom the user of the commands is outside, and lets the keeper go on.
+// mapIDs maps the user of the commands to the user outside, and lets the keeper continue.
 func mapIDs(st *initproc.Stage, w Want, t terms) error {
 	for _, f := range []struct{ name, content string }{
 		{"setgroups", "deny"}, {"uid_map", fmt.Sprintf("%d %d 1", w.UID, t.UID)}, {"gid_map", fmt.Sprintf("%d %d 1", w.GID, t.GID)},
@@ -151,8 +151,9 @@ func mapIDs(st *initproc.Stage, w Want, t terms) error {
 
 const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 
-// list is what the keeper does: it takes its user, leaves the host's root for an empty one, brings up the loopback,
-// sends its namespaces and waits, without any power, until no waldo has the other end of its socket.
+// list returns the keeper's program. It takes its user, leaves the host's root for an empty one, brings up the
+// loopback, and sends its namespaces. Then it waits, without capabilities, until no waldo holds the other end
+// of its socket.
 func list(w Want, t terms, mapped bool) *initproc.List {
 	l := &initproc.List{}
 	const free = initproc.CtlFD + 1

@@ -225,7 +225,7 @@ if os.fork() == 0:
 os.wait(); time.sleep(.5)
 `
 
-// TestLeftover: what a command leaves running ends with it, and other commands go on.
+// TestLeftover: processes that a command leaves running end with it, and other commands continue.
 func TestLeftover(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	start(t, profile(dir), serve)
@@ -270,7 +270,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestKilledWaldo: what a waldo leaves running that is killed ends at once, also where other commands go on.
+// TestKilledWaldo: processes of a killed waldo end at once, also if other commands continue.
 func TestKilledWaldo(t *testing.T) {
 	processes(t)
 	if dir := os.Getenv("WALDO_TEST_SHARED"); dir != "" {

@@ -22,12 +22,12 @@ type Rules struct {
 	NeedFull bool     // refuse a kernel that cannot hold to all of it
 }
 
-// Ruleset is what Open built. FD is for landlock_restrict_self(FD, 0) and belongs to the caller;
-// it is -1 where nothing could be restricted.
+// Ruleset is the result of Open. FD is for landlock_restrict_self(FD, 0) and belongs to the caller. It is -1 if
+// nothing could be restricted.
 type Ruleset struct {
 	FD   int
 	ABI  int      // the kernel's version of the interface; 0: no Landlock
-	Lost []string // what was wanted and this kernel cannot hold to
+	Lost []string // the restrictions that this kernel does not support
 }
 
 // Access to files, by the bits of linux/landlock.h.
@@ -43,7 +43,7 @@ const (
 	IoctlDev   = 1 << 15
 	ReadAccess = Execute | ReadFile | ReadDir
 
-	firstAll    = 1<<13 - 1 // what ABI 1 knows
+	firstAll    = 1<<13 - 1 // the rights that ABI 1 knows
 	onFiles     = Execute | WriteFile | ReadFile | Truncate | IoctlDev
 	neverToGive = MakeChar | MakeBlock | IoctlDev
 	tcpAll      = 1<<0 | 1<<1 // bind, connect
@@ -82,7 +82,7 @@ func FilesAt(abi int) uint64 {
 	return all
 }
 
-// handled is what a kernel of the ABI can hold to of r, and what it cannot.
+// handled returns the part of r that a kernel of the ABI supports, and the names of the rest.
 func handled(r Rules, abi int) (attr, []string) {
 	var a attr
 	var lost []string
@@ -109,8 +109,8 @@ func handled(r Rules, abi int) (attr, []string) {
 	return a, lost
 }
 
-// Open builds a ruleset. A path in it must exist. On an older kernel it holds to what it can and
-// lists the rest in Lost; with NeedFull that is an error.
+// Open builds a ruleset. A path in it must exist. An older kernel gets the restrictions that it supports; Lost
+// lists the others. With NeedFull, a non-empty Lost is an error.
 func Open(r Rules) (Ruleset, error) { return open(r, ABI()) }
 
 func open(r Rules, abi int) (Ruleset, error) {

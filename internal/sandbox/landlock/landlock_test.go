@@ -137,7 +137,7 @@ func TestWalls(t *testing.T) {
 		{"TCP left to the network namespace", "t", "tcp", port, "ok"},
 		{"peers left alone", "p", "signal", me, "ok"},
 	}
-	if os.Geteuid() == 0 { // nobody else may make devices in the first place
+	if os.Geteuid() == 0 { // only root can make devices
 		rows = append(rows, struct{ why, rules, what, arg, want string }{"a device where writing is let through", "", "device", rw + "/null", "EACCES"})
 	}
 	self, err := os.Executable()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address reads a socket address as system calls take it (ip(7), ipv6(7), unix(7)). It returns
-// "192.0.2.1:80", "unix:/path" or, for what is neither, nothing.
+// Address reads a socket address in the form of system calls (ip(7), ipv6(7), unix(7)). It returns
+// "192.0.2.1:80", "unix:/path" or, for another family, "".
 func Address(b []byte) string {
 	if len(b) < 2 {
 		return ""

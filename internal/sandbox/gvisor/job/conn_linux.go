@@ -165,5 +165,5 @@ func (c *Conn) Said() bool {
 	return n != 0 || err != nil
 }
 
-// FD is the descriptor of our end, to wait for what the other end says.
+// FD is the descriptor of this end. It is readable when a message of the other end has arrived.
 func (c *Conn) FD() int { return c.fd }

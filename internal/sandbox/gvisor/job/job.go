@@ -1,6 +1,6 @@
-// Package job is what waldo and waldo-gvisor say to each other over the one socket between them:
-// waldo says what the box is made of and what to run in it, waldo-gvisor says how that ended.
-// Neither the guest nor gVisor's own processes hold an end of the socket.
+// Package job is the protocol of waldo and waldo-gvisor on the one socket between them. waldo sends the parts
+// of the sandbox and the commands to run; waldo-gvisor sends how they ended. Neither the guest nor gVisor's own
+// processes hold an end of the socket.
 package job
 
 import (
@@ -23,8 +23,8 @@ const maxFrame = 16 << 20
 // maxFDs bounds the descriptors that travel with one message.
 const maxFDs = 64
 
-// Box is waldo's first message: what the box is made of. With it come the copies of
-// held binds; the answer brings a descriptor of each tmpfs. Both are in the order of the tree.
+// Box is waldo's first message: the parts of the sandbox. The copies of held binds come with it. The answer
+// brings a descriptor of each tmpfs. Both are in the order of the tree.
 type Box struct {
 	ID       string `json:"id"`
 	Hostname string `json:"hostname"`
@@ -33,8 +33,8 @@ type Box struct {
 	Way      Way    `json:"way,omitzero"`
 }
 
-// Way is the way out of a box: with the answer come the sockets, after the folders. The zero Way is
-// none, and then the box has a network stack of its own with nothing in it.
+// Way is the egress of a sandbox: its sockets come with the answer, after the folders. The zero Way is no
+// egress; the sandbox then has an empty network stack of its own.
 type Way struct {
 	Route   []byte   `json:"route"` // a netlink message
 	Sockets []Socket `json:"sockets"`
@@ -57,7 +57,7 @@ type Node struct {
 	From   string `json:"from,omitempty"` // the text of a file, the target of a link, the source of a bind
 }
 
-// Kind is what a Node is. The empty kind is refused.
+// Kind is the kind of a Node. The empty kind is refused.
 type Kind string
 
 // The kinds of Node. A bind is read-only, without devices and setuid; a tmpfs is writable.
@@ -103,13 +103,13 @@ type Ask struct {
 	Adopt *Adopt `json:"adopt,omitempty"`
 }
 
-// Boot asks for a kernel ahead of the command that will need it. There is no answer.
+// Boot starts a kernel before the command that will need it. It has no answer.
 type Boot struct{}
 
 // Kill ends the command that runs; its Answer follows.
 type Kill struct{}
 
-// Adopt says that the command's job is there now: what it used before does not count.
+// Adopt announces the command's job: earlier use does not count.
 type Adopt struct{}
 
 // Answer is one message of waldo-gvisor: exactly one field is set, or Error.
@@ -139,7 +139,7 @@ var Seen = []string{"filesystem", "network", "syscall"}
 // End says how the command ended. It is on the path of every run, and not said in JSON.
 type End struct {
 	Status     uint32        // as wait(2) tells it
-	Still      bool          // what is left in the box stands still for good, and holds its streams
+	Still      bool          // the remaining processes are frozen for good, and hold their streams
 	NoStart    int           // an errno: the command could not be executed
 	Over       string        // cpu or memory: the limit that our own watch saw exceeded
 	CPU        time.Duration // of every process of the box since it started, if there is a limit
@@ -149,8 +149,8 @@ type End struct {
 	PidsDenied bool // a process was refused at the limit
 }
 
-// What an End looks like: a byte that begins no JSON, one that is flags, the numbers, and the
-// denials as JSON where there are any.
+// The encoding of an End: a byte that begins no JSON, one byte of flags, the numbers, and the denials as JSON
+// if there are any.
 const (
 	endMark = 0
 	endSize = 2 + 4 + 4 + 3*8

@@ -97,8 +97,8 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzReceive: whatever bytes come, Receive ends with a message or an error, and what it takes for
-// a message it can say again.
+// FuzzReceive: for every input Receive returns a message or an error, and a message that it returns can be
+// encoded again.
 func FuzzReceive(f *testing.F) {
 	good, _ := encode(Ask{Run: &Run{Argv: []string{"ls"}}})
 	f.Add(good)
@@ -145,8 +145,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// FuzzEnd: whatever PID 1 calls an end is one or an error, and what is taken for one is said again the
-// same way.
+// FuzzEnd: every input decodes to an end or an error, and a decoded end encodes to the same bytes.
 func FuzzEnd(f *testing.F) {
 	for _, e := range []End{{}, {Still: true, Status: 1, Pids: 2, Denials: []Denial{{"syscall", "x", "EPERM"}}}} {
 		b, _ := e.append(nil)
@@ -171,7 +170,7 @@ func FuzzEnd(f *testing.F) {
 	})
 }
 
-// ignoresSIGCHLD reads a process's status. Whoever started the test may ignore other signals too.
+// ignoresSIGCHLD reads a process's status. The test's parent can have ignored other signals too.
 func ignoresSIGCHLD(status string) bool {
 	_, rest, _ := strings.Cut(status, "SigIgn:\t")
 	mask, err := strconv.ParseUint(strings.SplitN(rest, "\n", 2)[0], 16, 64)
@@ -210,8 +209,7 @@ func TestSleeper(t *testing.T) {
 	}
 }
 
-// FuzzAddress: whatever a guest calls an address, what is told of it is short and plain text,
-// and an internet address is one.
+// FuzzAddress: for every input the address in a denial is short plain text, and an internet address is valid.
 func FuzzAddress(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 80, 192, 0, 2, 1})
 	f.Add([]byte{1, 0, 'x', 0, 'y'})

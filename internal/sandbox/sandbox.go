@@ -58,7 +58,7 @@ func (p Profile) Touches() string {
 // ErrDiffers is returned by Start where commands that run in a shared sandbox may touch other things.
 var ErrDiffers = errors.New("commands that may touch other things run in the sandbox")
 
-// Host is what the box takes for the name of its machine.
+// Host is the name of the machine that the sandbox sees.
 func (p Profile) Host() string {
 	if p.Hostname == "" {
 		return "waldo"
@@ -66,15 +66,15 @@ func (p Profile) Host() string {
 	return p.Hostname
 }
 
-// Ahead is what is known of a command before its job is there: an interpreter that reads the job
-// from its standard input. No agent has a say in any of it.
+// Ahead is the part of a command that is known before its job: an interpreter that reads the job from its
+// standard input. No agent can influence it.
 type Ahead struct {
 	Argv, Env []string
 	Dir       string // empty: /workspace
-	Head      string // what its standard input begins with, whatever the job is
+	Head      string // the beginning of its standard input, the same for every job
 	Bridge    bool   // descriptor 3 is a bridge
 	Zygote    string // the same for an interpreter that boxes are forked from; empty: none can be
-	Domain    string // whose boxes these are: none is forked from an interpreter of another domain
+	Domain    string // the owner of these sandboxes: an interpreter of one domain is never forked for another
 }
 
 // Template is the root filesystem that a box starts from, always read-only.
@@ -103,7 +103,7 @@ func (t Template) IDs() (uid, gid int) {
 // Mount shows a folder or file of the host inside the box, without devices or setuid.
 type Mount struct {
 	Source, Target string
-	// Writable: the folder itself is there, and what is written to it stays. Nothing bounds what is written.
+	// Writable shows the folder itself, and writes to it persist. Their size is not limited.
 	Writable bool
 	Sealed   []string // of a writable folder: paths below it that are read-only; none goes through a link
 }
@@ -113,16 +113,16 @@ type Tmpfs struct {
 	Target string
 	Bytes  int64
 	Inodes int64
-	Export bool   // what is left in it at the end may be copied out with Box.Export
+	Export bool   // Box.Export can copy its contents out at the end
 	Seed   string // a folder of the host whose files are copied in before the first command; empty: none
 	Sealed bool   // where the driver can (namespace), commands cannot write to it: it holds its seed
 	// Except are names at its top that are places of their own: neither copied out nor compared.
 	Except []string
 }
 
-// Network is what a box may reach. The zero value is a loopback interface of its own and no other.
-// With ports, every name and address that waldo gives out is at that interface too, and whoever
-// serves the way decides what comes of each connection: a box never has a route to the outside.
+// Network is the network of a sandbox. The zero value is a loopback interface of its own and no other. With
+// ports, every name and address that waldo answers with is at that interface too. The egress server decides
+// about each connection: a sandbox never has a route to the outside.
 type Network struct {
 	Hosts []string            // as the operator wrote them; a box with hosts and no way is refused
 	Ports []uint16            // of TCP, at which the box finds the outside; at most MaxPorts
@@ -132,15 +132,15 @@ type Network struct {
 // MaxPorts is how many ports of the outside a box may have.
 const MaxPorts = 24
 
-// Way is what a box asks and connects through. It belongs to whoever serves it.
+// Way is the egress of a sandbox: the sockets for its queries and connections. Its server owns it.
 type Way struct {
 	Names net.PacketConn // questions for names (DNS over UDP), at Gateway port 53
 	Proxy net.Listener   // at Gateway port ProxyPort, for programs that want a proxy
 	TCP   []net.Listener // at every address of Outside, one for each of Network.Ports
 }
 
-// Where the way is, as the box sees it: addresses of the benchmark range (RFC 2544), which nobody
-// else has.
+// The addresses of the egress, as the sandbox sees them, in the benchmark range (RFC 2544), which no public
+// host uses.
 var (
 	Outside = netip.MustParsePrefix("198.18.0.0/15")
 	Gateway = netip.MustParseAddr("198.18.0.1")
@@ -183,7 +183,7 @@ type Command struct {
 	Stdout io.Writer // beyond Facts.Stdout: a copy as it comes; may be nil
 	Stderr io.Writer
 	Pass   bool     // Stdout and Stderr get all of it, as a pipe would: Limits.Output holds for Facts alone
-	Bridge *os.File // becomes descriptor 3; nil: the box has none
+	Bridge *os.File // becomes descriptor 3; nil: no bridge
 	// TTY is one end of a terminal of waldo's own making, never the host's: it becomes the standard streams and the
 	// command's controlling terminal. Stdin, Stdout and Stderr are then not used. nil: there is none.
 	TTY   *os.File
@@ -191,9 +191,9 @@ type Command struct {
 	Serve bool   // a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
 }
 
-// Begun is an input that knows what it begins with, so that nobody need read that to see it.
+// Begun is an input that knows its own beginning, so that a check need not read it.
 type Begun interface {
-	// Skip goes past the head, if that is what the input begins with and nothing has been read. It reports whether it has.
+	// Skip skips head if the input begins with it and nothing has been read. It reports whether it did.
 	Skip(head string) bool
 }
 
@@ -201,12 +201,12 @@ type Begun interface {
 type Ability struct {
 	Name string `json:"name"` // user namespace
 	OK   bool   `json:"ok"`
-	What string `json:"what"`           // what was done to prove it, or how it failed
-	Hint string `json:"hint,omitempty"` // what to do about it
+	What string `json:"what"`           // the check that was made, or how it failed
+	Hint string `json:"hint,omitempty"` // an action that would mend it
 	Need bool   `json:"need"`           // without it the driver refuses to start
 }
 
-// Report is what a driver has proven about this machine by doing it.
+// Report is the result of a driver's checks on this machine.
 type Report struct {
 	Driver    string    `json:"driver"`
 	OK        bool      `json:"ok"`
@@ -237,8 +237,8 @@ type Driver interface {
 
 // Box is a running box.
 type Box interface {
-	// Run runs one command to its end and returns what is known of it. An error means that waldo
-	// itself failed; a command that fails, is killed or cannot be found is told in the facts.
+	// Run runs one command to its end and returns its facts. An error means that waldo itself failed. A command
+	// that fails, is killed or cannot be found is reported in the facts.
 	Run(ctx context.Context, c Command) (facts.Facts, error)
 	// Export copies what the last run left in an exported Tmpfs to a folder of the host: regular
 	// files and folders only, never following a link, never over an existing link.
@@ -252,8 +252,8 @@ type Box interface {
 // Abilities are what some boxes can do and others cannot, which have nil there. They are one value of every
 // Box, and not interfaces of their own, so that no wrapper hides one.
 type Abilities struct {
-	// Bridge returns waldo's end of the bridge that the waiting command has as descriptor 3. It is then the
-	// caller's; nil: there is none, or it is taken.
+	// Bridge returns waldo's end of the waiting command's bridge (its descriptor 3), for the caller to own. It
+	// returns nil if there is no bridge, or if it was returned before.
 	Bridge func() *os.File
 	// Share gives the folder the files of an exported Tmpfs that are new or other since the last time,
 	// and takes those of the folder that are; at first all. It returns the paths of those it gave. It

@@ -73,7 +73,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	return b.rest()
 }
 
-// rest lets nobody listen to a command that waits; listen lets somebody again.
+// rest stops the listener of a command that waits; listen starts it again.
 func (b *box) rest() error {
 	if b.notice == nil {
 		return nil
@@ -112,7 +112,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		b.waiting.State = common.Look(b.places)
 	}
 	if !b.host.Times() {
-		b.spent = common.TreeOf(b.init.Pid).CPU // what it took to get this far is nobody's
+		b.spent = common.TreeOf(b.init.Pid).CPU // start-up CPU is not charged to the job
 	}
 	return nil
 }

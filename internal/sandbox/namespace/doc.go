@@ -1,8 +1,8 @@
 // Package namespace makes boxes out of Linux namespaces, seccomp, Landlock, cgroups and rlimits,
 // in pure Go: no cgo, no tool of the host, and no root where the kernel gives user namespaces.
 //
-// A box is prepared by a program of a few dozen instructions (machine_*.s) that waldo writes to a
-// sealed memfd. It knows one thing: to walk a list of system calls that waldo sends it. It becomes
-// the box's PID 1, so nothing in the box ever shares memory with waldo, and what it reports of the
-// agent's process comes from the kernel.
+// A sandbox is prepared by a program of a few dozen instructions (machine_*.s) that waldo writes to a sealed memfd.
+// The program does one thing: it executes lists of system calls that waldo sends. It becomes the sandbox's PID 1, so
+// no process in the sandbox ever shares memory with waldo. Its reports about the agent's process come from the
+// kernel.
 package namespace

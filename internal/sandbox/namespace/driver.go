@@ -27,7 +27,7 @@ import (
 // Options are what a driver is made with. The zero Options are for use.
 type Options struct {
 	MilliCPU int64 // thousandths of a processor that one box may use at a time; 0: as many as there are
-	Spares   int   // for how many boxes namespaces are made ahead, from the first box on, whatever will run in them
+	Spares   int   // namespaces prepared in advance: enough for this many sandboxes of any kind, from the first sandbox on
 }
 
 // Driver makes boxes out of namespaces.
@@ -93,7 +93,7 @@ func compile(p seccomp.Profile) (out filters, err error) {
 func cgroups() (*cgroup.Host, error) {
 	host, err := cgroup.Detect()
 	if err == nil {
-		_, _ = host.Sweep() // what cannot be removed now is tried again by the next waldo
+		_, _ = host.Sweep() // the next waldo tries again those that cannot be removed now
 	}
 	return host, err
 }
@@ -244,7 +244,7 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 		return fmt.Errorf("namespace: the sandbox's program has %d bytes, and at most %d fit", len(p.program), initproc.ProgramMax)
 	}
 	unsent := b.stage.SendBox(files, b.group.JoinFDs, p.program)
-	if err := b.stage.HandOver(); err != nil { // it says more than that nobody listens
+	if err := b.stage.HandOver(); err != nil { // its error says more than unsent
 		return err
 	}
 	if unsent != nil {

@@ -56,8 +56,8 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	return f
 }
 
-// cpu returns the processor time of the whole tree: the cgroup's count, else the largest of what
-// PID 1 reaped and what was seen in /proc.
+// cpu returns the processor time of the whole tree: the cgroup's count, or else the larger of the time that PID 1
+// reaped and the time seen in /proc.
 func (r *run) cpu(e ending, used cgroup.Usage) time.Duration {
 	if r.box.host.Times() {
 		return used.CPU - r.before.CPU
@@ -90,7 +90,7 @@ func (r *run) exit(f *facts.Facts, e ending) {
 	}
 }
 
-// denials fills in what was refused, as far as it was seen.
+// denials fills in the refusals that the listener saw.
 func (r *run) denials(f *facts.Facts) {
 	n := r.box.notice
 	if n == nil {
@@ -98,7 +98,7 @@ func (r *run) denials(f *facts.Facts) {
 	}
 	f.Seen = []string{"network", "syscall"}
 	d, more := n.Take()
-	d = slices.DeleteFunc(d, func(one facts.Denial) bool { return r.box.outside(one.What) }) // whoever serves the way tells of them
+	d = slices.DeleteFunc(d, func(one facts.Denial) bool { return r.box.outside(one.What) }) // the egress server reports these
 	f.Denials = append(f.Denials, d...)
 	for _, one := range d {
 		if one.Kind == "network" {

@@ -135,7 +135,7 @@ func TestDiesWithWaldo(t *testing.T) {
 	const key = "WALDO_TEST_MARK"
 	if mark := os.Getenv(key); mark != "" {
 		b := start(t, sandboxtest.Profile())
-		go func() { // on whatever thread: that one may end before waldo does
+		go func() { // on any thread: it can end before waldo does
 			_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", "setsid sleep " + mark + " & sleep " + mark}, Env: env})
 		}()
 		time.Sleep(time.Minute)
@@ -160,8 +160,8 @@ func TestDiesWithWaldo(t *testing.T) {
 	await(t, "the end of the command", func() bool { pid, _ := find(mark); return pid == "" })
 }
 
-// TestOrphans: a run ends with its command. What it left behind, in a session of its own or
-// holding the output, is killed then and not waited for.
+// TestOrphans: a run ends with its command. Processes left behind, in a session of their own or holding the output,
+// are killed and not waited for.
 func TestOrphans(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
 	began := time.Now()
@@ -174,9 +174,9 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestNoUserNamespaces: where the kernel refuses them the error says which step failed and, apart
-// from that, what to do; nothing is left. The refusal is that of a user namespace around the test,
-// so that the machine's own setting stays.
+// TestNoUserNamespaces: if the kernel refuses user namespaces, the error names the failed step, a hint says how to
+// allow them, and no process is left. A user namespace around the test causes the refusal, so the machine's setting
+// is unchanged.
 func TestNoUserNamespaces(t *testing.T) {
 	const key = "WALDO_TEST_NO_USER_NAMESPACES"
 	if os.Getenv(key) == "" {
@@ -305,7 +305,7 @@ func TestFine(t *testing.T) {
 	}
 }
 
-// TestDenials: what a command tried and was refused is in the facts, and nothing else is.
+// TestDenials: the facts list exactly the refused attempts of a command.
 func TestDenials(t *testing.T) {
 	const code = `
 import ctypes, socket
@@ -365,7 +365,7 @@ print(n)`
 	}
 }
 
-// TestCommandsRefused: what the kernel could not be told as it stands is an error of waldo's.
+// TestCommandsRefused: a command that the kernel could not take unchanged is an error of waldo's.
 func TestCommandsRefused(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
 	for _, r := range []struct {
@@ -383,7 +383,7 @@ func TestCommandsRefused(t *testing.T) {
 			t.Errorf("%s: ran: %+v", r.why, f)
 		}
 	}
-	if f := run(t, b, "sh", "-c", "exit 5"); *f.ExitCode != 5 { // the box is none the worse
+	if f := run(t, b, "sh", "-c", "exit 5"); *f.ExitCode != 5 { // the sandbox still works
 		t.Errorf("exit %d", *f.ExitCode)
 	}
 	run(t, b, "sh", "-c", "cp /usr/bin/true /tmp/mine")
@@ -479,8 +479,8 @@ func TestManyDescriptors(t *testing.T) {
 	}
 }
 
-// TestFilesAreMemory: files of the writable places count as memory of the box, whether a cgroup counts them or
-// nobody but waldo; what was in them before does not.
+// TestFilesAreMemory: files in volumes count as memory of the sandbox, with a cgroup or without one. Files that were
+// there before do not count.
 func TestFilesAreMemory(t *testing.T) {
 	p := sandboxtest.Profile()
 	p.Limits.Memory, p.Limits.Disk = 60<<20, 50<<20

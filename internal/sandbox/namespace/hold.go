@@ -55,8 +55,8 @@ func (r *run) straight() bool {
 	return true
 }
 
-// ends holds a process that is the command's own, by its first thread, with nobody else in the box
-// but PID 1 and the interpreter's own threads: then no code of the job's runs any more.
+// ends holds the command's own process, by its first thread, if only PID 1 and the interpreter's own threads are left
+// in the sandbox. Then no code of the job runs any more.
 func (r *run) ends(pid, status int) bool {
 	if r.leader == 0 {
 		r.find(pid)
@@ -86,8 +86,8 @@ func (r *run) find(pid int) {
 	}
 }
 
-// alone reports whether nobody is in the box but PID 1 and threads of the command that were there
-// before its job: those of an interpreter, which run nothing of the job's.
+// alone reports whether the sandbox holds only PID 1 and threads of the command that existed before its job. Those
+// are an interpreter's, which run no code of the job.
 func (r *run) alone() bool {
 	n := r.box.group.PidsNow()
 	if n == 2 {
@@ -97,7 +97,7 @@ func (r *run) alone() bool {
 	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, common.Gone)
 }
 
-// quell ends a held command that has other threads: what they are made to run is the job's to say.
+// quell ends a held command that has other threads: the job decides what they would run.
 func (b *box) quell() {
 	if b.held && len(b.threads) > 1 {
 		_ = b.leader.Kill() // settle hears of an error

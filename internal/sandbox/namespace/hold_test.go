@@ -44,8 +44,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestAskedEnd: a command that asks for its end with the number for it has ended there, with that
-// status, and never runs on, also where its box is used again. Nobody else can end it so.
+// TestAskedEnd: a command that asks for its end with EndSignal ends there, with that status. It never runs on, even
+// if its sandbox is used again. Other processes cannot end it so.
 func TestAskedEnd(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
@@ -74,7 +74,7 @@ func TestAskedEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if row.who == "" && !(b.host.Pids() && b.host.Memory() && b.host.Times()) { // nobody is held here
+			if row.who == "" && !(b.host.Pids() && b.host.Memory() && b.host.Times()) { // no process is held here
 				row.exit, row.wrote = 0, true
 			}
 			code := fmt.Sprintf("import os, sys\ndef kill():\n  try: os.kill(os.getpid(), %d)\n  except OSError: pass\n%skill(); open('/tmp/after', 'w')", number, row.who)

@@ -14,12 +14,12 @@ import (
 	"waldo/internal/sandbox/initvm"
 )
 
-// reportFD is where a command's process keeps the socket until its execve closes it. Nothing is
-// above it: what PID 1 has open is below jobFD+4.
+// reportFD is the socket's descriptor in a command's process, until execve closes it. No descriptor is above it: PID
+// 1's are below jobFD+4.
 const reportFD = 20
 
-// job returns the program of one command: what its process does from fork to execve. It runs with
-// no capabilities, behind the filter. One that is forked goes on as the interpreter that it is.
+// job returns the program that a command's process executes between fork and execve, without capabilities and behind
+// the filter. A forked one continues as the interpreter that it is.
 func job(c sandbox.Command, limits []common.Rlimit, forked bool) *initproc.List {
 	l := &initproc.List{}
 	l.Call("keep the socket", unix.SYS_DUP3, initproc.CtlFD, reportFD, unix.O_CLOEXEC)
@@ -33,7 +33,7 @@ func job(c sandbox.Command, limits []common.Rlimit, forked bool) *initproc.List 
 	}
 	l.Call("close descriptors", unix.SYS_CLOSE_RANGE, first, reportFD-1, 0)
 	l.Call("new session", unix.SYS_SETSID)
-	if c.TTY != nil { // the first terminal that a session without one opens is its own; the filter lets nobody ask for another's
+	if c.TTY != nil { // opening a terminal makes it the session's own; the filter refuses another session's
 		l.Ignore("take the terminal", unix.SYS_OPENAT, atCWD, "/proc/self/fd/0", unix.O_RDWR)
 		l.Ignore("close it", unix.SYS_CLOSE_RANGE, first, reportFD-1, 0)
 	}
@@ -71,7 +71,7 @@ func execute(l *initproc.List, c sandbox.Command) {
 	l.Call("report that none ran", unix.SYS_WRITE, reportFD, l.Record(initproc.RecNotRun), initproc.RecordSize)
 }
 
-// What the names of the steps start with whose failure is the command's and not waldo's.
+// Prefixes of the steps whose failure is the command's error and not waldo's.
 const (
 	execve = "execve "
 	enter  = "enter "

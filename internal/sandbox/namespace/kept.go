@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// kept holds things that were made ahead, of several kinds: from the first of a kind that is asked for
-// on, so many of that kind.
+// kept holds things prepared in advance, of several kinds. After the first request for a kind it keeps a number of
+// that kind ready.
 type kept[K comparable, V thing] struct {
 	most func(K) int
 	make func(K) (V, error)
@@ -28,7 +28,7 @@ type one[K comparable, V thing] struct {
 	thing V
 }
 
-// thing is what can be made ahead.
+// thing can be prepared in advance.
 type thing interface {
 	silent() error // an error: it has died while it waited
 	close() error
@@ -42,7 +42,7 @@ func (k *kept[K, V]) take(kind K) (v V, ok bool) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed { // what is ready is being ended
+	if k.closed { // the ready ones are being closed
 		return v, false
 	}
 	if k.making == nil {
@@ -73,8 +73,7 @@ func (k *kept[K, V]) take(kind K) (v V, ok bool) {
 // made ahead.
 const fillRest = 8 * time.Millisecond
 
-// fill makes some until there are enough. Where one cannot be made, whoever needs one makes it, and hears
-// why that fails.
+// fill tops up the pool. It drops errors: the next caller creates its own and gets the error.
 func (k *kept[K, V]) fill(kind K, most int) {
 	for more := true; more; {
 		for rest := fillRest; rest > 0; {
@@ -115,7 +114,7 @@ func (k *kept[K, V]) close() error {
 	k.mu.Unlock()
 	k.work.Wait()
 	var errs []error
-	for _, o := range k.ready { // nobody else looks at them any more
+	for _, o := range k.ready { // no other goroutine uses them now
 		errs = append(errs, o.thing.close())
 	}
 	return errors.Join(errs...)

@@ -17,7 +17,7 @@ type token struct {
 func (token) silent() error  { return nil }
 func (t token) close() error { t.ended.Add(1); <-t.wait; return nil }
 
-// TestKeptOnce: what was made ahead goes to one box or is ended, and nothing is both while a driver is closed.
+// TestKeptOnce: a prepared thing either goes to one sandbox or is ended, never both, while a driver is closed.
 func TestKeptOnce(t *testing.T) {
 	const most = 4
 	wait := make(chan struct{})
@@ -60,7 +60,7 @@ func TestKeptOnce(t *testing.T) {
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
-	k.end(one) // late: nobody waits for it behind this
+	k.end(one) // late: no goroutine waits for it after this
 	if got, want := ended.Load(), made.Load()+1; got != want {
 		t.Errorf("%d things were ended %d times, wanted %d", made.Load(), got, want)
 	}

@@ -15,8 +15,8 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestNothingLeftOfFork: of a box that a zygote has begun, and for which there is no cgroup, nothing is left, a
-// dead PID 1 neither.
+// TestNothingLeftOfFork: if a zygote has begun a sandbox that gets no cgroup, no process of it is left, not even a
+// dead PID 1.
 func TestNothingLeftOfFork(t *testing.T) {
 	d := New(Options{MilliCPU: 1000})
 	defer d.Close()
@@ -51,7 +51,7 @@ func TestNothingLeftOfFork(t *testing.T) {
 			}
 			_, _ = s.Close(), g.Close()
 		}
-		time.Sleep(100 * time.Millisecond) // for a zygote that is told so late
+		time.Sleep(100 * time.Millisecond) // a zygote that gets the message this late
 		if left := len(common.Children(os.Getpid())) - before; left != 0 {
 			t.Errorf("limits %+v: %d processes are left", l, left)
 		}

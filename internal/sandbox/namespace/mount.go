@@ -29,7 +29,7 @@ type shown struct {
 	tree   *os.File // a detached copy of its mount; nil: PID 1 can reach it by its path
 	target string   // where all of it is shown; empty: only its parts are
 	parts  []part
-	whole  bool // its mount point is in another that is shown
+	whole  bool // its mount point is inside another shown folder
 	// writable: it is the folder itself, without an overlay, and what is written stays.
 	writable bool
 	seals    []string // paths below a writable folder that are read-only
@@ -77,8 +77,8 @@ func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
 	return out, nil
 }
 
-// folder is take for one folder and for the file systems mounted below it. Only root can show those: nobody else
-// may copy a mount without them.
+// folder is take for one folder and for the file systems mounted below it. Only root can show those: other users
+// cannot copy a mount without them.
 func (b *box) folder(out []shown, m sandbox.Mount, source common.Source) ([]shown, error) {
 	below, err := common.Below(source.Path)
 	if err != nil {
@@ -137,7 +137,7 @@ func (b *box) hold(out []shown, m shown, source common.Source) ([]shown, error) 
 	return append(out, m), nil
 }
 
-// name is what errors and warnings call it.
+// name is the mount's name in errors and warnings.
 func (m shown) name() string {
 	if m.target == "" && len(m.parts) > 0 {
 		return m.parts[0].target
@@ -176,11 +176,11 @@ type refusals struct {
 	all map[string]unix.Errno
 }
 
-// overlayOf is what the names of the steps start with that mount an overlay.
+// overlayOf is the prefix of the steps that mount an overlay.
 const overlayOf = "overlay of "
 
-// learn reports whether a sandbox could not be made for want of an overlay, and remembers of which folder. Want of
-// memory or of descriptors passes, and is none of the reasons.
+// learn reports whether a sandbox failed because an overlay was refused, and remembers the folder. Lack of memory or
+// descriptors is temporary and does not count.
 func (r *refusals) learn(err error) bool {
 	var step *initproc.StepError
 	if !errors.As(err, &step) || !strings.HasPrefix(step.Step, overlayOf) {
@@ -210,19 +210,18 @@ func (r *refusals) of(folder string) (errno unix.Errno, refused bool) {
 	return errno, refused
 }
 
-// snapshot is what is known now.
+// snapshot returns a copy of the known refusals.
 func (r *refusals) snapshot() map[string]unix.Errno {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.all)
 }
 
-// Where an overlay finds what it needs. The lower folder is the current one: its name may hold anything. The second
-// layer, without which the kernel makes no overlay that is read-only, is an empty folder that the sandbox's /proc
-// covers.
+// Paths of an overlay's layers. The lower folder is the current one, because its name can hold any byte. The kernel
+// requires a second layer for a read-only overlay: an empty folder that the sandbox's /proc covers.
 const (
 	layers = "lowerdir=.:/proc"
-	lobby  = old + "/proc" // what is mounted here goes with the host's root
+	lobby  = old + "/proc" // mounts here go with the host's root
 )
 
 // show appends the steps that put a folder, or parts of it, into the sandbox; fd is where the copy of its mount is,

@@ -14,8 +14,7 @@ func TestConformance(t *testing.T) {
 	sandboxtest.Run(t, namespace.New(namespace.Options{MilliCPU: 1000}))
 }
 
-// TestOrdinaryUser runs the suite again as a user who is nobody: without root's powers, and as a
-// rule without cgroups.
+// TestOrdinaryUser runs the suite again as a user without capabilities, and usually without cgroups.
 func TestOrdinaryUser(t *testing.T) {
 	sandboxtest.AsOrdinaryUser(t, "TestConformance", "TestDiesWithWaldo", "TestMounts", "TestNamespaces", "TestFine", "TestDenials", "TestLandlock", "TestCommandsRefused", "TestWay")
 }

@@ -74,8 +74,8 @@ func TestOverlayRefused(t *testing.T) {
 	}
 }
 
-// TestShownAsItIs: what is mounted below a folder of the machine that is shown as it is, without an overlay, is sealed
-// with it. The control writes to that mount from outside, where its mode lets everybody.
+// TestShownAsItIs: in a folder that is shown without an overlay, mounts below it are sealed too. The control writes
+// to such a mount from outside, where its mode lets all users write.
 func TestShownAsItIs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount something in a folder")
@@ -110,8 +110,8 @@ func TestShownAsItIs(t *testing.T) {
 	}
 }
 
-// TestLearn: the kernel's refusal of an overlay is remembered, once; want of memory is no refusal, and no other step is
-// an overlay.
+// TestLearn: the kernel's refusal of an overlay is remembered, once. Lack of memory and the failure of another step
+// are not.
 func TestLearn(t *testing.T) {
 	var r refusals
 	for _, row := range []struct {
@@ -165,8 +165,7 @@ func TestFoldersStayFresh(t *testing.T) {
 	}
 }
 
-// TestMountsBelow: what is mounted in a folder that is shown is shown where root can copy it, and is an error where
-// not.
+// TestMountsBelow: mounts in a shown folder are shown if root can copy them, and are an error otherwise.
 func TestMountsBelow(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount something in a folder")

@@ -24,7 +24,7 @@ import (
 // the command are copies of it; where another command would be executed, the machine returns to the
 // interpreter.
 
-// zygoteFD is where a zygote keeps its end of the socket to waldo. What comes with a box is below.
+// zygoteFD is a zygote's end of its socket to waldo. Descriptors that come with a sandbox are below it.
 const zygoteFD = 200
 
 const sigactionSize = 32 // of a struct sigaction, as the kernel has it
@@ -32,7 +32,7 @@ const sigactionSize = 32 // of a struct sigaction, as the kernel has it
 // handled are the signals about which interpreters do other than the kernel: Python ignores two.
 var handled = []int{int(unix.SIGINT), int(unix.SIGPIPE), int(unix.SIGXFSZ)}
 
-// Where a zygote goes on when a box cannot be made, and when it has been.
+// The zygote's addresses after a sandbox failed, and after it was made.
 const (
 	zygoteFail = initproc.BootBase + 2*initproc.StepSize
 	zygoteNext = initproc.BootBase + 3*initproc.StepSize
@@ -61,14 +61,14 @@ var zygoteBoot = sync.OnceValue(func() *initproc.List {
 	return l
 })
 
-// bootOfZygote is what the machine in a zygote starts with.
+// bootOfZygote returns the first list of the machine in a zygote.
 func bootOfZygote() initvm.Boot {
 	l := zygoteBoot()
 	return initvm.Boot{Entry: initproc.BootBase + uint64(l.Entry)*initproc.StepSize, At: initproc.BootBase, Steps: l.LinkAt(initproc.BootBase), Failed: initproc.RecFailed, Room: initproc.MemoryEnd - initproc.DataBase}
 }
 
-// zygoteMachine is what an interpreter is told after its head: the addresses and sizes of a
-// machine's code and data, how much room the data has, then both.
+// zygoteMachine returns the input of an interpreter after its head: the addresses and sizes of a machine's code and
+// data, the space for the data, then both.
 func zygoteMachine() []byte {
 	text, data := initvm.Code(), bootOfZygote().Data()
 	out := fmt.Appendf(nil, "%11d %11d %11d %11d %11d\n", initproc.CodeBase, len(text), initproc.DataBase, len(data), initproc.MemoryEnd-initproc.DataBase)
@@ -84,8 +84,7 @@ var rotation = zygote.Rotation{Most: 5000, Age: 10 * time.Minute}
 // by each box that calls them.
 var zygoteEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.pthread.rseq=0", "LD_BIND_NOW=1"}
 
-// headOf is what a command that is forked reads in place of its head: how much it hurries, and its
-// environment.
+// headOf returns the input of a forked command in place of its head: its urgency, and its environment.
 func headOf(c sandbox.Command, hurry int) string {
 	env := strings.Join(c.Env, "\x00")
 	return fmt.Sprintf("%d %11d\n%s\n", hurry, len(env), env)
@@ -130,7 +129,7 @@ func (b *box) Forked() bool { return b.forked }
 // Hurry is Warm without a rehearsal.
 func (b *box) Hurry(ctx context.Context) error { return b.warm(ctx, 1) }
 
-// Close ends the zygotes and what they made ahead. Boxes stay.
+// Close ends the zygotes and the sandboxes that were prepared. Sandboxes in use stay.
 func (d *Driver) Close() error {
 	return errors.Join(d.nursery.Close(), d.spares.close(), d.holders.close())
 }
@@ -173,7 +172,7 @@ func (s *setup) becomeMapped() {
 	s.Call("the sandbox's user", unix.SYS_SETRESUID, uid, uid, uid)
 }
 
-// letGo appends the end of what PID 1 has of the interpreter's memory: only the machine stays.
+// letGo unmaps the interpreter's memory from PID 1: only the machine stays.
 func (s *setup) letGo() {
 	s.Ignore("let the command go first", unix.SYS_SCHED_YIELD)
 	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, 0, initproc.CodeBase)

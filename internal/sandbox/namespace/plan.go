@@ -10,7 +10,7 @@ import (
 	"waldo/internal/sandbox/initproc"
 )
 
-// plan is the finished program of a box, and what waldo has to know of it.
+// plan is the finished program of a sandbox, with the data that waldo needs about it.
 type plan struct {
 	list     *initproc.List
 	program  []byte
@@ -26,7 +26,7 @@ type plans struct {
 }
 
 const (
-	planAge   = 10 * time.Second // what a program says of the host's folders may have changed then
+	planAge   = 10 * time.Second // after this the host's folders are examined again
 	plansMost = 32
 )
 

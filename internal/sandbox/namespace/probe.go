@@ -109,7 +109,7 @@ func landlockAbility() sandbox.Ability {
 	return a
 }
 
-// check is one system call made inside a box, and what must come of it.
+// check is one system call made inside a sandbox, and its expected result.
 type check struct {
 	name  string
 	nr    uintptr
@@ -239,7 +239,7 @@ func (c check) expected() string {
 	return fmt.Sprintf("found %d", c.want)
 }
 
-// judge compares what came of the check with what must.
+// judge compares the result of the check with the expected one.
 func (c check) judge(rec initproc.Record) error {
 	got := unix.Errno(0)
 	if rec.Kind == initproc.RecFailed {

@@ -26,7 +26,7 @@ const (
 	sealed = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
 
-// etc is what programs want to find in /etc, with nothing of the host in it.
+// etc lists files that programs expect in /etc. They hold nothing of the host.
 var etc = []struct{ name, content string }{
 	{"passwd", "root:x:0:0:root:/:/usr/sbin/nologin\n" + insideUser + ":x:1000:1000::/workspace:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
 	{"group", "root:x:0:\n" + insideUser + ":x:1000:\nnogroup:x:65534:\n"},
@@ -35,10 +35,10 @@ var etc = []struct{ name, content string }{
 	{"resolv.conf", ""},
 }
 
-// shared is what of the host's /etc every box sees: none of it says which host this is.
+// shared lists the files of the host's /etc that every sandbox sees. None identifies the host.
 var shared = []string{"/etc/alternatives", "/etc/ssl/certs"}
 
-// system is what of the machine itself every sandbox sees, where it has no other root.
+// system lists the folders of the machine that every sandbox without a root of its own sees.
 var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"}
 
 // loaderCache tells programs where their libraries are. It is copied.
@@ -92,8 +92,8 @@ func (s *setup) makeRoot() {
 	s.Call("chroot", unix.SYS_CHROOT, ".")
 }
 
-// template appends what comes from the host, all of it read-only. Of another root the folders are
-// among the mounts, and here are its links.
+// template appends the read-only mounts from the host. For another root the folders are among the mounts, and this
+// adds its links.
 func (s *setup) template(made map[string]bool) {
 	if s.profile.Template.Dir != "" {
 		for _, l := range s.links {
@@ -136,8 +136,8 @@ func (s *setup) template(made map[string]bool) {
 	}
 }
 
-// host appends a read-only view of a folder of the machine itself: through an overlay, or, where the kernel refuses
-// that, as it is with what is mounted below.
+// host appends a read-only view of a folder of the machine: through an overlay, or, if the kernel refuses one,
+// directly with the mounts below it.
 func (s *setup) host(source, target string) {
 	if _, refused := s.refused[source]; !refused {
 		s.overlay(old+source, source, target, "show "+target)

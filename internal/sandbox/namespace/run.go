@@ -38,7 +38,7 @@ type box struct {
 	shares   *keeper.Hold // of namespaces that other commands have, too; nil: it shares none
 	places   []common.Place
 	overlays []*os.File              // of the folders that it is shown
-	way      io.Closer               // who serves the way out; nil: there is none
+	way      io.Closer               // serves the egress; nil: no egress
 	notice   *seccompnotify.Listener // nil: the kernel gave no listener
 	joined   bool                    // PID 1 was born in the version 2 cgroup
 	waiting  *waiting                // a command that waits for its job; nil: none
@@ -133,7 +133,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	if err != nil || r.killed.Load() || b.shares.Tree() {
 		err = errors.Join(err, b.end())
 	}
-	finish(r.held.Load() != nil) // then nobody writes to them any more
+	finish(r.held.Load() != nil) // no process writes to them then
 	if err != nil {
 		return facts.Facts{}, err
 	}
@@ -223,7 +223,7 @@ func worse(a, b error) error {
 	return a
 }
 
-// look is how often the whole tree is looked at.
+// look is the time between two measurements of the whole tree.
 const look = 20 * time.Millisecond
 
 // fresh is how many looks old a folder may be as a command sees it.
@@ -264,9 +264,9 @@ func (r *run) watch(ctx context.Context) func() {
 	return func() { close(done); wg.Wait() }
 }
 
-// measure ends the run when the whole tree has used more than it may. What no cgroup bounds is
-// added up from /proc, which sees less: what came and went between two looks. Where the kernel has ended
-// one process for want of memory and not all, as with cgroups of version 1, the rest is ended here.
+// measure ends the run when the whole tree has exceeded a limit. Use that no cgroup bounds is added up from /proc,
+// which misses processes that live between two measurements. If the kernel killed only one process for lack of
+// memory, as with version 1 cgroups, measure ends the rest.
 func (r *run) measure() {
 	l, used := r.box.profile.Limits, r.box.group.Usage()
 	cpu := used.CPU - r.before.CPU

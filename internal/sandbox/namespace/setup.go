@@ -23,7 +23,7 @@ const insideUser = "agent"
 // atCWD is the folder that relative paths of the *at calls start from.
 const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 
-// setup is what the program that prepares a box is made from.
+// setup holds the inputs of the program that prepares a sandbox.
 type setup struct {
 	initproc.List
 	profile   sandbox.Profile
@@ -48,8 +48,7 @@ type setup struct {
 	mapped    bool                  // waldo maps the user, who is another than the one that walks it
 }
 
-// build returns the program: what PID 1 does, from its beginning in namespaces of its own until it
-// waits for commands.
+// build makes the program of PID 1, from its start in namespaces of its own until it waits for commands.
 func (s *setup) build() {
 	s.joinGroups()
 	s.resetSignals()
@@ -102,8 +101,8 @@ func (s *setup) write(path, content string, flags int) {
 	s.Call("close "+path, unix.SYS_CLOSE, s.free)
 }
 
-// sendPlaces appends the sending of the overlays, and of a descriptor of each writable place, to waldo. A sealed
-// place is covered by itself, read-only; waldo's descriptor is of what is below.
+// sendPlaces appends steps that send waldo the overlays and a descriptor of each volume. A sealed volume is covered
+// by itself, read-only; waldo's descriptor is of the writable one below.
 func (s *setup) sendPlaces() {
 	for _, t := range s.writable {
 		s.Call("open "+t, unix.SYS_OPENAT, atCWD, t, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
@@ -135,7 +134,7 @@ func (s *setup) isolate() {
 	s.Call("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	s.Call("not dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	s.Call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
-	if s.tree { // what outlives its parent stays in this tree
+	if s.tree { // processes that outlive their parent stay in this tree
 		s.Call("reap", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
 	s.Call("new session", unix.SYS_SETSID)
@@ -148,16 +147,16 @@ func (s *setup) isolate() {
 	s.seccompSteps()
 }
 
-// Descriptors of PID 1: its end of the socket, the box's root, and from jobFD on what comes with
-// a command: its standard streams and perhaps a bridge.
+// Descriptors of PID 1: its end of the socket, the sandbox's root, and from jobFD on those that come with a command:
+// its stdio and an optional bridge.
 const (
 	treeFD     = initproc.CtlFD + 1
 	jobFD      = treeFD + 1
 	landlockFD = initproc.CtlFD + 1 // until the root is there
 )
 
-// serve appends the life of PID 1: take a command, start it, reap whatever ends until it ends,
-// kill the rest, report. It ends when waldo's end of the socket is closed.
+// serve appends PID 1's loop: take a command, start it, reap all children until it ends, kill the rest, report. The
+// loop ends when waldo closes its end of the socket.
 func (s *setup) serve() {
 	within := func(v initvm.Value, off uint64) initvm.Value { return v.Plus(off) }
 	exit, child := s.Record(initproc.RecExit), s.Structure(initvm.Num(0))

@@ -15,8 +15,8 @@ import (
 	"waldo/internal/sandbox/zygote"
 )
 
-// spare is PID 1 of a box that nobody has asked for yet: in namespaces and a cgroup of its own, which
-// take the kernel longest of all to make, and waiting for what its box is to be. It becomes one box.
+// spare is PID 1 of a future sandbox, in namespaces and a cgroup of its own, which take the kernel longest to make.
+// It waits for its sandbox's program and becomes one sandbox.
 type spare struct {
 	stage    *initproc.Stage
 	group    *cgroup.Group
@@ -64,8 +64,8 @@ func (d *Driver) spare(from *zygote.Zygote) (_ *spare, err error) {
 	return s, nil
 }
 
-// holder is a user namespace that stands for nobody yet, and the process that holds it. A mount is shown
-// through it: it lets the box's user stand for the owner of the files.
+// holder is a user namespace without a mapping yet, and the process that holds it. A mount is shown through it: it
+// maps the files' owner to the sandbox's user.
 type holder struct{ *initproc.Stage }
 
 func (h holder) silent() error { return initproc.Silent(h.FD) }

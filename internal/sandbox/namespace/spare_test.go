@@ -37,8 +37,8 @@ func waitSpares(t *testing.T, s *kept[*zygote.Zygote, *spare], n int) {
 	}
 }
 
-// TestSpares: a box made of a spare is one of its own, with what every box has; a spare that died is
-// not used, and none is left when the driver is closed.
+// TestSpares: a sandbox made from a spare is separate and complete. A spare that died is not used, and no spare is
+// left when the driver is closed.
 func TestSpares(t *testing.T) {
 	d := New(Options{MilliCPU: 1000, Spares: 2})
 	one := func() (string, int) {
@@ -204,8 +204,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestForkedSpares: a box made of a zygote's spare is forked, and of its own zygote alone; what was made
-// ahead of one that has ended is not used.
+// TestForkedSpares: a sandbox made from a zygote's spare is forked, and from its own zygote only. Spares of an ended
+// zygote are not used.
 func TestForkedSpares(t *testing.T) {
 	d := New(Options{MilliCPU: 1000, Spares: 2})
 	defer d.Close()

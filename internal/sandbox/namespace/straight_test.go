@@ -39,7 +39,7 @@ func warmed(t *testing.T, p sandbox.Profile) *box {
 	return b
 }
 
-// straightRow is a command that waits for its job, the job, and what comes of it.
+// straightRow is a command that waits for its job, the job, and its results.
 type straightRow struct {
 	name, script   string
 	stdout, stderr string
@@ -50,8 +50,7 @@ type straightRow struct {
 	serves         bool // somebody had to listen after all
 }
 
-// TestStraight: a short command is run in one thread, and whatever else a command does is told as of
-// any other.
+// TestStraight: a short command runs in one thread, and its facts are those of any other command.
 func TestStraight(t *testing.T) {
 	if host, err := cgroups(); err != nil || !host.Pids() || !host.Memory() || !host.Times() {
 		t.Skip("nothing counts for a box here: no command is run in one thread")
@@ -124,7 +123,7 @@ func (row straightRow) try(t *testing.T) (served bool) {
 	return served
 }
 
-// TestSmallPipe: a job that its pipe does not take at once holds nobody up beyond the limits, and arrives.
+// TestSmallPipe: a job that its pipe does not take at once delays the run at most until the limits, and arrives.
 func TestSmallPipe(t *testing.T) {
 	const head = "head\n"
 	long := strings.NewReader(head + "print('done')\n#" + strings.Repeat("x", 20_000))
@@ -168,7 +167,7 @@ func TestEndedWhileWaiting(t *testing.T) {
 	}
 	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
 	w := warmed(t, p)
-	asked := func() bool { // or, where nobody can hear that, has ended
+	asked := func() bool { // or, if the listener cannot report that, has ended
 		return w.notice != nil && w.notice.FD() >= 0 && initproc.Silent(w.notice.FD()) != nil || initproc.Silent(w.stage.FD) != nil
 	}
 	for end := time.Now().Add(time.Minute); !asked(); time.Sleep(5 * time.Millisecond) {

@@ -26,8 +26,8 @@ func TestWorse(t *testing.T) {
 	}
 }
 
-// TestKindOf: only what runs in this machine's own root, by its path, is forked, and nobody's from
-// what another's is forked from.
+// TestKindOf: only an interpreter of this machine's own root, by its path, is forked, and only from its own domain's
+// zygote.
 func TestKindOf(t *testing.T) {
 	profile := func(harm func(p *sandbox.Profile)) sandbox.Profile {
 		p := sandbox.Profile{Template: sandbox.Template{Name: "host"}, Ahead: &sandbox.Ahead{Argv: []string{"/usr/bin/python3"}, Zygote: "head", Domain: "a"}}

@@ -15,9 +15,9 @@ import (
 	"waldo/internal/sandbox/initproc"
 )
 
-// wayOut appends what gives the box a way out that waldo serves: a route that makes all addresses of
-// sandbox.Outside its own (AnyIP), and sockets that listen there. The sockets go to waldo and are
-// closed here, so that nothing in the box has them. There is no other interface than lo.
+// wayOut appends the egress that waldo serves: a route that makes all addresses of sandbox.Outside local (AnyIP), and
+// sockets that listen there. The sockets go to waldo and are closed here, so no process in the sandbox has them. Only
+// lo exists.
 func (s *setup) wayOut() {
 	ports := s.profile.Network.Ports
 	if len(ports) == 0 {
@@ -65,7 +65,7 @@ func (s *setup) coverResolv() {
 	s.Optional()
 }
 
-// open makes the way out of the sockets that the box sent, and hands it to whoever serves it.
+// open makes the egress from the sockets that the sandbox sent, and gives it to its server.
 func (b *box) open(files []*os.File) error {
 	way, err := common.Way(files, len(b.profile.Network.Ports))
 	if err != nil {

@@ -60,8 +60,8 @@ try: socket.socket(2,1).bind(("0.0.0.0",4444))
 except OSError as e: print("bind", e.errno)
 `
 
-// TestWay: what a box sends to any address of the outside at a port of its own comes to waldo, and
-// nothing else leaves it; without ports there is no such address.
+// TestWay: connections from a sandbox to any outside address, at an allowed port, reach waldo, and no others leave
+// it. Without ports there is no such address.
 func TestWay(t *testing.T) {
 	s := &served{}
 	p := sandboxtest.Profile()

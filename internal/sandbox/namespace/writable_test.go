@@ -13,9 +13,9 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestWritableMount: what is written to a writable folder stays there, in its owner's name; its sealed paths are
-// neither written, renamed nor removed, nor are the folders above them; nothing in it can be watched. The control
-// is the same folder, read-only.
+// TestWritableMount: files written to a writable folder stay there, with its owner's uid. Its sealed paths and the
+// folders above them cannot be written, renamed or removed. No file in it can be watched. The control is the same
+// folder, read-only.
 func TestWritableMount(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -108,8 +108,9 @@ func BenchmarkWarm(b *testing.B) {
 	}
 }
 
-// BenchmarkUnboxed is the floor of BenchmarkWarm on this machine: the same interpreter, as ready for its job,
-// but in no box, from the job to its output. Nothing is waited for after that, and nothing is told of the run.
+// BenchmarkUnboxed is the lower bound of BenchmarkWarm on this machine: the same interpreter, as ready for its
+// job, but without a sandbox. It measures from the job to its output, without a wait for the end and without
+// facts.
 func BenchmarkUnboxed(b *testing.B) {
 	const together = 8
 	type waiting struct {
@@ -176,7 +177,7 @@ func BenchmarkUnboxed(b *testing.B) {
 			})
 			end()
 			for _, w := range ready {
-				_ = w.Process.Kill() // nobody has a job for it
+				_ = w.Process.Kill() // no job will come
 				_ = w.Wait()
 			}
 			b.ReportMetric(float64(plain)/float64(with), "x-faster")
@@ -185,7 +186,7 @@ func BenchmarkUnboxed(b *testing.B) {
 	}
 }
 
-// BenchmarkCold is what a run costs when no box is ready.
+// BenchmarkCold is the cost of a run without a prewarmed sandbox.
 func BenchmarkCold(b *testing.B) {
 	b.Run("python", func(b *testing.B) {
 		p := python(b)
@@ -236,8 +237,8 @@ func BenchmarkEmpty(b *testing.B) {
 	})
 }
 
-// BenchmarkOverhead is what a cold box adds to the smallest of programs: one of a profile that was asked
-// for before, as in waldo serve; the first, with namespaces made ahead; and from nothing, as in waldo run.
+// BenchmarkOverhead is the cost that a cold sandbox adds to the smallest program. Rows: a profile that was used
+// before, as in waldo serve; a first one with prepared namespaces; and a start from nothing, as in waldo run.
 func BenchmarkOverhead(b *testing.B) {
 	idle := func() { time.Sleep(20 * time.Millisecond) }
 	for _, r := range []struct {
@@ -248,7 +249,7 @@ func BenchmarkOverhead(b *testing.B) {
 		b.Run(r.name, func(b *testing.B) {
 			d := pool.New(namespace.New(namespace.Options{Spares: r.spares}), pool.Options{Most: r.pool})
 			defer d.Close()
-			var before sandbox.Box // whose end nobody waits for
+			var before sandbox.Box // the benchmark does not wait for its end
 			end := func() {
 				if before == nil {
 					return
@@ -352,7 +353,7 @@ func beside(b *testing.B, plain, f func() error) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkSustained runs as fast as the pool fills, two at a time: what no box is ready for is cold.
+// BenchmarkSustained runs as fast as the pool fills, two at a time: runs without a prewarmed sandbox are cold.
 func BenchmarkSustained(b *testing.B) {
 	p := python(b)
 	d := newServed(b, 8, 2)
@@ -448,7 +449,7 @@ func childrenOf(b *testing.B, pid string) (out []string) {
 // dirty reads how much memory is a process's own alone, in KiB.
 func dirty(b *testing.B, pid string) int64 { return memory(b, pid, "Private_Dirty:") }
 
-// memory reads one line of what the kernel says of a process's memory, in KiB.
+// memory reads one line of the kernel's memory statistics of a process, in KiB.
 func memory(b *testing.B, pid, what string) (kib int64) {
 	text, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
 	if err != nil {

@@ -29,8 +29,8 @@ func (d *Driver) make(ctx context.Context) {
 	}
 }
 
-// next picks the kind that lacks most, and counts a box of it as being made. It is urgent where
-// none is ready.
+// next picks the kind that lacks most, and counts one more sandbox of it as being made. It is urgent if no
+// sandbox of that kind is ready.
 func (d *Driver) next() (k *kind, urgent bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,7 +120,7 @@ func (d *Driver) made(k *kind, b sandbox.Warmer, err error) {
 	}
 }
 
-// watch looks at the sizes: what was never needed is not kept ready.
+// watch adapts the sizes: sandboxes that were never needed are not kept ready.
 func (d *Driver) watch(ctx context.Context) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -134,8 +134,8 @@ func (d *Driver) watch(ctx context.Context) {
 	}
 }
 
-// adapt lets each kind want less by half of what was always left over, but not less than one, and
-// forgets those that nobody has asked for.
+// adapt lowers each kind's target by half of its unused sandboxes, to one at least. It forgets kinds without
+// recent requests.
 func (d *Driver) adapt(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package pool keeps boxes ready: prepared by another driver, each with an interpreter that waits
-// for its one job, where it is known what will run. A box is used once and never goes back. The pool makes boxes behind the runs,
-// as many as are asked for, and ends them behind the runs too.
+// Package pool prewarms sandboxes: another driver prepares them, each with an interpreter that waits for its
+// one job, if the job's kind is known. A sandbox is used once and never goes back. The pool makes and ends
+// sandboxes in the background, as many as are requested.
 package pool
 
 import (
@@ -18,8 +18,8 @@ import (
 // Options bound a pool. The zero Options keep nothing.
 type Options struct {
 	Most   int           // boxes that wait at one time, of all kinds
-	Forget time.Duration // how long a kind of box is kept that nobody asks for; 0: 10 minutes
-	Failed func(error)   // told of what goes wrong behind the runs; may be nil
+	Forget time.Duration // an unused kind of sandbox is dropped after this time; 0: 10 minutes
+	Failed func(error)   // gets errors of the background work; can be nil
 }
 
 // Driver is a driver whose boxes may be warm. It must be closed.
@@ -30,7 +30,7 @@ type Driver struct {
 	mu     sync.Mutex
 	kinds  []*kind
 	busy   int  // boxes that were handed out warm and are not closed
-	closed bool // nothing is kept any more
+	closed bool // no sandbox is prepared any more
 
 	wake    chan struct{}
 	life    context.Context // until Close
@@ -40,7 +40,7 @@ type Driver struct {
 	closing chan struct{} // one for each box that is being ended
 }
 
-// kind is all the boxes that differ only in what Adopt can change.
+// kind is all the sandboxes that differ only in the parts that Adopt can change.
 type kind struct {
 	profile sandbox.Profile
 	ready   []sandbox.Warmer
@@ -49,13 +49,13 @@ type kind struct {
 	least   int       // how many at least, as Keep said
 	low     int       // the fewest that were ready since the last look
 	asked   time.Time // when one was last wanted
-	rest    time.Time // until then none is made, because the last attempt failed
+	rest    time.Time // no attempt before this time, because the last one failed
 }
 
 const (
 	makers    = 2
 	enders    = 64                     // boxes being ended, before Close waits
-	look      = 5 * time.Second        // how often the sizes are looked at
+	look      = 5 * time.Second        // the time between two adaptations of the sizes
 	step      = 250 * time.Millisecond // how often something may have come due
 	failRest  = time.Second
 	forget    = 10 * time.Minute
@@ -81,8 +81,8 @@ func New(d sandbox.Driver, o Options) *Driver {
 	return p
 }
 
-// pooled reports whether boxes of the profile can be made before they are asked for: a mount or a
-// network belongs to one job alone.
+// pooled reports whether sandboxes of the profile can be prepared in advance: a mount or a network belongs to
+// one job only.
 func pooled(p sandbox.Profile) bool {
 	return len(p.Mounts) == 0 && reflect.ValueOf(p.Network).IsZero() && p.Share == nil
 }
@@ -149,8 +149,8 @@ func (d *Driver) used() {
 	d.busy++
 }
 
-// Keep says that n boxes for such jobs should be ready before the first is asked for, and from then
-// on at least as many until other kinds are wanted more.
+// Keep sets the number of sandboxes that are ready before the first such job. The pool keeps at least as many
+// from then on, until other kinds need the space.
 func (d *Driver) Keep(p sandbox.Profile, n int) {
 	d.ready(p)
 	if !pooled(p) || n <= 0 {
@@ -192,7 +192,7 @@ func (d *Driver) kind(p sandbox.Profile) *kind {
 	return k
 }
 
-// take takes a box of the kind, the youngest, for good; nil: none is ready.
+// take removes the youngest sandbox of the kind from the pool. It returns nil if none is ready.
 func (d *Driver) take(p sandbox.Profile) sandbox.Warmer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -215,8 +215,8 @@ func (d *Driver) take(p sandbox.Profile) sandbox.Warmer {
 	return b
 }
 
-// fit makes room for what the kind wants: the kind that was asked for longest ago wants less, and
-// one that wants nothing is forgotten.
+// fit makes space for the kind's target: it lowers the target of the kind with the oldest last request. A kind
+// with target zero is forgotten.
 func (d *Driver) fit(k *kind) {
 	k.want = min(k.want, d.o.Most)
 	for {

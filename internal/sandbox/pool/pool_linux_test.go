@@ -107,7 +107,7 @@ type warm struct {
 func (w warm) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
 	p.Ahead = ahead(w.t, guest.Python, "/usr/bin/python3")
 	if refused, err := w.Driver.Driver.Start(ctx, p); err != nil {
-		return nil, err // what the driver refuses cold can never be ready
+		return nil, err // a profile that the driver refuses cold can never be ready
 	} else if err := refused.Close(); err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func hurried(t testing.TB, d *pool.Driver, p sandbox.Profile, code string) facts
 	return f
 }
 
-// TestOneJob: what one job leaves, the next does not find, and no box is handed out twice.
+// TestOneJob: a job does not find files or processes of the one before, and no sandbox is used twice.
 func TestOneJob(t *testing.T) {
 	d, p := newPool(t, 2), python(t)
 	const look = `
@@ -273,7 +273,7 @@ func TestOwnChance(t *testing.T) {
 	}
 }
 
-// TestAdopt: what belongs to one job comes with it.
+// TestAdopt: the parts of a profile that belong to one job come with the job.
 func TestAdopt(t *testing.T) {
 	d, p := newPool(t, 2), python(t)
 	filled(t, d, p, 1)
@@ -469,7 +469,7 @@ os._exit(0)`},
 	}
 }
 
-// TestOrdinaryUser runs the tests again as a user who is nobody, as a rule without cgroups.
+// TestOrdinaryUser runs the tests again as a user without capabilities, usually without cgroups.
 func TestOrdinaryUser(t *testing.T) {
 	sandboxtest.AsOrdinaryUser(t, "TestEnds", "TestOneJob", "TestOwnChance", "TestAdopt", "TestNotTheJob", "TestDead", "TestBridge", "TestNothingRunsAfter", "TestForked", "TestForkedNothingKept", "TestForkedLikeExecuted", "TestForkedAtOnce", "TestZygoteEnds")
 }

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// maker is a driver that counts what it makes and what is ended.
+// maker is a driver that counts the sandboxes that it makes and ends.
 type maker struct {
 	made, warmed, open atomic.Int32
 	fail               atomic.Bool
@@ -134,8 +134,7 @@ func TestFirstColdThenWarm(t *testing.T) {
 	}
 }
 
-// TestWithoutCommand: where nobody knows what will run, boxes are made ahead all the same, and nothing is
-// started in them.
+// TestWithoutCommand: if the command is not known in advance, sandboxes are prepared without a process.
 func TestWithoutCommand(t *testing.T) {
 	d, m := with(t, Options{Most: 4})
 	p := profile("")
@@ -269,7 +268,7 @@ func TestAdapts(t *testing.T) {
 		defer b.Close()
 	}
 	until(t, "more are ready", func() bool { return d.Ready(p) >= 4 })
-	for range 10 { // and then nobody asks
+	for range 10 { // and then no requests come
 		d.adapt(time.Now())
 	}
 	if n := d.Ready(p); n != 1 {

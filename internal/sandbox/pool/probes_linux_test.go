@@ -75,8 +75,8 @@ func boxMain(argv []string) (int, error) {
 	return 1, nil
 }
 
-// TestProbes: what tries to get out of a box does not get out of one forked from a zygote. These are the probes
-// about identity, processes and what one box leaves for another; WALDO_PROBES=. runs all.
+// TestProbes: escape attempts from a sandbox forked from a zygote fail. The probes cover identity, processes
+// and the remains of another sandbox; WALDO_PROBES=. runs all.
 func TestProbes(t *testing.T) {
 	only := os.Getenv("WALDO_PROBES")
 	if only == "" {

@@ -25,7 +25,7 @@ import (
 // were. WALDO_SOAK says how many; scripts/soak.sh runs 100,000.
 func TestSoak(t *testing.T) {
 	runs := 1000
-	t.Setenv("TMPDIR", t.TempDir()) // nobody else's
+	t.Setenv("TMPDIR", t.TempDir()) // used by this test only
 	if s := os.Getenv("WALDO_SOAK"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
@@ -70,7 +70,7 @@ func TestSoak(t *testing.T) {
 		wg.Wait()
 		return was.Load()
 	}
-	some(200) // what is made once is there
+	some(200) // makes everything that is made once
 	before := settled(t, d, p)
 	began := time.Now()
 	warm := some(runs)

@@ -41,8 +41,8 @@ func TestForked(t *testing.T) {
 	}
 }
 
-// TestForkedNothingKept: what the box was made with is not in the memory of its command. The control
-// is what the command itself has.
+// TestForkedNothingKept: the memory of a command does not hold data that its sandbox was made with. The control
+// is data that the command itself has.
 func TestForkedNothingKept(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
 	f := run(t, d, p, `
@@ -137,7 +137,7 @@ func TestForkedOutside(t *testing.T) {
 			}
 		}
 		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", init.Pid))
-		if err != nil || len(fds) != 5 { // three of /dev/null or what was there, the socket, the tree
+		if err != nil || len(fds) != 5 { // three of /dev/null or the inherited ones, the socket, the tree
 			t.Errorf("PID 1 has %d descriptors: %v", len(fds), err)
 		}
 		for _, fd := range fds {

@@ -27,7 +27,7 @@ type Reach struct {
 	stage *initproc.Stage
 }
 
-// ErrOwn is what is said of a process that is of no sandbox.
+// ErrOwn is the error for a process that is in no sandbox.
 var ErrOwn = errors.New("namespace: it is not a process of a sandbox: it has the network of this machine")
 
 // Open returns what connects to the sandbox whose PID 1 has that number outside. program is the executable of a
@@ -118,7 +118,7 @@ func foreign(pid int, name string, to **os.File) error {
 	return nil
 }
 
-// within is how long a connection may take: a full queue of the sandbox's server keeps nobody.
+// within bounds a connection attempt, so that the full queue of a sandbox's server does not block the caller.
 const within = 5 * time.Second
 
 // Dial connects to a port of the sandbox's loopback, at 127.0.0.1 or else at ::1.

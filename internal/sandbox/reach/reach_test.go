@@ -24,7 +24,7 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestReachAsOrdinaryUser runs that test as a user who is nobody.
+// TestReachAsOrdinaryUser runs that test as a user without capabilities.
 func TestReachAsOrdinaryUser(t *testing.T) { sandboxtest.AsOrdinaryUser(t, "TestReach") }
 
 // served answers at port 7000 and says hello, after it has tried to reach a port of the host by every address that it
@@ -134,7 +134,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestReachRefusesTheHost: a number that is no sandbox's, as one that was a sandbox's until now, leads nowhere.
+// TestReachRefusesTheHost: a process id that is in no sandbox, as one whose sandbox has just ended, is refused.
 func TestReachRefusesTheHost(t *testing.T) {
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {

@@ -1,3 +1,3 @@
-// Package sandboxtest is the suite that every driver must pass: what a box refuses and with which
-// error, the limits it is held to, the facts that are told of each end, and that nothing is left.
+// Package sandboxtest is the suite that every driver must pass: the refusals of a sandbox with their errors,
+// its limits, the facts about each end, and that no process or file is left.
 package sandboxtest

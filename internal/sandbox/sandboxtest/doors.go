@@ -211,7 +211,7 @@ func lock(t *testing.T, f *os.File) {
 	}
 }
 
-// fill puts something into the pipe, which nobody else has read.
+// fill puts unread data into the pipe.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, "pipe"), os.O_RDWR|unix.O_NONBLOCK, 0)

@@ -21,7 +21,7 @@ import (
 //go:embed testdata/exec_facts.jsonl
 var factRows []byte
 
-// factRow is one row of the corpus: a program, its limits, and what must be known of its end.
+// factRow is one row of the corpus: a program, its limits, and the expected facts about its end.
 type factRow struct {
 	ID    string
 	Why   string
@@ -65,8 +65,8 @@ func (s *suite) testFacts(t *testing.T) {
 	}
 }
 
-// factRow runs a row. One that has a timeout and should have none is run again with more time, if its
-// limit has held for as long as it should: the machine may be busy.
+// factRow runs a row. If a row times out unexpectedly after its limit's full time, it is run again with more
+// time: the machine can be busy.
 func (s *suite) factRow(t *testing.T, row factRow) {
 	argv := interpreters[row.Input.Lang]
 	if !s.has[argv[0]] {
@@ -120,7 +120,7 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 	case "timed_out":
 		return f.TimedOut == want.(bool) && (f.Status == facts.Timeout) == want.(bool)
 	case "oom":
-		if want == true && !s.ability["cgroup memory"] { // then each process has its limit, and is told no
+		if want == true && !s.ability["cgroup memory"] { // then each process has a limit, and no facts say oom
 			return f.Status != facts.OK
 		}
 		return f.OOMKilled == want.(bool) && (f.Status == facts.OOM) == want.(bool)
@@ -153,13 +153,13 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 	case "max_rss_reported":
 		return f.Usage.MemoryPeak > 1<<20
 	case "wall_s_below":
-		return wall < 6*number // what it must not wait for takes a minute
+		return wall < 6*number // a run that waited wrongly takes a minute
 	case "wall_s_about":
 		return wall > number-0.5 && wall < number+20
 	case "cpu_s_below":
-		return f.Usage.CPUMS < 5*number*1000 // what waits in a loop takes ten
+		return f.Usage.CPUMS < 5*number*1000 // a loop that waits takes ten
 	}
-	return false // an expectation that nobody has taught this function
+	return false // an unknown expectation
 }
 
 // alone fails when anything but the looking process is left in the box.

@@ -66,7 +66,7 @@ func (s *suite) testRefused(t *testing.T) {
 	}
 }
 
-// testIsolation asks from inside. Each answer is exact: a refusal for another reason is no proof.
+// testIsolation tests from inside. Each answer is exact: a refusal for another reason proves nothing.
 func (s *suite) testIsolation(t *testing.T) {
 	leaked, err := os.Open("/etc/passwd") // not closed on exec
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *suite) testIsolation(t *testing.T) {
 	s.written(t, s.start(t, p))
 }
 
-// said is what a program printed or, where it ended with it, the errno that it did not expect.
+// said returns a program's output or, if an unexpected errno ended it, that errno.
 func said(f facts.Facts) string {
 	if _, after, ok := strings.Cut(f.Stderr, "[Errno "); ok && f.Stdout == "" {
 		text, _, _ := strings.Cut(after, "]")

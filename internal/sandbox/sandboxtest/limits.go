@@ -79,7 +79,7 @@ func (s *suite) testLimits(t *testing.T) {
 			if f.OOMKilled != (r.status == facts.OOM) {
 				t.Errorf("oom_killed %v of a run that ended as %s", f.OOMKilled, f.Status)
 			}
-			if time.Since(began) > 50*time.Second { // what must not be waited for takes a minute
+			if time.Since(began) > 50*time.Second { // a wrong wait takes a minute
 				t.Errorf("took %v", time.Since(began))
 			}
 			if r.limit == facts.LimitWall && (f.Signal == nil || *f.Signal != "SIGKILL" || !f.TimedOut || f.ExitCode != nil) {
@@ -97,7 +97,7 @@ func (s *suite) testLimits(t *testing.T) {
 	})
 }
 
-// testEnds: how a command ended, as a shell would say it, and what is told of it.
+// testEnds: how a command ended, in a shell's terms, and the facts about it.
 func (s *suite) testEnds(t *testing.T) {
 	b := s.start(t, Profile())
 	run(t, b, python(`f = open(TMP+"/noloader", "w"); f.write("no interpreter"); os.fchmod(f.fileno(), 0o755); open(TMP+"/plain", "w")`))
@@ -168,7 +168,7 @@ func (s *suite) testEnds(t *testing.T) {
 	}
 }
 
-// testFiles: what a box leaves in an exported place comes out, and nothing by way of it.
+// testFiles: files that a sandbox leaves in an exported volume come out, and cannot be used to reach others.
 func (s *suite) testFiles(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("SECRET"), 0o644); err != nil {
@@ -263,8 +263,8 @@ open("bottom", "w")
 	s.testRemoved(t, b)
 }
 
-// testRemoved: what was removed is told, what is in a folder before it; of what cannot be looked at nothing is
-// known to be gone.
+// testRemoved: removed files and folders are reported, a folder's files before the folder. If a folder cannot
+// be read, no removal in it is reported.
 func (s *suite) testRemoved(t *testing.T, b sandbox.Box) {
 	for _, r := range []struct {
 		code string

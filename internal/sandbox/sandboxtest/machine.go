@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machines are the machines that Behind knows: what each refuses, as it does.
+// Machines are the machines that Behind can simulate, with the calls that each refuses and the errors.
 var Machines = map[string]struct {
 	Why     string
 	calls   map[uintptr]unix.Errno
@@ -47,8 +47,8 @@ func all(errno unix.Errno, calls ...uintptr) map[uintptr]unix.Errno {
 	return m
 }
 
-// Behind makes this process one of such a machine, for good: what it executes next is there. It
-// must be called first in main, and keeps its thread.
+// Behind makes this process a process of such a machine, for good; programs that it executes are there too. It
+// must be the first call in main, and locks its thread.
 func Behind(name string) error {
 	m, ok := Machines[name]
 	if !ok {
@@ -111,7 +111,7 @@ func alone() error {
 	return errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 }
 
-// lookAtGroups shows the cgroups as they are shown to containers: nobody can write to them.
+// lookAtGroups mounts the cgroups as in containers: read-only for all users.
 func lookAtGroups() error {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err = errors.Join(err, alone()); err != nil {

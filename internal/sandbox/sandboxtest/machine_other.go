@@ -4,7 +4,7 @@ package sandboxtest
 
 import "errors"
 
-// BehindMain refuses: what other machines refuse is done by means of Linux.
+// BehindMain returns an error: only Linux can simulate other machines.
 func BehindMain([]string, func(string) (string, error)) error {
 	return errors.New("other machines are simulated on Linux alone")
 }

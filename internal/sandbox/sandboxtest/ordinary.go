@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// nobody is a user that owns nothing and has no group: one for each test binary, because the kernel
-// counts processes by user.
+// A user that owns no file and has no group: one for each test binary, because the kernel counts processes by
+// user.
 var nobody = 40_000 + uint32(os.Getpid()%20_000)
 
 // AsOrdinaryUser runs tests of this binary once more as a user without any power, where this is root,

@@ -50,7 +50,7 @@ type suite struct {
 	asked   map[string]bool // classes of promises that something here has asked about
 }
 
-// Run holds a driver to what every driver must do.
+// Run tests a driver against the requirements for every driver.
 func Run(t *testing.T, d sandbox.Driver) {
 	s := &suite{driver: d, ability: map[string]bool{}, has: map[string]bool{}, asked: map[string]bool{}}
 	promiser, less := d.(sandbox.Promiser)
@@ -135,8 +135,8 @@ func (s *suite) start(t *testing.T, p sandbox.Profile) sandbox.Box {
 	return b
 }
 
-// python is a command that runs the code with what it is likely to need imported; attempt(f)
-// prints what f returns, or the name of its errno.
+// python returns a command that runs the code after the usual imports. attempt(f) prints the result of f, or
+// the name of its errno.
 func python(code string) sandbox.Command {
 	const prelude = `import os, sys, errno, socket, time, signal, ctypes, resource
 def attempt(f):

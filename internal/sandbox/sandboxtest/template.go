@@ -63,7 +63,7 @@ func anotherRoot(t *testing.T) string {
 	return root
 }
 
-// Template holds a driver to what one that takes other roots than the host's must do.
+// Template tests a driver that takes other roots than the host's.
 func Template(t *testing.T, d sandbox.Driver) {
 	root := anotherRoot(t)
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -163,7 +163,7 @@ func (s *suite) share(t *testing.T) {
 	}
 }
 
-// below lists the processes that a process has made, and what those have made.
+// below lists the descendants of a process.
 func below(pid int) (out []string) {
 	tasks, _ := filepath.Glob("/proc/" + itoa(pid) + "/task/*/children")
 	for _, t := range tasks {

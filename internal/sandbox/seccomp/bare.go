@@ -10,8 +10,8 @@ var bare = []group{
 	{"message queues of the host", `mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr`},
 }
 
-// noSetID keeps commands from making set-id files: in a folder of the host they would be run by others as the
-// sandbox's user. No filter sees what openat2 is asked for, and programs do without it.
+// noSetID refuses commands the making of set-id files: in a folder of the host, other users would run them as
+// the sandbox's user. A filter cannot see the arguments of openat2, and programs do without it.
 func noSetID(byName map[string]rule) {
 	for name, mode := range map[string]int{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "open": 2, "openat": 3, "mknod": 1, "mknodat": 2} {
 		allow := []test{bits(mode, setID, 0)}

@@ -42,23 +42,22 @@ func (a Arch) Number(name string) (uint32, bool) {
 	return uint32(n[a-1]), true
 }
 
-// Profile is what a filter leaves to choice. The zero Profile allows no more than what every box
-// may do.
+// Profile holds the options of a filter. The zero Profile allows only the calls that every sandbox can make.
 type Profile struct {
 	Inet     bool     // TCP, UDP and route questions: only where a network namespace is the wall
 	Shared   bool     // memfd, shared anonymous memory, System V IPC: only where a cgroup counts their memory
 	Affinity bool     // sched_setaffinity: only where a cgroup bounds the processors
 	Watch    bool     // inotify, F_NOTIFY and set-id files: only where the files in sight are objects of the sandbox's own
-	Bare     bool     // no namespaces around it: what they keep from the host is refused here
+	Bare     bool     // no namespaces around it: the filter refuses calls that they would confine
 	Notify   []string // calls answered by a listener (SECCOMP_RET_USER_NOTIF) in place of Allow or an errno
 	Ends     bool     // exit_group, and kill with a number from EndSignal, are answered by the listener too
 }
 
-// EndSignal is no signal: kill(2) refuses it. A process that knows of the listener asks with it to be
-// ended as it stands, with the status in the low byte, where its own way to exit_group is long.
+// EndSignal is an invalid signal number: kill(2) refuses it. A process that knows of the listener sends it to
+// end at once, with the status in the low byte. Its own exit_group would take longer.
 const EndSignal = 0xf7616c00
 
-// Program is a filter: what BPF calls struct sock_filter, in the kernel's layout.
+// Program is a filter: an array of struct sock_filter in the kernel's layout.
 type Program []byte
 
 // MaxInsns is how many instructions the kernel takes (BPF_MAXINSNS).

@@ -43,7 +43,7 @@ func underFilter(argv []string) error {
 	return unix.Exec(exe, argv, os.Environ())
 }
 
-// The kernel takes the filter, and what agents' code is made of runs under it.
+// The kernel takes the filter, and programs that agents' code uses run under it.
 func TestProgramsRunUnderTheFilter(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -35,7 +35,7 @@ type clause struct {
 	answer uint32
 }
 
-// rule is what one system call gets: the first clause that holds, or else.
+// rule is the answer for one system call: the first clause that matches, or else other.
 type rule struct {
 	clauses []clause
 	other   uint32

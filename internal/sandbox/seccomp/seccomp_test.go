@@ -271,8 +271,8 @@ func TestProgramIsWellFormed(t *testing.T) {
 	}
 }
 
-// FuzzNoDoorOpens states: the upper halves of arguments never change an answer; what the zero
-// profile allows the widest allows too; and what is refused by name is never allowed.
+// FuzzNoDoorOpens states: the upper halves of arguments never change an answer. The widest profile allows all
+// calls that the zero profile allows. Calls refused by name are never allowed.
 func FuzzNoDoorOpens(f *testing.F) {
 	f.Add(uint32(41), uint64(1<<40|40), uint64(1<<36|1), uint64(0), uint64(0))
 	f.Add(uint32(16), uint64(0), uint64(0xffffffff00005412), uint64(0), uint64(0))

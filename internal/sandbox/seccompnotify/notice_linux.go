@@ -15,14 +15,14 @@ import (
 	"waldo/internal/sandbox/seccomp"
 )
 
-// refusedCalls are those refused calls that are told of, each answered with EPERM as by the
-// filter itself. A program that makes one means something by it.
+// refusedCalls are the refused calls that are reported. Each is answered with EPERM, as by the filter itself. A
+// program makes one of these on purpose.
 var refusedCalls = []string{"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "bpf", "perf_event_open",
 	"userfaultfd", "add_key", "request_key", "keyctl", "unshare", "setns", "mount", "umount2", "pivot_root", "chroot",
 	"move_mount", "open_tree", "fsopen", "open_by_handle_at", "reboot", "kexec_load", "init_module", "finit_module",
 	"swapon", "settimeofday", "clock_settime", "sethostname", "io_uring_setup"}
 
-// Max is how many denials of one command are told; the rest is counted.
+// Max is the number of denials of one command that are reported; further ones are only counted.
 const Max = 100
 
 // Calls returns the names of the calls that a filter hands over (seccomp.Profile.Notify).
@@ -39,11 +39,11 @@ const (
 // without a signal handler being run; Linux 5.19.
 const Killable = 1 << 5
 
-// Listener hears from the kernel of calls in a box that the filter hands over (seccomp_unotify(2)):
-// refused calls, and connect, which goes on to the kernel. It decides nothing: what a box may do
-// is the namespaces' and the filter's.
+// Listener receives the kernel's notifications for calls that a sandbox's filter hands over
+// (seccomp_unotify(2)): refused calls, and connect, which continues in the kernel. It makes no decision: the
+// namespaces and the filter do.
 type Listener struct {
-	listener *os.File // nil while nobody listens
+	listener *os.File // nil while paused
 	fd       int      // then; -1: somebody does
 	done     chan struct{}
 
@@ -51,7 +51,7 @@ type Listener struct {
 	denials []facts.Denial
 	more    int
 	onExit  func(pid, status int) (hold bool)
-	held    uint64 // the notification of a held process; 0: none is
+	held    uint64 // the notification of a held process, or 0
 }
 
 // struct seccomp_notif, struct seccomp_notif_resp (linux/seccomp.h).
@@ -95,9 +95,8 @@ func (n *Listener) start() {
 	}()
 }
 
-// Rest ends the listening: from now on the calls wait until Serve, or until somebody who waits for FD
-// to be readable has Answer answer them. It is for a box that waits, and for whoever waits for it in a
-// single thread.
+// Rest stops the goroutine. Notifications then queue until Serve, or until a caller polls FD and calls Answer.
+// It is for a sandbox that waits, and for callers that wait in a single thread.
 func (n *Listener) Rest() error {
 	if n.fd >= 0 {
 		return nil
@@ -183,14 +182,14 @@ func (n *Listener) serve() {
 	}
 }
 
-// heard is what a look at a listener comes to.
+// heard is the result of one receive.
 type heard int
 
 const (
 	nothing heard = iota
 	one           // there was a call
 	died          // who asked has died since
-	over          // nobody is left to ask
+	over          // no process is left
 )
 
 // receive takes a call that waits.
@@ -242,9 +241,9 @@ func send(control func(func(uintptr)) error, reply response) {
 	})
 }
 
-// OnExit has f asked about every process that is about to end, or asks for it, by the thread that does,
-// as waldo numbers it, and its status from 0 to 255. Where f says so the process is held: it runs no
-// more code until Release. A nil f lets all of them go.
+// OnExit sets the function that decides about every process that is about to end, or asks to. f gets the
+// thread, by waldo's numbering, and the status from 0 to 255. If f returns true, the process is held: it runs
+// no more code until Release. A nil f holds none.
 func (n *Listener) OnExit(f func(pid, status int) (hold bool)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -25,7 +25,7 @@ func TestAnother(t *testing.T) {
 	if to, ok := destination(ask); !ok || to != "192.0.2.1:80" {
 		t.Fatalf("control: %q %v", to, ok)
 	}
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0) // of which nobody waits for an answer
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0) // no answer is waited for on it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestAnother(t *testing.T) {
 	}
 }
 
-// FuzzSockaddr: an address that is read back is the one that the bytes say, or there is none.
+// FuzzSockaddr: an address that is parsed is the one in the bytes, or parsing fails.
 func FuzzSockaddr(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 80, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{10, 0, 1, 187, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0})

@@ -13,8 +13,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Config is what an image says of the commands that run in it. Its entry point and command are not
-// used: waldo says what runs.
+// Config is the part of an image's configuration that applies to commands. Its entry point and command are not
+// used: waldo chooses the program.
 type Config struct {
 	Env []string `json:"env,omitempty"` // K=V
 	Dir string   `json:"dir,omitempty"` // the working folder of a command; empty: waldo's own
@@ -29,12 +29,11 @@ const (
 	maxPasswd = 1 << 20
 )
 
-// ErrConfig is what is said of an image whose configuration cannot be kept to.
+// ErrConfig is the error for an image whose configuration cannot be applied.
 var ErrConfig = errors.New("the image's configuration")
 
-// configOf takes from an image's configuration what is kept to. file reads a file of the unpacked
-// image. An environment that is none, a relative folder, and a user that the image does not know are
-// refused.
+// configOf reads the supported keys of an image's configuration. file reads a file of the unpacked image. It
+// refuses an invalid environment, a relative folder, and a user that the image does not define.
 func configOf(c v1.Config, file func(name string) (string, error)) (Config, error) {
 	out := Config{Env: slices.Clone(c.Env)}
 	all := 0
@@ -93,7 +92,7 @@ func userOf(user, group string, file func(string) (string, error)) (uid, gid int
 		}
 	}
 	if err == nil && uid != 0 && gid == 0 {
-		gid = uid // root's group is nobody's in a box
+		gid = uid // no command runs in root's group
 	}
 	return uid, gid, err
 }
@@ -113,7 +112,7 @@ func entry(file func(string) (string, error), name, who string) []string {
 	return nil
 }
 
-// number reads the number of a user or group. What the kernel does not take is none.
+// number reads the number of a user or group. It refuses numbers that the kernel does not accept.
 func number(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n >= math.MaxInt32-1 {

@@ -56,7 +56,7 @@ func TestConfigOf(t *testing.T) {
 	}
 }
 
-// FuzzConfigOf: whatever an image says, nobody is root, and a folder is absolute.
+// FuzzConfigOf: for every image configuration, the user is not root, and the folder is absolute.
 func FuzzConfigOf(f *testing.F) {
 	f.Add("app", "app:x:10001:10002::/:/bin/sh\n", "/app", "A=b")
 	f.Add("0:0", "", "..", "=")

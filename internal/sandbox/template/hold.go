@@ -45,7 +45,7 @@ func begin(dir string) (at string, release func(), err error) {
 // leaving is how long a command that was cancelled spends on removing what it has made.
 const leaving = 100 * time.Millisecond
 
-// clearAway removes a folder. Where ctx is done it takes no longer than leaving: what is left is for the next sweep.
+// clearAway removes a folder. If ctx is done it waits for leaving at most: the next sweep removes the rest.
 func clearAway(ctx context.Context, at string) {
 	done := make(chan struct{})
 	go func() {
@@ -62,8 +62,8 @@ func clearAway(ctx context.Context, at string) {
 	}
 }
 
-// sweep removes the half-made templates in dir that no living process holds. What cannot be removed is tried again by
-// the next waldo.
+// sweep removes the half-made templates in dir that no living process holds. The next waldo tries again those
+// that cannot be removed now.
 func sweep(dir string) {
 	left := abandoned(dir)
 	for at, release := range left {

@@ -36,7 +36,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// counted calls f with what was counted so far.
+// counted calls f with the count so far.
 type counted struct {
 	n int64
 	f func(n int64)
@@ -84,7 +84,7 @@ func TestCancelledArchive(t *testing.T) {
 	}
 }
 
-// What a dead process was making goes at the next start, at once; what a living one makes stays.
+// Templates that a dead process was making are removed at the next start; those of a living process stay.
 func TestSweepHalfMade(t *testing.T) {
 	dir := t.TempDir()
 	at, release, err := begin(dir)

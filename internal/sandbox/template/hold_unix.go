@@ -13,7 +13,7 @@ import (
 // The ways to hold a folder.
 const (
 	alone  = unix.LOCK_EX | unix.LOCK_NB // an error where somebody else holds it
-	shared = unix.LOCK_SH                // waits for whoever holds it alone
+	shared = unix.LOCK_SH                // waits for the exclusive holder
 )
 
 // hold locks a folder, and returns a function that unlocks it. The system unlocks it with the process, also where that
@@ -39,7 +39,8 @@ func hold(dir string, how int) (release func(), err error) {
 // passed then, so a later change has another time.
 const settled = 2 * time.Second
 
-// stamp is what the system says of a file that changes when the file does; empty where a change could go unseen.
+// stamp identifies the state of a file by its metadata, which changes when the file does. It is empty if a
+// change could go unseen.
 func stamp(at string, now time.Time) string {
 	var st unix.Stat_t
 	if unix.Stat(at, &st) != nil || now.Sub(time.Unix(st.Ctim.Unix())) < settled {

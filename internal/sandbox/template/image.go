@@ -18,7 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// ErrDigest is what is said of a part of an image that is not what its digest says.
+// ErrDigest is the error for a part of an image that does not match its digest.
 var ErrDigest = errors.New("the content is not what its digest says")
 
 // maxDocument is how many bytes a manifest, an index or a configuration may have.
@@ -34,8 +34,8 @@ type image struct {
 	config []byte
 }
 
-// part is one layer. digest and size are of the bytes as stored, and empty for an archive that
-// states none; the digest of what they unpack to stands in the configuration.
+// part is one layer. digest and size are those of the stored bytes, and empty for an archive that states none.
+// The configuration holds the digest of the unpacked bytes.
 type part struct {
 	digest string
 	size   int64
@@ -120,8 +120,8 @@ func (i *image) unpack(ctx context.Context, t *tree) error {
 	return err
 }
 
-// unpack puts a layer into t, and checks the digest of its bytes, where one is stated, and of what
-// they unpack to.
+// unpack puts a layer into t. It checks the digest of the stored bytes, if one is stated, and the digest of the
+// unpacked bytes.
 func (p part) unpack(ctx context.Context, t *tree, diffID string) error {
 	r, err := p.open()
 	if err != nil {
@@ -143,7 +143,7 @@ func (p part) unpack(ctx context.Context, t *tree, diffID string) error {
 	if err := t.unpack(both, true); err != nil {
 		return err
 	}
-	// What follows the end of the tar belongs to the digest too.
+	// The digest covers bytes after the end of the tar too.
 	if n, err := io.Copy(io.Discard, io.LimitReader(both, t.left.Bytes+1<<20)); err != nil {
 		return err
 	} else if n > t.left.Bytes {

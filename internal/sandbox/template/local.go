@@ -98,9 +98,9 @@ func readDocument(root *os.Root, name string) ([]byte, error) {
 	return b, err
 }
 
-// archive takes a tar archive, plain or compressed: an image as docker save or an OCI tool writes
-// it, or else a root filesystem itself. It is kept by the digest of the file, which is noted by what the
-// system says of the file, so that a file that nobody has written to is not read again.
+// archive takes a tar archive, plain or compressed: an image as docker save or an OCI tool writes it, or else a
+// root filesystem. It is stored by the digest of the file. The digest is remembered with the file's metadata,
+// so that an unchanged file is not read again.
 func (s *Store) archive(ctx context.Context, at string, size int64, fresh bool) (Template, error) {
 	mark := stamp(at, time.Now())
 	if digest := s.noted(mark); digest != "" && mark != "" && !fresh {
@@ -139,8 +139,8 @@ func (s *Store) archive(ctx context.Context, at string, size int64, fresh bool) 
 	return t, s.note(mark, digest)
 }
 
-// unpackArchive unpacks an archive into t. What turns out to be an image is unpacked once more,
-// layer by layer, out of a folder of its own.
+// unpackArchive unpacks an archive into t. An archive that is an image is unpacked once more, layer by layer,
+// out of a folder of its own.
 func (s *Store) unpackArchive(ctx context.Context, at string, t *tree, count io.Writer) (err error) {
 	if err := unpackFile(ctx, at, t, count); err != nil {
 		return err

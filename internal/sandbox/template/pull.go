@@ -74,14 +74,14 @@ func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, er
 	return t, s.note(ref.Name(), digest)
 }
 
-// pinned is a reference with the digest of what it stands for.
+// pinned returns a reference with the digest of its image.
 func pinned(text, digest string) string {
 	text, _, _ = strings.Cut(text, "@")
 	return text + "@" + digest
 }
 
-// manifest asks for the manifest of the image for this machine and returns it with its digest. What
-// was asked for by digest must have that digest.
+// manifest fetches the manifest of the image for this machine and returns it with its digest. A reference with
+// a digest must match it.
 func manifest(ctx context.Context, puller *remote.Puller, ref name.Reference) ([]byte, string, error) {
 	for range 3 { // an index may name an index
 		d, err := puller.Get(ctx, ref)

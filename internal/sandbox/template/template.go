@@ -1,6 +1,6 @@
-// Package template finds the root filesystem that a box starts from: this machine's own, a folder, a
-// tar archive, or an OCI image from a registry, a layout or an archive. What is unpacked is kept by
-// digest in waldo's state and checked against that digest first; nothing in it is executed here.
+// Package template finds the root filesystem that a sandbox starts from: this machine's own, a folder, a tar
+// archive, or an OCI image from a registry, a layout or an archive. Unpacked files are stored by digest in
+// waldo's state and checked against that digest first. No file of a template is executed here.
 package template
 
 import (
@@ -39,19 +39,19 @@ type Template struct {
 	Entries int       `json:"entries,omitempty"`
 	Skipped int       `json:"skipped,omitempty"` // devices, pipes and the like, which are left out
 	At      time.Time `json:"at,omitzero"`       // when it was unpacked
-	Config  Config    `json:"config,omitzero"`   // what the image says of its commands
+	Config  Config    `json:"config,omitzero"`   // the image's configuration for its commands
 }
 
 // Host is the root that is always there: the machine's own /usr and little else.
 func Host() Template { return Template{Name: "host"} }
 
-// Unfit is an error of what was named, and not of this machine: it is not there, or is no template.
+// Unfit is an error of the reference, and not of this machine: its target does not exist, or is not a template.
 type Unfit struct{ error }
 
 // Unwrap returns the error as it was.
 func (u Unfit) Unwrap() error { return u.error }
 
-// unfit marks an error of what was named, unless the disk is full.
+// unfit marks an error as one of the reference, unless the disk is full.
 func unfit(err error) error {
 	if err == nil || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return err
@@ -69,7 +69,7 @@ type Store struct {
 	Progress func(what string, bytes int64) io.WriteCloser
 }
 
-// progress counts nothing where nobody wants it counted.
+// progress returns a counter of bytes that discards its count if Progress is nil.
 func (s *Store) progress(what string, bytes int64) io.WriteCloser {
 	if s.Progress == nil {
 		return uncounted{io.Discard}
@@ -102,7 +102,7 @@ func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, er
 	}
 	t, err := s.local(ctx, name, fresh)
 	if ctx.Err() != nil {
-		return t, ctx.Err() // it says nothing of what was named
+		return t, ctx.Err() // the reference can be valid all the same
 	}
 	return t, unfit(err)
 }
@@ -153,7 +153,7 @@ func (s *Store) folder(at string) (Template, error) {
 	return Template{Name: "dir:" + at, Dir: at}, nil
 }
 
-// place is where the template of a digest is kept.
+// place returns the folder of the template with that digest.
 func (s *Store) place(digest string) string {
 	return filepath.Join(s.dir, strings.Replace(digest, ":", "-", 1))
 }
@@ -181,8 +181,8 @@ func (s *Store) kept(name, digest string) (Template, bool) {
 	return t, true
 }
 
-// Reopen returns a template that was found before: by the digest that it had, or its folder. What is
-// no longer kept is an error.
+// Reopen returns a template that was found before, by its digest or its folder. A template that was removed
+// since is an error.
 func (s *Store) Reopen(name, digest string) (Template, error) {
 	if name == "host" {
 		return Host(), nil
@@ -197,7 +197,7 @@ func (s *Store) Reopen(name, digest string) (Template, error) {
 	return t, nil
 }
 
-// List returns the templates that are kept, oldest first.
+// List returns the stored templates, oldest first.
 func (s *Store) List() ([]Template, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -237,8 +237,8 @@ func (s *Store) Remove(name string) error {
 	return os.RemoveAll(gone)
 }
 
-// keep makes a template in a folder beside its place, and moves it there when fill has unpacked and
-// checked all of it. What fails leaves nothing.
+// keep makes a template in a temporary folder, and moves it to its place when fill has unpacked and checked all
+// of it. A failure leaves no files.
 func (s *Store) keep(ctx context.Context, name, digest string, fill func(t *tree) error) (out Template, err error) {
 	if !isDigest(digest) {
 		return Template{}, fmt.Errorf("template %s: digest %q: only sha256 is taken", name, digest)

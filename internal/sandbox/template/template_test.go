@@ -155,7 +155,7 @@ func TestNoLayerReachesOutside(t *testing.T) {
 	for _, row := range []struct {
 		why    string
 		layers [][]tar.Header
-		naive  string // what the control does to the canary
+		naive  string // the control's effect on the canary
 		err    error  // nil: the entries land inside
 	}{
 		{"a name that climbs", [][]tar.Header{{file("../canary", "hit")}}, "hit", ErrName},
@@ -407,7 +407,7 @@ func encode(t testing.TB, v any) []byte {
 	return b
 }
 
-// saved is what docker save writes for an image of one layer; path, if set, names the layer falsely.
+// saved returns the output of docker save for an image of one layer. path, if set, names the layer falsely.
 func saved(t testing.TB, layer []byte, path string) []byte {
 	config := encode(t, map[string]any{"os": "linux", "architecture": runtime.GOARCH, "rootfs": map[string]any{"type": "layers", "diff_ids": []string{sum(layer)}}})
 	if path == "" {
@@ -604,7 +604,7 @@ func mutated(t *testing.T, good, other []byte) v1.Image {
 	return img
 }
 
-// The digest of a manifest that was asked for by digest is checked here too, whatever the library does.
+// The digest of a manifest requested by digest is checked here too, regardless of the library.
 func TestParts(t *testing.T) {
 	if err := sameDigest([]byte("x"), sum([]byte("x"))); err != nil {
 		t.Errorf("control: %v", err)
@@ -675,7 +675,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// What is unpacked stays below the root, whatever the tar says.
+// Unpacked files stay below the root, for every tar.
 func FuzzUnpack(f *testing.F) {
 	f.Add(pack(f, dir("a"), link("a/l", "../.."), file("a/l/x", "1"), hard("h", "a/l/x"), file("a/.wh..wh..opq", "")))
 	f.Add(pack(f, file("../x", "1")))

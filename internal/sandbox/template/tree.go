@@ -18,10 +18,10 @@ const (
 	maxLinks = 100 // followed on the way to one entry
 )
 
-// ErrTooMuch is what is said of a template beyond its bounds.
+// ErrTooMuch is the error for a template beyond its limits.
 var ErrTooMuch = errors.New("more than a template may have")
 
-// ErrName is what is said of an entry that would land outside.
+// ErrName is the error for an entry that would land outside.
 var ErrName = errors.New("not the name of a file below a root")
 
 // The marks by which a layer takes away what lower layers brought (OCI image spec, layer.md).
@@ -36,7 +36,7 @@ type tree struct {
 	root    *os.Root
 	left    Bounds
 	skipped int
-	here    map[string]bool // what the layer under way has brought, and the folders it is in
+	here    map[string]bool // the entries of the layer being unpacked, and their folders
 	dir     string          // where it is
 	bounds  Bounds
 	config  Config // of the image that was unpacked
@@ -72,9 +72,9 @@ func (t *tree) aside() (*os.Root, string, error) {
 
 func (t *tree) close() error { return t.root.Close() }
 
-// unpack puts a tar stream over what is there. Where it is a layer, its whiteouts take away what
-// lower layers brought. Links stay links, devices and pipes are left out, owners, set-id bits and
-// extended attributes are dropped. Names that climb, and what is beyond the bounds, refuse it.
+// unpack applies a tar stream to the tree. A layer's whiteouts remove entries of lower layers. Links stay
+// links. Devices and pipes are left out; owners, set-id bits and extended attributes are dropped. Names that
+// climb and entries beyond the limits are errors.
 func (t *tree) unpack(from io.Reader, layer bool) error {
 	t.here = map[string]bool{}
 	for r := tar.NewReader(from); ; {
@@ -130,7 +130,7 @@ func (t *tree) entry(h *tar.Header, from io.Reader, layer bool) error {
 	return t.put(path.Join(dir, base), h, from)
 }
 
-// put makes one entry at a place whose folders are there and are no links.
+// put makes one entry. The folders above it exist and are not links.
 func (t *tree) put(at string, h *tar.Header, from io.Reader) error {
 	mode := fs.FileMode(h.Mode) & 0o755 // neither set-id bits nor writers beside us
 	switch h.Typeflag {
@@ -222,8 +222,8 @@ func (t *tree) linked(name string) (string, error) {
 	return at, nil
 }
 
-// follow returns where a path leads, as a process with this root would see it: an absolute link
-// starts at the root, and .. stops there. What is not there yet is taken for folders to be made.
+// follow resolves a path as a process with this root would: an absolute link starts at the root, and .. stops
+// there. A missing part is taken for folders to be made.
 func (t *tree) follow(name string) (string, error) {
 	done, rest := ".", strings.Split(name, "/")
 	for links, steps := 0, 0; len(rest) > 0; steps++ {
@@ -270,7 +270,7 @@ func (t *tree) whiteout(dir, base string) error {
 	}
 	name := strings.TrimPrefix(base, whiteout)
 	if strings.HasPrefix(name, whiteout) {
-		return nil // what aufs keeps for itself
+		return nil // a file of aufs itself
 	}
 	if name == "" || name == "." || name == ".." {
 		return ErrName
@@ -312,7 +312,7 @@ const (
 	hosts = "127.0.0.1 localhost\n::1 localhost\n"
 )
 
-// ErrEmpty is what is said of an archive or image that brings nothing.
+// ErrEmpty is the error for an archive or image without files.
 var ErrEmpty = errors.New("it is empty: it holds no file")
 
 // finish gives an unpacked root what every box needs in /etc: its user, localhost, no name server. It
@@ -341,7 +341,7 @@ func (t *tree) finish() error {
 	return nil
 }
 
-// addLine appends a line to a file of accounts, unless a line holds id or the file is no file.
+// addLine appends a line to a file of accounts, unless a line holds id or the file is not a regular file.
 func (t *tree) addLine(at, line, id string) error {
 	text := ""
 	if st, err := t.root.Lstat(at); err == nil {

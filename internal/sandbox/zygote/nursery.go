@@ -16,14 +16,14 @@ type Rotation struct {
 	Age  time.Duration // since its start
 }
 
-// Kind is what makes one zygote not stand in for another: what runs in it, and for whom.
+// Kind identifies zygotes that can replace each other: the same program for the same owner.
 type Kind struct {
 	Argv   string // with NUL between the words
 	Head   string
 	Domain string // who may have boxes of it; never shared with another
 }
 
-// Nursery keeps one zygote of each kind.
+// Nursery holds one zygote of each kind.
 type Nursery struct {
 	Rotation
 	Start func(ctx context.Context, k Kind) (*Zygote, error)
@@ -33,19 +33,19 @@ type Nursery struct {
 	closed bool
 }
 
-// most is how many zygotes are kept: each has some 20 MB.
+// most is the number of zygotes at a time: each has some 20 MB.
 const most = 8
 
 // place is where the zygote of a kind is.
 type place struct {
 	kind   Kind
 	used   time.Time
-	zygote *Zygote    // nil: there is none
+	zygote *Zygote    // nil: not started
 	making sync.Mutex // held by who makes one
 }
 
-// Get returns the zygote of a kind; nil: there is none that is ready. One that is old is used until
-// another has taken its place.
+// Get returns the zygote of a kind, or nil if none is ready. An old one is used until a new one has replaced
+// it.
 func (n *Nursery) Get(k Kind) *Zygote {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +55,7 @@ func (n *Nursery) Get(k Kind) *Zygote {
 		}
 		if p.zygote.old(n.Rotation) && p.making.TryLock() {
 			p.making.Unlock()
-			go func() { _ = n.Keep(context.Background(), k) }() // who needs one hears why there is none
+			go func() { _ = n.Keep(context.Background(), k) }() // an error is dropped: a caller that waits for one gets its own
 		}
 		p.used = time.Now()
 		if p.zygote.Usable() {

@@ -97,7 +97,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// TestNotReady: what cannot be one says why, and leaves nothing behind.
+// TestNotReady: a program that cannot become a zygote returns the reason, and leaves no process behind.
 func TestNotReady(t *testing.T) {
 	for _, r := range []struct{ code, want string }{{"echo no modules here >&2; exit 3", "no modules here"}, {"exec sleep 60", "not ready"}} {
 		o := hello
@@ -124,7 +124,7 @@ func TestNotReady(t *testing.T) {
 func TestDiesWithWaldo(t *testing.T) {
 	if os.Getenv("ZYGOTE_OF") != "" {
 		o := hello
-		o.Argv = []string{"/bin/sh", "-c", "printf hello >&3; exec sleep 300"} // whatever becomes of its socket
+		o.Argv = []string{"/bin/sh", "-c", "printf hello >&3; exec sleep 300"} // independent of its socket's end
 		z, err := Start(context.Background(), o)
 		if err != nil {
 			t.Fatal(err)

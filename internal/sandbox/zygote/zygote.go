@@ -21,9 +21,9 @@ import (
 // Options are what an interpreter is started with.
 type Options struct {
 	Argv, Env []string
-	Stdin     []byte // what it is told; it answers on descriptor ControlFD with Hello bytes and waits there
+	Stdin     []byte // its first input; it answers on descriptor ControlFD with Hello bytes and waits there
 	Hello     int
-	UID, GID  int // whom it belongs to
+	UID, GID  int // its user and group
 }
 
 // ControlFD is the descriptor of an interpreter's end of the socket to waldo.
@@ -101,8 +101,8 @@ func (z *Zygote) greet(ctx context.Context, o Options, pipes [3]*os.File) error 
 	return fmt.Errorf("zygote: %s is not ready: %w: %s", o.Argv[0], err, said)
 }
 
-// Fork hands a socket to the interpreter, on which it says what it has made, and then the box is told
-// what to do. It stays the caller's.
+// Fork sends a socket to the interpreter. On it the forked sandbox reports its progress and then gets its
+// program. The socket stays the caller's.
 func (z *Zygote) Fork(socket int) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()

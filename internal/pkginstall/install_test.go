@@ -118,7 +118,7 @@ func TestPinned(t *testing.T) {
 		{"a file is new", func() error { return os.WriteFile(dir+"/node_modules/x.js", nil, 0o644) }, func() error { return os.Remove(dir + "/node_modules/x.js") }, "were changed since"},
 		{"a file has another name", func() error { return os.Rename(server, server+"x") }, func() error { return os.Rename(server+"x", server) }, "were changed since"},
 		{"a hidden file is gone", func() error { return os.Remove(dir + "/node_modules/weather/.hidden") }, func() error { return os.WriteFile(dir+"/node_modules/weather/.hidden", []byte("x"), 0o644) }, "were changed since"},
-		{"a link", func() error { return os.Symlink("/etc", dir+"/node_modules/etc") }, func() error { return os.Remove(dir + "/node_modules/etc") }, "no regular file"},
+		{"a link", func() error { return os.Symlink("/etc", dir+"/node_modules/etc") }, func() error { return os.Remove(dir + "/node_modules/etc") }, "not a regular file"},
 		{"an empty folder in its place", func() error { return errors.Join(os.Rename(dir, dir+"x"), os.Mkdir(dir, 0o755)) }, func() error { return errors.Join(os.Remove(dir), os.Rename(dir+"x", dir)) }, "were changed since"},
 	} {
 		if err := attack.do(); err != nil {

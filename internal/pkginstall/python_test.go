@@ -234,7 +234,7 @@ func TestNoSources(t *testing.T) {
 	i.Run = func(context.Context, Job) error {
 		return errors.New("ERROR: No matching distribution found for weather")
 	}
-	if _, err := i.Accept(t.Context(), w); err == nil || !strings.Contains(err.Error(), "waldo takes wheels alone") {
+	if _, err := i.Accept(t.Context(), w); err == nil || !strings.Contains(err.Error(), "waldo installs wheels alone") {
 		t.Errorf("%v", err)
 	}
 	i.Run = func(context.Context, Job) error {
@@ -273,8 +273,8 @@ func TestWheelsStayInside(t *testing.T) {
 		{"an absolute name", "is outside the package", raw(outside, 0o644, "x")},
 		{"another system's separator", "is outside the package", raw(`..\evil.py`, 0o644, "x")},
 		{"a name that ends early", "is outside the package", raw("weather/evil.py\x00.txt", 0o644, "x")},
-		{"a link", "is no regular file", raw("weather/evil.py", fs.ModeSymlink|0o777, "/etc/passwd")},
-		{"a pipe", "is no regular file", raw("weather/evil.py", fs.ModeNamedPipe|0o644, "")},
+		{"a link", "is not a regular file", raw("weather/evil.py", fs.ModeSymlink|0o777, "/etc/passwd")},
+		{"a pipe", "is not a regular file", raw("weather/evil.py", fs.ModeNamedPipe|0o644, "")},
 		{"a file twice", "twice", raw("weather/__init__.py", 0o644, "evil")},
 		{"a script, which is left out", "", raw("weather-1.0.0.data/scripts/evil", 0o755, "x")},
 		{"a folder above, in its data", "is outside the package", raw("weather-1.0.0.data/purelib/../../../evil.py", 0o644, "x")},

@@ -20,6 +20,7 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/presence"
 )
 
 // desk opens the place where questions lie, without the rest of the house.
@@ -32,7 +33,7 @@ func desk(g *global) (*approval.Desk, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	k := &approval.Desk{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(rootVariable), Gone: goneAsker(state),
+	k := &approval.Desk{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(rootVariable), Gone: presence.Gone(state),
 		Witness: &audit.Witness{Dir: audit.Dir(state)}}
 	return k, s.Close, nil
 }

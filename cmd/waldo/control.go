@@ -18,6 +18,7 @@ import (
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/presence"
 )
 
 // Orders of the operator's reach every waldo of a state directory through its store: there is no daemon.
@@ -184,7 +185,7 @@ func (a *attendant) over(ctx context.Context, ended []session.Info) {
 func (a *attendant) say(ctx context.Context, o order, r reply) {
 	b, err := json.Marshal(r)
 	if err == nil && a.h.asker != nil {
-		err = a.h.store.Put(ctx, repliesFor, o.ID+" "+a.h.asker.name, string(b))
+		err = a.h.store.Put(ctx, repliesFor, o.ID+" "+a.h.asker.Name, string(b))
 	}
 	if err != nil {
 		slog.Warn("an order was not answered", "order", o.ID, "why", err)
@@ -269,8 +270,8 @@ func putOrderOf(ctx context.Context, s *database.Store, name string, o order) (r
 		return nil, 0, err
 	}
 	wanted := map[string]bool{}
-	gone := goneAsker(s.Dir())
-	all, err := os.ReadDir(filepath.Join(s.Dir(), askersFolder))
+	gone := presence.Gone(s.Dir())
+	all, err := os.ReadDir(filepath.Join(s.Dir(), presence.Folder))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, 0, err
 	}

@@ -50,6 +50,7 @@ import (
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
 	"waldo/internal/storage/database"
+	"waldo/internal/storage/presence"
 	"waldo/internal/storage/secretsource"
 	"waldo/internal/storage/workspace"
 )
@@ -66,10 +67,10 @@ type house struct {
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	approvals *approval.Desk
-	lock      *lockfile.Lock // as it was when the house was opened
-	witness   *audit.Witness // what the log says of approvals
-	asker     *asker         // says that this process is at work; nil: no file can
-	lasting   call.Session   // of waldo call, which the next process resumes
+	lock      *lockfile.Lock    // as it was when the house was opened
+	witness   *audit.Witness    // what the log says of approvals
+	asker     *presence.Process // says that this process is at work; nil: no file can
+	lasting   call.Session      // of waldo call, which the next process resumes
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
 	upstreams *upstream.Manager
@@ -283,7 +284,7 @@ func (h *house) openGround(ctx context.Context, s settings) (err error) {
 	h.close = append(h.close, h.log.Close)
 	h.sessions = session.NewManager(session.Defaults(), time.Now)
 	h.witness = &audit.Witness{Dir: audit.Dir(h.state)}
-	if h.asker, err = newAsker(h.state); err != nil {
+	if h.asker, err = presence.New(h.state); err != nil {
 		return err
 	}
 	if h.asker != nil {
@@ -292,7 +293,7 @@ func (h *house) openGround(ctx context.Context, s settings) (err error) {
 	rules := func() contract.Approvals { return h.lives.inForce().cfg.Approval }
 	h.approvals = &approval.Desk{
 		Store: h.store, Rules: rules, Carriers: append([]approval.Carrier{notify.New(rules)}, s.carriers...), Record: enrolments(h.log),
-		Asker: h.askerOf, Gone: goneAsker(h.state),
+		Asker: h.askerOf, Gone: presence.Gone(h.state),
 		Witness: h.witness, Root: os.Getenv(rootVariable),
 		Notes: func(d policy.Decision) []string { return h.lives.inForce().redact.Meanings(d) },
 		Patience: func(channel string) time.Duration {
@@ -589,4 +590,12 @@ func (h *house) check(c call.Call, t call.Tool) *call.Reason {
 		text[i] = f.String()
 	}
 	return &call.Reason{Code: "args.schema", Text: strings.Join(text, "; ")}
+}
+
+// askerOf names this process for the sessions that end with it, which is all but that of waldo call.
+func (h *house) askerOf(n call.Session) string {
+	if h.asker == nil || n == h.lasting {
+		return ""
+	}
+	return h.asker.Name
 }

@@ -1,0 +1,65 @@
+// Package presence tells the waldo processes at work on a state directory from those that have ended.
+package presence
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"waldo/internal/model/id"
+)
+
+// Folder holds a locked file for each waldo at work, in the state directory. A question names the
+// file, so that whoever answers can tell whether the session that asked is still there.
+const Folder = "askers"
+
+// Process is the locked file of this process.
+type Process struct {
+	Name string
+	file *os.File
+}
+
+// New makes and locks the file. Where files cannot be locked it returns nil, and sessions are taken
+// to last.
+func New(state string) (*Process, error) {
+	dir := filepath.Join(state, Folder)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	a := &Process{Name: id.New("q_")}
+	f, err := os.OpenFile(filepath.Join(dir, a.Name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	a.file = f
+	if locked, err := holdFile(f); !locked || err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return a, nil
+}
+
+// Close ends the claim that this process is at work.
+func (a *Process) Close() error { return errors.Join(os.Remove(a.file.Name()), a.file.Close()) }
+
+// Gone reports whether the process that made the file has ended. A process that was killed leaves
+// the file, and no lock on it.
+func Gone(state string) func(name string) bool {
+	return func(name string) bool {
+		if !id.Is("q_", name) {
+			return true
+		}
+		path := filepath.Join(state, Folder, name)
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return errors.Is(err, fs.ErrNotExist)
+		}
+		defer f.Close()
+		locked, err := holdFile(f)
+		if !locked || err != nil {
+			return false
+		}
+		_ = os.Remove(path) // it is of no use any more
+		return true
+	}
+}

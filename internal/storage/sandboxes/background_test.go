@@ -8,8 +8,8 @@ import (
 	"waldo/internal/model/id"
 )
 
-// TestBackground: a command in the background is known as one, keeps no sandbox awake, stands still
-// with it and ends with it. Nobody but its own Watch looks.
+// TestBackground: a background command is marked as one, does not keep the sandbox awake, pauses with it and ends
+// with it. Only its own Watch checks.
 func TestBackground(t *testing.T) {
 	m, now := fresh(t)
 	ctx := t.Context()
@@ -51,7 +51,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// TestBackgroundEndsWhenStopped: idle for twice its time a sandbox is stopped, with what runs in it.
+// TestBackgroundEndsWhenStopped: a sandbox that was idle for twice its time stops, and its commands end.
 func TestBackgroundEndsWhenStopped(t *testing.T) {
 	m, now := fresh(t)
 	create(t, m, me, "a")

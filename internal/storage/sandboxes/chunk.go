@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// A file is kept in chunks whose ends are found by its content (gear hash, as FastCDC), so that a
-// byte put in near its beginning changes one chunk and not all.
+// A file is stored in chunks. Their ends follow from the content (gear hash, as FastCDC), so that a byte inserted
+// near the beginning changes one chunk.
 const (
 	chunkLeast = 64 << 10
 	chunkMost  = 1 << 20

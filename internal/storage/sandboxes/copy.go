@@ -15,7 +15,7 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// ErrKind is what is said of what can be copied neither as a file nor as a folder.
+// ErrKind: the source is neither a file nor a folder, so it cannot be copied.
 var ErrKind = errors.New("it is neither a file nor a folder")
 
 // room returns what a folder of a workspace may still take, so that a box can hold it all.
@@ -23,7 +23,7 @@ func room(w *workspace.Workspace, f workspace.Folder, l sandbox.Limits) (workspa
 	return w.Room(f, workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes)})
 }
 
-// Unpack unpacks a tar into a workspace. What it leaves out, links and devices, is told as an error.
+// Unpack unpacks a tar into a workspace. It skips links and devices and returns them as an error.
 func Unpack(w *workspace.Workspace, f workspace.Folder, name string, from io.Reader, l sandbox.Limits) error {
 	b, err := room(w, f, l)
 	if err != nil {

@@ -43,7 +43,7 @@ func TestCopyInHoldsToTheLimits(t *testing.T) {
 		t.Errorf("more pages than fit: %v", err)
 	}
 	l = limits()
-	l.Inodes = 6 // the folder itself, two files, and what follows
+	l.Inodes = 6 // the folder itself, two files, and the rest
 	if err := CopyIn(w, small, workspace.Input, "d/e/f", l); err != nil {
 		t.Errorf("control: %v", err)
 	}

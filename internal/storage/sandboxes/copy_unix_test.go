@@ -13,7 +13,7 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// TestCopyOutOverAPipe: what is neither file nor folder is not replaced, as /dev/null would be by root.
+// TestCopyOutOverAPipe: a copy replaces neither a pipe nor a device, such as /dev/null for root.
 func TestCopyOutOverAPipe(t *testing.T) {
 	m, _ := fresh(t)
 	create(t, m, me, "a")

@@ -19,17 +19,17 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// State is what may be done with a sandbox.
+// State says which operations a sandbox allows.
 type State string
 
-// The states. The empty state is none, and runs nothing.
+// The states. The empty state allows nothing.
 const (
 	Ready   State = "ready"
-	Paused  State = "paused"  // what runs in it stands still, and nothing new starts
+	Paused  State = "paused"  // its commands are frozen, and no command starts
 	Stopped State = "stopped" // paused for long: its disposable files are gone too
 )
 
-// Sandbox is one named sandbox, as it is kept.
+// Sandbox is the stored form of one named sandbox.
 type Sandbox struct {
 	ID        string         `json:"id"`    // "s_…"
 	Name      string         `json:"name"`  // unique among its owner's
@@ -78,12 +78,12 @@ type Manager struct {
 // New returns a manager over a store. now is the clock.
 func New(s *database.Store, now func() time.Time) *Manager { return &Manager{store: s, now: now} }
 
-// validName reports whether a name can be typed anywhere and is no id.
+// validName reports whether a name can be typed in a shell and is not an id.
 func validName(s string) bool {
 	return len(s) >= 1 && len(s) <= 63 && s[0] >= 'a' && s[0] <= 'z' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_") == "" && !strings.HasPrefix(s, "s_")
 }
 
-// key is where a sandbox is kept. An owner holds no slash, so no two share a key.
+// key returns the database key of a sandbox. Owners hold no slash, so keys are unique.
 func key(owner, name string) string { return owner + "/" + name }
 
 // Create keeps a new sandbox. Its owner, name, template, isolation, limits and idle time come from
@@ -92,8 +92,8 @@ func (m *Manager) Create(ctx context.Context, s Sandbox) (Sandbox, error) {
 	return m.create(ctx, s, nil)
 }
 
-// create keeps a new sandbox, in place of an old one in which no command runs where there is one of that name;
-// whoever had the old one's files deletes them.
+// create stores a new sandbox. It replaces old, if given, provided that no command runs in it. The caller deletes the
+// old one's files.
 func (m *Manager) create(ctx context.Context, s Sandbox, old *Sandbox) (Sandbox, error) {
 	if s.Owner == "" || strings.Contains(s.Owner, "/") {
 		return s, fmt.Errorf("sandbox: owner %q", s.Owner)
@@ -169,7 +169,7 @@ func encode(s Sandbox) string {
 func decode(text string) (Sandbox, error) {
 	var s Sandbox
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return s, fmt.Errorf("sandbox: what is kept of it cannot be read: %w", err)
+		return s, fmt.Errorf("sandbox: its stored form cannot be read: %w", err)
 	}
 	return s, nil
 }
@@ -240,7 +240,7 @@ func (m *Manager) List(ctx context.Context, owner string) ([]Sandbox, error) {
 	return out, nil
 }
 
-// change changes what is kept of a sandbox that is still the one that was looked at.
+// change updates the stored form of a sandbox, if it is still the same sandbox.
 func (m *Manager) change(ctx context.Context, s Sandbox, f func(s *Sandbox) error) (Sandbox, error) {
 	err := m.store.Modify(ctx, bucket, key(s.Owner, s.Name), func(old string, ok bool) (string, bool, error) {
 		if !ok {
@@ -306,7 +306,7 @@ func (m *Manager) Resume(ctx context.Context, owner, name string) (Sandbox, erro
 	})
 }
 
-// Workspaces returns the workspaces of all sandboxes, whoever owns them.
+// Workspaces returns the workspaces of all sandboxes of all owners.
 func (m *Manager) Workspaces(ctx context.Context) (map[string]bool, error) {
 	kept, err := m.store.List(ctx, bucket)
 	if err != nil {
@@ -426,7 +426,7 @@ func (m *Manager) remove(ctx context.Context, s Sandbox, force bool) error {
 	return m.destroy(s)
 }
 
-// destroy deletes the files of a sandbox that is kept no more, once its commands have ended.
+// destroy deletes the files of a removed sandbox after its commands have ended.
 func (m *Manager) destroy(s Sandbox) error {
 	for end := time.Now().Add(patience); len(m.live(s.ID)) > 0; time.Sleep(look / 4) {
 		if time.Now().After(end) {
@@ -440,9 +440,8 @@ func (m *Manager) destroy(s Sandbox) error {
 	return errors.Join(w.Destroy(), m.forget(s.ID))
 }
 
-// Reset gives a sandbox to an owner ("os:1001") as if it were new: other files, another session, nothing of what
-// was. Template, limits and name stay. It refuses one in which commands run, and whenever it fails or is ended the
-// old one is there or the new one.
+// Reset gives a sandbox to an owner ("os:1001") as if it were new: other files, another session. Template, limits and
+// name stay. It refuses a sandbox in which commands run. After an error or a crash the old or the new sandbox exists.
 func (m *Manager) Reset(ctx context.Context, owner, name, next string) (Sandbox, error) {
 	s, err := m.Get(ctx, owner, name)
 	if err != nil {

@@ -87,7 +87,7 @@ func put(t testing.TB, m *Manager, owner, name, file, text string) {
 	}
 }
 
-// read returns a file's text, or "-" where there is none.
+// read returns a file's text, or "-" if it is missing.
 func read(t testing.TB, m *Manager, owner, name, file string) string {
 	t.Helper()
 	_, w, done, err := m.Files(context.Background(), owner, name)
@@ -134,7 +134,7 @@ func TestCreate(t *testing.T) {
 			t.Errorf("%s: %v", row.why, err)
 		}
 	}
-	// What is kept survives the process; an id finds it too; another owner's is absent.
+	// The stored sandbox survives the process. An id finds it too. Another owner does not see it.
 	m2, _ := again(t, dir)
 	for _, name := range []string{"a", a.ID} {
 		if got, err := m2.Get(ctx, me, name); err != nil || got.ID != a.ID || got.State != Ready || got.Limits != limits() {
@@ -232,7 +232,7 @@ func TestNoMoreThanMaxRuns(t *testing.T) {
 	}
 }
 
-// A command whose waldo died is not counted: its file is there, and nobody holds it.
+// A command whose waldo died is not counted: its file exists, but no process holds the lock.
 func TestAfterACrash(t *testing.T) {
 	m, _ := fresh(t)
 	s := create(t, m, me, "a")
@@ -408,7 +408,7 @@ func TestSnapshots(t *testing.T) {
 	if err != nil || b.Template != "host" || b.Limits != limits() || read(t, m, me, "b", "d/small") != "two" {
 		t.Errorf("%+v %v", b, err)
 	}
-	// What another still has stays when one is forgotten, and the rest goes.
+	// Content that another snapshot uses stays when one is removed, and the rest is deleted.
 	for _, p := range []Snapshot{first, same} {
 		if err := m.Forget(ctx, me, p.ID); err != nil {
 			t.Fatal(err)

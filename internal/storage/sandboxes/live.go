@@ -22,15 +22,15 @@ const look = 100 * time.Millisecond
 // patience is how long Pause and Remove wait for commands to stand still or end.
 const patience = 15 * time.Second
 
-// What a command says of itself in its file, which it holds locked for as long as it runs.
+// States that a command writes into its file. It holds the file locked while it runs.
 const (
 	running = "running"
 	frozen  = "paused"
 	deaf    = "cannot be paused"
 )
 
-// The ends of the names of a command's files. A command in the background outlives whoever began it,
-// and keeps no sandbox awake.
+// Suffixes of the names of a command's files. A background command outlives the process that started it and does not
+// keep the sandbox awake.
 const (
 	front = ".live"
 	back  = ".back" + front
@@ -45,7 +45,7 @@ type Command struct {
 	Note
 }
 
-// Note is what is told of a command.
+// Note describes a command.
 type Note struct {
 	Line    string        `json:"command,omitempty"` // its words, as it was asked for
 	Started time.Time     `json:"started"`
@@ -63,7 +63,7 @@ type Run struct {
 	unmark     func()
 
 	mu   sync.Mutex
-	word string // what it says of itself
+	word string // its own state
 	note Note
 }
 
@@ -93,7 +93,7 @@ func (m *Manager) Begin(ctx context.Context, owner, name, call string, backgroun
 		return nil
 	})
 	if err == nil {
-		r.unmark, err = m.mark(r.Sandbox.Workspace) // what it keeps there when the sandbox is gone goes, too
+		r.unmark, err = m.mark(r.Sandbox.Workspace) // so that its files go when the sandbox is gone
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.leave())
@@ -201,7 +201,7 @@ func (m *Manager) Kill(ctx context.Context, owner, name, call string) error {
 	return nil
 }
 
-// OutputOf is where what a command in the background writes is kept, until its sandbox is removed.
+// OutputOf returns the files with the output of a background command. They stay until the sandbox is removed.
 func (m *Manager) OutputOf(ctx context.Context, owner, name, call string) (stdout, stderr string, err error) {
 	s, err := m.Get(ctx, owner, name)
 	if err != nil {
@@ -297,7 +297,7 @@ func (r *Run) Watch(box sandbox.Box, end func()) (over func()) {
 	return func() {
 		close(done)
 		<-gone
-		r.say(running) // what it has left is yet to be kept
+		r.say(running) // its files are not stored yet
 	}
 }
 
@@ -310,7 +310,7 @@ func (r *Run) follow(box sandbox.Box, was State, end func()) State {
 		end()
 		return was
 	}
-	if err == nil && r.background { // nobody else may look for as long as it runs
+	if err == nil && r.background { // no other process checks while it runs
 		s, err = r.m.rest(ctx, s)
 	}
 	if err == nil && s.State == Stopped && r.background {
@@ -318,7 +318,7 @@ func (r *Run) follow(box sandbox.Box, was State, end func()) State {
 		return was
 	}
 	if err != nil || (s.State == Ready) == (was == Ready) {
-		return was // what cannot be known now is looked at again
+		return was // unknown now: the next call checks again
 	}
 	can := box.Abilities()
 	switch {

@@ -16,9 +16,9 @@ import (
 // marks is where the workspaces are noted that no sandbox names, not yet or no longer.
 const marks = "workspaces"
 
-// mark notes workspaces for as long as this process works on them. Those that no sandbox names once nobody
-// does are deleted by the next Sweep. The notes are taken back by calling what it returns, but for those of
-// workspaces that are there and no sandbox's.
+// mark marks workspaces while this process works on them. The next Sweep deletes marked ones that no sandbox names,
+// once no process holds the mark. The returned function removes the marks, except those of workspaces that exist
+// without a sandbox.
 func (m *Manager) mark(workspaces ...string) (done func(), err error) {
 	var files []*os.File
 	done = func() {
@@ -73,12 +73,12 @@ func (m *Manager) sweepMark(ctx context.Context, note string) error {
 	if ok, err := lock(f); err != nil || !ok {
 		return err
 	}
-	named, err := m.Workspaces(ctx) // asked once it is not worked on: what became a sandbox's is in it
+	named, err := m.Workspaces(ctx) // after the mark is free, so that workspaces that sandboxes took meanwhile are in it
 	if err != nil {
 		return err
 	}
 	if !named[w] && m.worked(w, note) {
-		return nil // who does leaves a note if need be, and this one is looked at again
+		return nil // another process works on it; the next Sweep checks again
 	}
 	if !named[w] {
 		err = os.RemoveAll(m.store.Path("workspaces", w))
@@ -106,7 +106,7 @@ func (m *Manager) sweepRuns(ctx context.Context) error {
 	if err != nil || len(dirs) == 0 {
 		return err
 	}
-	kept, err := m.store.List(ctx, bucket) // after: what was made since is in it
+	kept, err := m.store.List(ctx, bucket) // read afterwards, so that newer ones are in it
 	there := map[string]bool{}
 	for _, text := range kept {
 		s, derr := decode(text)

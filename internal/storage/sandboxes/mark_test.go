@@ -10,8 +10,7 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// TestMarks: what a waldo that was killed had half made or half deleted goes at the next look, and
-// nothing else does.
+// TestMarks: the next Sweep deletes workspaces that a killed waldo had half made or half deleted, and no others.
 func TestMarks(t *testing.T) {
 	m, _ := fresh(t)
 	s := create(t, m, me, "a")
@@ -25,7 +24,7 @@ func TestMarks(t *testing.T) {
 		_ = open.Close()
 		return w
 	}
-	dead := func(w string) { // the note of a process that is no more: nobody holds it
+	dead := func(w string) { // the mark of a process that has ended
 		if err := os.WriteFile(m.store.Path("run", marks, w+"."+id.New(id.Record)), []byte(running), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -64,8 +63,8 @@ func TestMarks(t *testing.T) {
 
 func must(files []workspace.File, _ error) []workspace.File { return files }
 
-// TestFilesOfTheRemoved: what is written for a sandbox that is removed meanwhile goes, and so does what its
-// commands have left to be read.
+// TestFilesOfTheRemoved: files written for a sandbox that is removed meanwhile are deleted, and so is the output of
+// its commands.
 func TestFilesOfTheRemoved(t *testing.T) {
 	for why, removed := range map[string]bool{"control: it stays": false, "it is removed": true} {
 		m, _ := fresh(t)

@@ -46,7 +46,7 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfFiles: what is in /workspace itself is in a snapshot, and held to the limit.
+// TestSnapshotOfFiles: a snapshot holds the files of /workspace itself, within the limit.
 func TestSnapshotOfFiles(t *testing.T) {
 	m, _ := fresh(t)
 	ctx := t.Context()

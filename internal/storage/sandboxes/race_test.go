@@ -21,7 +21,7 @@ func meanwhile(m *Manager, f func()) {
 	}
 }
 
-// TestSnapshotOfOneTime: a snapshot during which a command ran is none: its files are of two times.
+// TestSnapshotOfOneTime: a snapshot fails if a command ran meanwhile, because its files are of two times.
 func TestSnapshotOfOneTime(t *testing.T) {
 	m, _ := fresh(t)
 	ctx := t.Context()

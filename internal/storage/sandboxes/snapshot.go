@@ -21,7 +21,7 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// Snapshot is a picture of a sandbox's files at one time, and what a sandbox needs to start from it.
+// Snapshot is the files of a sandbox at one time, and the settings to start a sandbox from them.
 type Snapshot struct {
 	ID      string    `json:"id"` // "p_…"
 	Owner   string    `json:"owner"`
@@ -47,10 +47,10 @@ const snapshots = "snapshot"
 // kept are the folders that a snapshot holds; tmp is disposable.
 var kept = []workspace.Folder{workspace.Files, workspace.Input, workspace.Output}
 
-// ErrDamaged is what is said of a snapshot whose content is not what it was.
+// ErrDamaged: the content of a snapshot does not match its digests.
 var ErrDamaged = errors.New("the snapshot is damaged")
 
-// blob is where content is kept by its digest.
+// blob returns the file of the content with a digest.
 func (m *Manager) blob(digest string) string {
 	return m.store.Path("blobs", digest[:2], digest)
 }
@@ -75,7 +75,7 @@ func (m *Manager) put(b []byte) (string, int64, error) {
 	sum := sha256.Sum256(b)
 	digest := hex.EncodeToString(sum[:])
 	at := m.blob(digest)
-	if old, err := os.ReadFile(at); err == nil && bytes.Equal(old, b) { // what was damaged is written anew
+	if old, err := os.ReadFile(at); err == nil && bytes.Equal(old, b) { // damaged content is written anew
 		return digest, 0, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
@@ -199,7 +199,7 @@ func (m *Manager) Snapshots(ctx context.Context, owner string) ([]Snapshot, erro
 	for _, text := range all {
 		var p Snapshot
 		if err := json.Unmarshal([]byte(text), &p); err != nil {
-			return nil, fmt.Errorf("snapshot: what is kept of it cannot be read: %w", err)
+			return nil, fmt.Errorf("snapshot: its stored form cannot be read: %w", err)
 		}
 		if p.Owner == owner {
 			out = append(out, p)
@@ -340,8 +340,8 @@ func (m *Manager) Forget(ctx context.Context, owner, ident string) error {
 	return m.sweepBlobs(ctx)
 }
 
-// sweepBlobs deletes the content that no snapshot has, while nobody writes any. Where a list cannot
-// be read, nothing is deleted.
+// sweepBlobs deletes content that no snapshot uses, while no process writes content. It deletes nothing if a list
+// cannot be read.
 func (m *Manager) sweepBlobs(ctx context.Context) error {
 	release, err := m.hold(true)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package sandboxes
 
-// durable does nothing: the boxes whose files are kept are Linux's.
+// durable does nothing: sandboxes with stored files exist on Linux alone.
 func durable(string) error { return nil }

@@ -22,7 +22,7 @@ func (s Sources) unseal(path string, b []byte) ([]byte, error) {
 	return Unseal(b, ids...)
 }
 
-// Unseal opens an age file. What comes out is no longer than the file.
+// Unseal decrypts an age file. The result is at most as long as the file.
 func Unseal(b []byte, ids ...age.Identity) ([]byte, error) {
 	r, err := age.Decrypt(unarmoured(b), ids...)
 	if err != nil {
@@ -79,7 +79,7 @@ func withPassphrase(b []byte) bool {
 // passphrase asks for the passphrase of a file.
 func (s Sources) passphrase(path string) ([]age.Identity, error) {
 	if s.Passphrase == nil {
-		return nil, fmt.Errorf("%w: it is sealed with a passphrase, and nobody is at a terminal to give it", ErrClosed)
+		return nil, fmt.Errorf("%w: it needs a passphrase, and standard input is not a terminal", ErrClosed)
 	}
 	p, err := s.Passphrase(path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// TestCommand: what a program prints is the secret; what it prints as an error is nobody's.
+// TestCommand: the output of a program is the secret. Its standard error is not shown.
 func TestCommand(t *testing.T) {
 	s := Sources{Commands: true}
 	run := func(spec secret.Spec) (fetched, error) { return s.fetch("name", spec) }

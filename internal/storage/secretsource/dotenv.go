@@ -25,10 +25,10 @@ const (
 	whyAmbiguous = "readers of .env files disagree about this value: put it between single quotes"
 )
 
-// ParseEnv reads a .env file of at most 64 KiB: NAME=VALUE, an optional "export " before it, empty
-// lines, and lines that start with '#'. A value is plain, 'literal', or "with escapes". Nothing is
-// expanded. What programs read in different ways ($, quotes, backslashes, '#' or spaces in a plain
-// value) is refused, as is a name given twice.
+// ParseEnv parses a .env file of at most 64 KiB: NAME=VALUE, an optional "export " before it, empty lines, and lines
+// that start with '#'. A value is plain, 'literal', or "with escapes". Nothing is expanded. ParseEnv refuses values
+// that programs read in different ways ($, quotes, backslashes, '#' or spaces in a plain value), and a name given
+// twice.
 func ParseEnv(text []byte) (map[string]secret.Value, error) {
 	if len(text) > maxFile {
 		return nil, ErrTooBig

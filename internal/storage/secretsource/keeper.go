@@ -10,12 +10,11 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// Keeper gives out the current value of secrets. A value is asked for again when its time is over,
-// and when the file that it came from has changed, so that secrets rotate without a restart. Set
-// the fields before it is used. The zero Keeper has none.
+// Keeper returns the current value of secrets. It fetches a value again after its time, and when its file has
+// changed, so that secrets rotate without a restart. Set the fields before use. The zero Keeper knows no secret.
 type Keeper struct {
 	Sources Sources
-	Specs   map[secret.Ref]secret.Spec // by the name that the configuration gives
+	Specs   map[secret.Ref]secret.Spec // by name in the configuration
 	// Learned is told of each new value before anybody gets it; what it returns ends the Get. nil: nobody.
 	Learned func(name secret.Ref, v secret.Value) error
 
@@ -33,9 +32,9 @@ type held struct {
 	last  time.Time // after which it is not used, though its source fails
 }
 
-// Get returns the current value of a secret: one that the configuration names, one at a place, or
-// one of waldo's own store. Where the source of a value that was good fails in another way than by
-// not having it any more, the value is used for as long again, and at least a minute.
+// Get returns the current value of a secret: one of the configuration, one at a source, or one of waldo's own store.
+// If the source fails, Get returns the last value for one more period, and for at least a minute. If the source says
+// that the secret is gone, Get fails.
 func (k *Keeper) Get(name secret.Ref) (secret.Value, error) {
 	h := k.entry(name)
 	h.mu.Lock()

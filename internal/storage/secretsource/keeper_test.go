@@ -48,7 +48,7 @@ func TestKeeperRotates(t *testing.T) {
 	}
 }
 
-// TestKeeperTellsBeforeItGives: a value that redaction cannot learn of goes to nobody.
+// TestKeeperTellsBeforeItGives: Get refuses a value that redaction could not register.
 func TestKeeperTellsBeforeItGives(t *testing.T) {
 	k := &Keeper{Sources: Sources{Env: func(string) (string, bool) { return canary, true }}, Learned: func(secret.Ref, secret.Value) error { return errors.New("no") }}
 	if v, err := k.Get("env:A"); err == nil || !v.IsZero() {
@@ -60,8 +60,8 @@ func TestKeeperTellsBeforeItGives(t *testing.T) {
 	}
 }
 
-// TestKeeperRefreshes: a value is asked for again after its time; where the source fails it is used
-// for as long again, and where the source has it no more it is not.
+// TestKeeperRefreshes: Get fetches a value again after its time. If the source fails, it uses the value for one more
+// period. If the secret is gone, it does not.
 func TestKeeperRefreshes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	asked, fails, answer := 0, error(nil), "value-0"

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// What others may not do with a file that secrets are read from: anything, or change it.
+// Mode bits that others must not have on a file with secrets: any, or write alone.
 const onlyMine, mineToChange = fs.FileMode(0o077), fs.FileMode(0o022)
 
 // readPrivate reads a regular file of at most 64 KiB that belongs to us or to root and with which
@@ -57,7 +57,7 @@ func private(info fs.FileInfo, uid int, mask fs.FileMode) bool {
 	return st.Uid == 0 || int64(st.Uid) == int64(uid)
 }
 
-// stampOf returns what changes when the file at a path does; "" where there is none.
+// stampOf returns a value that changes with the file at a path; "" if the file is missing.
 func stampOf(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil {

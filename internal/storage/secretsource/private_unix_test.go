@@ -15,7 +15,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// TestResolveFile: a file is read only when nobody else could have read or changed it.
+// TestResolveFile: a file is read only if no other user could have read or changed it.
 func TestResolveFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

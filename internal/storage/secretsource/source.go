@@ -37,13 +37,13 @@ type Sources struct {
 	Stored     func(name string) (secret.Value, error)       // waldo's own store; nil: none
 	Commands   bool                                          // whether commands are run
 	Identity   string                                        // a file of age identities, read as a private file; "": none
-	Passphrase func(what string) (secret.Value, error)       // asks the person at the terminal; nil: nobody is there
+	Passphrase func(what string) (secret.Value, error)       // asks the person at the terminal; nil: no terminal
 }
 
 // fetched is a secret as it came from its source.
 type fetched struct {
 	value secret.Value
-	lasts time.Duration // after which it is asked for again; 0: it does not change while waldo runs
+	lasts time.Duration // fetch again after this; 0: it does not change while waldo runs
 	stamp string        // of the file it came from; "": no file
 }
 
@@ -181,8 +181,8 @@ func (s Sources) fromFile(p secret.Place) (fetched, error) {
 	return got, nil
 }
 
-// ReadPrivate reads a regular file of at most 64 KiB that belongs to us or to root and that nobody
-// else can read or change.
+// ReadPrivate reads a regular file of at most 64 KiB that belongs to this user or root, and that no other user can
+// read or change.
 func ReadPrivate(path string) ([]byte, error) {
 	b, _, err := readPrivate(path, onlyMine)
 	return b, err

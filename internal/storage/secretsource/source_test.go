@@ -53,7 +53,7 @@ func TestResolveEnv(t *testing.T) {
 	}
 }
 
-// TestParseEnv: what is read, and what is refused for which reason.
+// TestParseEnv: accepted files with their values, and refused ones with the reason.
 func TestParseEnv(t *testing.T) {
 	rows := []struct{ why, text, want, refused string }{
 		{"plain", "K=" + canary, canary, ""},
@@ -95,8 +95,8 @@ func TestParseEnv(t *testing.T) {
 	}
 }
 
-// FuzzParseEnv: what was read once and written between double quotes reads the same again, and a
-// refusal says one of the fixed reasons.
+// FuzzParseEnv: an accepted value, written between double quotes, parses to the same value. A refusal gives one of
+// the fixed reasons.
 func FuzzParseEnv(f *testing.F) {
 	for _, s := range []string{"K=v", "export K='a b'", `K="a\n\$"`, "K=a\nK=b", "K=$x", "\xff=\xfe", "K=\xff"} {
 		f.Add([]byte(s))

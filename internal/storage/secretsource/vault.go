@@ -28,7 +28,7 @@ type Vault struct {
 	RoleID    string
 	SecretID  func() (secret.Value, error)
 	Roots     *x509.CertPool                        // nil: the machine's own
-	Learned   func(name secret.Ref, v secret.Value) // is told of the token that a login gives; nil: nobody
+	Learned   func(name secret.Ref, v secret.Value) // gets the token of a login; may be nil
 
 	mu     sync.Mutex
 	client *http.Client
@@ -37,7 +37,7 @@ type Vault struct {
 	mounts map[string]mount // by path that was asked for
 }
 
-// mount is where a secrets engine is, and what it is.
+// mount is the path and the kind of a secrets engine.
 type mount struct {
 	path    string // with a slash at its end
 	version string // "2", else 1
@@ -65,7 +65,7 @@ func (s Sources) fromVault(p secret.Place) (fetched, error) {
 func (v *Vault) host() string {
 	u, err := url.Parse(v.Address)
 	if err != nil {
-		return "an address that is none"
+		return "an invalid address"
 	}
 	return u.Host
 }

@@ -1,6 +1,6 @@
-// Package secretstore is waldo's own store of secrets: one sealed file for each, in the state directory,
-// and the key to all of them in a file of its own or in the keyring. It protects from whoever gets
-// hold of some of the files, not from whoever can read everything that this user can.
+// Package secretstore is waldo's own store of secrets: one encrypted file for each secret in the state directory. The
+// key is in a file of its own or in the keyring. The store protects against a thief of some files, not against a
+// program that reads everything of this user.
 package secretstore
 
 import (
@@ -22,7 +22,7 @@ import (
 	"waldo/internal/storage/secretsource"
 )
 
-// What may be wrong.
+// Errors of the store.
 var (
 	ErrName = errors.New("a secret's name has at most 63 letters, digits, '_', '.' and '-', and begins with a letter")
 	ErrSwap = errors.New("the file was sealed for a secret of another name")
@@ -32,7 +32,7 @@ var (
 // Safe is the store in one directory. Keyring is where its key may be kept; set it before it is used.
 type Safe struct {
 	dir     string
-	Keyring interface { // nil: the key is kept in a file
+	Keyring interface { // nil: the key is in a file
 		Get(service, account string) (string, error)
 		Set(service, account, value string) error
 	}
@@ -41,7 +41,7 @@ type Safe struct {
 // Open returns the store in a directory, which need not be there yet.
 func Open(dir string) *Safe { return &Safe{dir: dir} }
 
-// Entry is what may be said of one secret.
+// Entry holds the printable facts of one secret.
 type Entry struct {
 	Name    string    `json:"name"`
 	Changed time.Time `json:"changed"`
@@ -52,7 +52,7 @@ const (
 	service = "waldo-secrets" // in the keyring; the account is drawn by chance
 )
 
-// sealed is what stands in a file, so that a file under another name is known.
+// sealed is the content of a file. It holds the name, so that a renamed file is refused.
 type sealed struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -127,7 +127,7 @@ func (s *Safe) Set(name string, v secret.Value) error {
 	case strings.Contains(v.Reveal(), "\x00"):
 		return secretsource.ErrBytes
 	case len(v.Reveal()) > 32<<10:
-		return fmt.Errorf("it has %d bytes; at most %d are kept", len(v.Reveal()), 32<<10)
+		return fmt.Errorf("it has %d bytes; the limit is %d", len(v.Reveal()), 32<<10)
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (s *Safe) key() (*age.X25519Identity, error) {
 	return id, nil
 }
 
-// newKey draws the key and keeps it where it is to be kept. Of two at once, the first one's stays.
+// newKey generates and stores the key. Of two at the same time, the first one wins.
 func (s *Safe) newKey() (*age.X25519Identity, error) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {

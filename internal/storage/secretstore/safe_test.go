@@ -71,7 +71,7 @@ func TestSafe(t *testing.T) {
 	}
 }
 
-// TestSafeRefuses: what is not kept, and what is not opened.
+// TestSafeRefuses: values that the store does not take, and files that it does not open.
 func TestSafeRefuses(t *testing.T) {
 	dir := t.TempDir()
 	s := Open(dir)

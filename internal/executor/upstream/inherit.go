@@ -32,11 +32,14 @@ func (s *server) hold() bool {
 	}
 }
 
-// made returns what each running process of the server was made with.
+// made returns what each process of the server was made with: "" for one that is being started.
 func (s *server) made() (out []string) {
 	s.mu.Lock()
 	if s.session != nil && s.session.alive() && s.session.proc != nil {
 		out = append(out, s.session.proc.Made)
+	}
+	if s.starting != nil {
+		out = append(out, "")
 	}
 	others := append([]*server{}, s.twins...)
 	for c := range maps.Values(s.children) {

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -23,7 +22,7 @@ func (s *server) of(n call.Session) (*server, error) {
 		return c, nil
 	}
 	if s.over {
-		return nil, errors.New("waldo is closing")
+		return nil, errStopped
 	}
 	if len(s.children) >= maxChildren {
 		return nil, fmt.Errorf("server %s: %d sessions have one of their own already", s.cfg.Name, maxChildren)

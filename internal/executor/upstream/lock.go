@@ -96,7 +96,12 @@ func (m *Manager) Accepted(name string) []call.Tool {
 }
 
 // Relock takes another lock. It counts for what servers list from now on.
-func (m *Manager) Relock(l *lockfile.Lock) { m.lock.Store(l) }
+func (m *Manager) Relock(l *lockfile.Lock) {
+	m.lock.Store(l)
+	for _, s := range m.servers {
+		s.m.lock.Store(l) // an inherited server lists against the lock of the manager that made it
+	}
+}
 
 // Appeared returns the tools that a server lists and that were never accepted, by its own names for them.
 func (m *Manager) Appeared(name string) map[string]strictjson.Value {

@@ -171,7 +171,7 @@ func TestServerMemory(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || !strings.Contains(string(b), "is sealed") {
 		t.Errorf("the effect that was confirmed: %s %v", b, err)
 	}
-	m.servers["memory"].stop() // as if it had died between two calls
+	m.servers["memory"].session.stop() // as if it had died between two calls
 	o = execute(t, context.Background(), m, decision(t, "memory.read_graph", `{}`, contract.Contract{Mode: contract.Read}))
 	var graph struct{ Entities []struct{ Name string } }
 	if err := json.Unmarshal(o.Structured.Raw(), &graph); err != nil || len(graph.Entities) != 1 || graph.Entities[0].Name != "waldo" {

@@ -156,6 +156,10 @@ func (s *server) take(ctx context.Context, told map[string]any) (*server, error)
 	}
 	for {
 		s.mu.Lock()
+		if s.over {
+			s.mu.Unlock()
+			return nil, errStopped
+		}
 		if s.legacy && !s.taken && s.first() == want {
 			s.taken, s.recent = true, nil
 			s.mu.Unlock()
@@ -173,7 +177,7 @@ func (s *server) take(ctx context.Context, told map[string]any) (*server, error)
 			}
 		}
 		if len(s.twins) >= most && other >= 0 {
-			go s.twins[other].retire()
+			go s.twins[other].stop()
 			s.twins = slices.Delete(s.twins, other, other+1)
 		}
 		if len(s.twins) < most {
@@ -198,13 +202,6 @@ func (s *server) take(ctx context.Context, told map[string]any) (*server, error)
 func keyOf(told map[string]any) string {
 	b, _ := json.Marshal(told) // names and empty objects encode
 	return string(b)
-}
-
-func (s *server) retire() {
-	s.mu.Lock()
-	s.retired = true
-	s.mu.Unlock()
-	s.stop()
 }
 
 func (s *server) free(t *server) {

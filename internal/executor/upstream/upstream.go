@@ -133,11 +133,12 @@ type server struct {
 	mu       sync.Mutex
 	session  *session                 // nil: not running
 	starting chan struct{}            // closed when the start under way is over; nil: none is
+	abort    context.CancelFunc       // ends that start
 	failed   error                    // of the last start
 	failedAt time.Time                // when it last failed to start, or ended
 	falls    int                      // how often in a row it has done so
 	children map[call.Session]*server // with per_session
-	over     bool                     // no child begins any more
+	over     bool                     // stopped: neither it nor a child or twin of it starts again
 	legacy   bool                     // it is known not to speak the newest revision
 	starts   int
 	using    int         // calls under way
@@ -150,7 +151,6 @@ type server struct {
 	both     bool                             // it has a legacy session for a host, and speaks both eras
 	single   bool                             // it only said that it does
 	recent   *server                          // the twin that had the last call; nil: none
-	retired  bool                             // another twin has its place
 	taken    bool                             // by a call that must be alone
 	freed    chan struct{}                    // closed when one of them is free again; nil: nobody waits
 }
@@ -244,6 +244,10 @@ func (s *server) use(ctx context.Context) (*session, func(), error) {
 			s.mu.Unlock()
 			return ses, s.release, nil
 		}
+		if s.over {
+			s.mu.Unlock()
+			return nil, nil, fmt.Errorf("server %s: %w", s.cfg.Name, errStopped)
+		}
 		if s.starting == nil {
 			if rest := s.resting(); rest > 0 {
 				err := s.failed // it has only just failed
@@ -302,32 +306,35 @@ func (s *server) warn(ctx context.Context, what string, err error) {
 	}
 }
 
+// errStopped answers those who still ask for a server of a session or a configuration that is over.
+var errStopped = errors.New("its session or its configuration is over")
+
 var errFell = errors.New("it has ended soon after its start, again and again")
 
 // begin starts the server in the background, so that no caller's patience ends a start that others
 // wait for. The lock is held.
 func (s *server) begin() {
 	done := make(chan struct{})
-	s.starting = done
+	ctx, cancel := context.WithTimeout(s.m.ctx, s.m.o.Start)
+	s.starting, s.abort = done, cancel
 	s.starts++
 	s.m.running.Add(1)
 	go func() {
 		defer s.m.running.Done()
-		ctx, cancel := context.WithTimeout(s.m.ctx, s.m.o.Start)
 		defer cancel()
 		ses, err := s.start(ctx)
 		if err != nil {
 			err = &startError{err}
 		}
 		s.mu.Lock()
-		s.session, s.failed, s.starting = ses, err, nil
+		s.session, s.failed, s.starting, s.abort = ses, err, nil, nil
 		if err != nil {
 			s.fell(false, 0)
 		}
 		if ses != nil && s.subs != nil {
 			defer ses.resume(s.m.ctx)
 		}
-		if (s.m.ctx.Err() != nil || s.retired) && ses != nil {
+		if s.m.ctx.Err() != nil && ses != nil {
 			ses.kill()
 		}
 		s.rest()
@@ -377,6 +384,8 @@ func (s *server) expire() {
 	}
 }
 
+// stop ends the server for good, with its twins and children. It waits until their processes are gone, also one that
+// is being started: that start is given up.
 func (s *server) stop() {
 	s.mu.Lock()
 	for _, t := range s.twins {
@@ -386,6 +395,12 @@ func (s *server) stop() {
 		defer c.stop()
 	}
 	s.over = true
+	if starting := s.starting; starting != nil {
+		s.abort()
+		s.mu.Unlock()
+		<-starting
+		s.mu.Lock()
+	}
 	ses := s.session
 	s.session = nil
 	if s.idle != nil {

@@ -65,7 +65,7 @@ func openSources(tree []job.Node, held []*os.File) ([]*os.File, error) {
 		}
 		if n.Held {
 			if len(held) == 0 {
-				return nil, fmt.Errorf("%s is said to be held and did not come", n.Path)
+				return nil, fmt.Errorf("%s: the descriptor of the held mount is missing", n.Path)
 			}
 			sources[i], held = held[0], held[1:]
 			continue

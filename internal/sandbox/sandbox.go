@@ -81,7 +81,7 @@ type Ahead struct {
 type Template struct {
 	Name string // "host": the machine's own /usr and little else
 	Dir  string // another root, as a folder of this machine; empty with "host"
-	// The user and group of commands, as the box sees them; zero: InsideID. Nobody is root in a box.
+	// The user and group of commands, as the sandbox sees them; zero: InsideID. No command is root in a sandbox.
 	UID, GID int
 }
 
@@ -153,7 +153,7 @@ const ProxyPort = 3128
 func (n Network) Refuse() error {
 	switch {
 	case len(n.Hosts) > 0 && (len(n.Ports) == 0 || n.Serve == nil), len(n.Ports) > 0 && n.Serve == nil:
-		return fmt.Errorf("hosts %q: nobody serves the way out", n.Hosts)
+		return fmt.Errorf("hosts %q: the profile has no egress server", n.Hosts)
 	case len(n.Ports) > MaxPorts:
 		return fmt.Errorf("%d ports of the outside; at most %d", len(n.Ports), MaxPorts)
 	case slices.Contains(n.Ports, 0), slices.Contains(n.Ports, 53), slices.Contains(n.Ports, ProxyPort):
@@ -183,7 +183,7 @@ type Command struct {
 	Stdout io.Writer // beyond Facts.Stdout: a copy as it comes; may be nil
 	Stderr io.Writer
 	Pass   bool     // Stdout and Stderr get all of it, as a pipe would: Limits.Output holds for Facts alone
-	Bridge *os.File // becomes descriptor 3; nil: no bridge
+	Bridge *os.File // becomes descriptor 3; nil: none
 	// TTY is one end of a terminal of waldo's own making, never the host's: it becomes the standard streams and the
 	// command's controlling terminal. Stdin, Stdout and Stderr are then not used. nil: there is none.
 	TTY   *os.File

@@ -47,7 +47,7 @@ func (g *Group) freezable() error {
 		return nil
 	}
 	if g.h.unified == "" {
-		return errors.New("cgroup: nothing here can freeze processes: there is no version 2 hierarchy")
+		return errors.New("cgroup: cannot freeze processes: no version 2 hierarchy")
 	}
 	g.moving = true
 	if g.unified == "" {

@@ -95,7 +95,7 @@ func Adopt(own *sandbox.Profile, job sandbox.Profile, places []Place, uid, gid i
 	for _, t := range job.Tmpfs {
 		i := slices.IndexFunc(places, func(own Place) bool { return own.Target == t.Target })
 		if i < 0 {
-			return false, fmt.Errorf("%s is no place of the sandbox", t.Target)
+			return false, fmt.Errorf("%s is not a volume of the sandbox", t.Target)
 		}
 		places[i].Seed = t.Seed
 		if err := places[i].Fill(uid, gid); err != nil {

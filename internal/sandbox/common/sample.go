@@ -109,13 +109,13 @@ func parseStat(b string) (Sample, error) {
 	for _, i := range []int{11, 12, 13, 14} { // utime stime cutime cstime: fields 14 to 17
 		n, err := strconv.ParseInt(f[i], 10, 64)
 		if err != nil || n < 0 {
-			return Sample{}, fmt.Errorf("field %d of %q is no time", i+3, b)
+			return Sample{}, fmt.Errorf("field %d of %q is not a time", i+3, b)
 		}
 		s.CPU += time.Duration(n) * clockTick
 	}
 	n, err := strconv.ParseInt(f[17], 10, 64)
 	if err != nil || n < 0 {
-		return Sample{}, fmt.Errorf("field 20 of %q is no number of threads", b)
+		return Sample{}, fmt.Errorf("field 20 of %q is not a number of threads", b)
 	}
 	s.Pids = n
 	return s, nil

@@ -76,7 +76,7 @@ type walker struct {
 var (
 	errDeep  = fmt.Errorf("deeper than %d folders", maxDepth)
 	errLong  = fmt.Errorf("its path is longer than %d bytes", maxPath)
-	errNames = errors.New("there are more names in it than are looked at")
+	errNames = errors.New("it has more names than are read")
 )
 
 func (w *walker) into(parent int, name, prefix string, depth int) {
@@ -177,7 +177,7 @@ func openBeneath(dir int, name string, flags int) (int, error) {
 }
 
 // errKind is the error for an entry whose kind has changed or is not the expected one.
-var errKind = errors.New("it is no longer what it was")
+var errKind = errors.New("its kind has changed")
 
 // openEntry opens a file (S_IFREG) or a folder (S_IFDIR) for reading. Code in a sandbox may exchange the
 // entry at any time, so its kind is read from the descriptor. One whose mode keeps its owner out gets

@@ -4,5 +4,5 @@ package confined
 
 // Options are what is decided for every box of a driver. The zero Options bound no processors.
 type Options struct {
-	MilliCPU int64 // thousandths of a processor that a box is held to, rounded up to whole ones
+	MilliCPU int64 // CPU limit of a sandbox in thousandths of a processor, rounded up to whole ones
 }

@@ -80,7 +80,7 @@ func refuse(p sandbox.Profile, abi int) error {
 		return fmt.Errorf("confined: Landlock ABI %d is needed to hold signals and files, this kernel has %d: Linux 6.12 or later, with landlock among the modules of the boot option lsm=", needABI, abi)
 	}
 	if p.Template.Name != "host" {
-		return fmt.Errorf("confined: template %q: without a mount namespace there is no root but the host's", p.Template.Name)
+		return fmt.Errorf("confined: template %q: without a mount namespace the only root is the host's", p.Template.Name)
 	}
 	if err := errors.Join(common.Refuse(p), common.RefuseHosts(p.Network), common.RefuseShare(p), common.RefuseWritable(p)); err != nil {
 		return fmt.Errorf("confined: %w", err)

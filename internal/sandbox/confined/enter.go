@@ -50,7 +50,7 @@ type report struct {
 	CPU    time.Duration
 	Maxrss int64  // bytes, of the largest process; 0: none was larger than the entrance
 	NotRun string // why nothing was run
-	Absent bool   // there is no such program
+	Absent bool   // the program does not exist
 }
 
 // Main is for the start of main: where waldo was started by this package, it does not return.

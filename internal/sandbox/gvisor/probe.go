@@ -63,7 +63,7 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 		add(c.name, true, c.done, err)
 	}
 	add("cgroup pids", true, "gVisor's kernel refuses a process beyond the limit", nil)
-	add("cgroup memory", true, "what gVisor's guest holds is looked at every 10 ms", nil)
+	add("cgroup memory", true, "the memory of gVisor's guest is measured every 10 ms", nil)
 	err = nil
 	if !b.host.Memory() {
 		err = errors.New("no memory cgroup may be made by this user; a guest that takes memory very fast may pass its limit for 10 ms")

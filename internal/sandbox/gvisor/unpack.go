@@ -80,7 +80,7 @@ func private(dir string) error {
 		return &fs.PathError{Op: "lstat", Path: dir, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
-		return fmt.Errorf("%s must be a folder of this user that nobody else can write to; move it away", dir)
+		return fmt.Errorf("%s must be a folder of this user that other users cannot write to; move it away", dir)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (p packed) same(f *os.File) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Mode&0o222 != 0 {
-		return errors.New("not a file of this user that nobody can write to")
+		return errors.New("must be a read-only file of this user")
 	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {

@@ -82,7 +82,7 @@ func (l *List) clone(flags unix.Signal, failed, made, child initvm.Target) {
 func (l *List) TakeDescriptors(most int, gone initvm.Target) {
 	one := l.Structure(initvm.Num(0))
 	iov := l.Structure(one, initvm.Num(1))
-	room := unix.CmsgSpace(4 * most)                                                                                                    // the kernel changes it to what came: three or four take as much
+	room := unix.CmsgSpace(4 * most)                                                                                                    // the kernel sets it to the received size: three or four need the same
 	head := l.Structure(initvm.Num(0), initvm.Num(0), iov, initvm.Num(1), l.Bytes(make([]byte, room)), initvm.Num(room), initvm.Num(0)) // struct msghdr
 	i := l.Call("take descriptors", unix.SYS_RECVMSG, CtlFD, head, 0)
 	l.Steps[i].Equal, l.Steps[i].Same = l.Structure(initvm.Num(1)), initvm.To(i+1)

@@ -42,7 +42,7 @@ const (
 // PID 1, go on to the next.
 var zygoteBoot = sync.OnceValue(func() *initproc.List {
 	l := initproc.NewBoot()
-	l.Ignore("report that there is no sandbox", unix.SYS_WRITE, initproc.CtlFD, initproc.FailureAddr, initproc.RecordSize)
+	l.Ignore("report that the sandbox failed", unix.SYS_WRITE, initproc.CtlFD, initproc.FailureAddr, initproc.RecordSize)
 	l.Ignore("forget the sandbox", unix.SYS_CLOSE_RANGE, initproc.CtlFD, zygoteFD-1, 0)
 	room := unix.CmsgSpace(4)                                                                                                                                                              // one descriptor, which lands at stage.CtlFD
 	head := l.Structure(initvm.Num(0), initvm.Num(0), l.Structure(l.Structure(initvm.Num(0)), initvm.Num(1)), initvm.Num(1), l.Bytes(make([]byte, room)), initvm.Num(room), initvm.Num(0)) // struct msghdr
@@ -183,7 +183,7 @@ func (s *setup) letGo() {
 // like one that was executed, keeps nothing of how its box was made, and goes on.
 func comeBack(l *initproc.List) {
 	for i, sig := range handled {
-		l.Call("what the interpreter does about a signal", unix.SYS_RT_SIGACTION, sig, initproc.HandlerAddr+i*sigactionSize, 0, 8)
+		l.Call("signal action of the interpreter", unix.SYS_RT_SIGACTION, sig, initproc.HandlerAddr+i*sigactionSize, 0, 8)
 	}
 	l.Call("dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
 	l.Call("forget the sandbox's program", unix.SYS_MUNMAP, initproc.ProgramBase, initproc.ProgramMax)

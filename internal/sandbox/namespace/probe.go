@@ -166,7 +166,7 @@ func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	for _, w := range b.warnings {
 		why := errors.New(strings.TrimSuffix(w, facts.SeeDoctor))
 		if w == facts.NoMemoryCgroup {
-			why = errors.New("no memory cgroup for this user: the limit holds for each process, and the sum is looked at every 20 ms")
+			why = errors.New("no memory cgroup for this user: the limit applies to each process, and the sum is measured every 20 ms")
 		}
 		out = append(out, ability("all of the sandbox", false, "", why))
 	}

@@ -71,8 +71,8 @@ func (s *suite) testDoors(t *testing.T) {
 		{"locks of files", "a lock of the file", "ok None", "refused EAGAIN"},
 		{"locks of files", "a lock of a range", "ok None", "refused EAGAIN"},
 		{"locks of files", "a lock of a file of /usr", "ok None", "refused EAGAIN"},
-		{"watching files", "what others do with files", "ok False", "refused EPERM"},
-		{"page cache", "what is in the page cache", "refused ENOTSUP", ""},
+		{"watching files", "file operations of others", "ok False", "refused EPERM"},
+		{"page cache", "contents of the page cache", "refused ENOTSUP", ""},
 		{"page cache", "emptying the page cache", "refused EPERM|ok None", ""},
 	}
 	if len(got) != len(rows) {

@@ -50,7 +50,7 @@ func (s *suite) testRefused(t *testing.T) {
 		{"every file of this machine by another name", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/proc/self/root", Target: "/mnt"}} }},
 		{"a source that is not there", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/nonexistent", Target: "/mnt"}} }},
 		{"a device as a source", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/dev/zero", Target: "/mnt"}} }},
-		{"hosts, and nobody who serves the way", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
+		{"hosts without an egress server", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
 		{"a template that is not there", func(p *sandbox.Profile) { p.Template.Name = "" }},
 		{"an empty profile", func(p *sandbox.Profile) { *p = sandbox.Profile{} }},
 	}
@@ -108,7 +108,7 @@ func (s *suite) testIsolation(t *testing.T) {
 		{"identity", "no new privileges", `print(libc.prctl(39, 0, 0, 0, 0))`, "1", ""},
 		{"identity", "a filter of system calls", `print(libc.prctl(21, 0, 0, 0, 0))`, "2", ""},
 		{"contents of files", "no descriptor above 2", `print(opened(3))`, "[]", ""},
-		{"contents of files", "no environment but what was given", `print(sorted(k for k in os.environ if k != "LC_CTYPE"))`, "['HOME', 'LANG', 'OUT', 'PATH']", "['HOME', 'LANG', 'OUT', 'PATH', 'TMPDIR']"},
+		{"contents of files", "only the given environment", `print(sorted(k for k in os.environ if k != "LC_CTYPE"))`, "['HOME', 'LANG', 'OUT', 'PATH']", "['HOME', 'LANG', 'OUT', 'PATH', 'TMPDIR']"},
 		{"identity", "a session of its own", `print(os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid())`, "True True", ""},
 		{"contents of files", "no terminal", `attempt(lambda: os.open("/dev/tty", os.O_RDWR))`, "refused ENOENT|refused ENXIO", "refused EACCES|refused ENXIO"},
 		{"identity", "the default umask", `print(oct(os.umask(0)))`, "0o22", ""},
@@ -208,7 +208,7 @@ func (s *suite) testStreams(t *testing.T) {
 	c = python(`os.close(0); print("went")`)
 	c.Stdin = endless{}
 	if f := run(t, b, c); f.Stdout != "went\n" {
-		t.Errorf("input that nobody reads: %q", f.Stdout)
+		t.Errorf("input without a reader: %q", f.Stdout)
 	}
 	bridge, ours, err := socketpair()
 	if err != nil {

@@ -87,7 +87,7 @@ func (s *suite) testLimits(t *testing.T) {
 			}
 		})
 	}
-	t.Run("processes, whatever counts them", func(t *testing.T) {
+	t.Run("processes, with any counter", func(t *testing.T) {
 		b := s.start(t, Profile())
 		f := run(t, b, python("n = 0\ntry:\n  while n < 500:\n    if not os.fork(): time.sleep(60)\n    n += 1\nexcept OSError: pass\nprint(n)"))
 		want := s.answer("processes of the sandbox alone", "63", "some")
@@ -229,7 +229,7 @@ open("bottom", "w")
 	}
 	copied, err := b.Export("/workspace/output", out)
 	if err == nil || !strings.Contains(err.Error(), "plain") || !strings.Contains(err.Error(), "deeper") || !strings.Contains(err.Error(), "sparse") {
-		t.Errorf("what could not be copied is not named: %v", err)
+		t.Errorf("the file that could not be copied is not named: %v", err)
 	}
 	slices.Sort(copied)
 	if want := []string{"dir/inner", "sparse", "sub/old"}; !slices.Equal(copied, want) {

@@ -35,7 +35,7 @@ var Machines = map[string]struct {
 	"masked":             {Why: "a container without a filter, whose /proc has covers, so that no fresh one can be mounted", masked: true},
 	"no-user-namespaces": {Why: "a kernel or container that keeps user namespaces to root", newUser: unix.EPERM},
 	"none-allowed":       {Why: "user.max_user_namespaces is 0", newUser: unix.ENOSPC},
-	"ubuntu": {Why: "AppArmor's restriction: a user namespace is made, and there is no power in it",
+	"ubuntu": {Why: "AppArmor's restriction: a user namespace is made, without capabilities in it",
 		calls: all(unix.EACCES, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_MOUNT_SETATTR)},
 }
 

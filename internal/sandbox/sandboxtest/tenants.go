@@ -124,7 +124,7 @@ print("control", os.WTERMSIG(os.waitpid(child, 0)[1]))
 	}
 	select {
 	case err := <-gone:
-		t.Errorf("what is in no sandbox was ended: %v", err)
+		t.Errorf("a process outside any sandbox was ended: %v", err)
 	default:
 		_ = neighbour.Process.Kill()
 		<-gone
@@ -155,7 +155,7 @@ func (s *suite) share(t *testing.T) {
 		}
 	}
 	if !said { // one processor, or a machine that others keep busy, as the tests beside this one may
-		t.Log("control: eight processes without a sandbox do not get more than one processor here, so nothing is said of a sandbox's")
+		t.Log("control: eight processes without a sandbox do not get more than one processor here, so the sandbox's share is not checked")
 	}
 	f := run(t, s.start(t, Profile()), burn("1"))
 	if used := f.Usage.CPUMS / f.Usage.WallMS; used > 1.2 || f.Usage.CPUMS < 10 {

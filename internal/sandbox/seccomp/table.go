@@ -29,12 +29,12 @@ var allowed = []group{
 		rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo rt_sigsuspend sigaltstack pause alarm getitimer setitimer
 		timer_create timer_settime timer_gettime timer_getoverrun timer_delete`},
 	{"read clocks, sleep", `clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times`},
-	{"own identity: one id is mapped and there are no capabilities, so there is nothing to become", `getuid geteuid getgid getegid
+	{"own identity: one id is mapped and the capability sets are empty, so no other identity is possible", `getuid geteuid getgid getegid
 		getresuid getresgid getgroups setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid capget capset`},
 	{"own limits and priority: only downwards", `getrlimit setrlimit prlimit64 getrusage getpriority setpriority ioprio_get
 		sched_yield sched_getaffinity sched_getparam sched_setparam sched_getscheduler sched_setscheduler sched_getattr
 		sched_setattr sched_get_priority_max sched_get_priority_min sched_rr_get_interval getcpu`},
-	{"what machine this is", `uname sysinfo getrandom`},
+	{"properties of the machine", `uname sysinfo getrandom`},
 	{"sockets that socket() let through", `connect accept accept4 bind listen shutdown getsockname getpeername sendto recvfrom
 		sendmsg recvmsg sendmmsg recvmmsg getsockopt`},
 	{"message queues: of the sandbox's own namespace, bounded by RLIMIT_MSGQUEUE", `mq_open mq_unlink mq_timedsend mq_timedreceive
@@ -59,7 +59,7 @@ var refused = []group{
 	{"keyrings are not in a namespace", `add_key request_key keyctl`},
 	{"new namespaces bring capabilities, and with them most of the kernel", `unshare setns`},
 	{"mounts", `mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr`},
-	{"what is mounted on the host", `statmount listmount listns sysfs ustat`},
+	{"mounts of the host", `statmount listmount listns sysfs ustat`},
 	{"files by handle go past the mounts", `open_by_handle_at name_to_handle_at`},
 	{"watching whole mounts", `fanotify_init fanotify_mark`},
 	{"attributes that stand in the way of cleaning up", `file_setattr`},

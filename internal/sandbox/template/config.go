@@ -48,7 +48,7 @@ func configOf(c v1.Config, file func(name string) (string, error)) (Config, erro
 	}
 	if c.WorkingDir != "" && c.WorkingDir != "/" {
 		if !path.IsAbs(c.WorkingDir) || strings.ContainsRune(c.WorkingDir, 0) || len(c.WorkingDir) > maxName {
-			return Config{}, fmt.Errorf("%w: WORKDIR %.40q is no absolute path", ErrConfig, c.WorkingDir)
+			return Config{}, fmt.Errorf("%w: WORKDIR %.40q must be an absolute path", ErrConfig, c.WorkingDir)
 		}
 		out.Dir = path.Clean(c.WorkingDir)
 	}
@@ -116,7 +116,7 @@ func entry(file func(string) (string, error), name, who string) []string {
 func number(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n >= math.MaxInt32-1 {
-		return 0, fmt.Errorf("%w: %.40q is no number of a user", ErrConfig, s)
+		return 0, fmt.Errorf("%w: %.40q is not a valid user number", ErrConfig, s)
 	}
 	return int(n), nil
 }

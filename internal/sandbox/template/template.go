@@ -147,7 +147,7 @@ func (s *Store) folder(at string) (Template, error) {
 	}
 	if st, err := os.Stat(filepath.Join(at, "usr")); err != nil || !st.IsDir() {
 		if st, err := os.Stat(filepath.Join(at, "bin")); err != nil || !st.IsDir() {
-			return Template{}, fmt.Errorf("template %s: it is no root filesystem: it has neither usr nor bin", at)
+			return Template{}, fmt.Errorf("template %s: not a root filesystem: it has neither usr nor bin", at)
 		}
 	}
 	return Template{Name: "dir:" + at, Dir: at}, nil

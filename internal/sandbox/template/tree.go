@@ -217,7 +217,7 @@ func (t *tree) linked(name string) (string, error) {
 		return "", err
 	}
 	if !st.Mode().IsRegular() {
-		return "", fmt.Errorf("a hard link to what is no file: %w", ErrName)
+		return "", fmt.Errorf("the target of a hard link is not a regular file: %w", ErrName)
 	}
 	return at, nil
 }

@@ -23,7 +23,7 @@ type Kind struct {
 	Domain string // who may have boxes of it; never shared with another
 }
 
-// Nursery holds one zygote of each kind.
+// Nursery is the pool of zygotes, one of each kind.
 type Nursery struct {
 	Rotation
 	Start func(ctx context.Context, k Kind) (*Zygote, error)

@@ -1,6 +1,6 @@
-// Runs one script inside a box. Started as `node -e <this> [typescript]`. On stdin arrives what
-// boot.py describes: a flag and a length, the runtime (waldo.js, and for TypeScript a NUL and
-// strip.min.js), a byte; two lengths, words, script. What follows on stdin is the script's own.
+// Runs one script inside a sandbox, as `node -e <this> [typescript]`. Its stdin has the format that boot.py
+// describes: a flag and a length, the runtime (waldo.js, and for TypeScript a NUL and strip.min.js), a byte;
+// then two lengths, words, script. The rest of stdin is the script's own input.
 'use strict';
 (() => {
   const fs = require('fs');
@@ -24,7 +24,7 @@
 
   const warm = take(2)[0] === 49; // '1'
   const [own, types] = take(Number(take(12))).toString().split('\0');
-  // TypeScript loses its types here, in the box: waldo itself parses no code of an agent.
+  // TypeScript types are stripped here, in the sandbox: waldo itself never parses code of an agent.
   const typescript = process.argv[1] === 'typescript';
   let stripper = null;
   const strip = (text, file) => {
@@ -52,9 +52,8 @@
     process.exit(1);
   }
 
-  // Node's own way out takes longer than most scripts. Where waldo listens, the kernel holds the
-  // process in this call, which is an error otherwise, and waldo takes the low byte for its status
-  // (seccomp.EndSignal).
+  // Node's own exit takes longer than most scripts. If waldo listens, the kernel holds the process in this
+  // call, and waldo takes the low byte as its status (seccomp.EndSignal). Otherwise the call is an error.
   const { pid } = process;
   let { reallyExit: exit, _kill: kill } = process;
   process.reallyExit = (code) => {
@@ -63,7 +62,7 @@
   };
   const leave = (code) => process.reallyExit(code);
 
-  // last has the process left after what the script has put in for its end.
+  // last registers the exit after the handlers that the script has registered for its end.
   function last() {
     process.off('exit', leave);
     process.on('exit', leave);
@@ -92,7 +91,7 @@
       return new vm.Script(head + source + '\n})', options).runInThisContext();
     }
 
-    // asModule is null where the words of a module only stood in a string or a comment.
+    // asModule is null if the module's keywords were only in a string or a comment.
     function asModule() {
       try {
         return new vm.SourceTextModule(source, {
@@ -121,7 +120,7 @@
     return m.evaluate();
   }
 
-  // job does what boot.py describes, from the two lengths on.
+  // job reads and runs a script, from the two lengths on: see boot.py.
   function job(next) {
     const lengths = next(24);
     const words = Number(lengths.latin1Slice(0, 11));
@@ -143,8 +142,8 @@
     });
   }
 
-  // What a job does is done beforehand, from its words to its end, often enough that V8 has made it
-  // quick. Nothing of what is written then leaves the process.
+  // The rehearsal runs the whole path of a job often enough for V8 to optimise it. Its output does not leave
+  // the process.
   const plays = [
     'console.log(1)',
     'const a = [1, 2].map((x) => x + 1); console.log("a %s", a, { a: "b" }, new Map()); await null; process.stdout.write("x")',
@@ -186,7 +185,7 @@
     process.on('beforeExit', again);
   }
 
-  // settle leaves the young objects behind, so that the script need not wait for that.
+  // settle collects the young objects, so that the script does not wait for that.
   function settle() {
     const young = () => require('v8').getHeapSpaceStatistics().find((s) => s.space_name === 'new_space').space_used_size;
     for (let now = 0, before = 0; now >= before; now = young()) {

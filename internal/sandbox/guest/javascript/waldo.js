@@ -1,6 +1,6 @@
-// What a script sees inside a box: tools, files, a logger, under the names of waldo.py. Trusted with
-// nothing: every call travels over descriptor 3 to waldo, which decides. The value of this file is a
-// function that boot.js calls with require.
+// The library of a script in a sandbox: tools, files, a logger, under the names of waldo.py. waldo does not
+// trust it: every call goes over descriptor 3 to waldo, which decides. The value of this file is a function
+// that boot.js calls with require.
 (function (require) {
   'use strict';
   const fs = require('fs');
@@ -26,8 +26,8 @@
 
   // ---- results ----
 
-  // Result is the text of a tool's answer, which also answers to its structured fields; a list
-  // iterates, indexes and counts.
+  // Result is the text of a tool's answer, with its structured fields as properties. A list can be iterated,
+  // indexed and counted.
   class Result {
     constructor(text, data, structured, content, meta) {
       const hidden = { text, data, structured, content, meta, decision_id: meta['waldo/decision_id'] || '', facts: meta['waldo/facts'] || {} };
@@ -44,7 +44,7 @@
 
   const own = ['text', 'data', 'structured', 'content', 'meta', 'decision_id', 'facts'];
 
-  // rows is the list that an answer is about: a list, or the only list of an object.
+  // rows returns the list in an answer: the answer itself, or the only list of an object.
   function rows(r) {
     if (Array.isArray(r._data)) return r._data;
     const lists = r._data && typeof r._data === 'object' ? Object.values(r._data).filter(Array.isArray) : [];
@@ -78,7 +78,7 @@
     if (data === undefined && (text[0] === '{' || text[0] === '[')) {
       try { data = JSON.parse(text); } catch { /* it only looks like JSON */ }
     } else if (data && typeof data === 'object' && Object.keys(data).join() === 'result') {
-      data = data.result; // how servers wrap what is not an object
+      data = data.result; // servers wrap other values than objects so
     }
     if (!text && data !== undefined) text = typeof data === 'string' ? data : JSON.stringify(data);
     const r = new Result(text, data, structured, content, meta);
@@ -89,7 +89,7 @@
     throw new kind(tool + ': ' + (reasons || text || 'failed'), tool, meta, r);
   }
 
-  // ---- the wire ----
+  // ---- the protocol ----
 
   const most = 24; // requests at once, and characters of them, below waldo's own limits
   const mostHeld = 4 << 20;
@@ -174,7 +174,7 @@
 
   function tool(name) {
     async function call(...args) {
-      if (typeof args[0] === 'string') args.shift(); // the server's address, which waldo knows better
+      if (typeof args[0] === 'string') args.shift(); // the server's address, which waldo ignores
       if (args.length > 2 || (args[0] !== undefined && args[0] !== null && typeof args[0] !== 'object')) {
         throw new TypeError('a tool takes its arguments as one object');
       }
@@ -185,7 +185,7 @@
     return Object.assign(call, { call, Params: (fields) => ({ ...fields }), toolName: name });
   }
 
-  // A name that a promise or a module is asked for is no tool.
+  // The runtime looks these names up on promises and modules: they are not tools.
   const notNames = new Set(['then', 'catch', 'finally', 'toJSON', 'constructor', 'prototype', 'default']);
 
   function named(make) {
@@ -280,7 +280,7 @@
     ...personal.map(([p, instead]) => [p, instead === '[CREDIT_CARD]' ? (m) => (card(m) ? instead : m) : instead]),
   ];
 
-  // card checks the digit of ISO/IEC 7812; digits in groups of four count as they look.
+  // card verifies the check digit of ISO/IEC 7812; digits in groups of four are joined.
   function card(m) {
     let total = 0;
     [...m.replace(/\D/g, '')].reverse().forEach((c, i) => { const d = +c; total += i % 2 === 0 ? d : d > 4 ? d * 2 - 9 : d * 2; });
@@ -312,13 +312,13 @@
   const globals = { servers, search_tools, workspace, logger, scrub, run_async, ToolError, Denied, Waiting };
   const module = { ...globals, searchTools: search_tools, runAsync: run_async, default: globals };
 
-  // name makes the servers globals, but for those that would hide one.
+  // name makes the servers globals, except those that would hide an existing one.
   function name(servers) {
     for (const s of servers) if (!(s in globalThis)) globalThis[s] = globals[s] = server(s);
   }
 
-  // rehearse answers the calls of tools here, so that the first one finds the bridge open and all that it
-  // does done before; without a bridge they fail. forget takes the name of the server away again.
+  // rehearse calls a tool with a local answer, so that the bridge is open and the code is warm before the
+  // first call. Without a bridge such a call fails. forget removes the server's name again.
   function rehearse(server) {
     const forget = () => { delete globalThis[server]; delete globals[server]; };
     connect();

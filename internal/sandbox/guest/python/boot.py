@@ -1,9 +1,8 @@
-# Runs one script inside a box. Started as `python3 -I -S -c <this>`. On stdin arrives first what is
-# the same for every script: a line of a flag (1: get ready before the script is there; 2: become a
-# zygote, see zygote.py) and a length, the runtime (waldo.py) of that length, and a byte that is read
-# when all is ready. Then come a line of two lengths, NUL-separated words (file name, server names,
-# arguments) and the script, filled up to 1024 bytes where that is less, so that most jobs are read at
-# once. What follows on stdin is the script's own.
+# Runs one script inside a sandbox. Started as `python3 -I -S -c <this>`. Stdin begins with the part that is
+# the same for every script: a line of a flag (1: prepare before the script arrives; 2: become a zygote, see
+# zygote.py) and a length, the runtime (waldo.py) of that length, and a byte that is read when all is ready.
+# Then come a line of two lengths, NUL-separated words (file name, server names, arguments) and the script.
+# They are padded to 1024 bytes, so that most jobs take one read. The rest of stdin is the script's own input.
 import gc, itertools, os, sys
 
 
@@ -19,7 +18,7 @@ def _take(n):
 
 
 def _site():
-    # The packages of the machine, without the start-up code that site would run for them.
+    # Adds the machine's packages to sys.path, without the start-up code that site would run for them.
     here = "python%d.%d" % sys.version_info[:2]
     for base in ("/usr/local/lib/" + here, "/usr/local/lib/python3", "/usr/lib/" + here, "/usr/lib/python3"):
         for leaf in ("/dist-packages", "/site-packages"):
@@ -31,7 +30,7 @@ def _site():
 
 
 def _clean(shown, file):
-    # Leaves out the frames of waldo and what led to the script's first own line.
+    # Drops the frames before the script's first own line.
     while shown is not None:
         names = [f.filename for f in shown.stack]
         first = names.index(file) if file in names else 0
@@ -53,7 +52,7 @@ def _compiled(runtime):
     return compile(runtime, "<waldo>", "exec") if type(runtime) is bytes else runtime
 
 
-# What most scripts do, done once with nobody listening: it finds the interpreter's pages.
+# Code like that of most scripts, run once without output: it touches the interpreter's pages.
 _EXERCISE = """
 x = {str(i): [i] for i in range(50)}
 def f(a, b=1): return a + b
@@ -66,24 +65,24 @@ except Exception as e: str(e)
 
 
 def _ready(runtime):
-    # Does what needs no script yet, and returns the runtime as code.
+    # Does the preparation that needs no script, and returns the runtime as code.
     _run("<waldo>", _EXERCISE, runtime, [], {})
     sys.stdout.flush()
     bytearray(1 << 17)
     runtime = _compiled(runtime)
     gc.collect()
-    gc.freeze()  # what is here now is nothing to look through again
+    gc.freeze()  # the collector skips the present objects
     return runtime
 
 
-# What scripts like to import, in pieces, so that a job never waits long for one.
+# Common imports of scripts, in pieces, so that a job never waits long for one.
 _USUAL = ("re", "collections", "json", "datetime", "functools", "itertools", "math", "random", "string", "pathlib",
           "dataclasses", "csv", "hashlib", "tempfile", "decimal", "email.message", "email.parser", "ssl", "http.client",
           "urllib.request")
 
 
 def _idle(runtime):
-    # Imports while no job is there, and then does one.
+    # Imports until a job arrives, and then runs it.
     import select
     job = select.poll()
     job.register(0, select.POLLIN)
@@ -178,8 +177,8 @@ def _job(words, script, runtime):
 
 
 def _rehearse(runtime):
-    # A job that nobody sees, and whose end is none: it finds the pages of memory that every job needs,
-    # so that no job waits for a kernel to copy them or to make them.
+    # Runs a job without output and without an exit. It touches the pages of memory that every job needs, so
+    # that no job waits for the kernel to copy or make them.
     global _exit
     real, _exit, main, argv = _exit, lambda code: None, sys.modules["__main__"], sys.argv
     imports = "import " + ", ".join(name for name in _USUAL if name in sys.modules)
@@ -202,9 +201,9 @@ def _status(code):
 
 
 def _end(code, space, known):
-    # Ends the process as the interpreter would, but for taking itself apart, which takes longer
-    # than most scripts: threads are waited for, exit functions run, what the script holds is let
-    # go of (an open file is written out), and the streams are flushed.
+    # Ends the process as the interpreter would: waits for threads, runs exit functions, releases the script's
+    # objects (an open file is written out), and flushes the streams. It skips the interpreter's own
+    # finalisation, which takes longer than most scripts.
     try:
         threads = sys.modules.get("threading")
         if threads is not None and (threads.active_count() > 1 or getattr(threads, "_threading_atexits", True)):
@@ -221,7 +220,7 @@ def _end(code, space, known):
             if stream is not None:
                 stream.flush()
     except BaseException:
-        sys.exit(code or 120)  # the interpreter's own way knows best
+        sys.exit(code or 120)  # leave it to the interpreter
     _exit(code)
 
 

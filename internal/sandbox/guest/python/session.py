@@ -1,8 +1,7 @@
-# Keeps one Python alive inside a box and runs cells of code in it, one after the other. Started as
-# `python3 -I -S -c <this>`. A cell arrives on stdin as a line of its length and of how many bytes of
-# each stream may go back, then the code. The answer goes to stdout the same way, as JSON: stdout,
-# stderr, ok, and content, which are the blocks of figures and tables. Nobody believes it more than
-# what any code prints.
+# Runs cells of code in one resident Python inside a sandbox. Started as `python3 -I -S -c <this>`. A cell
+# arrives on stdin as a line with its length and the number of bytes of each stream to return, then the code.
+# The answer goes to stdout the same way, as JSON: stdout, stderr, ok, and content, the blocks of figures and
+# tables. waldo trusts it no more than the output of any code.
 import os, sys
 
 _MOST = 4 << 20  # bytes of one figure or table
@@ -20,7 +19,7 @@ def _take(fd, n):
 
 
 def _site():
-    # The packages of the machine, without the start-up code that site would run for them.
+    # Adds the machine's packages to sys.path, without the start-up code that site would run for them.
     here = "python%d.%d" % sys.version_info[:2]
     for base in ("/usr/local/lib/" + here, "/usr/local/lib/python3", "/usr/lib/" + here, "/usr/lib/python3"):
         for leaf in ("/dist-packages", "/site-packages"):
@@ -43,7 +42,7 @@ _loop = None
 
 
 def _block(value):
-    # What a value shows of itself: a picture, a table, or else its repr.
+    # Returns the blocks that display a value: a picture, a table, or else its repr.
     import base64
     for name in ("_repr_png_", "_repr_html_"):
         show = getattr(type(value), name, None)
@@ -92,7 +91,7 @@ def _cell(source, name, space):
     except SystemExit as e:
         if e.code is None or isinstance(e.code, int):
             return (e.code or 0) & 0xff, []
-        print(e.code, file=sys.stderr)  # as an interpreter that ends
+        print(e.code, file=sys.stderr)  # as an interpreter prints it at its end
         return 1, []
     except BaseException as e:
         import traceback

@@ -1,13 +1,13 @@
-# What a script sees inside a box: tools, files, a logger. Trusted with nothing: every call travels
-# over descriptor 3 to waldo, which decides. Standard library only, and as little of it as can be,
-# because its import is paid by every run.
+# The library of a script in a sandbox: tools, files, a logger. waldo does not trust it: every call goes over
+# descriptor 3 to waldo, which decides. It imports little of the standard library and no other module,
+# because every run pays for its import.
 import os, sys
 from _thread import RLock
 
 
 class ToolError(Exception):
-    """A call that did not succeed. decision_id is what `waldo explain` takes; reasons are
-    {"code", "text"}; result is what the tool itself said, if it ran."""
+    """A call that did not succeed. decision_id is the argument of `waldo explain`; reasons are
+    {"code", "text"}; result is the tool's own result, if it ran."""
 
     def __init__(self, message, tool="", meta=None, result=None):
         super().__init__(message)
@@ -23,7 +23,7 @@ class ToolError(Exception):
 
 
 class Denied(ToolError):
-    """The contract, or a human, said no. Nothing was done."""
+    """The contract or a human denied the call. It was not executed."""
 
 
 class Waiting(ToolError):
@@ -36,8 +36,8 @@ _METHODS = ("keys", "items", "values", "get")
 
 
 class Record(dict):
-    """A JSON object whose fields are also attributes, but for keys, items, values and get, which
-    stay what they are for a dict."""
+    """A JSON object whose fields are also attributes, except keys, items, values and get, which
+    are the methods of a dict."""
 
     def __getattribute__(self, name):
         if name[:2] != "__" and name not in _METHODS and dict.__contains__(self, name):
@@ -60,7 +60,7 @@ def _wrap(v):
 
 
 class Result(str):
-    """The text of a tool's answer, which also answers to its structured fields: result.title,
+    """The text of a tool's answer, with its structured fields as attributes: result.title,
     result["title"], and for lists result[0], len(result), `for row in result`. Awaiting it gives
     it back. Where a field has the name of a method of str, the field wins."""
 
@@ -70,7 +70,7 @@ class Result(str):
         return r
 
     def _rows(self):
-        # The list that the answer is about, or None: a list, or the only list of an object.
+        # The list in the answer, or None: the answer itself, or the only list of an object.
         data = self._data
         if isinstance(data, dict):
             lists = [v for v in data.values() if type(v) is list]
@@ -138,7 +138,7 @@ def _result(answer, tool):
         except ValueError:
             pass
     elif isinstance(data, dict) and list(data) == ["result"]:
-        data = data["result"]  # how servers wrap what is not an object
+        data = data["result"]  # servers wrap other values than objects so
     if not text and data is not None:
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     r = Result(text, _wrap(data), _wrap(structured), content, meta)
@@ -151,7 +151,7 @@ def _result(answer, tool):
     raise kind("%s: %s" % (tool, reasons or text or "failed"), tool, meta, r)
 
 
-# ---- the wire ----
+# ---- the protocol ----
 
 _MOST = 24  # requests at once, and bytes of them, below waldo's own limits
 _HELD = 12 << 20
@@ -196,7 +196,7 @@ class _Bus:
         return sum(p._bytes for p in list(self.open.values()))
 
     def pump(self):
-        # Reads what is there, waiting for it, and hands each answer to whoever asked.
+        # Waits for input and gives each answer to its caller.
         with self.reading:
             try:
                 part = os.read(_FD, 1 << 18)
@@ -231,7 +231,7 @@ class _Bus:
                     self.pump()
 
     def ready(self, loop):
-        # An event loop says that there is something to read.
+        # Called by an event loop when the socket is readable.
         import select
         if self.reading.acquire(False):
             try:
@@ -304,7 +304,7 @@ class Pending:
                 yield from future.__await__()
         return self._take()
 
-    def send(self, value):  # with throw and close: what asyncio.create_task asks of a coroutine
+    def send(self, value):  # with throw and close: asyncio.create_task requires them of a coroutine
         if self._steps is None:
             self.__dict__["_steps"] = self.__await__()
         return self._steps.send(value)
@@ -341,7 +341,7 @@ for _name in ("str repr format getitem iter len bool contains eq ne lt le gt ge 
 
 
 def _ask(method, params, finish):
-    # Inside an event loop the answer may come later; elsewhere it is waited for.
+    # Inside an event loop the answer can come later; elsewhere this waits for it.
     p = Pending(method, params, finish)
     return p if _loop() is not None else p._take()
 
@@ -358,7 +358,7 @@ class Params(Record):
 def _arguments(args, fields):
     args = list(args)
     if args and isinstance(args[0], str):
-        args.pop(0)  # the server's address, which waldo knows better
+        args.pop(0)  # the server's address, which waldo ignores
     if len(args) > 1 or (args and args[0] is not None and not isinstance(args[0], (dict, Result)) and not hasattr(args[0], "__dict__")):
         raise TypeError("a tool takes its arguments by name, or as one dict")
     given = args[0] if args and args[0] is not None else {}
@@ -423,7 +423,7 @@ class _Servers:
 
 class ToolRef:
     """A tool that was found: name, server, tool, title, description, and with detail="full"
-    input_schema and output_schema. load() gives what can be called."""
+    input_schema and output_schema. load() returns the callable tool."""
 
     def __init__(self, found):
         self.name = found["name"]
@@ -445,7 +445,7 @@ class ToolRef:
 
 
 class Tools(list):
-    """What a search found, best first. Awaiting it gives it back."""
+    """The results of a search, best first. Awaiting it returns it."""
 
     def __await__(self):
         return self
@@ -465,8 +465,8 @@ servers = _Servers()
 # ---- files ----
 
 class _Workspace:
-    """The files of the session. What is written here is kept; what is read may be the session's
-    input or earlier output."""
+    """The files of the session. Files written here persist for the session; reads find the session's
+    input and earlier output."""
 
     root = "/workspace/output"
     input = "/workspace/input"
@@ -498,7 +498,7 @@ class _Workspace:
         return path
 
     def read(self, name, binary=False):
-        """Reads what was written, or a file of the input. Text unless binary."""
+        """Reads a file that was written, or a file of the input. Text unless binary."""
         path = self.path(name)
         if not os.path.exists(path):
             other = os.path.join(self.input, path[len(self.root) + 1:])
@@ -556,7 +556,7 @@ def _hide(m):
 
 
 def _card(m):
-    # The check digit of ISO/IEC 7812; digits in groups of four count as they look.
+    # The check digit of ISO/IEC 7812; digits in groups of four are joined.
     total = 0
     for i, d in enumerate(reversed([int(c) for c in m.group() if c.isdigit()])):
         total += d if i % 2 == 0 else (d * 2 - 9 if d > 4 else d * 2)
@@ -565,7 +565,7 @@ def _card(m):
 
 
 def scrub(value):
-    """Takes personal data and secrets out of text, and out of what holds text."""
+    """Removes personal data and secrets from text, and from lists and dicts that hold text."""
     if isinstance(value, dict):
         return {k: _field(k, v) for k, v in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, str):
@@ -579,7 +579,7 @@ def scrub(value):
 
 
 def _field(key, value):
-    # A field named like a secret goes whole.
+    # The whole value of a field named like a secret is removed.
     if isinstance(key, str) and isinstance(value, (str, int)) and scrub(key + "=x") != key + "=x":
         return "[REDACTED]"
     return scrub(value)
@@ -649,7 +649,7 @@ def _drive(body):
 
 
 def _finish():
-    # A call that nobody looked at was made all the same: wait for it, and say if it failed.
+    # A call whose result was not used was made all the same: wait for it, and report a failure.
     if _bus is None or os.getpid() != _bus.pid:
         return
     for pending in list(_bus.open.values()):

@@ -1,13 +1,12 @@
-# What makes an interpreter a zygote: it imports what scripts like to import, takes a machine that
-# waldo gives it (code and data, for fixed addresses) and calls it. The machine never returns here,
-# but in every copy of the process that it makes, which is then alone in a box of its own and reads
-# from stdin a line of a flag (1: its job is waiting) and a length, and its environment, with NUL
-# between the variables.
+# Turns an interpreter into a zygote. It imports common modules, takes the machine that waldo sends (code and
+# data for fixed addresses) and calls it. The machine returns only in the forked copies of the process. A copy
+# is alone in a sandbox of its own. It reads from stdin a line with a flag (1: its job is waiting) and a
+# length, then its environment, with NUL between the variables.
 import ctypes, signal
 
 
 def _machine():
-    # Puts the machine into memory and returns it as a function. Its code can then not be written to.
+    # Maps the machine into memory, makes its code read-only, and returns it as a function.
     code, text, data, known, room = (int(n) for n in _take(60).split())
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
@@ -24,8 +23,8 @@ def _machine():
 
 
 def _thread():
-    # Where the C library keeps the number of its only thread, which it does not learn of a fork
-    # that is not its own; None: not known.
+    # Returns the address of the C library's thread number, which a fork by the machine leaves unchanged.
+    # None: not known.
     try:
         libc = ctypes.CDLL(None)
         libc.pthread_self.restype = ctypes.c_void_p
@@ -43,15 +42,15 @@ def _beget(runtime):
             __import__(name)
         except ImportError:
             pass
-    for number in signal.valid_signals():  # what waldo was told to ignore, no box is
+    for number in signal.valid_signals():  # signals that waldo ignores have their default action in a sandbox
         if signal.getsignal(number) == signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     machine, tid, gettid = _machine(), _thread(), threading.get_native_id
     gc.collect()
     gc.freeze()
     machine()
-    # A copy, to which it is as if nothing had been: there was no other thread, and no lock held. So
-    # nothing is done that fork does but what follows, for every object touched costs a page.
+    # In a copy. At the fork there was no other thread and no held lock, so Python's own work after a fork is not
+    # needed, except the lines below. Each object that is touched costs a page.
     os.environ.clear()
     hurry, length = (int(n) for n in _take(14).split())
     for pair in _take(length).decode(errors="surrogateescape").split("\0"):

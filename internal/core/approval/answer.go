@@ -83,7 +83,7 @@ func (k *Desk) void(ctx context.Context, approvalID string) {
 	})
 }
 
-// consume spends a yes that was given at a time. Of all callers in all processes one wins.
+// consume spends an approval that was given at a time. If several callers or processes try, exactly one wins.
 func (k *Desk) consume(ctx context.Context, d policy.Decision, r row, at time.Time) (won bool, err error) {
 	if err := k.unspent(ctx, r, at); err != nil {
 		return false, err

@@ -22,6 +22,6 @@ type Answer struct {
 	At         time.Time
 
 	Key       string          // fingerprint of the approver's key; empty: no approver answered
-	Signed    json.RawMessage // what was signed, as canonical JSON
+	Signed    json.RawMessage // the signed message, as canonical JSON
 	Signature string          // base64
 }

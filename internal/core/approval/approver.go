@@ -39,7 +39,7 @@ type Approver struct {
 	At    string   `json:"at"`
 }
 
-// What each signature is over, so that one never passes for another.
+// Each kind of signed message begins with its own prefix, so that one signature never passes for another kind.
 const (
 	forAnswer   = "waldo approval answer v2\n"
 	forApprover = "waldo approver v1\n"
@@ -47,8 +47,8 @@ const (
 	forKey      = "waldo approver key v1\n"
 )
 
-// MinPassphrase is how many bytes a passphrase has at least. Whoever reads the state directory can
-// try passphrases at leisure; scrypt makes each try cost 128 MiB and a third of a second.
+// MinPassphrase is the minimum length of a passphrase in bytes. A reader of the state directory can try passphrases
+// offline; scrypt makes each try cost 128 MiB and a third of a second.
 const MinPassphrase = 12
 
 var approverName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
@@ -79,7 +79,7 @@ type Enrolment struct {
 	Failed    string   `json:"failed,omitempty"`     // why it was not made after all; empty: it was
 }
 
-// What an approver's roles are at most, so that a record of the log holds them whole.
+// Limits on an approver's roles, so that one record of the log holds all of them.
 const (
 	maxRoles = 50
 	maxRole  = 64 // bytes
@@ -137,8 +137,7 @@ func (k *Desk) Enroll(ctx context.Context, name string, roles []string, passphra
 	return a, nil
 }
 
-// EnrollKey enters an approver whose private key is kept by somebody else. Only the first may be
-// signed by itself.
+// EnrollKey enrols an approver whose private key is stored outside waldo. Only the first approver can be self-signed.
 func (k *Desk) EnrollKey(ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer) (Approver, error) {
 	if !approverName.MatchString(name) {
 		return Approver{}, badName(name)
@@ -174,8 +173,8 @@ func badName(name string) error {
 	return fmt.Errorf("approval: %q is no name for an approver: use up to 32 of a-z, 0-9, '.', '_', '-'", name)
 }
 
-// mayBeFirst refuses somebody who enrols without a signature of the first approver where there is one,
-// in the log or in the configuration: whoever removes the rows of the others does not become the first.
+// mayBeFirst refuses a self-signed enrolment if the log or the configuration names a first approver. Otherwise an
+// attacker who removes the rows of the others would become the first.
 func (k *Desk) mayBeFirst(ctx context.Context, a Approver) error {
 	if a.By != a.Name {
 		return nil
@@ -290,8 +289,8 @@ func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
 	return out, err
 }
 
-// approver returns an enrolled approver after checking the signature under the enrolment, and
-// that it was the root's, and asking what the log says. Whoever only writes rows enrols nobody.
+// approver returns an enrolled approver. It checks the enrolment's signature, that the root made it, and the log.
+// Write access to the rows is not enough to enrol an approver.
 func (k *Desk) approver(tx *sql.Tx, st *standing, name string) (Approver, error) {
 	a, sig, err := approverRow(tx, name)
 	if err != nil {
@@ -343,8 +342,7 @@ func approverRow(tx *sql.Tx, name string) (Approver, []byte, error) {
 	return a, sig, err
 }
 
-// has reports whether an approver has a role. Where the configuration names the role, the
-// configuration alone says who has it.
+// has reports whether an approver has a role. If the configuration names the role, the configuration alone decides.
 func (k *Desk) has(a Approver, role string) bool {
 	if role == "" {
 		return true

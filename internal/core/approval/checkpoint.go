@@ -50,11 +50,11 @@ func (c Checkpoint) Signed() bool {
 	return l.signer != ""
 }
 
-// Restore begins a ledger with what a checkpoint carries.
+// Restore starts a ledger from a checkpoint.
 func (l *Ledger) Restore(c Checkpoint) {
 	l.Began = c.Began
 	for _, e := range c.Approvers {
-		_ = l.enrolled(e) // one that does not hold gives nobody a right
+		_ = l.enrolled(e) // an invalid enrolment grants no right
 	}
 	l.cut = true
 	l.Since, _ = time.Parse(time.RFC3339, c.At)
@@ -66,11 +66,11 @@ func (l *Ledger) Restore(c Checkpoint) {
 	}
 }
 
-// Signed reports whether the log is whole or some first approver signed for what was removed.
+// Signed reports whether the log is whole or a first approver signed the removal.
 func (l *Ledger) Signed() bool { return !l.cut || l.signer != "" }
 
-// Whole returns nil where the log has its first record, or where the first approver whom a pin names signed
-// for what was removed. Without a pin nobody can have signed: an attacker has a key as well.
+// Whole returns nil if the log has its first record, or if the first approver named by a pin signed the removal.
+// Without a pin no signature counts, because an attacker has a key as well.
 func (l *Ledger) Whole(pins []string) error {
 	named := slices.ContainsFunc(pins, func(p string) bool { return p != "" })
 	if !l.cut || (l.signer != "" && named && pinned(pins, l.signer)) {

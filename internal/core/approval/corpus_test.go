@@ -56,11 +56,11 @@ func corpus(t *testing.T) []corpusRow {
 // story is one row being told.
 type story struct {
 	*house
-	d     policy.Decision // what was requested
+	d     policy.Decision // the decision on the request
 	id    string          // the question; empty: none was asked
-	found string          // what waldo finds out about the call
+	found string          // waldo's own findings about the call
 	runs  int
-	last  string // what the last execution came to
+	last  string // the outcome of the last execution
 }
 
 func newStory(t *testing.T) *story {
@@ -118,8 +118,8 @@ func TestCorpus(t *testing.T) {
 	t.Logf("%d rows told; %d are policy's; 1 needs two approvers, which no contract can ask for", told, policys)
 }
 
-// step takes one step. What comes in by a channel that carries no approver's signature (a web page, a
-// webhook, the host's own dialogue, a file, a variable) reaches Answer as a stranger's, or not at all.
+// step takes one step. Input from a channel without an approver's signature (a web page, a webhook, the host's
+// dialogue, a file, a variable) reaches Answer as a stranger's, or not at all.
 func (s *story) step(t *testing.T, step []any) {
 	_, strange, _ := ed25519.GenerateKey(nil)
 	switch step[0] {

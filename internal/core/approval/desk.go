@@ -29,17 +29,18 @@ type Desk struct {
 	Store    *database.Store
 	Rules    func() contract.Approvals          // of the configuration in force; nil: none
 	Patience func(channel string) time.Duration // how long Ask waits for an answer; nil: it does not
-	Notes    func(d policy.Decision) []string   // what waldo finds out about a call, shown and bound; nil: nothing
+	Notes    func(d policy.Decision) []string   // waldo's own findings about a call, shown and bound; nil disables
 	// Witness asks the log which approvals were used and which keys can answer. nil: the store alone
 	// is believed.
 	Witness Witness
-	// Record puts on record who may answer, before it holds; its error stops it. nil: nobody does.
+	// Record writes an enrolment to the log before it takes effect; its error stops the enrolment. Nil writes
+	// nothing.
 	Record func(ctx context.Context, e Enrolment) error
-	// TakeBack puts on record that a yes was taken back, before it is. nil: nobody does.
+	// TakeBack writes the withdrawal of an approval to the log before it takes effect. Nil writes nothing.
 	TakeBack func(ctx context.Context, q Question, a Answer) error
 	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
-	Gone     func(asker string) bool     // whether a process that was named so has ended; nil: none has
-	Root     string                      // fingerprint of the first approver, besides the configuration's; empty: none is known
+	Gone     func(asker string) bool     // first approver's fingerprint, besides the configuration's; may be empty
+	Root     string                      // fingerprint of the first approver, besides the configuration's; empty if unknown
 	Carriers []Carrier
 	Now      func() time.Time // nil: time.Now
 
@@ -48,8 +49,8 @@ type Desk struct {
 	telling sync.WaitGroup // carriers at work
 
 	mu    sync.Mutex
-	put   map[string]string    // digest of what hosts of agents were given to show, by approval
-	said  map[string]spoken    // what they have answered
+	put   map[string]string    // digest of the text given to agent hosts to show, by approval
+	said  map[string]spoken    // answers of agent hosts
 	spent map[string]time.Time // approvals that this process has used, until their time is over
 }
 
@@ -62,10 +63,10 @@ const (
 
 const poll = 100 * time.Millisecond
 
-// State is what became of a question.
+// State is the state of a question.
 type State string
 
-// The states of a question. One whose time is over is expired, whatever state is kept.
+// The states of a question. A question past its deadline is expired, regardless of the stored state.
 const (
 	Pending State = "pending"
 	Yes     State = "yes"
@@ -76,7 +77,7 @@ const (
 	Gone    State = "gone" // the process that asked has ended, and its session with it
 )
 
-// Refused is the error of an answer that is not taken. Its Reason.Code is what checks match.
+// Refused is the error for an answer that is not accepted. Checks match its Reason.Code.
 type Refused struct {
 	Reason call.Reason
 	cause  error // for the operator alone
@@ -112,7 +113,7 @@ func (k *Desk) cost() int {
 	return 1 << 17
 }
 
-// row is a question as it is kept.
+// row is a question as stored in the database.
 type row struct {
 	q       Question
 	binding string
@@ -328,7 +329,7 @@ func (k *Desk) load(ctx context.Context, approvalID string) (r row, err error) {
 	return r, err
 }
 
-// Question returns a question and what became of it.
+// Question returns a question and its state.
 func (k *Desk) Question(ctx context.Context, approvalID string) (Question, State, error) {
 	r, err := k.load(ctx, approvalID)
 	if err != nil {
@@ -391,8 +392,7 @@ func (k *Desk) Sweep(ctx context.Context, before time.Time) error {
 	})
 }
 
-// Verdict reads what a human typed. Only the whole words yes and no are an answer: "y" may be a
-// slip, and is none.
+// Verdict parses a typed answer. Only the whole words yes and no count: "y" could be a typing error.
 func Verdict(typed string) (yes, ok bool) {
 	switch typed {
 	case "yes":

@@ -29,7 +29,7 @@ var ctx = context.Background()
 
 const pass = "correct horse battery"
 
-// house is a desk with an approver, ann, and a clock that only moves when told.
+// A house is a desk with an approver, ann, and a clock that the test moves.
 type house struct {
 	*Desk
 	dir string
@@ -326,7 +326,7 @@ func TestAnswerIsRefused(t *testing.T) {
 	})
 }
 
-// TestWrittenRows: whoever can write the database, but holds no approver's key, approves nothing.
+// TestWrittenRows: write access to the database without an approver's key approves nothing.
 func TestWrittenRows(t *testing.T) {
 	_, eve, _ := ed25519.GenerateKey(nil)
 	forge := func(t *testing.T, h *house, approvalID string, by Signer, change func(*signedAnswer)) string {
@@ -717,8 +717,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// Who may answer is on record before it holds, and what failed is on record as failed. What cannot be
-// recorded is not done.
+// Enrolments are recorded before they take effect, and failed ones as failed. If the record fails, the enrolment
+// fails.
 func TestEnrolmentsAreOnRecord(t *testing.T) {
 	h := newHouse(t)
 	var on []Enrolment

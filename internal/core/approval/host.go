@@ -10,8 +10,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// spoken is an answer that an agent's host has given for its person. No key signs it, so it is kept in
-// this process alone, for the session that it came from, and only where the operator trusts hosts.
+// spoken is an answer that an agent host gave for its person. It is unsigned, so it lives in this process only. It
+// counts only for its session, and only if the operator trusts hosts.
 type spoken struct {
 	session call.Session
 	shown   string // digest of the question that the host was given
@@ -19,12 +19,12 @@ type spoken struct {
 	at      time.Time
 }
 
-// maxSpoken is how many answers of hosts are kept that no call has used yet.
+// maxSpoken limits the host answers that no call has used yet.
 const maxSpoken = 1000
 
-// hosts reports whether the answer of a host counts for a question: the operator has listed elicitation
-// among the carriers, and nobody with a role is wanted, which a host cannot show to be its person's. What
-// waldo found out, such as what a token stands for, is kept from the agent, and so from its host.
+// hosts reports whether a host's answer counts for a question. The operator must list elicitation among the carriers,
+// and the question must require no role, because a host cannot prove one. Notes such as the values of tokens are
+// hidden from the agent, and so from its host.
 func (k *Desk) hosts(q Question) bool {
 	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == "" && len(q.Notes) == 0
 }
@@ -72,8 +72,8 @@ func (k *Desk) Said(ctx context.Context, n call.Session, approvalID string, yes 
 	return nil
 }
 
-// bySession settles a question that no approver has answered by what the host of the session said. A
-// yes is spent like any other, by one call alone.
+// bySession settles a question without an approver's answer by the answer of the session's host. Exactly one call
+// spends such an approval.
 func (k *Desk) bySession(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
 	k.mu.Lock()
 	s, ok := k.said[r.q.ID]

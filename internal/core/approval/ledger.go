@@ -16,16 +16,16 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Witness reads the log, which tells who can answer and which approvals were used. The database
-// tells the same, but whoever writes its rows can set one back.
+// Witness reads the log: who can answer, and which approvals were used. The database holds the same facts, but an
+// attacker with write access can roll a row back.
 type Witness interface {
 	// Look brings the ledger to the end of the log and hands it to fn. It returns an error where any
 	// part of the log does not parse or chain, so that a hidden record is never taken for none.
 	Look(ctx context.Context, fn func(*Ledger)) error
 }
 
-// Ledger is what a log says of approvals, taken in record by record. It believes signatures alone:
-// a record that anybody can write enrols nobody and restores no right. The zero Ledger is empty.
+// Ledger is the state of approvals as the log records it, read record by record. It trusts signatures only: an
+// unsigned record enrols no approver and restores no right. The zero Ledger is empty.
 type Ledger struct {
 	// Since is when the log began after another was set aside; zero: none was. An answer from before
 	// cannot be shown to be unused. So it is after records were removed.
@@ -37,10 +37,10 @@ type Ledger struct {
 	holders map[string]holder
 	used    map[string]string // approval to the decision that used it first
 	back    map[string]bool   // approvals whose answer was taken back, or was no
-	wrong   map[string]error  // decision to what is wrong with the answer recorded for it
+	wrong   map[string]error  // decision to the fault of the answer recorded for it
 	ended   map[string]string // name and root to when the right of that name was last ended
 	cut     bool              // the log does not begin with its first record
-	signer  string            // fingerprint of the first approver who signed for what was removed
+	signer  string            // fingerprint of the first approver who signed the removal
 }
 
 // holder is an approver whose enrolment holds, by the fingerprint of the key.
@@ -56,7 +56,7 @@ type Recorded struct {
 	ApprovalID string
 	ArgsDigest string
 	Yes        bool
-	By         string // approver:NAME, or session:ID for what an agent's host said
+	By         string // approver:NAME, or session:ID for an agent host's answer
 	Key        string // fingerprint
 	Signed     json.RawMessage
 	Signature  string
@@ -180,8 +180,8 @@ func (l *Ledger) check(a Recorded) error {
 	return nil
 }
 
-// Confirm reports, after an answer was recorded for a decision, whether it is the first use of its
-// approval and whether it holds. Of two processes that use one yes, the order of the log lets one.
+// Confirm reports, after an answer was recorded for a decision, whether it is valid and the first use of its
+// approval. If two processes use one approval, the order of the log decides.
 func (l *Ledger) Confirm(decisionID, approvalID string) error {
 	if err := l.wrong[decisionID]; err != nil {
 		return err
@@ -219,7 +219,7 @@ func (l *Ledger) Rooted(fingerprint string, pins []string) bool {
 	return err == nil && l.holders[fingerprint].root == root.Fingerprint()
 }
 
-// standing is a copy of what a ledger says of approvers; nil where no witness is asked.
+// standing is a copy of a ledger's approvers; nil without a witness.
 type standing struct {
 	holders map[string]holder
 	root    Approver
@@ -291,7 +291,7 @@ func (k *Desk) pins() []string {
 	return []string{k.rules().Root, k.Root}
 }
 
-// revocation is what the first approver signs to revoke another.
+// revocation is the message that the first approver signs to revoke another.
 func revocation(name, at string) []byte { return []byte(forRevoke + name + "\n" + at) }
 
 func (a Approver) signed(message, sig []byte) bool {

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// testLog is a log in memory: what the desk records is in the ledger.
+// testLog is a log in memory: the ledger holds every record of the desk.
 type testLog struct {
 	l   Ledger
 	err error
@@ -90,7 +90,7 @@ func TestSignsWhatWasShown(t *testing.T) {
 	}
 	h.want(t, harm, "waiting")
 
-	h = newHouse(t) // control: nobody swaps anything
+	h = newHouse(t) // control: the rows are not swapped
 	shown = h.want(t, harmless, "waiting")
 	q, _, _ = h.Question(ctx, shown)
 	if err := h.Desk.Answer(ctx, h.ann, q, true, ""); err != nil {
@@ -99,8 +99,8 @@ func TestSignsWhatWasShown(t *testing.T) {
 	h.want(t, harmless, "yes")
 }
 
-// TestEveryWordIsBound: whatever of a question is changed in the database, before or after a human
-// looks, no call runs by the answer.
+// TestEveryWordIsBound: if any part of a question is changed in the database, before or after a human reads it, the
+// answer permits no call.
 func TestEveryWordIsBound(t *testing.T) {
 	for _, row := range []struct{ why, from, to string }{
 		{"control: nothing", "nothing", "nothing"},
@@ -146,7 +146,7 @@ func TestEveryWordIsBound(t *testing.T) {
 	}
 }
 
-// TestIDsByForm: a row whose id is none is neither listed nor answered, whatever else is in it.
+// TestIDsByForm: a row with a malformed id is neither listed nor answered.
 func TestIDsByForm(t *testing.T) {
 	h := newHouse(t)
 	approvalID := h.want(t, decide(t, `{}`), "waiting")
@@ -169,8 +169,7 @@ func TestIDsByForm(t *testing.T) {
 	}
 }
 
-// TestLogDecides: what the database says of approvers and of used approvals holds only as far as the
-// log says the same.
+// TestLogDecides: the database's approvers and used approvals count only if the log agrees.
 func TestLogDecides(t *testing.T) {
 	t.Run("a key that no record names", func(t *testing.T) {
 		h := newHouse(t)
@@ -312,7 +311,7 @@ func TestTakenBack(t *testing.T) {
 	if err := h.Answer(ctx, h.ann, approvalID, false, ""); code(err) != "approval.used" {
 		t.Errorf("a yes that was used is taken back: %v", err)
 	}
-	approvalID = h.want(t, d, "waiting") // what cannot be recorded is taken back all the same, and says so
+	approvalID = h.want(t, d, "waiting") // an approval that cannot be recorded is taken back, with an error
 	h.say(t, approvalID, true)
 	h.TakeBack = func(context.Context, Question, Answer) error { return errors.New("disk full") }
 	if err := h.Answer(ctx, h.ann, approvalID, false, ""); err == nil || !strings.Contains(err.Error(), "not on record") {

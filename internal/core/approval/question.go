@@ -11,7 +11,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Question is what a human is asked: one call with its exact arguments.
+// Question is the question to a human: one call with its exact arguments.
 type Question struct {
 	ID         string          `json:"id"`
 	DecisionID string          `json:"decision_id"` // the first decision that asked it
@@ -20,7 +20,7 @@ type Question struct {
 	ArgsDigest string          `json:"args_digest"`
 	ToolDigest string          `json:"tool_digest"` // of the definition that the agent saw
 	Principal  call.Principal  `json:"principal"`
-	Run        json.RawMessage `json:"run,omitempty"`        // what the operator asks of the sandbox; of variables, the names
+	Run        json.RawMessage `json:"run,omitempty"`        // the operator's sandbox options; of variables, the names
 	RunDigest  string          `json:"run_digest,omitempty"` // of all of it
 	Session    call.Session    `json:"session"`
 	Channel    string          `json:"channel"`
@@ -30,7 +30,7 @@ type Question struct {
 	Danger     int             `json:"danger"`
 	Reasons    []call.Reason   `json:"reasons"`
 	Role       string          `json:"role"`            // who may answer; empty: any approver
-	Notes      []string        `json:"notes"`           // what waldo itself found out, such as what a token stands for
+	Notes      []string        `json:"notes"`           // waldo's own findings, such as the values of tokens
 	Asker      string          `json:"asker,omitempty"` // the process whose session this is; empty: the session outlives it
 	Created    time.Time       `json:"created"`
 	Expires    time.Time       `json:"expires"`
@@ -55,7 +55,7 @@ type binding struct {
 	Notes      []string        `json:"notes"`
 }
 
-// Binding returns the digest of what a yes to this question is good for, as "sha256:…".
+// Binding returns the digest that an approval of this question is bound to, as "sha256:…".
 func (q Question) Binding() string {
 	return digestOf(binding{q.Capability, q.ArgsDigest, q.ToolDigest, q.Principal, q.Session, q.Run, q.RunDigest,
 		q.Channel, q.Policy, q.Contract, q.Mode, q.Danger, q.Reasons, q.Role, q.Notes})
@@ -86,8 +86,8 @@ func newQuestion(d policy.Decision, notes []string) (Question, error) {
 	}, nil
 }
 
-// genuine reports whether the question is still the one that was asked: its arguments fit their
-// digest, and all of it fits the binding under which it is kept.
+// genuine reports whether the stored question is unchanged: its arguments match their digest, and the whole matches
+// the stored binding.
 func (q Question) genuine(bound string) bool {
 	v, err := strictjson.Parse(q.Args)
 	return err == nil && v.Digest() == q.ArgsDigest && bound != "" && q.Binding() == bound && q.Digest() != ""

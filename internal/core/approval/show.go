@@ -19,11 +19,11 @@ import (
 // Field is one value in the arguments, ready to be shown on one line.
 type Field struct {
 	Path  string // to, opt.x, list[0]
-	Value string // strings are quoted; what a terminal or an eye could misread is escaped
+	Value string // strings are quoted; characters that a terminal or an eye could misread are escaped
 	Note  string // how a value that is not ASCII reads in ASCII, and its hosts in punycode
 }
 
-// What is shown of arguments at most.
+// Limits on the arguments shown.
 const (
 	maxValue  = 2048 // bytes of one string
 	maxFields = 2000
@@ -52,8 +52,8 @@ func (q Question) Fields() []Field {
 	return out
 }
 
-// walk calls leaf for every value that holds no other. The arguments were parsed strictly before,
-// so that reading them again does not fail; if it does, what follows is not shown.
+// walk calls leaf for every value that contains no other. The arguments were parsed strictly before, so rereading
+// does not fail; on an error the rest is not shown.
 func walk(d *jsontext.Decoder, path string, leaf func(string, jsontext.Value)) {
 	kind := d.PeekKind()
 	if kind != '{' && kind != '[' {
@@ -229,7 +229,7 @@ func (q Question) Show() string {
 // name shows a short text of somebody else's: as it is where it is plain ASCII, else quoted.
 func name(s string) string { return upTo(s, 300) }
 
-// maxNote is how many bytes of what waldo found out are shown: enough for any value of a token.
+// maxNote limits a note that is shown, in bytes: enough for any value of a token.
 const maxNote = 8 << 10
 
 func upTo(s string, most int) string {

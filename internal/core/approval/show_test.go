@@ -126,8 +126,8 @@ func TestShowOthersWords(t *testing.T) {
 	}
 }
 
-// FuzzShow: whatever the arguments hold, what is shown has no control, format or direction
-// character, and as many lines as waldo wrote.
+// FuzzShow: for any arguments, the output has no control, format or direction character, and as many lines as waldo
+// wrote.
 func FuzzShow(f *testing.F) {
 	for _, s := range []string{"a", "\x1b[2J\n", "\u202e\u200b", "e\u0301\u0302\u0303", "https://\u0430pple.example", "\xff\xc0"} {
 		f.Add(s, s)
@@ -199,7 +199,7 @@ func TestNumbersAreShownAsTheyAreSent(t *testing.T) {
 		{"100000000000000000000", "100000000000000000000", ""}, {"0.1", "0.1", ""}, {"1e-7", "1e-7", ""},
 		{"9007199254740993", "9007199254740993", "a 64-bit float reads it as 9.007199254740992e+15"},
 		{"0.10000000000000000000000001", "0.10000000000000000000000001", "a 64-bit float reads it as 0.1"},
-		{"1e-400", "", "a 64-bit float reads it as 0"}, // 1e400, which is none at all, is refused before
+		{"1e-400", "", "a 64-bit float reads it as 0"}, // 1e400, which no float64 holds, is refused before
 	} {
 		q, err := newQuestion(decide(t, `{"amount":`+row.sent+`}`), nil)
 		if err != nil {

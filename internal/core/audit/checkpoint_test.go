@@ -26,8 +26,8 @@ func (a *approvals) root() (root approval.Approver) {
 
 func (a *approvals) sign(p *approval.Checkpoint) error { return p.Sign(a.ann, a.root(), time.Now()) }
 
-// forge appends a segment that says that all before it was pruned, as somebody can who writes the log and
-// holds no key, and then takes the rest away. change is done to what the record says.
+// forge appends a segment that says that all before it was pruned, then removes the rest. An attacker with write
+// access and no key can do that. change edits the record.
 func (a *approvals) forge(change func(*Pruned)) {
 	a.t.Helper()
 	closeLog(a.t, a.log)
@@ -69,8 +69,8 @@ func (a *approvals) forge(change func(*Pruned)) {
 	a.restart()
 }
 
-// TestForgedRemoval: a record that says that the log was pruned takes the use of a yes and a revocation away.
-// Only what the first approver signed, whom a pin names, is believed.
+// TestForgedRemoval: a forged prune record hides the use of an approval and a revocation. Only a removal signed by
+// the pinned first approver counts.
 func TestForgedRemoval(t *testing.T) {
 	used := func(a *approvals) policy.Decision {
 		d := asking(t, `{}`)
@@ -83,7 +83,7 @@ func TestForgedRemoval(t *testing.T) {
 		why    string
 		pinned bool
 		change func(a *approvals) func(*Pruned)
-		replay string // what the used yes comes to once its row was set back
+		replay string // the error of the used approval after its row was rolled back
 		sound  bool
 	}{
 		{"nobody signed", true, func(*approvals) func(*Pruned) { return func(*Pruned) {} }, "approval.unproven", false},

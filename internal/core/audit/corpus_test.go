@@ -22,7 +22,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// A corpus row says what is done to a log of 50 records and what must come of it.
+// A corpus row names a change to a log of 50 records and the expected result.
 type corpusRow struct {
 	ID, Class, Expect, Why string
 	Input                  struct {
@@ -353,7 +353,7 @@ func judgeMutation(t *testing.T, r corpusRow) {
 	openMustAgree(t, r, b)
 }
 
-// openMustAgree: what the head covers and Verify condemns, from the head's record on, Open refuses.
+// openMustAgree: if Verify rejects a record from the head's on that the head covers, Open refuses the log.
 func openMustAgree(t *testing.T, r corpusRow, b *bench) {
 	l, err := Open(ctx, b.dir, Options{Heads: b.m})
 	if err == nil {
@@ -560,13 +560,13 @@ func judgeContent(t *testing.T, r corpusRow) {
 		d.Effect = policy.Deny
 	}
 	rec := &Recorder{Log: l, Args: func(policy.Decision) strictjson.Value {
-		v, _ := strictjson.Parse(args) // what is no strict JSON, no redactor returns
+		v, _ := strictjson.Parse(args) // the redactor returns strict JSON only
 		return v
 	}}
 	if err := rec.Decision(ctx, d); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := l.Append(ctx, "decision", args, false) // as a body of its own, whatever it is
+	raw, err := l.Append(ctx, "decision", args, false) // as a body of its own, regardless of its content
 	if err != nil {
 		t.Fatal(err)
 	}

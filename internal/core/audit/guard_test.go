@@ -32,7 +32,7 @@ func TestVerifyChain(t *testing.T) {
 	}
 }
 
-// TestOpenHoldsTheHead: what the head vouches for must be there, byte for byte.
+// TestOpenHoldsTheHead: Open requires every byte up to the record of the head.
 func TestOpenHoldsTheHead(t *testing.T) {
 	rows := []struct {
 		why    string
@@ -80,8 +80,8 @@ func stored(b *bench) string {
 	return all
 }
 
-// TestDamageInAFullSegment: a full segment was synced before the next began, so damage in it is no
-// crash, even past the head.
+// TestDamageInAFullSegment: a full segment was synced before the next began, so damage in it counts as tampering,
+// even past the head.
 func TestDamageInAFullSegment(t *testing.T) {
 	b := build(t, 50, []int{25}, clock())
 	mutations["restore_checkpoint_at"](b, []any{"", float64(10)})
@@ -95,8 +95,8 @@ func TestDamageInAFullSegment(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForTheDisk: on a disk that takes writes and fails to sync them, what leads to an act
-// is refused, and what only reads or refuses goes on.
+// TestWhoWaitsForTheDisk: if the disk accepts writes and fails to sync them, records that lead to an act are refused.
+// Records of reads and refusals succeed.
 func TestWhoWaitsForTheDisk(t *testing.T) {
 	with := func(effect policy.Effect, mode contract.Mode) policy.Decision {
 		d := decision(t, `{}`)
@@ -140,7 +140,7 @@ func TestWhoWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// TestVerifyBoundsLines: a line of any length is told in bounded memory, and what follows is read.
+// TestVerifyBoundsLines: Verify reports a line of any length in bounded memory and reads the lines after it.
 func TestVerifyBoundsLines(t *testing.T) {
 	b := build(t, 50, nil, clock())
 	mutations["insert_raw"](b, []any{"", float64(20), "xxx"})

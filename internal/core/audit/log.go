@@ -22,10 +22,10 @@ type Heads interface {
 	ResetHead(ctx context.Context, log string, h database.Head) error
 }
 
-// Name is the name under which the head of the log is kept.
+// Name is the name under which the head of the log is stored.
 const Name = "audit"
 
-// What a log answers when it takes no record.
+// Errors of a log that refuses a record.
 var (
 	// ErrTampered says that the log is not what its head says it was.
 	ErrTampered = errors.New("audit: the log was changed from outside")
@@ -35,14 +35,14 @@ var (
 	ErrClosed = errors.New("audit: the log is closed")
 )
 
-// Options says how a log is kept. Heads is needed; every other zero takes the value named.
+// Options configures a log. Heads is required; every other zero means the value named.
 type Options struct {
 	Heads        Heads
 	Second       Heads            // a head kept elsewhere as well; nil: none
 	Now          func() time.Time // time.Now
 	SegmentBytes int64            // 64 MiB: a segment this long is followed by another
 	SegmentAge   time.Duration    // no limit: a segment this old is followed by another, too
-	SyncDelay    time.Duration    // 5 ms: how long a record that nobody waits for may be unsynced
+	SyncDelay    time.Duration    // 5 ms: how long a record without a waiting caller can be unsynced
 	HeadDelay    time.Duration    // 500 ms: how long the head may be behind
 	LockWait     time.Duration    // 15 s: how long to wait for other processes
 	wrap         func(file) file  // tests put failing segments in
@@ -110,10 +110,10 @@ type Log struct {
 	lines   []byte   // for the next batch to be written into
 	told    bool     // the syncer knows that there is something to sync
 	failed  error    // the latch: no record is taken until repair succeeds
-	badSync bool     // the failure was a sync: what was written since the last good one may be lost
+	badSync bool     // the failure was a sync: writes since the last good one may be lost
 	badHead bool     // the failure was to move the head
 	lost    int      // records refused since failed was set
-	torn    Recovery // what another process left torn, to be recorded
+	torn    Recovery // a torn tail of another process, to be recorded
 }
 
 // pending is a record on its way.
@@ -220,7 +220,7 @@ func (l *Log) enqueue(ctx context.Context, p *pending) error {
 	if l.closed {
 		return ErrClosed
 	}
-	if len(l.queue) == 0 && l.mu.TryLock() { // nobody is before it: its own goroutine writes it, and nobody need be woken
+	if len(l.queue) == 0 && l.mu.TryLock() { // the queue is empty: write here, without a wake-up
 		defer l.mu.Unlock()
 		l.write([]*pending{p})
 		return nil
@@ -252,7 +252,7 @@ func (l *Log) Close() error {
 const (
 	batchRecords = 256
 	batchBytes   = 4 << 20
-	maxLines     = 64 << 10 // bytes that are kept for the next batch
+	maxLines     = 64 << 10 // bytes of buffer retained for the next batch
 )
 
 // writer writes what is queued, in batches, until the queue is closed.
@@ -366,8 +366,8 @@ func (l *Log) latch(err error, refused int) error {
 	return l.failed
 }
 
-// repair ends a failure if the log can be written again. What was not certainly synced is written
-// once more, because a failed sync may have dropped it from memory as if it were clean.
+// repair ends a failure if the log is writable again. It rewrites unsynced bytes, because a failed sync may have
+// dropped them from memory as if clean.
 func (l *Log) repair() error {
 	if l.failed == nil {
 		return nil

@@ -210,7 +210,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// failing is a segment on a disk that fails as it is told.
+// failing is a segment on a disk that fails on request.
 type failing struct {
 	file
 	write, sync *error
@@ -461,7 +461,7 @@ func TestHeadFile(t *testing.T) {
 	if err != nil || *got != *m.head {
 		t.Fatalf("%+v %v; want %+v", got, err, m.head)
 	}
-	// Whoever cuts the log and puts the first head back is seen by the second.
+	// If an attacker cuts the log and puts the first head back, the second head reveals it.
 	seg := filepath.Join(dir, segmentName(1))
 	b, _ := os.ReadFile(seg)
 	first := b[:bytes.IndexByte(b, '\n')+1]

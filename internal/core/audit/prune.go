@@ -18,7 +18,7 @@ import (
 // KindPruned is the kind of the record that stands for records which were removed: a checkpoint of the chain.
 const KindPruned = "pruned"
 
-// Pruned is the body of that record: what was removed, and where the chain goes on.
+// Pruned is the body of that record: the removed segments, and where the chain continues.
 type Pruned struct {
 	approval.Checkpoint
 	Segments []string `json:"segments"`
@@ -34,9 +34,8 @@ type Pruned struct {
 // ErrUnsigned says that a removal needs the signature of the first approver.
 var ErrUnsigned = errors.New("audit: the log names approvers, so the first of them signs for what is removed: run waldo prune at a terminal")
 
-// Prunable returns the oldest segments of which every record was written before a time, as the record of
-// their removal would say it; Through is 0 where there is none. The segment that is written and those that
-// the heads have not passed stay.
+// Prunable returns the oldest segments whose records were all written before a time, as the record of their removal.
+// Through is 0 if there are none. The current segment and those that the heads have not passed are excluded.
 func Prunable(ctx context.Context, dir string, o Options, before time.Time) (p Pruned, err error) {
 	names, sizes, err := extent(dir)
 	if err != nil {
@@ -65,8 +64,8 @@ func Prunable(ctx context.Context, dir string, o Options, before time.Time) (p P
 	return p, p.carry(ctx, dir, names)
 }
 
-// carry takes what approvals need of the records that are to be removed. Where nothing is to be removed, and
-// nobody signed for what is gone already, the checkpoint of that is made, to be signed now.
+// carry collects the approval records from the segments to remove. If there are none and an earlier removal is
+// unsigned, it makes the checkpoint of that removal, to be signed now.
 func (p *Pruned) carry(ctx context.Context, dir string, names []string) (err error) {
 	unsigned := false
 	err = (&Witness{Dir: dir}).Look(ctx, func(l *approval.Ledger) {
@@ -124,8 +123,8 @@ func enrolments(ctx context.Context, dir string, through uint64) (out []approval
 	return out, err
 }
 
-// checkpoint returns the record that stands for removed ones: of those that a first approver signed the one
-// that goes furthest, else the newest; nil where there is none.
+// checkpoint returns the prune record to use. A record signed by a first approver that goes furthest wins, else the
+// newest; nil if there are none.
 func checkpoint(ctx context.Context, dir string) (p *Pruned, err error) {
 	match := func(b []byte) bool { return bytes.Contains(b, []byte(`"kind":"`+KindPruned+`"`)) }
 	signed := false
@@ -139,7 +138,7 @@ func checkpoint(ctx context.Context, dir string) (p *Pruned, err error) {
 	return p, err
 }
 
-// lastRecord reads the last record of a segment; false where its end is no record.
+// lastRecord reads the last record of a segment; false if its end is not a record.
 func lastRecord(ctx context.Context, dir, name string, size int64) (r Record, ok bool, err error) {
 	f, err := openSegment(dir, name, os.O_RDONLY)
 	if err != nil {
@@ -159,8 +158,8 @@ func lastRecord(ctx context.Context, dir, name string, size int64) (r Record, ok
 	return r, err == nil, nil
 }
 
-// Prune removes the segments that Prunable names, once a record that says so is on the disk. Where the log
-// names approvers, sign puts the first one's signature under it; without sign nothing is removed then.
+// Prune removes the segments that Prunable names, once a record of that is on disk. If the log names approvers, sign
+// adds the first one's signature; without sign it then removes nothing.
 func (l *Log) Prune(ctx context.Context, keep time.Duration, by string, sign func(*approval.Checkpoint) error) (Pruned, error) {
 	before := time.Time{} // without a retention every record stays
 	if keep > 0 {
@@ -190,7 +189,7 @@ func (l *Log) Prune(ctx context.Context, keep time.Duration, by string, sign fun
 		return p, err
 	}
 	var errs []error
-	for _, name := range p.Segments { // the oldest first: what is left is always a whole end of the chain
+	for _, name := range p.Segments { // the oldest first: the rest is always a whole end of the chain
 		if err := os.Remove(filepath.Join(l.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("audit: %w", err))
 			break
@@ -199,8 +198,8 @@ func (l *Log) Prune(ctx context.Context, keep time.Duration, by string, sign fun
 	return p, errors.Join(append(errs, syncDir(l.dir))...)
 }
 
-// aged reports whether the segment that is written began so long ago that another is to follow it, so that
-// what is kept no longer can be removed.
+// aged reports whether the current segment is old enough that another must follow it, so that retention can remove
+// it.
 func (l *Log) aged() bool {
 	if l.o.SegmentAge == 0 || l.at.end == 0 {
 		return false

@@ -79,7 +79,7 @@ func (a *aging) verify() Report {
 
 const keep = 30 * 24 * time.Hour
 
-// What is older than the retention goes in whole segments, and the chain stays one that can be verified.
+// Prune removes whole segments older than the retention; the chain stays verifiable.
 func TestPruneKeepsTheChainVerifiable(t *testing.T) {
 	a := newAging(t, 1)
 	a.days(100, 0)
@@ -205,7 +205,7 @@ func TestPruneWhileOthersWrite(t *testing.T) {
 	}
 }
 
-// What the heads have not passed, and what is written, stays however old it is.
+// Prune never removes segments that the heads have not passed, or the current one.
 func TestPruneLeavesWhatHeadsNeed(t *testing.T) {
 	a := newAging(t, 1)
 	a.days(20, 0)

@@ -18,7 +18,7 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// named are the fields by which a record is found; every kind that the corridor writes has some.
+// named are the fields by which a record is found; every kind of the pipeline has some.
 type named struct {
 	CallID     string `json:"call_id"`
 	DecisionID string `json:"decision_id"`
@@ -87,7 +87,7 @@ func Find(ctx context.Context, dir, id string) ([]Record, error) {
 // Fate returns what the log knows of the effect of a call that has ended; false where it does not say that
 // it has.
 func Fate(ctx context.Context, dir, callID string) (effect facts.SideEffect, ended bool) {
-	all, _ := Find(ctx, dir, callID) // what cannot be read says nothing
+	all, _ := Find(ctx, dir, callID) // unreadable records are skipped
 	for _, r := range all {
 		var e struct {
 			CallID string `json:"call_id"`
@@ -102,8 +102,8 @@ func Fate(ctx context.Context, dir, callID string) (effect facts.SideEffect, end
 	return effect, ended
 }
 
-// Follow calls fn for every record after the one with number seq, and goes on as they are written
-// until the context ends, which is no error.
+// Follow calls fn for every record after number seq, including later ones, until the context ends. It then returns
+// nil.
 func Follow(ctx context.Context, dir string, seq uint64, fn func(Record) error) error {
 	first, start := "", int64(0)
 	for {

@@ -192,8 +192,8 @@ func TestVerifyByAStranger(t *testing.T) {
 	}
 }
 
-// FuzzRecord: what is read as a record is written back byte for byte, on one line of ASCII, and
-// its hash is that of its bytes.
+// FuzzRecord: every accepted record is written back byte for byte, on one line of ASCII, and its hash is that of its
+// bytes.
 func FuzzRecord(f *testing.F) {
 	r := Record{Seq: 1, ID: "e_aaaaaaaaaaaaaaaaaaaaaaaaaa", At: "2026-11-20T12:00:00.000Z", Prev: genesis, Kind: "decision", Body: []byte(`{"a":"\u00e9"}`)}
 	line := r.seal(nil)
@@ -230,8 +230,7 @@ func rehashed(b []byte) []byte {
 	return fmt.Appendf(nil, `%s,"hash":"%s"}`, head, hashOf(head))
 }
 
-// FuzzBounded: whatever a body is, it is recorded as one JSON object of printable ASCII, and a
-// strict one keeps its value.
+// FuzzBounded: any body is recorded as one JSON object of printable ASCII, and a strict one keeps its value.
 func FuzzBounded(f *testing.F) {
 	for _, s := range []string{`{"a":"\ud800"}`, `{"a":1,"a":2}`, "{\"a\":\"é\u2028\x7f\"}", `{"a" : "\" b\\" , "c":[ 1 ]}`, "\xff", `{"x":"😀"}`} {
 		f.Add([]byte(s))

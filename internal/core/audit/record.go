@@ -89,16 +89,15 @@ func hashOf(b []byte) string {
 	return string(digits[:])
 }
 
-// What is wrong with a line.
+// The faults of a line.
 var (
 	errLayout  = errors.New("not in the layout of a record")
 	errVersion = errors.New("of a version that this waldo does not know")
 	errHash    = errors.New("changed: its hash does not fit its bytes")
 )
 
-// parseRecord reads one line without its newline. The layout admits one spelling of each record:
-// what it accepts, Record.line gives back byte for byte. It checks the record's own hash and not
-// the chain. The result holds no part of line.
+// parseRecord parses one line without its newline. Each record has one spelling: Record.line writes an accepted line
+// back byte for byte. It checks the record's own hash, not the chain. The result does not alias line.
 func parseRecord(line []byte) (Record, error) {
 	r, err := viewRecord(line)
 	r.Body = bytes.Clone(r.Body)
@@ -262,8 +261,8 @@ func isKind(b []byte) bool {
 	return len(b) > 0 && len(b) <= 32
 }
 
-// bounded returns a body as it is written: compact ASCII of at most MaxBody bytes. What is too
-// long, or is not one strict JSON object, is replaced by its size and digest.
+// bounded returns a body as written to the log: compact ASCII of at most MaxBody bytes. A longer body, or one that is
+// not one strict JSON object, is replaced by its size and digest.
 func bounded(body []byte) []byte {
 	v, err := strictjson.Parse(body)
 	if err == nil && v.Kind() == '{' {

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// The kinds of record that the corridor writes.
+// The kinds of record that the pipeline writes.
 const (
 	KindDecision = "decision"
 	KindAnswer   = "answer"
@@ -23,21 +23,21 @@ const (
 	KindApprover = "approver"
 )
 
-// What a record holds of one thing at most.
+// Limits on the parts of a record.
 const (
 	maxArgs    = 64 << 10 // bytes of redacted arguments
 	maxReasons = 32
 	maxNames   = 200 // roles
 )
 
-// Recorder writes the corridor's records to a log. It satisfies broker.Recorder.
+// Recorder writes the pipeline's records to a log. It satisfies broker.Recorder.
 type Recorder struct {
 	Log *Log
 	// Args returns the arguments of a decision with secrets and personal data removed, as one JSON
 	// object. Without it, and where it returns the zero Value, a record holds no arguments but their digest.
 	Args func(d policy.Decision) strictjson.Value
-	// Witness confirms, once a yes is on record, that it is the first use of its approval: of two
-	// processes that use one yes at a time, the order of the log lets one go on. nil: nobody does.
+	// Witness confirms, once an approval is recorded, that it is the first use. If two processes use one approval,
+	// the order of the log lets one proceed. Nil disables the check.
 	Witness *Witness
 }
 
@@ -69,9 +69,9 @@ type Decided struct {
 	Args       json.RawMessage `json:"args"`             // redacted; null: left out
 	ArgsSize   *Sized          `json:"args_size,omitempty"`
 	ToolDigest string          `json:"tool_digest,omitempty"`
-	Run        json.RawMessage `json:"run,omitempty"`             // what the operator asks of the sandbox; of variables, the names
+	Run        json.RawMessage `json:"run,omitempty"`             // the operator's sandbox options; variables by name
 	RunDigest  string          `json:"run_digest,omitempty"`      // of all of it
-	Quoted     string          `json:"approval_quoted,omitempty"` // what the agent quoted; it proves nothing
+	Quoted     string          `json:"approval_quoted,omitempty"` // quoted by the agent; it proves nothing
 	DryRun     bool            `json:"dry_run,omitempty"`
 	Secrets    []string        `json:"secrets,omitempty"` // slots and names, never values
 }
@@ -116,7 +116,7 @@ func (r *Recorder) args(d policy.Decision) (json.RawMessage, *Sized) {
 		return nil, nil
 	}
 	b := d.Call.Args.Raw()
-	if len(b) <= 4*maxArgs { // longer ones are not looked through, whoever sends them
+	if len(b) <= 4*maxArgs { // longer arguments are not parsed, regardless of the sender
 		b = r.Args(d).Raw()
 	}
 	if len(b) > maxArgs {
@@ -140,7 +140,7 @@ type Answered struct {
 	At         string `json:"answered_at,omitempty"`
 
 	Key       string          `json:"key,omitempty"`       // fingerprint of the approver's key
-	Signed    json.RawMessage `json:"signed,omitempty"`    // what the approver signed
+	Signed    json.RawMessage `json:"signed,omitempty"`    // the message that the approver signed
 	Signature string          `json:"signature,omitempty"` // base64
 }
 
@@ -249,7 +249,7 @@ func (r *Recorder) put(ctx context.Context, kind string, b []byte, sync bool) (e
 	return err
 }
 
-// short cuts a text that somebody else chose; what is left out is counted.
+// short cuts a text from outside and adds the count of bytes left out.
 func short(s string) string { return facts.Short(s) }
 
 func shortReasons(in []call.Reason) []call.Reason {

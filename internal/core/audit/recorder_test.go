@@ -145,8 +145,7 @@ func TestRecorderStaysWhole(t *testing.T) {
 	}
 }
 
-// The bodies that are written without reflection hold what encoding/json would write, whatever is in
-// them: no member is forgotten.
+// Bodies written without reflection equal encoding/json's output for all values; no member is missing.
 func TestBodies(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	for n := range 200 {
@@ -188,8 +187,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// What somebody else chose has a bound in the log, however long it is: the text of an enrolment, and of a
-// call that its channel refused.
+// Text from outside is bounded in the log: the text of an enrolment, and of a call that its channel refused.
 func TestRecordsHaveBounds(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir, Options{Heads: &memory{}})

@@ -177,7 +177,7 @@ func (l *Log) setAside(seg file, at place, size int64) (Recovery, error) {
 // settle makes what was found durable, moves the heads to it and records what was recovered. A
 // log that another process is writing is always a little past its head; that is not recorded.
 func (l *Log) settle(ctx context.Context, heads []database.Head) error {
-	if l.at.seq > newest(heads) { // up to the newest head it is synced: that is what a head says
+	if l.at.seq > newest(heads) { // up to the newest head everything is synced
 		if err := l.file.Sync(); err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
@@ -228,8 +228,8 @@ func (l *Log) create(ctx context.Context, body map[string]any) error {
 	return l.setHeads(ctx, l.at)
 }
 
-// catchUp moves to the end of what other processes appended, and to a new segment where this one
-// is full. The lock is held.
+// catchUp moves to the end of other processes' records, and to a new segment if this one is full. The caller holds
+// the lock.
 func (l *Log) catchUp() error {
 	for {
 		size, err := l.unchanged()
@@ -283,7 +283,7 @@ func (l *Log) unchanged() (int64, error) {
 	return named.Size(), nil
 }
 
-// follow reads what other processes appended. A torn end is what is left of one that died.
+// follow reads records that other processes appended. A torn end is the tail of a process that died.
 func (l *Log) follow(size int64) error {
 	at := l.at
 	err := lines(l.file, at.end, size, func(ln line) error { return at.step(ln, nil) })

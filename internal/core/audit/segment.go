@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// file is what the log asks of a segment; tests put failing ones in its place.
+// file is the log's view of a segment; tests substitute failing ones.
 type file interface {
 	io.ReaderAt
 	io.WriterAt
@@ -96,8 +96,8 @@ func lock(f *os.File, shared bool, wait time.Duration) error {
 	}
 }
 
-// A line is one line of a segment and where it starts. Whole says that a newline ends it and that
-// it is no longer than MaxLine; bytes beyond that are not kept.
+// A line is one line of a segment and where it starts. Whole means that a newline ends it within MaxLine; longer
+// lines are cut.
 type line struct {
 	text  []byte // valid until the next line is read; without the newline
 	start int64
@@ -107,7 +107,7 @@ type line struct {
 
 // lines calls fn for each line of r from byte start to byte end.
 func lines(r io.ReaderAt, start, end int64, fn func(line) error) error {
-	if start >= end { // as with each append while nobody else writes
+	if start >= end { // as with each append by a single writer
 		return nil
 	}
 	br := bufio.NewReaderSize(io.NewSectionReader(r, start, end-start), int(min(MaxLine, end-start+1)))

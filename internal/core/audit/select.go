@@ -86,7 +86,7 @@ func firstSince(ctx context.Context, dir string, since time.Time) (string, error
 // clockSlack is how far a clock may be set back between two records.
 const clockSlack = time.Hour
 
-// firstRecord reads the first record of a segment; false where there is none.
+// firstRecord reads the first record of a segment; false if the segment is empty.
 func firstRecord(dir, name string) (r Record, ok bool, err error) {
 	f, err := openSegment(dir, name, os.O_RDONLY)
 	if err != nil {

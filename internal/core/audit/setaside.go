@@ -13,10 +13,9 @@ import (
 	"waldo/internal/core/approval"
 )
 
-// SetAside is an operator's way on from a log that Open refuses: every segment moves, unchanged,
-// to a folder inside the log's, and a new chain starts whose first record holds who did this and
-// why, what Verify found and where the old chain ended. The heads follow. It refuses a log that
-// Verify finds sound.
+// SetAside moves every segment of a log that Open refuses, unchanged, to a folder inside the log's. It starts a new
+// chain whose first record names who did this and why, Verify's findings and the end of the old chain. The heads
+// follow. It refuses a log that Verify finds sound.
 func SetAside(ctx context.Context, dir string, o Options, by, reason string) (folder string, err error) {
 	if by == "" || reason == "" {
 		return "", errors.New("audit: setting a log aside needs a name and a reason")
@@ -71,9 +70,8 @@ const (
 	maxRevoked = 1000
 )
 
-// firstApprovers returns the enrolments of first approvers in a log that is set aside, and every revocation
-// that can be read. Everybody else must be enrolled again: whether they were revoked may stand in what is
-// damaged.
+// firstApprovers returns the enrolments of first approvers in a log that is set aside, and every readable revocation.
+// All others must be enrolled again: their revocation could be in the damaged part.
 func firstApprovers(ctx context.Context, dir string) ([]approval.Enrolment, error) {
 	firsts, revoked := 0, 0
 	all, err := enrolments(ctx, dir, math.MaxUint64)

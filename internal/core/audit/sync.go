@@ -89,8 +89,8 @@ func (l *Log) sync() {
 	}
 }
 
-// vouched reports whether the heads pass a record of a kind before anybody acts on it. Without that, whoever
-// kills waldo and cuts the tail hides the use of an approval, or a right that ended, as if by a crash.
+// vouched reports whether the heads must pass a record of a kind before any caller acts on it. Otherwise an attacker
+// who kills waldo and cuts the tail can hide the use of an approval or a revocation as a crash.
 func vouched(kind string) bool {
 	return kind == KindAnswer || kind == KindApprover || kind == KindPruned
 }

@@ -16,7 +16,7 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// Anchor is a head to hold the log against, and where it is kept.
+// Anchor is a head to check the log against, and where it is stored.
 type Anchor struct {
 	Name string // waldo.db
 	Head *database.Head
@@ -33,7 +33,7 @@ type Finding struct {
 	Text    string `json:"text"`
 }
 
-// Report is what Verify found, and what may be concluded from it.
+// Report holds the findings of Verify, and the conclusion.
 type Report struct {
 	OK       bool      `json:"ok"`
 	Records  uint64    `json:"records"`
@@ -46,7 +46,7 @@ type Report struct {
 	Claim    string    `json:"claim"`
 }
 
-// maxFindings is how many findings a report lists; what follows is only counted.
+// maxFindings limits the findings listed; the rest is only counted.
 const maxFindings = 100
 
 // A head is moved at most a second after its record; headSlack allows for a slow disk.
@@ -69,7 +69,7 @@ type verifier struct {
 	skipped int     // findings that are not listed
 	start   uint64  // the first record that is there
 	before  string  // the hash that it names: of the record before
-	pruned  *Pruned // what the log says was removed
+	pruned  *Pruned // the segments that the log records as removed
 }
 
 // Anchors reads the heads of a log. A head that was never set is an Anchor without Head.
@@ -88,10 +88,10 @@ func Anchors(ctx context.Context, o Options) ([]Anchor, error) {
 	return out, nil
 }
 
-// Verify reads a whole log and holds every line against its hash, its place in the chain and the
-// anchors, and every answer against its signature, the keys that the log names and the pins, which are
-// fingerprints that the first approver must have. It changes nothing. The anchors must have been read before; what is appended
-// meanwhile is left for the next time. An error means that the log could not be read.
+// Verify reads a whole log. It checks every line against its hash, its place in the chain and the anchors. It checks
+// every answer against its signature, the logged keys and the pins (fingerprints required of the first approver). It
+// changes nothing. The anchors must be read first; later records are ignored. An error means that the log is
+// unreadable.
 func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, pins ...string) (Report, error) {
 	v := &verifier{anchors: anchors, now: now, pins: pins, next: 1, prev: genesis, past: make([]time.Time, len(anchors))}
 	v.Findings = []Finding{}
@@ -121,10 +121,10 @@ func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, pi
 	return v.Report, nil
 }
 
-// extent returns the segments and how long they are while nobody is writing.
+// extent returns the segments and their lengths between writes.
 func extent(dir string) (names []string, sizes []int64, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|noFollow, 0)
-	if err == nil { // without a lock, as on a copy of a log, nobody is writing
+	if err == nil { // without a lock, as on a copy of a log, no process writes
 		defer func() { _ = f.Close() }()
 		if err := lock(f, true, 5*time.Second); err != nil {
 			return nil, nil, err
@@ -175,7 +175,7 @@ func (v *verifier) read(ctx context.Context, dir, name string, size int64) error
 	})
 }
 
-// counter is the key of what Verify writes every line to.
+// counter is the key of the writer that gets a copy of every line.
 type counter struct{}
 
 // Counting returns a context with which Verify writes each line that it has checked to w, for a progress bar.

@@ -9,8 +9,8 @@ import (
 	"waldo/internal/core/audit/headfile"
 )
 
-// What approvals need is past every head before Append returns: a process that is killed then, and a tail
-// that is cut, are not taken for a crash. Other records leave the heads where they are for a while.
+// Approval records are past every head before Append returns. So a kill followed by a cut tail does not look like a
+// crash. For other records the heads can lag.
 func TestHeadsPassApprovalsAtOnce(t *testing.T) {
 	first, second := &memory{}, &headfile.File{Path: filepath.Join(t.TempDir(), "head")}
 	l := openLog(t, filepath.Join(t.TempDir(), "log"), Options{Heads: first, Second: second, HeadDelay: time.Hour})

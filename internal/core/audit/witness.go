@@ -117,7 +117,7 @@ func (w *Witness) segment(ctx context.Context, name string, size int64) error {
 		}
 		r, err := viewRecord(ln.text)
 		if err == nil {
-			_ = tell(&w.ledger, r) // Verify says what is wrong with a record; one that is wrong gives nobody a right
+			_ = tell(&w.ledger, r) // Verify reports a wrong record; it grants no right
 			w.at = at
 		}
 		return errors.Join(err, ctx.Err())

@@ -20,7 +20,7 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// approvals is a state directory with a log, an approver, ann, and what a waldo does with both.
+// approvals is a state directory with a log, an approver, ann, and the waldo parts that use both.
 type approvals struct {
 	t     *testing.T
 	store *database.Store
@@ -156,8 +156,8 @@ func (a *approvals) verify(pins ...string) Report {
 
 const setBack = `UPDATE approvals SET state = 'yes', used_by = '' WHERE id = $1`
 
-// TestYesIsNotReplayed: whoever writes the database and the log's files, and holds no key, sets a used
-// yes back and hides the record of its use.
+// TestYesIsNotReplayed: an attacker who writes the database and the log's files, and holds no key, rolls a used
+// approval back and hides the record of its use.
 func TestYesIsNotReplayed(t *testing.T) {
 	segment := func(a *approvals) string { return filepath.Join(a.dir, segmentName(1)) }
 	flip := func(a *approvals, of, by string) {
@@ -197,7 +197,7 @@ func TestYesIsNotReplayed(t *testing.T) {
 			if came != row.want {
 				t.Errorf("got %q, want %q", came, row.want)
 			}
-			if row.around { // what was written meanwhile stays
+			if row.around { // records written meanwhile remain
 				b := mustRead(t, segment(a))
 				if err := os.WriteFile(segment(a), append(before, b[len(before):]...), 0o600); err != nil {
 					t.Fatal(err)
@@ -319,7 +319,7 @@ func TestVerifyApprovals(t *testing.T) {
 	a.want(d, "ran")
 }
 
-// TestWitnessReadsOn: each look reads what is new, over segments, and what was read before must be there.
+// TestWitnessReadsOn: each call reads new records across segments, and records read before must still be there.
 func TestWitnessReadsOn(t *testing.T) {
 	dir := t.TempDir()
 	l := openLog(t, dir, Options{Heads: &memory{}, SegmentBytes: 2000})

@@ -1,4 +1,4 @@
-// Package broker is the corridor: every call, from every channel, goes through Call.
+// Package broker is the pipeline: every call, from every channel, goes through Call.
 package broker
 
 import (
@@ -28,8 +28,8 @@ type Recorder interface {
 	Outcome(ctx context.Context, d policy.Decision, r call.Result) error
 }
 
-// Asker puts a question to a human. A nil answer with an approval id means that nobody has
-// answered yet: the call waits and the agent may ask again, quoting that id.
+// Asker puts a question to a human. A nil answer with an approval id means that the question is still open: the call
+// waits and the agent can retry, quoting that id.
 type Asker interface {
 	Ask(ctx context.Context, d policy.Decision) (a *approval.Answer, approvalID string, err error)
 }
@@ -108,9 +108,9 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	return r, err
 }
 
-// Refuse ends a call that its channel does not let in, such as one whose arguments do not fit the tool: denied
-// with that reason, and recorded. It counts against its session as any denied call does; once the session
-// has spent its calls it is refused for that, and recorded no more, so that nobody fills the log by it.
+// Refuse denies and records a call that its channel rejects, for example for arguments that do not fit the tool. It
+// counts against the session as any denied call. Once the session has spent its calls, Refuse no longer records, so
+// that a flood cannot fill the log.
 func (b *Broker) Refuse(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
 	d := policy.Decision{ID: id.New(id.Decision), Effect: policy.Deny, Reasons: []call.Reason{why}, Call: c, Danger: 3}
 	done, against := b.Budget.Take(d)

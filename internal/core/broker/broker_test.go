@@ -15,10 +15,10 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// house is every room beside the corridor, each a few lines, noting the order in which it is entered.
+// house is every package beside the pipeline, each a few lines, recording the order in which it is entered.
 type house struct {
 	effect        policy.Effect
-	answer        *bool // nil: nobody answers
+	answer        *bool // nil: the question stays open
 	against       *call.Reason
 	failRecord    string // decision, answer or outcome
 	failExecute   error
@@ -174,7 +174,7 @@ func TestACancelledCallIsRecorded(t *testing.T) {
 	}
 }
 
-// A call that its channel refuses is on record as denied, and nobody fills the log with such calls.
+// A call that its channel refuses is recorded as denied, and a flood of such calls cannot fill the log.
 func TestRefuse(t *testing.T) {
 	for _, row := range []struct {
 		why    string

@@ -18,7 +18,7 @@ type Grant struct {
 	args call.Args
 }
 
-// ErrSpent is what Redeem says of a grant that is zero or was redeemed before.
+// ErrSpent is Redeem's error for a grant that is zero or was redeemed before.
 var ErrSpent = errors.New("grant: nothing to redeem: it was never issued or is already spent")
 
 // Issue makes a grant for an allowed decision, or for an asked one with the yes that answers it:

@@ -9,8 +9,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Machine says what this machine and this deployment give. What is not named is not there: a
-// contract that needs it is denied.
+// Machine lists the abilities of this machine and deployment. A missing ability is absent: a contract that needs it
+// is denied.
 type Machine struct {
 	Isolations map[string]bool             // levels that a driver has proven here, such as namespace
 	Transports map[contract.Transport]bool // for which there is an executor
@@ -117,8 +117,8 @@ func (p *Policy) own() (problems contract.Problems) {
 	return problems
 }
 
-// CheckExamples holds every example against the decision of its call, what servers say of their tools
-// included. New holds them against that or the contract alone, so that a lock never keeps waldo from starting.
+// CheckExamples compares every example with the decision of its call, including servers' annotations. New accepts an
+// example that holds with or without them, so that a lock never keeps waldo from starting.
 func (p *Policy) CheckExamples() contract.Problems { return p.examples(true) }
 
 // examples decides every example as on a machine that has everything, so that what a contract says

@@ -20,7 +20,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// What one condition may cost.
+// The cost limits of one condition.
 const (
 	maxSource = 2_000  // characters
 	maxCost   = 50_000 // of CEL's own units for one evaluation, about one for each step
@@ -61,8 +61,8 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// compile reads a condition. It refuses what is not CEL, what does not yield true or false, names
-// that do not exist, and macros other than has, all, exists and exists_one.
+// compile compiles a condition. It refuses text that is not CEL, results other than bool, unknown names, and macros
+// other than has, all, exists and exists_one.
 func compile(c contract.Condition) (*condition, error) {
 	env, err := environment()
 	if err != nil {
@@ -146,7 +146,7 @@ func rounded(tree *ast.AST, source string) (err error) {
 	return err
 }
 
-// class is what a value is, as far as comparing goes: all numbers are one class.
+// class is the class of a value for comparisons: all numbers are one class.
 func class(v ref.Val) ref.Type {
 	switch v.Type() {
 	case types.IntType, types.UintType:
@@ -255,12 +255,12 @@ func lowerASCII(s string) string {
 	}, s)
 }
 
-// holds evaluates the condition. An error means that it cannot be told: a key that is not there,
-// values that cannot be compared, or a cost beyond the limit. Of a call that is not made yet it tells
-// only whether the condition holds whatever will be asked.
+// holds evaluates the condition. It returns an error if the result is undefined: a missing key, values that cannot be
+// compared, or a cost beyond the limit. For a call without arguments it reports whether the condition holds for all
+// arguments.
 func (c *condition) holds(v *variables) (bool, error) {
 	out, _, err := c.program.Eval(v)
-	if v.open { // true, whatever the rest may be, or not
+	if v.open { // true for all values of the rest, or not
 		return err == nil && out == types.True, nil
 	}
 	if err != nil {
@@ -273,7 +273,7 @@ func (c *condition) holds(v *variables) (bool, error) {
 	return bool(b), nil
 }
 
-// variables is what a condition sees of a call.
+// variables is the condition's view of a call.
 type variables struct {
 	call        *call.Call
 	environment string

@@ -115,7 +115,7 @@ func met(expect, got string) bool {
 	case "config_error", "fail_closed":
 		return got == "config_error"
 	case "documented":
-		return got == "config_error" // there is no such word: docs/contract.md lists those there are
+		return got == "config_error" // an unknown word: docs/contract.md lists the known ones
 	}
 	return false
 }

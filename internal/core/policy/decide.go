@@ -21,14 +21,14 @@ func (p *Policy) Decide(c call.Call) Decision {
 	return Tighten(d, c.Annotations)
 }
 
-// Usable reports whether somebody may have any call of the capability allowed or asked about: false only
-// where each is denied, whatever its arguments. Who may not use a capability need not know of it.
+// Usable reports whether some call of the capability is allowed or asked about for a principal. It is false only if
+// all calls are denied, for any arguments. Other principals need not learn of the capability.
 func (p *Policy) Usable(name call.Capability, who call.Principal, channel string) bool {
 	return p.decide(call.Call{Capability: name, Principal: who, Channel: channel}, true).Effect != Deny
 }
 
-// Reaches reports whether somebody may use anything of a server, whatever its tools are called: false only
-// where every contract that can speak of one denies each call. Others need not know the server's name.
+// Reaches reports whether a principal can use any tool of a server, for any tool names. It is false only if every
+// contract that can match one denies each call. Then the server's name stays hidden.
 func (p *Policy) Reaches(server string, who call.Principal, channel string) bool {
 	all := contract.Pattern(server + ".*")
 	for name, e := range p.exact {
@@ -85,7 +85,7 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 		return p.deny(c, call.Reason{Code: "contract.absent", Text: "no contract names this capability", File: p.cfg.File})
 	}
 	d := p.judge(winners[0], c, open)
-	for _, e := range winners[1:] { // patterns of which none is the more specific
+	for _, e := range winners[1:] { // patterns of equal specificity
 		if other := p.judge(e, c, open); stricter(other, d) {
 			d = other
 		}
@@ -93,8 +93,8 @@ func (p *Policy) decide(c call.Call, open bool) Decision {
 	return d
 }
 
-// Explain is the decision on a call as a dry run, which can never be executed. What the server says of
-// its tool counts as the operator accepted it. Where that is not recorded, a note says so.
+// Explain returns the decision on a call as a dry run, which can never be executed. The server's annotations count as
+// the operator accepted them. A note says if they are not recorded.
 func (p *Policy) Explain(c call.Call) Decision {
 	d, known := p.annotated(p.decide(c, false))
 	if !known {
@@ -126,8 +126,8 @@ func (p *Policy) Visible(name call.Capability) bool {
 	return ok && p.inEnvironment(c) && !slices.ContainsFunc(p.winners(string(name)), denied)
 }
 
-// Lookup returns the contract in force for a capability, completed by its name. Where patterns tie,
-// it is the one with the strictest class, whatever a call's arguments would choose.
+// Lookup returns the contract in force for a capability, completed by its name. If patterns tie, the strictest class
+// wins, for any arguments.
 func (p *Policy) Lookup(name call.Capability) (contract.Contract, bool) {
 	if !contract.Name(string(name)) {
 		return contract.Contract{}, false
@@ -204,7 +204,7 @@ func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	return d
 }
 
-// judgement gathers what speaks against a call, for asking, and what else is to be known.
+// judgement gathers the reasons to deny, the reasons to ask, and the notes.
 type judgement struct {
 	c                   contract.Contract
 	danger              int

@@ -313,8 +313,8 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// What a server says of its tool counts in a dry run and in check as it counts in the call. An example that
-// fits the contract alone, or that a lock not yet written could make true, does not keep waldo from starting.
+// A server's annotations count in a dry run and in check as in the call. An example can fit the contract alone, or a
+// lock that is not written yet. Such an example does not keep waldo from starting.
 func TestAnnotationsCountInDryRuns(t *testing.T) {
 	v, err := strictjson.Parse([]byte(`{"destructiveHint":true}`))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// FuzzDecide: what no pattern matches is denied; the zero machine allows nothing; and a
-// configuration and its normal form decide alike.
+// FuzzDecide: a call that no pattern matches is denied; the zero machine allows nothing; and a configuration and its
+// normal form decide alike.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(seed), "create_ticket", []byte(`{"priority":"high"}`))
 	f.Add(contract.Init("x"), "run_shell", []byte(`{}`))
@@ -60,7 +60,7 @@ func FuzzDecide(f *testing.F) {
 
 func sameCode(a, b call.Reason) bool { return a.Code == b.Code }
 
-// FuzzCondition: no text makes compile panic, and what it takes evaluates without a panic.
+// FuzzCondition: no text makes compile panic, and an accepted condition evaluates without a panic.
 func FuzzCondition(f *testing.F) {
 	f.Add("args.priority == 'high'", []byte(`{"priority":["high"]}`))
 	f.Add("args.l.exists(x, x in args.m) && !has(args.y)", []byte(`{"l":[1],"m":{"a":1}}`))

@@ -7,7 +7,7 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Effect is what a decision comes to. The zero value denies.
+// Effect is the effect of a decision. The zero value denies.
 type Effect uint8
 
 // The effects.
@@ -39,12 +39,12 @@ type Decision struct {
 	Danger   int               // after the rules: 1, 2 or 3
 	Policy   string            // digest of the configuration in force
 	DryRun   bool
-	Writes   bool // the server says so of its tool, whatever mode the contract has
-	Once     bool // never asked again: a pattern calls the tool a read, and its server says nothing
+	Writes   bool // the server annotates the tool as writing, regardless of the contract's mode
+	Once     bool // never retried: a pattern makes the tool a read, without a server annotation
 }
 
-// Mode is the class of what the call does: the contract's, or a write where the server says that its tool writes.
-// What a tool is given goes by the contract alone: a server that says more of its tool gets no more.
+// Mode is the class of the call: the contract's, or a write if the server annotates its tool as writing. The tool's
+// resources follow the contract alone: annotations never grant more.
 func (d Decision) Mode() contract.Mode {
 	if d.Writes {
 		return min(d.Contract.Mode, contract.Write) // the stricter
@@ -52,5 +52,5 @@ func (d Decision) Mode() contract.Mode {
 	return d.Contract.Mode
 }
 
-// Repeats reports whether a call that failed may be made again: it changes nothing, whoever is asked.
+// Repeats reports whether a failed call can be retried: it is a read, and Once is not set.
 func (d Decision) Repeats() bool { return d.Mode() == contract.Read && !d.Once }

@@ -8,11 +8,10 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Tighten weighs what a server says of its own tool (MCP tool annotations). It is never believed
-// where it says that the tool is harmless. A tool that calls itself destructive is danger 3 and
-// asked for, unless the contract has that danger already or its operator wrote a condition, which
-// decides; one that says it is not read-only is at least danger 2. A call of either is a write, whatever
-// the contract says. A read by a pattern alone is asked once. Annotations that cannot be read say nothing.
+// Tighten weighs a server's annotations of its own tool (MCP tool annotations). A claim of harmlessness is ignored. A
+// tool annotated as destructive gets danger 3 and is asked about, unless the contract has that danger or a condition,
+// which then decides. A tool annotated as not read-only gets at least danger 2. A call of either is a write,
+// regardless of the contract. A read allowed by a pattern alone is asked once. Unreadable annotations are ignored.
 func Tighten(d Decision, annotations strictjson.Value) Decision {
 	var hints struct {
 		Destructive *bool `json:"destructiveHint"`

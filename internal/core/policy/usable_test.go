@@ -10,7 +10,7 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// TestUsable: who may not use a capability whatever the arguments, and who may with some.
+// TestUsable: Usable is false for a principal whose calls are all denied, and true if some arguments pass.
 func TestUsable(t *testing.T) {
 	const head = "servers: {s: {command: [a]}}\napproval: {by: {manager: [os:2]}}\ncapabilities:\n  s.a: {mode: read, approval: none, "
 	for _, row := range []struct {
@@ -45,11 +45,11 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// TestUsableAsk: nobody has the role that is asked always.
+// TestUsableAsk: no principal has the role that is always asked.
 func TestUsableAsk(t *testing.T) {
 	const text = "servers: {s: {command: [a]}}\ncapabilities:\n  s.a: {mode: read, "
 	for rest, want := range map[string]bool{
-		"approval: {when: \"args.x == 1\", by: nobody}}":            true, // a condition decides, whatever the danger
+		"approval: {when: \"args.x == 1\", by: nobody}}":            true, // the condition decides
 		"approval: {when: \"args.x == 1\", by: nobody}, danger: 3}": true,
 		"approval: {by: nobody}}":                                   false,
 	} {
@@ -97,7 +97,7 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// TestNames: what a server's tool is called by those who may be told of it.
+// TestNames: Names returns a tool's capability names and omits those that the contracts hide.
 func TestNames(t *testing.T) {
 	const head = "servers: {s: {command: [a]}, o: {command: [b]}}\ncapabilities:\n"
 	for _, row := range []struct{ contracts, tool, want, why string }{

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// Clean returns text that is safe to show to a model or on a terminal: escape sequences, control
-// characters but newline and tab, direction marks, tags and other characters that nobody sees are
-// gone, a lone carriage return is a newline, and invalid UTF-8 is U+FFFD. Joiners and variation
-// selectors stay where an emoji or a script needs them. Clean(Clean(s)) is Clean(s).
+// Clean returns text that is safe to show to a model or on a terminal. It removes escape sequences, control
+// characters except newline and tab, direction marks, tags and other invisible characters. A lone carriage return
+// becomes a newline, and invalid UTF-8 becomes U+FFFD. Joiners and variation selectors remain if an emoji or a script
+// needs them. Clean is idempotent.
 func Clean(s string) string {
 	if plain(s) {
 		return s
@@ -59,7 +59,7 @@ func cleanOnce(s string) string {
 	return b.String()
 }
 
-// visible returns r, what stands in its place, or -1 for a character that is to go.
+// visible returns r, its replacement, or -1 for a character to remove.
 func visible(r rune) rune {
 	switch {
 	case r == '\n' || r == '\t' || r == '\r':
@@ -72,9 +72,8 @@ func visible(r rune) rune {
 	return r
 }
 
-// hidden reports whether r is a character that nobody sees but a machine reads: zero-width,
-// direction (UAX 9), tag, filler and annotation characters. Joiners and variation selectors 1 to
-// 16 are not among them: see joins.
+// hidden reports whether r is invisible to a reader but not to a program: zero-width, direction (UAX 9), tag, filler
+// and annotation characters. Joiners and variation selectors 1 to 16 are not among them: see joins.
 func hidden(r rune) bool {
 	switch {
 	case r < 0xAD:
@@ -104,9 +103,9 @@ func joins(r, prev rune, rest string) bool {
 // maxEscape is the longest string that an escape sequence may carry to be taken as one.
 const maxEscape = 4096
 
-// escapeLen returns the length of the terminal escape sequence (ECMA-48) at the start of t: CSI
-// up to its final byte, OSC, DCS, APC, PM and SOS up to their terminator, a two-byte escape, or
-// the introducer alone where the rest is not there. It is 0 where there is none.
+// escapeLen returns the length of the terminal escape sequence (ECMA-48) at the start of t, or 0. It covers CSI up to
+// its final byte, OSC, DCS, APC, PM and SOS up to their terminator, and two-byte escapes. An incomplete sequence
+// counts as its introducer.
 func escapeLen(t []byte) int {
 	intro, kind := 0, byte(0)
 	switch {

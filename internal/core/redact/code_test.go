@@ -7,8 +7,8 @@ import (
 	"waldo/internal/detect"
 )
 
-// Source code, licences and lists stay as they are, under the default class and under those that are asked for.
-// Beside each stands a text of the same form that does hold a secret.
+// Source code, licences and lists stay unchanged, under the default class and under requested classes. Beside each is
+// a text of the same form that does hold a secret.
 func TestSourceCodeStays(t *testing.T) {
 	const chance = "EAAAAAAAPHwBIgf4AAEAAD4MYAQAASIsU8kiJxkjB6A1IJf8fAABIi7zCA"
 	shown := func(c class, s string) string {

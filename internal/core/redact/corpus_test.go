@@ -32,9 +32,8 @@ type row struct {
 	} `json:"input"`
 }
 
-// corpus reads a file of the shared corpora, which stand beside the repository. Where they are not
-// there it says so and returns the rows that were written for this project (CC0), which stand in
-// testdata.
+// corpus reads a file of the shared corpora, which lie beside the repository. If they are missing it logs that and
+// returns the rows written for this project (CC0) from testdata.
 func corpus(t *testing.T, file string) []row {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -104,8 +103,8 @@ func (r row) run(rules contract.Redaction) (in, out string) {
 	return strings.Join(r.Input.Chunks, ""), b.String()
 }
 
-// floors are the least rates of the rows that are judged by rate: what is reached today, so that a
-// change for the worse is seen. Rows that must be redacted are not rates: every one has to be.
+// floors are the minimum rates of the rows judged by rate: the rates reached today, so that a regression fails. Rows
+// that must be redacted have no rate: every one must pass.
 var floors = map[string]float64{
 	"pii keep_preferred":         0.95,
 	"pii redact_should":          0.11, // identity numbers of thirty countries, dates, web addresses: no class of ours

@@ -40,7 +40,7 @@ func leaves(raw []byte) ([]leaf, error) {
 		name   string
 		obj    int
 		object bool
-		naming bool // what comes next is a name
+		naming bool // the next string is a name
 	}
 	out := make([]leaf, 0, len(raw)/12+4)
 	stack, objects, src := append(make([]level, 0, 8), level{}), 0, string(raw)
@@ -94,8 +94,8 @@ func unquote(v []byte) string {
 // withheld is the JSON that stands for a value which could not be made safe leaf by leaf.
 const withheld = `{"waldo":"withheld: a secret is spread over this value"}`
 
-// json returns a JSON value with everything hidden in its strings, numbers and names; the rest
-// stays byte for byte. What is no JSON, or holds a secret across its parts, is withheld whole.
+// json returns a JSON value with everything hidden in its strings, numbers and names; the rest stays byte for byte.
+// Input that is not JSON, or holds a secret across its parts, is withheld whole.
 func (p *pass) json(raw []byte) []byte {
 	all, err := leaves(raw)
 	if err != nil {
@@ -226,7 +226,7 @@ func digitsIn(s string) (n int) {
 	return n
 }
 
-// field is what the name of a member says about its value.
+// field is the meaning that a member's name gives its value.
 type field struct {
 	secret              int // as of secrecy
 	phone, ssn          bool
@@ -280,8 +280,8 @@ func (p *pass) persons(src string, all []leaf) map[int]bool {
 	return out
 }
 
-// binaries returns the objects that hold bytes in base64: content blocks and resources, which are
-// told by their media type. Only known secrets are looked for in their bytes.
+// binaries returns the objects that hold bytes in base64: content blocks and resources with a media type. Only known
+// secrets are searched for in their bytes.
 func binaries(src string, all []leaf) map[int]bool {
 	var out map[int]bool
 	for _, l := range all {

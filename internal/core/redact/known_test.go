@@ -76,7 +76,7 @@ func TestKnownSecretInEveryEncoding(t *testing.T) {
 				if !strings.Contains(got, secretMask) || !strings.HasSuffix(got, " end") || !strings.HasPrefix(got, "k: ") {
 					t.Fatalf("%q became %q", enc, got)
 				}
-				// what is left are quotes, or a character of base64 that holds a part of a byte
+				// the rest is quotes, or a character of base64 that holds a part of a byte
 				if len(got) > len("k: "+secretMask+" end")+24 {
 					t.Errorf("%q became %q", enc, got)
 				}
@@ -144,7 +144,7 @@ func TestStreamIsRead(t *testing.T) {
 	} {
 		t.Run(of.why, func(t *testing.T) {
 			t.Parallel()
-			g, out := &Registry{}, make(chan string, 2) // what is seen, and at the end the rest
+			g, out := &Registry{}, make(chan string, 2) // the output so far, and the rest at the end
 			if of.known {
 				_ = g.Add("env:K", secret.NewValue(known))
 			}
@@ -221,7 +221,7 @@ func TestRotatedSecretsStayKnown(t *testing.T) {
 
 func TestStreamSaysThatTheWriterFailed(t *testing.T) {
 	s := New(contract.Redaction{}, nil, nil).Stream(broken{})
-	_, _ = s.Write([]byte("x")) // is kept back
+	_, _ = s.Write([]byte("x")) // held back
 	if err := s.Close(); err == nil {
 		t.Error("nothing was said")
 	}
@@ -243,7 +243,7 @@ func TestKnownBeforePersonal(t *testing.T) {
 	}
 }
 
-// FuzzKnown states that no text shows a known secret after redaction, in whatever it is embedded.
+// FuzzKnown states that redacted text shows no known secret, regardless of the text around it.
 func FuzzKnown(f *testing.F) {
 	f.Add("hunter2!", "a ", " b", uint8(0))
 	f.Add("wJ9r/K7+", "x\\", "%41", uint8(2))
@@ -323,7 +323,7 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// FuzzRoundTrip states that what the model hands back restores to what the tool said.
+// FuzzRoundTrip states that tokens from the model restore to the tool's original values.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("mail jane@x.example or +1 (415) 555-0132 [EMAIL_1] [TEXT_2]")
 	f.Add("078-05-1120 \"4111 1111 1111 1111\" \\")

@@ -135,7 +135,7 @@ func (x *index) all(t []byte) []span {
 
 // matcher knows a set of secrets in all their forms. It never changes.
 type matcher struct {
-	plain    *index // in the text and in what its escapes stand for
+	plain    *index // in the text and in its decoded escapes
 	squeezed *index // in the text's letters and digits alone, in lower case
 	short    map[string]bool
 }

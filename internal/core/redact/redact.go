@@ -1,6 +1,6 @@
-// Package redact hides from the agent what it must not see: known secrets in any encoding, what
-// looks like a secret, and personal data, which it replaces with masks or with tokens of the
-// session and puts back for the tools that may see it. It also cleans text of what nobody sees.
+// Package redact hides data from the agent: known secrets in any encoding, text that looks like a secret, and
+// personal data. Masks or tokens of the session replace them; tokens are restored for the tools that may see the
+// values. It also removes invisible characters from text.
 package redact
 
 import (
@@ -100,8 +100,8 @@ func (g *Registry) matcher() *matcher {
 // Epoch is another whenever the known secrets are.
 func (g *Registry) Epoch() any { return g.matcher() }
 
-// Text returns s without any known secret, for what waldo itself says and what is no result: errors,
-// log lines, descriptions.
+// Text returns s without any known secret. It is for waldo's own texts that are not results: errors, log lines,
+// descriptions.
 func (g *Registry) Text(s string) string {
 	m := newMatcherOf(g)
 	if m.short[s] {
@@ -159,22 +159,22 @@ const (
 	name  = detect.Name // only in fields of JSON named for a person
 )
 
-// pass is one way through a text: what is hidden and what stands in its place.
+// pass is one pass over a text: the values to hide and their replacements.
 type pass struct {
 	known    *matcher
 	classes  map[class]bool
 	token    func(class, value string) (string, bool) // nil: masks
-	literals func(token string) (string, bool)        // what stands for text that looks like a token; nil: itself
+	literals func(token string) (string, bool)        // the value of text that looks like a token; nil: itself
 	clean    bool
 	bare     bool               // known secrets alone are hidden, nothing by its form
-	hid      func(value string) // told of each value that is masked or stands as a token; nil: nobody is
+	hid      func(value string) // called for each value masked or replaced by a token; nil: not called
 }
 
-// unlogged are the classes of personal data that the log never holds, whatever the model is shown.
+// unlogged are the classes of personal data that the log never holds, even if the model may see them.
 var unlogged = []class{name, email, phone, ssn, card}
 
-// pass prepares the redaction of what a call shows: what its contract hides, or else what the
-// configuration does. Where neither says anything, secrets alone are hidden.
+// pass prepares the redaction of a call: the contract's classes, or else the configuration's. If neither sets any,
+// only secrets are hidden.
 func (r *Redactor) pass(c contract.Contract) *pass {
 	p := &pass{classes: map[class]bool{}, clean: true, known: newMatcherOf(r.Known)}
 	rules := r.rules.Load()
@@ -200,7 +200,7 @@ func newMatcherOf(g *Registry) *matcher {
 
 var noSecrets = sync.OnceValue(func() *matcher { return newMatcher(nil) })
 
-// show returns the pass for what the model of a session sees of a call.
+// show returns the pass for the model's view of a call.
 func (r *Redactor) show(d policy.Decision) *pass {
 	p := r.pass(d.Contract)
 	if d.Call.Channel == "cli" && !r.Terminal {
@@ -250,7 +250,7 @@ type edit struct {
 	text string
 }
 
-// maxRounds is how often a text is looked at again after something was hidden in it.
+// maxRounds limits how often a text is scanned again after a replacement.
 const maxRounds = 4
 
 // text returns s with everything hidden that the pass hides.
@@ -335,7 +335,7 @@ func (p *pass) personal(s string) string {
 	return apply(s, edits)
 }
 
-// edits returns all that the pass would hide in t, known secrets and what shows by its form.
+// edits returns every edit of the pass in t: known secrets and matches by form.
 func (p *pass) edits(t []byte) []edit {
 	out := p.byForm(t)
 	for _, s := range p.known.spans(t) {
@@ -344,7 +344,7 @@ func (p *pass) edits(t []byte) []edit {
 	return out
 }
 
-// byForm looks at what the escapes of t stand for and returns the edits in t itself.
+// byForm scans t with its escapes decoded and returns the edits in t itself.
 func (p *pass) byForm(t []byte) []edit {
 	if p.bare {
 		return nil
@@ -403,9 +403,9 @@ func apply(s string, edits []edit) string {
 	return b.String()
 }
 
-// Args returns the arguments of a decision as the log may keep them: no secret and no personal
-// data, whatever the contract shows to the model, only masks and the tokens that the model wrote. It is the zero Value where they cannot be
-// shown at all.
+// Args returns the arguments of a decision for the log: masks and the tokens that the model wrote, without secrets or
+// personal data. This holds regardless of the contract's classes for the model. It returns the zero Value if the
+// arguments cannot be shown.
 func (r *Redactor) Args(d policy.Decision) strictjson.Value {
 	p := r.pass(d.Contract)
 	p.clean = false

@@ -246,7 +246,7 @@ func TestKnownSecretEverywhere(t *testing.T) {
 
 func TestLogHoldsMasksAndNoTokens(t *testing.T) {
 	r, d, _ := desk(t)
-	d.Contract.Redact = []string{"secrets"} // what the model may see, the log does not keep
+	d.Contract.Redact = []string{"secrets"} // the model may see these, the log does not hold them
 	d.Call.Args = args(t, `{"to":"jane@x.example","password":"hunter2","again":"[EMAIL_1]","first_name":"Ann"}`)
 	if got := string(r.Args(d).Raw()); got != `{"to":"[EMAIL]","password":"[SECRET]","again":"[EMAIL_1]","first_name":"[NAME]"}` {
 		t.Errorf("got %s", got)
@@ -262,7 +262,7 @@ func TestASecretSpreadOverAValueWithholdsIt(t *testing.T) {
 	}
 }
 
-// The error of a server, and what it says beside its answer, hide what a result hides.
+// A server's error and its notifications hide the same values as a result.
 func TestFaultsAndAsides(t *testing.T) {
 	r, d, _ := desk(t)
 	f := facts.New()
@@ -473,8 +473,7 @@ func TestPersonalDataInText(t *testing.T) {
 	}
 }
 
-// A person who is asked about a call is told what each token stands for that its tool would be given,
-// and nothing that the tool would not.
+// A question to a human shows the value of each token that the tool would receive, and no other value.
 func TestMeanings(t *testing.T) {
 	r, d, m := desk(t)
 	shown(r, d, "jane@x.example and thief@evil.example, +1 (415) 555-0132")
@@ -509,7 +508,7 @@ func TestMeanings(t *testing.T) {
 	}
 }
 
-// Every value that is hidden is counted once, however often and in whatever part of the answer it stands.
+// Every hidden value is counted once, regardless of how often and in which part of the answer it occurs.
 func TestMaskedIsCounted(t *testing.T) {
 	g := &Registry{}
 	_ = g.Add("k", secret.NewValue("correct-horse-battery-9"))

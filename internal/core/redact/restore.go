@@ -52,9 +52,9 @@ func (r *Redactor) Restore(d policy.Decision) (call.Args, error) {
 	return a, nil
 }
 
-// Meanings says what each token in the arguments of a call stands for, where the contract lets its
-// tool see that: for a person who is asked about the call, and for nobody else. Values are quoted in
-// ASCII. The tokens come in the order of the arguments.
+// Meanings returns the value of each token in the arguments of a call, if the contract lets its tool see it. The
+// result is for the human who is asked about the call only. Values are quoted in ASCII. The tokens come in the order
+// of the arguments.
 func (r *Redactor) Meanings(d policy.Decision) []string {
 	raw := d.Call.Args.Raw()
 	src := string(raw)

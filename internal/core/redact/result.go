@@ -19,17 +19,17 @@ const DefaultBudget = 32 << 10
 // content it stays below the largest frame of the bridge.
 const BridgeBudget = 4 << 20
 
-// What images, audio and the blobs of resources may have where the budget is smaller: their bytes are no text that
-// a model reads. Blocks of any kind are counted, too.
+// Limits for images, audio and the blobs of resources if the budget is smaller: a model does not read their bytes as
+// text. The number of blocks of any kind is limited, too.
 const (
 	maxBlock  = 1 << 20 // bytes of one
 	maxMedia  = 4 << 20 // bytes of all in one answer
 	maxBlocks = 1000
 )
 
-// Result returns the outcome as the agent sees it: cleaned, redacted, marked with its trust, and
-// cut to the contract's response budget, which holds for the content, the structured content and
-// the output in the facts, each on its own. What has no room goes to Spill.
+// Result returns the outcome as the agent sees it: cleaned, redacted, marked with its trust, and cut to the
+// contract's response budget. The budget applies to the content, the structured content and the output in the facts,
+// each on its own. The overflow goes to Spill.
 func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	p := r.show(d)
 	seen := map[string]bool{} // the same value may stand in the content, the structured content and the facts
@@ -77,8 +77,8 @@ func (r *Redactor) Aside(d policy.Decision, v strictjson.Value) strictjson.Value
 	return out
 }
 
-// status is what the facts say, which the tool's own word may only make worse. Nothing known and
-// nothing returned is a failure.
+// status is the facts' status; the tool's own word can only make it worse. Without facts or an answer it is a
+// failure.
 func status(o call.Outcome) facts.Status {
 	s := o.Facts.Status
 	switch {
@@ -146,9 +146,9 @@ type budget struct {
 	max int
 }
 
-// content hides and cuts the pieces of an answer. All that a model reads as text shares the budget in the order of
-// the pieces; images, audio and files share another (maxMedia). What comes after a budget is spent is left out and
-// named once, so that at most three notices come on top of the budgets.
+// content redacts and cuts the pieces of an answer. All text shares the budget in the order of the pieces; images,
+// audio and files share another (maxMedia). Pieces after a spent budget are omitted and named once, so that at most
+// three notices come on top of the budgets.
 func (b budget) content(p *pass, in []call.Content) []call.Content {
 	out := make([]call.Content, 0, min(len(in), maxBlocks))
 	left, media := b.max, max(b.max, maxMedia)

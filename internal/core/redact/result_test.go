@@ -12,7 +12,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Where a worker refuses what the contract allowed, the worker's reason is the reason, without secrets.
+// If an executor refuses a call that the contract allows, the result has the executor's reason, without secrets.
 func TestWorkersReason(t *testing.T) {
 	known := &Registry{}
 	if err := known.Add("token", secret.NewValue("hunter2-canary-value")); err != nil {
@@ -32,8 +32,8 @@ func TestWorkersReason(t *testing.T) {
 	}
 }
 
-// All that a model reads as text shares one budget, whatever kind of block it stands in; media share another; and
-// the notices do not grow with the pieces.
+// All text shares one budget, regardless of the kind of block; media share another; and the notices do not grow with
+// the pieces.
 func TestWholeAnswer(t *testing.T) {
 	block := func(text string) call.Content {
 		v, err := strictjson.Parse([]byte(text))

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Forms returns the spellings in which a secret is met in what hosts answer: as it is, in base64
-// wherever in its groups the secret begins, in hexadecimal, and escaped for URLs, JSON and HTML.
+// Forms returns the spellings of a secret in hosts' answers: plain, base64 at each alignment, hexadecimal, and
+// escaped for URLs, JSON and HTML.
 func Forms(s string) []string {
 	out := append(forms(s), url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s))
 	if b, err := json.Marshal(s); err == nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzForms: whatever the secret, each usual encoding of a text that holds it holds one of its forms.
+// FuzzForms: for any secret, each usual encoding of a text that holds it contains one of its forms.
 func FuzzForms(f *testing.F) {
 	for _, s := range []string{"s3cr3t/with+odd=\"letters\"", "ghp_0123456789abcdef", "<&>'ü"} {
 		f.Add("me:", s)

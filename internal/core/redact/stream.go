@@ -19,11 +19,9 @@ const bulk = 32 << 10
 // soon is how long whole lines wait at most where nothing keeps them back.
 const soon = 100 * time.Millisecond
 
-// Stream hides secrets and personal data in what is written through it, wherever the writes are
-// cut. It keeps the last bytes back, since they may begin something that is to be hidden; Close
-// writes them. Where no secret is known, a whole line begins nothing, and is written soon. A secret
-// that becomes known while it is open is hidden from then on. Tokens are not used: a stream belongs
-// to no decision yet.
+// Stream hides secrets and personal data in text written through it, across write boundaries. It holds the last bytes
+// back, since they could begin a secret; Close writes them. If no secret is known, whole lines are written at once. A
+// secret added while it is open is hidden from then on. Tokens are not used, because a stream has no decision yet.
 type Stream struct {
 	mu    sync.Mutex
 	later *time.Timer // writes what is whole; nil: nothing waits for it
@@ -31,12 +29,12 @@ type Stream struct {
 	known *Registry // may be nil
 	p     *pass
 	only  bool // known secrets and nothing else
-	most  int  // bytes gathered before they are looked at
+	most  int  // bytes gathered before a scan
 	tail  scrub.Tail
 	err   error
 
 	masked int  // values
-	binary bool // one of them in what is no text
+	binary bool // a value was hidden in binary data
 }
 
 // Stream returns a Stream that writes to w. It does not clean: a terminal's escapes pass.
@@ -59,8 +57,8 @@ func (r *Redactor) TerminalStream(w io.Writer) *Stream {
 	return s
 }
 
-// Masked returns how many values were hidden so far, and whether one of them was in what is no text: those
-// bytes are not what was written, and may be of no use.
+// Masked returns how many values were hidden so far, and whether one of them was in binary data. Such data was
+// altered and can be unusable.
 func (s *Stream) Masked() (n int, binary bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +109,8 @@ func (s *Stream) settle() {
 	}
 }
 
-// whole returns how much of what is held can be judged by itself: lines, and behind them the prompt of a
-// program that waits for an answer. A key of several lines is whole with its end.
+// whole returns how much of the buffer can be scanned by itself: lines, and after them the prompt of a program that
+// waits for an answer. A key of several lines is whole with its end.
 func (s *Stream) whole() int {
 	held := s.tail.Bytes()
 	n := bytes.LastIndexByte(held, '\n') + 1

@@ -1,6 +1,6 @@
-// Package session keeps one agent's conversation: who it belongs to, its workspace, what it may
-// still spend, and the tokens that stand for personal data in it. It lives in memory: a session
-// ends with the process that opened it, and budgets are counted in that process alone.
+// Package session holds the state of one agent's conversation: its owner, its workspace, its remaining budget, and
+// the tokens that replace personal data in it. It lives in memory: a session ends with the process that opened it,
+// and budgets count in that process alone.
 package session
 
 import (
@@ -14,7 +14,7 @@ import (
 	"waldo/internal/model/id"
 )
 
-// Options are the bounds of every session. A bound of zero allows none of what it bounds.
+// Options are the bounds of every session. A zero bound allows nothing.
 type Options struct {
 	MaxSessions int           // open at once
 	MaxCalls    int           // of one session over its whole life, refused ones included
@@ -28,7 +28,7 @@ func Defaults() Options {
 	return Options{MaxSessions: 1000, MaxCalls: 100_000, MaxDepth: 8, MaxTokens: 100_000, Idle: 24 * time.Hour}
 }
 
-// Info is what is known of one session.
+// Info describes one session.
 type Info struct {
 	ID        call.Session   `json:"id"` // "n_…"
 	Principal call.Principal `json:"principal"`
@@ -54,7 +54,7 @@ type Manager struct {
 	mu   sync.Mutex
 	open map[call.Session]*entry
 	caps map[call.Capability]*meter
-	stop func(Info) bool // whom the operator has stopped; nil: nobody
+	stop func(Info) bool // sessions that the operator has stopped; nil: none
 }
 
 // NewManager returns a manager without sessions. now is the clock, which must not go backwards.
@@ -143,8 +143,8 @@ func (m *Manager) Sweep() []Info {
 	return closed
 }
 
-// Token returns the token that stands for a value in a session, "[EMAIL_1]". It reports false
-// where there is no such session or its vault is full: then the value must be masked.
+// Token returns the session's token for a value, "[EMAIL_1]". It reports false if the session does not exist or its
+// vault is full: then the caller must mask the value.
 func (m *Manager) Token(s call.Session, class, value string) (string, bool) {
 	v := m.vault(s)
 	if v == nil {

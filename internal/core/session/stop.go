@@ -11,9 +11,8 @@ const Ended = "session.stopped"
 
 var stopped = call.Reason{Code: Ended, Text: "the operator has ended this session (waldo stop)"}
 
-// Stop ends the open sessions that are meant: their calls under way are cancelled, and they take no other,
-// ever. Whoever is meant gets sessions that are ended from the start, until Stop is told otherwise. It
-// returns the sessions that it has ended.
+// Stop ends the open sessions that match: it cancels their running calls and refuses later ones. New sessions that
+// match are ended from the start, until the next Stop. It returns the sessions that it ended.
 func (m *Manager) Stop(meant func(Info) bool) (ended []Info) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -69,7 +69,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// What ends a call for another reason is no stop.
+// A call that ends for another reason does not count as stopped.
 func TestACancelledCallIsNotStopped(t *testing.T) {
 	m, _, d := setup(t, Defaults())
 	ctx, cancel := context.WithCancel(context.Background())

@@ -31,7 +31,7 @@ func New(rules func() contract.Approvals) Notifier {
 	return Notifier{rules, make(chan struct{}, maxNotifying)}
 }
 
-// notice is what the command reads. It holds the agent's words only where the operator asks for them.
+// notice is the input of the command. It holds the agent's words only if the operator asks for them.
 type notice struct {
 	Approval   string          `json:"approval_id"`
 	Capability string          `json:"capability"`
@@ -46,7 +46,7 @@ type notice struct {
 	Expires    time.Time       `json:"expires"`
 	Answer     string          `json:"answer"` // the command that answers
 	Args       json.RawMessage `json:"args,omitempty"`
-	Notes      []string        `json:"notes,omitempty"` // what tokens in the arguments stand for
+	Notes      []string        `json:"notes,omitempty"` // values of the tokens in the arguments
 }
 
 // Name satisfies approval.Carrier.

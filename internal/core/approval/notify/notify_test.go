@@ -16,7 +16,7 @@ import (
 	"waldo/internal/model/id"
 )
 
-// The operator's command is told of a question, without the arguments unless they are asked for.
+// The operator's command gets each question, without the arguments unless they are configured.
 func TestNotify(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil {

@@ -21,7 +21,7 @@ type File struct {
 	mu   sync.Mutex
 }
 
-// Head reads the head, nil where there is no file.
+// Head reads the head; nil if the file does not exist.
 func (h *File) Head(context.Context, string) (*database.Head, error) {
 	b, err := os.ReadFile(h.Path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,8 +14,8 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// box is one box for as long as waldo holds the other end of the socket. This process is PID 1 of
-// a PID namespace: when it ends, everything in the box is dead.
+// box is one sandbox for as long as waldo holds the other end of the socket. This process is PID 1 of a PID
+// namespace: when it ends, everything in the sandbox is dead.
 type box struct {
 	conn *job.Conn
 	made job.Box

@@ -141,7 +141,7 @@ func (g *guest) end() {
 	})
 }
 
-// tell adds what the kernel in the box noted.
+// tell adds what the kernel in the sandbox noted.
 func (g *guest) tell(end *job.End) {
 	end.Pids, end.PidsDenied, end.Denials = max(g.notes.peak.Load()-1, 1), g.notes.refused.Load() > 0, g.notes.denials()
 }
@@ -155,7 +155,7 @@ func (g *guest) flags() map[string]string {
 		"network":                 "none",   // a loopback of its own and nothing else
 		"ignore-cgroups":          "true",   // waldo has put us in one
 		"overlay2":                "none",   // the root is read-only, the rest is ours
-		"directfs":                "false",  // no more powers for the kernel in the box than it needs; it costs nothing here
+		"directfs":                "false",  // no more powers for the kernel in the sandbox than it needs; it costs nothing here
 		"file-access-mounts":      "shared", // writes reach the host at once, even if gVisor is killed
 		"host-uds":                "none",
 		"oci-seccomp":             "true",

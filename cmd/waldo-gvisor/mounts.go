@@ -13,8 +13,8 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// makeRoot makes the box's root and its writable folders in our own mount namespace, which ends
-// with us: nothing of it is ever on the host. It returns a descriptor of each writable folder.
+// makeRoot makes the sandbox's root and its writable folders in our own mount namespace, which ends with us:
+// nothing of it is ever on the host. It returns a descriptor of each writable folder.
 func makeRoot(b job.Box, held []*os.File) ([]*os.File, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("making mounts private: %w", err)
@@ -55,8 +55,8 @@ func makeRoot(b job.Box, held []*os.File) ([]*os.File, error) {
 	return folders, nil
 }
 
-// openSources opens what is bound into the box before anything of ours covers it. A link at the
-// end of a source is not followed: the caller has resolved it.
+// openSources opens what is bound into the sandbox before anything of ours covers it. A link at the end of a
+// source is not followed: the caller has resolved it.
 func openSources(tree []job.Node, held []*os.File) ([]*os.File, error) {
 	sources := make([]*os.File, len(tree))
 	for i, n := range tree {
@@ -79,8 +79,8 @@ func openSources(tree []job.Node, held []*os.File) ([]*os.File, error) {
 	return sources, nil
 }
 
-// inside returns where a path of the box is in our namespace. Every parent of it is a folder that
-// we made: a link among them is refused, so that nothing is made outside of the root.
+// inside returns where a path of the sandbox is in our namespace. Every parent of it is a folder that we made:
+// a link among them is refused, so that nothing is made outside of the root.
 func inside(path string) (string, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 		return "", fmt.Errorf("%q is not a clean absolute path", path)

@@ -31,8 +31,8 @@ import (
 // page.
 const sinkName = "waldo"
 
-// notes is the page. PID 1 reads it after the kernel in the box is gone, and trusts none of it
-// further than that kernel.
+// notes is the page. PID 1 reads it after the kernel in the sandbox is gone, and trusts none of it further than
+// that kernel.
 type notes struct {
 	peak    atomic.Int64  // tasks, the most there were at once
 	refused atomic.Int64  // clones

@@ -155,8 +155,8 @@ func guestMemory(pid int) *os.File {
 	return nil
 }
 
-// processorTime returns the time that every process of the box but this one has used, and those
-// that they have waited for.
+// processorTime returns the time that every process of the sandbox but this one has used, and those that they
+// have waited for.
 func processorTime() (total time.Duration) {
 	for _, pid := range common.Children(os.Getpid()) {
 		total += common.TreeOf(pid).CPU

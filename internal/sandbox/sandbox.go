@@ -1,5 +1,5 @@
-// Package sandbox says what a box is: everything one box may touch, as data, and the interface
-// that each way of making boxes satisfies. It knows no contract, no policy and no MCP.
+// Package sandbox says what a sandbox is: everything one sandbox may touch, as data, and the interface that
+// each way of making sandboxes satisfies. It knows no contract, no policy and no MCP.
 package sandbox
 
 import (
@@ -16,8 +16,8 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// Profile is everything one box may touch. The zero Profile has no files, no network, no
-// environment, and limits of zero, which Start refuses.
+// Profile is everything one sandbox may touch. The zero Profile has no files, no network, no environment, and
+// limits of zero, which Start refuses.
 type Profile struct {
 	ID       string   // "s_…"
 	Template Template // the root filesystem
@@ -73,11 +73,11 @@ type Ahead struct {
 	Dir       string // empty: /workspace
 	Head      string // the beginning of its standard input, the same for every job
 	Bridge    bool   // descriptor 3 is a bridge
-	Zygote    string // the same for an interpreter that boxes are forked from; empty: none can be
+	Zygote    string // the same for an interpreter that sandboxes are forked from; empty: none can be
 	Domain    string // the owner of these sandboxes: an interpreter of one domain is never forked for another
 }
 
-// Template is the root filesystem that a box starts from, always read-only.
+// Template is the root filesystem that a sandbox starts from, always read-only.
 type Template struct {
 	Name string // "host": the machine's own /usr and little else
 	Dir  string // another root, as a folder of this machine; empty with "host"
@@ -85,10 +85,10 @@ type Template struct {
 	UID, GID int
 }
 
-// InsideID is the user and group that commands have in a box whose template names none.
+// InsideID is the user and group that commands have in a sandbox whose template names none.
 const InsideID = 1000
 
-// IDs returns the user and group of commands, as the box sees them.
+// IDs returns the user and group of commands, as the sandbox sees them.
 func (t Template) IDs() (uid, gid int) {
 	uid, gid = t.UID, t.GID
 	if uid <= 0 {
@@ -100,7 +100,7 @@ func (t Template) IDs() (uid, gid int) {
 	return uid, gid
 }
 
-// Mount shows a folder or file of the host inside the box, without devices or setuid.
+// Mount shows a folder or file of the host inside the sandbox, without devices or setuid.
 type Mount struct {
 	Source, Target string
 	// Writable shows the folder itself, and writes to it persist. Their size is not limited.
@@ -108,7 +108,7 @@ type Mount struct {
 	Sealed   []string // of a writable folder: paths below it that are read-only; none goes through a link
 }
 
-// Tmpfs is a writable place of bounded size inside the box.
+// Tmpfs is a volume of bounded size inside the sandbox.
 type Tmpfs struct {
 	Target string
 	Bytes  int64
@@ -124,12 +124,12 @@ type Tmpfs struct {
 // ports, every name and address that waldo answers with is at that interface too. The egress server decides
 // about each connection: a sandbox never has a route to the outside.
 type Network struct {
-	Hosts []string            // as the operator wrote them; a box with hosts and no way is refused
-	Ports []uint16            // of TCP, at which the box finds the outside; at most MaxPorts
-	Serve func(Way) io.Closer // is given the way before the first command, and closed with the box
+	Hosts []string            // as the operator wrote them; a sandbox with hosts and no way is refused
+	Ports []uint16            // of TCP, at which the sandbox finds the outside; at most MaxPorts
+	Serve func(Way) io.Closer // is given the way before the first command, and closed with the sandbox
 }
 
-// MaxPorts is how many ports of the outside a box may have.
+// MaxPorts is how many ports of the outside a sandbox may have.
 const MaxPorts = 24
 
 // Way is the egress of a sandbox: the sockets for its queries and connections. Its server owns it.
@@ -146,7 +146,7 @@ var (
 	Gateway = netip.MustParseAddr("198.18.0.1")
 )
 
-// ProxyPort is where a box finds an HTTP proxy at Gateway.
+// ProxyPort is where a sandbox finds an HTTP proxy at Gateway.
 const ProxyPort = 3128
 
 // Refuse says why no driver could hold to the network; nil where one could.
@@ -169,14 +169,14 @@ type Limits struct {
 	Memory int64         // bytes, summed over the tree where there is a cgroup
 	Pids   int64         // processes and threads
 	Files  int64         // open descriptors of one process
-	Disk   int64         // bytes, of each writable place
-	Inodes int64         // of each writable place
+	Disk   int64         // bytes, of each volume
+	Inodes int64         // of each volume
 	Output int64         // bytes kept of each of stdout and stderr
 }
 
-// Command is one program to run in a box.
+// Command is one program to run in a sandbox.
 type Command struct {
-	Argv   []string  // Argv[0] is looked up in the box's PATH unless it holds a slash
+	Argv   []string  // Argv[0] is looked up in the sandbox's PATH unless it holds a slash
 	Env    []string  // the whole environment
 	Dir    string    // empty: /workspace
 	Stdin  io.Reader // nil: /dev/null; one with Len() int is all there, and reading it does not wait
@@ -213,7 +213,7 @@ type Report struct {
 	Abilities []Ability `json:"abilities"`
 }
 
-// Promise is one thing that a box of a driver keeps to, or does not, and why.
+// Promise is one thing that a sandbox of a driver keeps to, or does not, and why.
 type Promise struct {
 	Class string
 	Held  bool
@@ -226,16 +226,16 @@ type Promiser interface {
 	Promises() []Promise
 }
 
-// Driver is a way to make boxes.
+// Driver is a way to make sandboxes.
 type Driver interface {
 	Name() string
-	// Probe makes a box, looks at it from inside, and says what holds on this machine.
+	// Probe makes a sandbox, looks at it from inside, and says what holds on this machine.
 	Probe(ctx context.Context) Report
-	// Start prepares a box. It refuses a profile that it cannot hold to on this machine.
+	// Start prepares a sandbox. It refuses a profile that it cannot hold to on this machine.
 	Start(ctx context.Context, p Profile) (Box, error)
 }
 
-// Box is a running box.
+// Box is a running sandbox.
 type Box interface {
 	// Run runs one command to its end and returns its facts. An error means that waldo itself failed. A command
 	// that fails, is killed or cannot be found is reported in the facts.
@@ -243,13 +243,13 @@ type Box interface {
 	// Export copies what the last run left in an exported Tmpfs to a folder of the host: regular
 	// files and folders only, never following a link, never over an existing link.
 	Export(target, dir string) ([]string, error)
-	// Abilities returns what the box can do besides. A wrapper returns those of the box that it wraps.
+	// Abilities returns what the sandbox can do besides. A wrapper returns those of the sandbox that it wraps.
 	Abilities() Abilities
-	// Close ends everything in the box and removes what it was made of.
+	// Close ends everything in the sandbox and removes what it was made of.
 	Close() error
 }
 
-// Abilities are what some boxes can do and others cannot, which have nil there. They are one value of every
+// Abilities are what some sandboxes can do and others cannot, which have nil there. They are one value of every
 // Box, and not interfaces of their own, so that no wrapper hides one.
 type Abilities struct {
 	// Bridge returns waldo's end of the waiting command's bridge (its descriptor 3), for the caller to own. It
@@ -259,48 +259,48 @@ type Abilities struct {
 	// and takes those of the folder that are; at first all. It returns the paths of those it gave. It
 	// follows no link, makes no folder that is gone, and lets the folder hold no more than the Tmpfs may.
 	Share func(target, dir string) (given []string, err error)
-	// Pause stops the processes of the box where they stand until Resume. The clocks go on: the wall-clock
+	// Pause stops the processes of the sandbox where they stand until Resume. The clocks go on: the wall-clock
 	// limit holds for a paused run too.
 	Pause, Resume func() error
-	// Spent returns the processor time of everything in the box so far.
+	// Spent returns the processor time of everything in the sandbox so far.
 	Spent func() time.Duration
 	// PID returns the number that its first process has outside, for Reacher.
 	PID func() int
 }
 
-// Reacher is a driver that can connect to ports of a box's loopback, whichever waldo has the box.
+// Reacher is a driver that can connect to ports of a sandbox's loopback, whichever waldo has the sandbox.
 type Reacher interface {
-	// Reach returns what connects to the box whose first process has that number outside.
+	// Reach returns what connects to the sandbox whose first process has that number outside.
 	Reach(pid int) (Reach, error)
 }
 
-// Reach connects to ports of one box's loopback.
+// Reach connects to ports of one sandbox's loopback.
 type Reach interface {
 	Dial(port uint16) (net.Conn, error)
 	Close() error
 }
 
-// Warmer is a box that can be made before the job of it is there, and start its first command too.
+// Warmer is a sandbox that can be made before the job of it is there, and start its first command too.
 type Warmer interface {
 	Box
 	// Warm starts the command of the profile's Ahead, feeds it the head, and returns when it waits
 	// for more.
 	Warm(ctx context.Context) error
-	// Adopt gives a box, whose command waits where its profile has one Ahead, to one job: the id, the wall clock, the limit of
-	// output and the seeds of p. The rest of p must be what the box was started with.
+	// Adopt gives a sandbox, whose command waits where its profile has one Ahead, to one job: the id, the wall
+	// clock, the limit of output and the seeds of p. The rest of p must be what the sandbox was started with.
 	Adopt(p Profile) error
 }
 
-// Forker is a driver that may fork a box from an interpreter that is running.
+// Forker is a driver that may fork a sandbox from an interpreter that is running.
 type Forker interface {
 	Driver
-	// Ready makes sure that boxes for the profile's Ahead can be forked, where they ever can, and
-	// returns when they can. It takes as long as interpreters take to start.
+	// Ready makes sure that sandboxes for the profile's Ahead can be forked, where they ever can, and returns
+	// when they can. It takes as long as interpreters take to start.
 	Ready(ctx context.Context, p Profile) error
 }
 
-// Forked is a box that may have been forked from an interpreter, so that Warm is quicker than a
-// start of the command.
+// Forked is a sandbox that may have been forked from an interpreter, so that Warm is quicker than a start of
+// the command.
 type Forked interface {
 	Warmer
 	Forked() bool

@@ -85,7 +85,7 @@ func wants(c *sandbox.Command, a sandbox.Ahead, bridge *os.File) bool {
 	return true
 }
 
-// Adopt gives a box that was made ahead to one job: its profile gets the job's name and limits, and its
+// Adopt gives a sandbox that was made ahead to one job: its profile gets the job's name and limits, and its
 // places what the job starts with. It reports whether that is anything.
 func Adopt(own *sandbox.Profile, job sandbox.Profile, places []Place, uid, gid int) (seeded bool, err error) {
 	if len(job.Tmpfs) != len(own.Tmpfs) {

@@ -21,7 +21,7 @@ func Pin(pid int, milli int64) (undo func(), err error) {
 		return nil, fmt.Errorf("sched_getaffinity: %w", err)
 	}
 	n := int((milli + 999) / 1000)
-	for _, i := range rand.Perm(len(have) * 64) { // not always the first: boxes share the machine
+	for _, i := range rand.Perm(len(have) * 64) { // not always the first: sandboxes share the machine
 		if n > 0 && have.IsSet(i) {
 			want.Set(i)
 			n--

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// launcher starts boxes on one thread that lives as long as the process: a box dies with the
-// thread that started it (PR_SET_PDEATHSIG), so that thread must die with waldo and not before.
+// launcher starts sandboxes on one thread that lives as long as the process: a sandbox dies with the thread
+// that started it (PR_SET_PDEATHSIG), so that thread must die with waldo and not before.
 var launcher = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -18,7 +18,7 @@ var launcher = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// OnLauncher runs f on the thread with which boxes die.
+// OnLauncher runs f on the thread with which sandboxes die.
 func OnLauncher(f func()) {
 	done := make(chan struct{})
 	launcher() <- func() { defer close(done); f() }

@@ -21,7 +21,7 @@ import (
 type Source struct {
 	Path string // without links
 	Info fs.FileInfo
-	Held bool // by a copy of which waldo takes hold (Copy): the box's user cannot go where only waldo can
+	Held bool // by a copy of which waldo takes hold (Copy): the sandbox's user cannot go where only waldo can
 }
 
 // SourceOf opens the source of a mount for a sandbox that runs as uid outside. If mounts cannot be copied, a
@@ -110,7 +110,7 @@ func (s Source) CopyAlone(target string, namespace Namespace) (tree *os.File, wa
 	return s.copy(target, 0, namespace)
 }
 
-// Namespace returns a user namespace in which owner and group are the box's user outside.
+// Namespace returns a user namespace in which owner and group are the sandbox's user outside.
 type Namespace func(owner, group uint32) (*os.File, error)
 
 func (s Source) copy(target string, how uint, namespace Namespace) (tree *os.File, warning string, err error) {

@@ -16,8 +16,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Place is a writable place of a box: waldo holds its filesystem by a descriptor, which outlives
-// the box.
+// Place is a volume of a sandbox: waldo holds its filesystem by a descriptor, which outlives the sandbox.
 type Place struct {
 	sandbox.Tmpfs
 	Dir *os.File
@@ -53,7 +52,7 @@ func Export(places []Place, target, dir string) ([]string, error) {
 	return nil, fmt.Errorf("export: %q is not a place of this sandbox that may be exported", target)
 }
 
-// Fill copies what a place starts with into it, as the user that the box belongs to.
+// Fill copies what a place starts with into it, as the user that the sandbox belongs to.
 func (p Place) Fill(uid, gid int) error {
 	if p.Seed == "" {
 		return nil

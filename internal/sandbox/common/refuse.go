@@ -15,8 +15,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Refuse says why no driver that shows the host's /usr and bounded writable places can hold to the
-// profile. Nil: one can.
+// Refuse says why no driver that shows the host's /usr and bounded volumes can hold to the profile. Nil: one
+// can.
 func Refuse(p sandbox.Profile) error {
 	l := p.Limits
 	for _, f := range []struct {
@@ -100,7 +100,7 @@ func isRoot(folder string) bool {
 	return err == nil && os.SameFile(root, st)
 }
 
-// RefuseHosts is for a driver whose boxes have no way out.
+// RefuseHosts is for a driver whose sandboxes have no egress.
 func RefuseHosts(n sandbox.Network) error {
 	if len(n.Hosts) > 0 || len(n.Ports) > 0 {
 		return fmt.Errorf("hosts %q: no sandbox of this driver can reach hosts; isolation namespace and gvisor can", n.Hosts)
@@ -108,7 +108,7 @@ func RefuseHosts(n sandbox.Network) error {
 	return nil
 }
 
-// refuseTarget keeps mounts off what the box itself is made of.
+// refuseTarget keeps mounts off what the sandbox itself is made of.
 func refuseTarget(target string) error {
 	if target != path.Clean(target) || !strings.HasPrefix(target, "/") || target == "/" || strings.ContainsRune(target, 0) {
 		return fmt.Errorf("target %q: want an absolute path in its shortest form", target)

@@ -154,7 +154,7 @@ func TestExchangeHolds(t *testing.T) {
 	}
 }
 
-// TestExportHolds: a folder gets no more of a box than the next box can begin with.
+// TestExportHolds: a folder gets no more of a sandbox than the next sandbox can begin with.
 func TestExportHolds(t *testing.T) {
 	p, box, host := pairOf(t, 4<<12, 6)
 	fits := func(copied, refused string) {

@@ -11,13 +11,13 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// ours are the names at the top of a box that no template fills.
+// ours are the names at the top of a sandbox that no template fills.
 var ours = []string{"proc", "dev", "sys", "tmp", "run", "workspace", "old"}
 
 // MaxTop is how many folders a template may have at its top: each is a mount of its own.
 const MaxTop = 24
 
-// RefuseTemplate says why a box cannot start from a root: only the host has no folder.
+// RefuseTemplate says why a sandbox cannot start from a root: only the host has no folder.
 func RefuseTemplate(t sandbox.Template) error {
 	switch {
 	case t.Name == "":
@@ -30,11 +30,11 @@ func RefuseTemplate(t sandbox.Template) error {
 	return nil
 }
 
-// Link is a symbolic link at the top of a root. It is made again in the box, and never followed here.
+// Link is a symbolic link at the top of a root. It is made again in the sandbox, and never followed here.
 type Link struct{ Name, Target string }
 
-// Top reads what is at the top of another root: its folders are shown in the box, each at its own
-// name, and its links are made again. Files there are left out.
+// Top reads what is at the top of another root: its folders are shown in the sandbox, each at its own name, and
+// its links are made again. Files there are left out.
 func Top(t sandbox.Template) (folders []sandbox.Mount, links []Link, err error) {
 	if t.Dir == "" {
 		return nil, nil, nil

@@ -25,7 +25,7 @@ const (
 	maxNames = 8 << 20 // bytes of all the paths that a copy or a comparison of trees holds
 )
 
-// Entry is one file, folder or other thing of a tree that a box may have written.
+// Entry is one file, folder or other thing of a tree that a sandbox may have written.
 type Entry struct {
 	Path string // from the tree's root, without a slash before it
 	Stat unix.Stat_t

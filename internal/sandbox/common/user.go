@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The users that boxes belong to when waldo runs as root: each its own, from a range that nothing
-// else claims (systemd's "Users, Groups, UIDs and GIDs": 1879048192 and up is unused).
+// The users that sandboxes belong to when waldo runs as root: each its own, from a range that nothing else
+// claims (systemd's "Users, Groups, UIDs and GIDs": 1879048192 and up is unused).
 const (
 	firstUID = 0x70000000
 	uidBits  = 1<<27 - 1
 )
 
-// OutsideIDs returns the user and group that a box belongs to outside. As root they are new for
-// each box, so that no count, signal or file crosses from one to another.
+// OutsideIDs returns the user and group that a sandbox belongs to outside. As root they are new for each
+// sandbox, so that no count, signal or file crosses from one to another.
 func OutsideIDs() (uid, gid int, err error) {
 	if os.Geteuid() != 0 {
 		return os.Geteuid(), os.Getegid(), nil

@@ -62,7 +62,7 @@ func RefuseTTY(c sandbox.Command) error {
 	return nil
 }
 
-// ConnectTTY is Connect for a command with a terminal, which is given to the user that the box belongs to.
+// ConnectTTY is Connect for a command with a terminal, which is given to the user that the sandbox belongs to.
 func ConnectTTY(tty *os.File, uid, gid int) (w Wires, theirs []*os.File, err error) {
 	w.Out, w.Err = -1, -1
 	if uid != os.Geteuid() {

@@ -36,7 +36,7 @@ func python(code string) sandbox.Command {
 	return sandbox.Command{Argv: []string{"python3", "-I", "-S", "-c", code}, Env: []string{"PATH=/usr/bin:/bin"}}
 }
 
-// start makes a box, or passes on a kernel that says itself that it cannot.
+// start makes a sandbox, or passes on a kernel that says itself that it cannot.
 func start(t *testing.T, p sandbox.Profile) sandbox.Box {
 	t.Helper()
 	b, err := New(Options{MilliCPU: 1000}).Start(context.Background(), p)
@@ -213,7 +213,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestPinned looks at the processors that a box of one may use. On a machine of one there is nothing to tell.
+// TestPinned looks at the processors that a sandbox of one may use. On a machine of one there is nothing to
+// tell.
 func TestPinned(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
 	var out strings.Builder

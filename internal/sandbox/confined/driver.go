@@ -18,7 +18,7 @@ import (
 	"waldo/internal/sandbox/landlock"
 )
 
-// Driver makes boxes without namespaces.
+// Driver makes sandboxes without namespaces.
 type Driver struct {
 	options Options
 	sweep   sync.Once
@@ -37,17 +37,17 @@ const needABI = landlock.Scopes
 var readable = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",
 	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/mime.types"}
 
-// devices are what a box may read and write.
+// devices are what a sandbox may read and write.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
 type box struct {
 	profile  sandbox.Profile
 	milli    int64
-	dir      string   // of all the box's folders; empty: the box is over
+	dir      string   // of all the sandbox's folders; empty: the sandbox is over
 	held     *os.File // dir, locked for as long as this process lives
 	uid, gid int
 	places   []common.Place
-	targets  []string // folders of the box by the names that the profile has for them
+	targets  []string // folders of the sandbox by the names that the profile has for them
 	read     []string
 	write    []string
 	warnings []string
@@ -57,7 +57,7 @@ type box struct {
 	closing  atomic.Bool
 }
 
-// Start makes the box's folders. It refuses what only namespaces give.
+// Start makes the sandbox's folders. It refuses what only namespaces give.
 func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Box, error) {
 	if err := refuse(p, landlock.ABI()); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (b *box) Export(target, dir string) ([]string, error) {
 // Abilities satisfies sandbox.Box: it has none.
 func (b *box) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
 
-// Close ends what runs in the box and removes its folders.
+// Close ends what runs in the sandbox and removes its folders.
 func (b *box) Close() error {
 	b.closing.Store(true)
 	if r := b.now.Load(); r != nil {
@@ -196,7 +196,7 @@ func (b *box) Close() error {
 	return err
 }
 
-// used adds up what is in the box's folders.
+// used adds up what is in the sandbox's folders.
 func (b *box) used() (bytes, inodes int64) {
 	for _, p := range b.places[:2] { // all others of a workspace are below these
 		_ = common.Walk(p.Dir, func(e common.Entry) bool {
@@ -208,7 +208,7 @@ func (b *box) used() (bytes, inodes int64) {
 	return bytes, inodes
 }
 
-// Probe makes a box and looks at it from inside.
+// Probe makes a sandbox and looks at it from inside.
 func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	r := sandbox.Report{Driver: d.Name(), OK: true}
 	add := func(name string, err error, what, hint string) {
@@ -251,7 +251,7 @@ func (d *Driver) look(ctx context.Context) error {
 	if err := os.Chmod(outside.Name(), 0o666); err != nil {
 		return err
 	}
-	// In the text: a path that is an argument would be taken for one of the box's own.
+	// In the text: a path that is an argument would be taken for one of the sandbox's own.
 	const try = `kill -0 $PPID 2>/dev/null && echo signal
 (echo x >'%s') 2>/dev/null && echo write
 (read x </proc/self/status) 2>/dev/null && echo proc

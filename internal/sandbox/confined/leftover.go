@@ -14,8 +14,8 @@ import (
 	"waldo/internal/sandbox/common"
 )
 
-// The folders of a box have the first name until they are locked, and then the second. The lock says
-// that the waldo that made them lives.
+// The folders of a sandbox have the first name until they are locked, and then the second. The lock says that
+// the waldo that made them lives.
 const (
 	unlocked = "waldo-confining-"
 	locked   = "waldo-confined-"
@@ -24,8 +24,8 @@ const (
 // staleAfter is how old a folder without its lock must be before it is taken for left over.
 const staleAfter = time.Minute
 
-// tempDir is where the folders of boxes are made: the first temporary folder that the box's user can
-// go into. Started by root that is another than ours, and a private $TMPDIR is closed to it.
+// tempDir is where the folders of sandboxes are made: the first temporary folder that the sandbox's user can go
+// into. Started by root that is another than ours, and a private $TMPDIR is closed to it.
 func tempDir() string {
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		if os.Geteuid() != 0 || open(dir) {
@@ -48,7 +48,7 @@ func open(dir string) bool {
 	}
 }
 
-// makeDir makes the folder of the box in a temporary folder.
+// makeDir makes the folder of the sandbox in a temporary folder.
 func (b *box) makeDir(temp string) error {
 	made, err := os.MkdirTemp(temp, unlocked)
 	if err != nil {

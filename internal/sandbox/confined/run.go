@@ -39,7 +39,7 @@ type run struct {
 	once     sync.Once
 	out, err *common.Stream
 	peak     common.Sample
-	disk     int64 // bytes in the box's folders when they were last looked at
+	disk     int64 // bytes in the sandbox's folders when they were last looked at
 }
 
 // end ends the run, for a limit or, with the empty limit, for the caller.
@@ -216,7 +216,7 @@ func (r *run) watch(ctx context.Context, pid int, began time.Time, clock *sandbo
 	return func() { close(done); <-gone }
 }
 
-// over reports whether more is in the box's folders than may be.
+// over reports whether more is in the sandbox's folders than may be.
 func (r *run) over() bool {
 	l := r.box.profile.Limits
 	n, inodes := r.box.used()

@@ -1,6 +1,6 @@
-// Package guest holds what runs inside a box beside a script: the Python and JavaScript runtimes,
-// embedded. They are trusted with nothing. Script and runtime enter through stdin, so a run writes
-// no file of the host and leaves none behind.
+// Package guest holds what runs inside a sandbox beside a script: the Python and JavaScript runtimes, embedded.
+// They are trusted with nothing. Script and runtime enter through stdin, so a run writes no file of the host
+// and leaves none behind.
 package guest
 
 import (
@@ -59,7 +59,7 @@ type Start struct {
 	Warm bool
 }
 
-// node are the arguments of Node. A box has one processor, for which one thread of V8's own beside the
+// node are the arguments of Node. A sandbox has one processor, for which one thread of V8's own beside the
 // script's is enough.
 var node = []string{"--no-warnings", "--experimental-vm-modules", "--v8-pool-size=1", "-e", nodeBoot}
 
@@ -100,8 +100,8 @@ func (s Start) head(runtime ...string) string {
 
 var pythonFork = fmt.Sprintf("2 %11d\n", len(pythonRuntime)) + pythonRuntime + fmt.Sprintf("%11d\n", len(pythonZygote)) + pythonZygote
 
-// Zygote returns what the stdin of the interpreter must begin with where boxes are to be forked from
-// it; the machine that forks them follows. Empty: the language has no such interpreter.
+// Zygote returns what the stdin of the interpreter must begin with where sandboxes are to be forked from it;
+// the machine that forks them follows. Empty: the language has no such interpreter.
 func (s Start) Zygote() string {
 	if s.Lang != Python {
 		return ""

@@ -160,7 +160,7 @@ func interpreter(t *testing.T, l guest.Lang) string {
 	return ""
 }
 
-// run runs a script as the box would: its own interpreter, descriptor 3, nothing else.
+// run runs a script as the sandbox would: its own interpreter, descriptor 3, nothing else.
 func run(t *testing.T, d *desk, s guest.Script, stdin string) ran {
 	t.Helper()
 	cold := start(t, d, s, stdin, false)

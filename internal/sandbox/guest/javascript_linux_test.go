@@ -130,7 +130,7 @@ func TestTypeScript(t *testing.T) {
 	}
 }
 
-// Code that would overflow a parser's stack does so in the box, as an error of its own.
+// Code that would overflow a parser's stack does so in the sandbox, as an error of its own.
 func TestTypeScriptThatIsTooDeep(t *testing.T) {
 	s := js(strings.Repeat("(", 500_000))
 	s.Lang = guest.TypeScript

@@ -56,7 +56,7 @@ func (b *box) warm(ctx context.Context, w *common.Waiting) error {
 	return nil
 }
 
-// Adopt gives a box to one job: one with a waiting command, or that has run none.
+// Adopt gives a sandbox to one job: one with a waiting command, or that has run none.
 func (b *box) Adopt(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
@@ -89,8 +89,8 @@ func (b *box) Bridge() *os.File {
 	return b.waiting.TakeBridge()
 }
 
-// take gives the run the command that waits in its box, if that is the command that it wants; any
-// other ends the waiting one.
+// take gives the run the command that waits in its sandbox, if that is the command that it wants; any other
+// ends the waiting one.
 func (r *run) take() error {
 	w := r.box.waiting
 	if w == nil {
@@ -120,10 +120,10 @@ func (b *box) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Bridge: b.Bridge, Pause: b.Pause, Resume: b.Resume, Spent: b.group.CPU}
 }
 
-// Pause stops every process of the box where it stands.
+// Pause stops every process of the sandbox where it stands.
 func (b *box) Pause() error { return b.group.Freeze(true) }
 
-// Resume lets the processes of the box go on.
+// Resume lets the processes of the sandbox go on.
 func (b *box) Resume() error { return b.group.Freeze(false) }
 
 var (

@@ -109,8 +109,8 @@ except OSError as e: print("refused", e.errno)
 	}
 }
 
-// TestWhoRunsIt: every process of a box belongs to one user who is not root, and as root to a
-// user of the box's own.
+// TestWhoRunsIt: every process of a sandbox belongs to one user who is not root, and as root to a user of the
+// sandbox's own.
 func TestWhoRunsIt(t *testing.T) {
 	d := driver(t)
 	b := start(t, d)
@@ -164,7 +164,7 @@ func tree2(pid int) []int {
 	return out
 }
 
-// TestKilledWaldo: when waldo is killed nothing of its boxes goes on running.
+// TestKilledWaldo: when waldo is killed nothing of its sandboxes goes on running.
 func TestKilledWaldo(t *testing.T) {
 	if os.Getenv("WALDO_TEST_HOLD") != "" {
 		d := New(Options{State: os.Getenv("WALDO_TEST_HOLD")})

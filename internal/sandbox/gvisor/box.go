@@ -20,7 +20,7 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// patience is how long a box may take to be made, to start a command, and to be gone once killed.
+// patience is how long a sandbox may take to be made, to start a command, and to be gone once killed.
 var patience = time.Minute
 
 // overhead is the allowance for gVisor itself beside its guest: memory in bytes, and threads. Each guest thread
@@ -31,7 +31,7 @@ const (
 	threadsPerGuest = 4
 )
 
-// box is one prepared box.
+// box is one prepared sandbox.
 type box struct {
 	driver   *Driver
 	profile  sandbox.Profile
@@ -53,7 +53,7 @@ type box struct {
 // errGone is the error of a command that comes after the sandbox has ended.
 var errGone = errors.New("gvisor: the sandbox has ended")
 
-// prepare makes the box.
+// prepare makes the sandbox.
 func (b *box) prepare(executable *os.File) (err error) {
 	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 	return b.make(ask, copies, want)
 }
 
-// make has PID 1 make the root, and takes hold of the writable places.
+// make has PID 1 make the root, and takes hold of the volumes.
 func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 	b.conn.SetDeadline(time.Now().Add(patience))
 	defer b.conn.SetDeadline(time.Time{})
@@ -169,7 +169,7 @@ func (b *box) Export(target, dir string) ([]string, error) {
 	return copied, err
 }
 
-// end ends everything in the box: the kernel kills what is in a PID namespace with its PID 1.
+// end ends everything in the sandbox: the kernel kills what is in a PID namespace with its PID 1.
 func (b *box) end() {
 	b.ending.Lock()
 	defer b.ending.Unlock()
@@ -188,7 +188,7 @@ func (b *box) over() bool {
 	return b.init == nil
 }
 
-// Close ends everything in the box and removes its cgroup. Its mounts end with it.
+// Close ends everything in the sandbox and removes its cgroup. Its mounts end with it.
 func (b *box) Close() error {
 	b.end()
 	b.running.Lock() // a command that still ran has its facts by now

@@ -1,9 +1,8 @@
-// Package gvisor makes boxes out of gVisor: a kernel of its own in user space serves what runs in
-// the box, so that no system call of the agent's code reaches the kernel of this machine.
+// Package gvisor makes sandboxes out of gVisor: a kernel of its own in user space serves what runs in the
+// sandbox, so that no system call of the agent's code reaches the kernel of this machine.
 //
-// gVisor is a second executable (cmd/waldo-gvisor), compressed inside waldo and unpacked on first
-// use, so that waldo itself stays small and starts fast. One process of it is PID 1 of a PID
-// namespace, a mount namespace and a user namespace: when it ends, everything in the box is dead
-// and every mount is gone. For each command it starts a gVisor anew; the box's writable places
-// stay as long as the box.
+// gVisor is a second executable (cmd/waldo-gvisor), compressed inside waldo and unpacked on first use, so that
+// waldo itself stays small and starts fast. One process of it is PID 1 of a PID namespace, a mount namespace
+// and a user namespace: when it ends, everything in the sandbox is dead and every mount is gone. For each
+// command it starts a gVisor anew; the sandbox's volumes stay as long as the sandbox.
 package gvisor

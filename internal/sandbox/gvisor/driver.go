@@ -16,7 +16,7 @@ import (
 	"waldo/internal/sandbox/common"
 )
 
-// Driver makes boxes out of gVisor.
+// Driver makes sandboxes out of gVisor.
 type Driver struct {
 	options    Options
 	executable func() (*os.File, error)
@@ -50,7 +50,7 @@ func New(o Options) *Driver {
 // Name returns "gvisor".
 func (d *Driver) Name() string { return "gvisor" }
 
-// Start prepares a box: its root and its writable places. The kernel comes with each command.
+// Start prepares a sandbox: its root and its volumes. The kernel comes with each command.
 func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
 	b, err := d.start(ctx, p)
 	if err != nil {

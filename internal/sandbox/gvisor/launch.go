@@ -16,8 +16,8 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// powers are what PID 1 of a box has over its own namespaces while it is not root there: to
-// mount, and to hand gVisor's own processes what they ask for. None reaches outside.
+// powers are what PID 1 of a sandbox has over its own namespaces while it is not root there: to mount, and to
+// hand gVisor's own processes what they ask for. None reaches outside.
 var powers = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_SETUID,
 	unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_KILL,
@@ -41,7 +41,7 @@ func launch(executable *os.File, p sandbox.Profile, uid, gid int, milli int64) (
 	root := os.Geteuid() == 0
 	insideUID, insideGID := p.Template.IDs()
 	ambient := powers
-	if len(p.Network.Ports) > 0 { // until the way out is made
+	if len(p.Network.Ports) > 0 { // until the egress is made
 		ambient = append(slices.Clone(powers), unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE)
 	}
 	attr := &os.ProcAttr{

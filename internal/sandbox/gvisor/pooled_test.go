@@ -39,7 +39,7 @@ func pooled(t testing.TB, d *Driver) (*pool.Driver, sandbox.Profile, func(code s
 	}
 }
 
-// take waits until a box waits, and takes it.
+// take waits until a sandbox waits, and takes it.
 func take(t testing.TB, front *pool.Driver, p sandbox.Profile) sandbox.Box {
 	t.Helper()
 	front.Keep(p, 1)
@@ -55,8 +55,8 @@ func take(t testing.TB, front *pool.Driver, p sandbox.Profile) sandbox.Box {
 	return b
 }
 
-// TestPooled: boxes of gVisor wait behind a pool, each for one job, and nothing passes from one to
-// the next.
+// TestPooled: sandboxes of gVisor wait behind a pool, each for one job, and nothing passes from one to the
+// next.
 func TestPooled(t *testing.T) {
 	front, p, job := pooled(t, driver(t))
 	for range 2 {
@@ -71,8 +71,8 @@ func TestPooled(t *testing.T) {
 	}
 }
 
-// BenchmarkWarm says how long a job takes in a box of gVisor that a pool has ready, from the asking for the
-// box to the output and the facts, beside the bare interpreter in the same minute.
+// BenchmarkWarm says how long a job takes in a sandbox of gVisor that a pool has ready, from the asking for the
+// sandbox to the output and the facts, beside the bare interpreter in the same minute.
 func BenchmarkWarm(b *testing.B) {
 	b.Run("gVisor, python", func(b *testing.B) {
 		d := New(Options{State: b.TempDir(), MilliCPU: 1000})
@@ -86,7 +86,7 @@ func BenchmarkWarm(b *testing.B) {
 			for front.Ready(p) < 2 {
 				time.Sleep(time.Millisecond)
 			}
-			time.Sleep(1500 * time.Millisecond) // the box before is gone, and the interpreter has imported what is usual
+			time.Sleep(1500 * time.Millisecond) // the sandbox before is gone, and the interpreter has imported what is usual
 			began := time.Now()
 			if out, err := exec.Command(p.Ahead.Argv[0], "-c", "print(1)").Output(); err != nil || string(out) != "1\n" {
 				b.Fatal(err, string(out))

@@ -26,8 +26,8 @@ var etc = []job.Node{
 // shared lists the files of the host's /etc that every sandbox sees. None identifies the host.
 var shared = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs"}
 
-// tree says what the root of a box is made of before the profile's mounts: the host's /usr, a
-// made-up /etc, and empty folders.
+// tree says what the root of a sandbox is made of before the profile's mounts: the host's /usr, a made-up /etc,
+// and empty folders.
 func tree(p sandbox.Profile) ([]job.Node, error) {
 	t := p.Template
 	var nodes []job.Node
@@ -67,10 +67,10 @@ func tree(p sandbox.Profile) ([]job.Node, error) {
 	return append(nodes, empty...), nil
 }
 
-// empty are the folders of every box that start without anything in them.
+// empty are the folders of every sandbox that start without anything in them.
 var empty = []job.Node{{Path: "/proc", Kind: job.Dir}, {Path: "/dev", Kind: job.Dir}, {Path: "/workspace", Kind: job.Dir}}
 
-// places returns the writable places of a box. /dev/shm is always one.
+// places returns the volumes of a sandbox. /dev/shm is always one.
 func places(p sandbox.Profile) []sandbox.Tmpfs {
 	return append(slices.Clone(p.Tmpfs), sandbox.Tmpfs{Target: "/dev/shm", Bytes: p.Limits.Disk, Inodes: p.Limits.Inodes})
 }

@@ -30,12 +30,12 @@ type run struct {
 	late     atomic.Bool   // its kernel was not up in time
 	started  chan struct{} // closed at the first instruction of the command
 	warm     bool          // the command was waiting for this job
-	gone     bool          // the box ended without a word
+	gone     bool          // the sandbox ended without a word
 	out, err *common.Stream
 	once     sync.Once
 }
 
-// Run runs one command, in a gVisor of its own. After a run that was ended by force the box is over.
+// Run runs one command, in a gVisor of its own. After a run that was ended by force the sandbox is over.
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
@@ -221,11 +221,11 @@ func (r *run) end(l facts.Limit) {
 	r.kill()
 }
 
-// kill asks PID 1 to end the command; when it does not answer soon, the whole box ends.
+// kill asks PID 1 to end the command; when it does not answer soon, the whole sandbox ends.
 func (r *run) kill() {
 	r.once.Do(func() {
 		r.killed.Store(true)
-		_ = r.box.group.Freeze(false) // a box that is paused would not hear
+		_ = r.box.group.Freeze(false) // a sandbox that is paused would not hear
 		_ = r.box.conn.Send(job.Ask{Kill: &job.Kill{}})
 		r.box.conn.SetReadDeadline(time.Now().Add(killPatience))
 	})
@@ -234,5 +234,5 @@ func (r *run) kill() {
 // look is the time between two measurements of a command.
 const look = 20 * time.Millisecond
 
-// killPatience is how long a killed gVisor may take to be gone before its box is ended.
+// killPatience is how long a killed gVisor may take to be gone before its sandbox is ended.
 const killPatience = 5 * time.Second

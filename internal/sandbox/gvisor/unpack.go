@@ -133,7 +133,7 @@ func (p packed) unpack(dir, name string) error {
 	if _, err := io.Copy(temp, io.LimitReader(z, maxPayload)); err != nil {
 		return err
 	}
-	// Readable and executable for the user that a box belongs to; the folder keeps others out.
+	// Readable and executable for the user that a sandbox belongs to; the folder keeps others out.
 	if err := temp.Chmod(0o555); err != nil {
 		return err
 	}

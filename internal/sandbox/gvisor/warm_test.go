@@ -21,7 +21,7 @@ func waiter() *sandbox.Ahead {
 	return &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
 }
 
-// ready returns a box whose interpreter waits, and the command that it waits for.
+// ready returns a sandbox whose interpreter waits, and the command that it waits for.
 func ready(t testing.TB, d *Driver, code string) (sandbox.Warmer, sandbox.Command) {
 	t.Helper()
 	p := sandboxtest.Profile()
@@ -115,8 +115,8 @@ func TestWarm(t *testing.T) {
 	})
 }
 
-// TestAdoptOnce: a box is made ahead without a command too; one in which something ran is given to no
-// other job.
+// TestAdoptOnce: a sandbox is made ahead without a command too; one in which something ran is given to no other
+// job.
 func TestAdoptOnce(t *testing.T) {
 	job := sandboxtest.Profile()
 	job.ID = "s_job"

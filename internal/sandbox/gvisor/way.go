@@ -50,7 +50,7 @@ func (b *box) open(sockets []*os.File) error {
 	return nil
 }
 
-// outside reports whether a denial names an address that the way out answers for.
+// outside reports whether a denial names an address that the egress answers for.
 func (b *box) outside(what string) bool {
 	a, err := netip.ParseAddrPort(strings.TrimPrefix(what, "connect "))
 	return err == nil && len(b.profile.Network.Ports) > 0 && sandbox.Outside.Contains(a.Addr())

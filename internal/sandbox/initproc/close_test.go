@@ -11,7 +11,8 @@ import (
 	"waldo/internal/sandbox/common"
 )
 
-// TestNothingLeft: whenever a box that is being made is given up, nothing of it is left, a dead PID 1 neither.
+// TestNothingLeft: whenever a sandbox that is being made is given up, nothing of it is left, a dead PID 1
+// neither.
 func TestNothingLeft(t *testing.T) {
 	machine, err := Machine()
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"waldo/internal/sandbox/initvm"
 )
 
-// The layout of the machine's memory. The header is the word where the machine starts and the
-// record of the last failure; after it stands the boot list; then come the areas for a program
-// that prepares a box and for the job that runs in it.
+// The layout of the machine's memory. The header is the word where the machine starts and the record of the
+// last failure; after it stands the boot list; then come the areas for a program that prepares a sandbox and
+// for the job that runs in it.
 const (
 	CodeBase    = initvm.CodeBase
 	DataBase    = initvm.DataBase
@@ -29,7 +29,7 @@ const (
 	StepSize    = initvm.StepSize
 )
 
-// List is a program for the machine of a box.
+// List is a program for the machine of a sandbox.
 type List struct{ initvm.List }
 
 // LinkAt lays the list out at base; a step that fails and says nothing else ends the process.
@@ -53,9 +53,9 @@ func (l *List) Record(kind uint64) initvm.Value {
 // UserNSHint marks a step that needs user namespaces: its error gets a hint.
 const UserNSHint = "user namespaces"
 
-// MakeInit appends the making of PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps
-// it, and when it is reaped everything else in the box is dead. The process that made it reports that
-// it is made, or goes to failed. PID 1 takes the descriptors and the program of its box from waldo.
+// MakeInit appends the making of PID 1. It is waldo's own child (CLONE_PARENT), so that waldo reaps it, and
+// when it is reaped everything else in the sandbox is dead. The process that made it reports that it is made,
+// or goes to failed. PID 1 takes the descriptors and the program of its sandbox from waldo.
 func (l *List) MakeInit(failed, made initvm.Target) {
 	const flags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)

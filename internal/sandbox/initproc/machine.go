@@ -23,11 +23,11 @@ const RecordSize = 4*8 + int(unsafe.Sizeof(unix.Rusage{}))
 // The kinds of record.
 const (
 	RecFailed = iota + 1 // a step failed: its address, its errno
-	RecPID               // PID 1 of the box was made: its number for waldo
-	RecPlaces            // with it come the overlays of mounts, then descriptors of the writable places
-	RecWay               // with it come the sockets of the way out
+	RecPID               // PID 1 of the sandbox was made: its number for waldo
+	RecPlaces            // with it come the overlays of mounts, then descriptors of the volumes
+	RecWay               // with it come the sockets of the egress
 	RecNotice            // with it comes the listener of the filter
-	RecReady             // the box is prepared
+	RecReady             // the sandbox is prepared
 	RecNotRun            // the command could not be executed, for the failures reported before
 	RecNote              // a check of Probe succeeded: 0, its result
 	RecExit              // the command ended: 0, status, usage of all that ended
@@ -63,8 +63,8 @@ func NewBoot() *List {
 	return l
 }
 
-// boot is the list that a machine of its own starts with: take a program from waldo and walk it. One
-// for a box is begun by initProgram.
+// boot is the list that a machine of its own starts with: take a program from waldo and walk it. One for a
+// sandbox is begun by initProgram.
 var boot = sync.OnceValue(func() *List {
 	l := NewBoot()
 	l.TakeProgram("take a program", ProgramBase, initvm.At(Gone))
@@ -103,7 +103,7 @@ const (
 	initEntry = BootBase + bootSteps*StepSize
 )
 
-// initProgram is the program that has a machine make PID 1 of a box.
+// initProgram is the program that has a machine make PID 1 of a sandbox.
 var initProgram = sync.OnceValue(func() []byte {
 	var l List
 	l.Call("go on", unix.SYS_GETPID)

@@ -17,10 +17,10 @@ import (
 	"waldo/internal/sandbox/initvm"
 )
 
-// Patience is how long a box may take to be prepared, and to be gone once it is killed.
+// Patience is how long a sandbox may take to be prepared, and to be gone once it is killed.
 const Patience = 10 * time.Second
 
-// Stage is a running machine: waldo's end of its socket, and PID 1 of the box.
+// Stage is a running machine: waldo's end of its socket, and PID 1 of the sandbox.
 type Stage struct {
 	boot *List // the machine's first list
 	Ctl  *os.File
@@ -39,11 +39,11 @@ type early struct {
 	files []*os.File
 }
 
-// MaxPlaces is how many writable places a box may have.
+// MaxPlaces is how many volumes a sandbox may have.
 const MaxPlaces = 32
 
-// HandOver waits until the process that was started has made PID 1 of the box, and is gone; a
-// zygote stays. From then on PID 1 is the stage's process.
+// HandOver waits until the process that was started has made PID 1 of the sandbox, and is gone; a zygote stays.
+// From then on PID 1 is the stage's process.
 func (s *Stage) HandOver() error { return s.handOver(time.Now().Add(Patience)) }
 
 func (s *Stage) handOver(end time.Time) error {
@@ -84,8 +84,8 @@ func New(boot *List) (*Stage, *os.File, error) {
 	return &Stage{boot: boot, FD: pair[0], Ctl: os.NewFile(uintptr(pair[0]), "box")}, os.NewFile(uintptr(pair[1]), "machine"), nil
 }
 
-// SpawnInit starts a machine that makes PID 1 of a box, in the version 2 cgroup where that can be, and on as many
-// processors as milli thousandths fill (0: on all).
+// SpawnInit starts a machine that makes PID 1 of a sandbox, in the version 2 cgroup where that can be, and on
+// as many processors as milli thousandths fill (0: on all).
 func SpawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64) (s *Stage, joined bool, err error) {
 	return spawnInit(machine, uid, gid, g, milli, func(s *Stage) error { return s.Send(initProgram()) })
 }
@@ -141,8 +141,8 @@ func spawn(machine *os.File, uid, gid, group int, milli int64) (*Stage, error) {
 		Files: []*os.File{null, null, null, theirs, machine},
 		Sys:   &syscall.SysProcAttr{UseCgroupFD: group >= 0, CgroupFD: group},
 	}
-	// By a number of the child's own: while the others are put in place there, the child may run
-	// over any number that is waldo's. PID 1 of a box closes it.
+	// By a number of the child's own: while the others are put in place there, the child may run over any
+	// number that is waldo's. PID 1 of a sandbox closes it.
 	const path = "/proc/self/fd/4"
 	if uid != os.Geteuid() {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
@@ -180,8 +180,8 @@ func (s *Stage) begin(end time.Time) error {
 	}
 }
 
-// Ready waits until the box is prepared. Descriptors that it sends go to take with the kind of
-// their record, failures of optional steps to lost.
+// Ready waits until the sandbox is prepared. Descriptors that it sends go to take with the kind of their
+// record, failures of optional steps to lost.
 func (s *Stage) Ready(l *List, take func(kind uint64, files []*os.File) error, lost func(error)) error {
 	_ = s.Ctl.SetDeadline(time.Now().Add(Patience))
 	defer func() { _ = s.Ctl.SetDeadline(time.Time{}) }()
@@ -218,7 +218,7 @@ func (s *Stage) Send(b []byte) error {
 	return nil
 }
 
-// SendBox hands PID 1 the descriptors of its box, in place of a nil /dev/null and those of its cgroups
+// SendBox hands PID 1 the descriptors of its sandbox, in place of a nil /dev/null and those of its cgroups
 // last, then its program.
 func (s *Stage) SendBox(files []*os.File, groups []int, program []byte) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -291,7 +291,7 @@ func (s *Stage) keep(oob []byte) {
 	}
 }
 
-// Close ends the box and waits until everything in it is dead.
+// Close ends the sandbox and waits until everything in it is dead.
 func (s *Stage) Close() error {
 	if s.Made {
 		_ = unix.Shutdown(s.FD, unix.SHUT_WR) // a process that waits for a message ends

@@ -117,8 +117,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// TestEndsUnheard: a machine whose waldo is gone while it prepares a box ends. PID 1 of a box has
-// no default action of SIGPIPE, so here that is ignored.
+// TestEndsUnheard: a machine whose waldo is gone while it prepares a sandbox ends. PID 1 of a sandbox has no
+// default action of SIGPIPE, so here that is ignored.
 func TestEndsUnheard(t *testing.T) {
 	file, err := Machine()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rules say what is let through. The zero Rules let through no file, no TCP port and no peer
-// outside the box.
+// Rules say what is let through. The zero Rules let through no file, no TCP port and no peer outside the
+// sandbox.
 type Rules struct {
 	Read     []string // files and folders, with all beneath: to read and execute
 	Write    []string // files and folders, with all beneath: also to change, never as devices

@@ -87,7 +87,7 @@ func (b *box) listen() {
 	}
 }
 
-// Adopt gives a box to one job: one with a waiting command, or that has run none.
+// Adopt gives a sandbox to one job: one with a waiting command, or that has run none.
 func (b *box) Adopt(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
@@ -127,8 +127,8 @@ func (b *box) Bridge() *os.File {
 	return b.waiting.TakeBridge()
 }
 
-// take gives the run the command that waits in its box, if that is the command that it wants; any
-// other ends the waiting one.
+// take gives the run the command that waits in its sandbox, if that is the command that it wants; any other ends the
+// waiting one.
 func (r *run) take() error {
 	w := r.box.waiting
 	if w == nil {

@@ -26,11 +26,11 @@ import (
 
 // Options are what a driver is made with. The zero Options are for use.
 type Options struct {
-	MilliCPU int64 // thousandths of a processor that one box may use at a time; 0: as many as there are
+	MilliCPU int64 // thousandths of a processor that one sandbox may use at a time; 0: as many as there are
 	Spares   int   // namespaces prepared in advance: enough for this many sandboxes of any kind, from the first sandbox on
 }
 
-// Driver makes boxes out of namespaces.
+// Driver makes sandboxes out of namespaces.
 type Driver struct {
 	options Options
 	machine func() (*os.File, error)
@@ -58,11 +58,11 @@ func New(o Options) *Driver {
 	return d
 }
 
-// filters are those of one kind of box: without a listener, with one, and with one that hears of ends.
+// filters are those of one kind of sandbox: without a listener, with one, and with one that hears of ends.
 type filters [3]seccomp.Program
 
-// compile makes the filters of every box: shared memory and the choice of processors are left to
-// the command only where a cgroup bounds them, and watching files only where they are its own.
+// compile makes the filters of every sandbox: shared memory and the choice of processors are left to the command only
+// where a cgroup bounds them, and watching files only where they are its own.
 func (d *Driver) compile() (out [2]filters, err error) {
 	host, err := d.cgroups()
 	if err != nil {
@@ -101,7 +101,7 @@ func cgroups() (*cgroup.Host, error) {
 // Name returns "namespace".
 func (d *Driver) Name() string { return "namespace" }
 
-// Start prepares a box: everything but the command is done when it returns.
+// Start prepares a sandbox: everything but the command is done when it returns.
 func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
 	if err := refuse(p); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 	return d.start(p, host, machine, nil)
 }
 
-// start prepares a box, from a zygote where one is given. It tries again without each overlay that is refused.
+// start prepares a sandbox, from a zygote where one is given. It tries again without each overlay that is refused.
 func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (b sandbox.Box, err error) {
 	for again := true; again; again = err != nil && d.refused.learn(err) {
 		b, err = d.startOnce(p, host, machine, from)
@@ -171,7 +171,7 @@ func refuse(p sandbox.Profile) error {
 	return nil
 }
 
-// prepare makes the box.
+// prepare makes the sandbox.
 func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 	filter, err := b.driver.filters()
 	if err != nil {
@@ -261,8 +261,8 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 		func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
 }
 
-// begin has PID 1 of a box made in a cgroup of its own, by a zygote where one is given. It reports whether
-// it is in the version 2 group from its beginning.
+// begin has PID 1 of a sandbox made in a cgroup of its own, by a zygote where one is given. It reports whether it is
+// in the version 2 group from its beginning.
 func begin(machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid int, l cgroup.Limits) (s *initproc.Stage, g *cgroup.Group, joined bool, err error) {
 	if from == nil {
 		if g, err = host.New(cgroup.NewID(), l); err == nil {
@@ -286,7 +286,7 @@ func begin(machine *os.File, host *cgroup.Host, from *zygote.Zygote, uid, gid in
 	return s, g, joined, nil
 }
 
-// receive takes what the box sends while it is being prepared.
+// receive takes what the sandbox sends while it is being prepared.
 func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 	if kind == initproc.RecNotice && len(files) == 1 {
 		_ = unix.SetNonblock(int(files[0].Fd()), true) // so that it can be waited for; it cannot fail
@@ -308,11 +308,11 @@ func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 	if err := b.fill(p.writable, files[p.overlays:]); err != nil {
 		return err
 	}
-	_, _ = b.stage.Ctl.Write([]byte{1}) // a box that is gone has left its reason behind
+	_, _ = b.stage.Ctl.Write([]byte{1}) // a sandbox that is gone has left its reason behind
 	return nil
 }
 
-// fill takes hold of the writable places and puts into them what they start with.
+// fill takes hold of the volumes and puts into them what they start with.
 func (b *box) fill(targets []string, files []*os.File) error {
 	if len(files) != len(targets) {
 		return fmt.Errorf("namespace: the sandbox sent %d places, not %d", len(files), len(targets))
@@ -334,8 +334,8 @@ func (b *box) fill(targets []string, files []*os.File) error {
 	return nil
 }
 
-// join puts PID 1, and with it all that it will start, into the box's version 2 cgroup, where it is
-// not there from its beginning. Into those of version 1 it goes by itself.
+// join puts PID 1, and with it all that it will start, into the sandbox's version 2 cgroup, where it is not there
+// from its beginning. Into those of version 1 it goes by itself.
 func (b *box) join() error {
 	if !b.joined {
 		if err := b.group.JoinUnified(b.stage.Init.Pid); err != nil {

@@ -77,8 +77,8 @@ func field(status, name string) []string {
 	return nil
 }
 
-// TestHostUser: outside, a box belongs to a user of its own. As root's it would be bound by no
-// limit of processes, and root's files would be its.
+// TestHostUser: outside, a sandbox belongs to a user of its own. As root's it would be bound by no limit of
+// processes, and root's files would be its.
 func TestHostUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("not root: a box belongs to the user who starts it")
@@ -88,7 +88,7 @@ func TestHostUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setgroups([]int{7}); err != nil { // the launcher's; the box must not have it
+	if err := syscall.Setgroups([]int{7}); err != nil { // the launcher's; the sandbox must not have it
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Setgroups(groups) }()
@@ -130,7 +130,7 @@ func TestHostUser(t *testing.T) {
 	}
 }
 
-// TestDiesWithWaldo: a waldo that is killed leaves no process of its boxes.
+// TestDiesWithWaldo: a waldo that is killed leaves no process of its sandboxes.
 func TestDiesWithWaldo(t *testing.T) {
 	const key = "WALDO_TEST_MARK"
 	if mark := os.Getenv(key); mark != "" {
@@ -247,7 +247,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestMounts: the box's own list of mounts is empty; it would name the host's disks and folders.
+// TestMounts: the sandbox's own list of mounts is empty; it would name the host's disks and folders.
 func TestMounts(t *testing.T) {
 	control, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || len(control) == 0 {
@@ -260,7 +260,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestNamespaces: a box shares no namespace with the host.
+// TestNamespaces: a sandbox shares no namespace with the host.
 func TestNamespaces(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
 	for _, kind := range []string{"user", "pid", "mnt", "net", "ipc", "uts", "cgroup"} {
@@ -340,8 +340,8 @@ print(libc.unshare(0), ctypes.get_errno())`
 	}
 }
 
-// TestLandlock: a domain holds every process of the box. The kernel stacks at most 16, so one
-// that is already held can add 15.
+// TestLandlock: a domain holds every process of the sandbox. The kernel stacks at most 16, so one that is already
+// held can add 15.
 func TestLandlock(t *testing.T) {
 	const code = `
 import ctypes, os, struct
@@ -412,7 +412,7 @@ func TestCommandsRefused(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: boxes do not hold each other up or mix up what they report.
+// TestManyAtOnce: sandboxes do not hold each other up or mix up what they report.
 func TestManyAtOnce(t *testing.T) {
 	d := namespace.New(namespace.Options{})
 	var wg sync.WaitGroup
@@ -435,7 +435,7 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// TestCgroupsRemoved: no box leaves a cgroup, and an ended waldo's are swept by the next.
+// TestCgroupsRemoved: no sandbox leaves a cgroup, and an ended waldo's are swept by the next.
 func TestCgroupsRemoved(t *testing.T) {
 	mine := func() (n int) {
 		for _, pattern := range []string{"/sys/fs/cgroup/waldo-*", "/sys/fs/cgroup/*/waldo-*", "/sys/fs/cgroup/*/*/waldo-*"} {
@@ -465,7 +465,7 @@ func TestCgroupsRemoved(t *testing.T) {
 	}
 }
 
-// TestManyDescriptors: a waldo with many open files starts boxes like any other.
+// TestManyDescriptors: a waldo with many open files starts sandboxes like any other.
 func TestManyDescriptors(t *testing.T) {
 	for range 150 {
 		f, err := os.Open(os.DevNull)

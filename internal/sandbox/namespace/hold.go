@@ -16,9 +16,9 @@ import (
 	"waldo/internal/sandbox/reach"
 )
 
-// A command that was started ahead is held in the call that ends it, so that its answer does not
-// wait for the kernel to take its memory and the box apart. Its status is that of the call: exit_group,
-// or the one by which an interpreter asks for its end whose own way to exit_group is long.
+// A command that was started ahead is held in the call that ends it, so that its answer does not wait for the kernel
+// to take its memory and the sandbox apart. Its status is that of the call: exit_group, or the one by which an
+// interpreter asks for its end whose own way to exit_group is long.
 
 // hold asks for the command to be held when it ends, where everything can be counted without it.
 func (r *run) hold() bool {
@@ -125,13 +125,13 @@ func (b *box) settle() error {
 	return errors.Join(err, b.stage.Ctl.SetReadDeadline(time.Time{}))
 }
 
-// Pause stops every process of the box where it stands.
+// Pause stops every process of the sandbox where it stands.
 func (b *box) Pause() error { return b.group.Freeze(true) }
 
-// Resume lets the processes of the box go on.
+// Resume lets the processes of the sandbox go on.
 func (b *box) Resume() error { return b.group.Freeze(false) }
 
-// Spent returns the processor time of everything in the box so far.
+// Spent returns the processor time of everything in the sandbox so far.
 func (b *box) Spent() time.Duration {
 	if b.host.Times() {
 		return b.group.CPU()

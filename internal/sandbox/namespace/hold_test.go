@@ -159,7 +159,7 @@ ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 	}
 }
 
-// after lists what is in /tmp of a box that has run a command.
+// after lists what is in /tmp of a sandbox that has run a command.
 func after(t *testing.T, b *box) string {
 	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"ls", "/tmp"}, Env: []string{"PATH=/usr/bin:/bin"}})
 	if err != nil {

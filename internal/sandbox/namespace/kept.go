@@ -69,7 +69,7 @@ func (k *kept[K, V]) take(kind K) (v V, ok bool) {
 	return v, ok
 }
 
-// fillRest lets the boxes go first for which something was taken: where they come one after the other, nothing is
+// fillRest lets the sandboxes go first for which something was taken: where they come one after the other, nothing is
 // made ahead.
 const fillRest = 8 * time.Millisecond
 

@@ -41,7 +41,7 @@ type part struct {
 	folder       bool
 }
 
-// take looks at the sources of the mounts, and takes hold of those that the box's user cannot reach. A mount
+// take looks at the sources of the mounts, and takes hold of those that the sandbox's user cannot reach. A mount
 // whose overlay was refused becomes a place with a copy of the files.
 func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
 	if dir := b.profile.Template.Dir; dir != "" {

@@ -20,9 +20,8 @@ import (
 	"waldo/internal/sandbox/zygote"
 )
 
-// A zygote is an interpreter that holds a machine and makes PID 1 of one box after the other. PID 1 and
-// the command are copies of it; where another command would be executed, the machine returns to the
-// interpreter.
+// A zygote is an interpreter that holds a machine and makes PID 1 of one sandbox after the other. PID 1 and the
+// command are copies of it; where another command would be executed, the machine returns to the interpreter.
 
 // zygoteFD is a zygote's end of its socket to waldo. Descriptors that come with a sandbox are below it.
 const zygoteFD = 200
@@ -38,8 +37,8 @@ const (
 	zygoteNext = initproc.BootBase + 3*initproc.StepSize
 )
 
-// zygoteBoot is the list that the machine in a zygote starts with: take the socket of a box, make its
-// PID 1, go on to the next.
+// zygoteBoot is the list that the machine in a zygote starts with: take the socket of a sandbox, make its PID 1, go
+// on to the next.
 var zygoteBoot = sync.OnceValue(func() *initproc.List {
 	l := initproc.NewBoot()
 	l.Ignore("report that the sandbox failed", unix.SYS_WRITE, initproc.CtlFD, initproc.FailureAddr, initproc.RecordSize)
@@ -79,9 +78,9 @@ func zygoteMachine() []byte {
 // hashes, which one of them may have found out for the next.
 var rotation = zygote.Rotation{Most: 5000, Age: 10 * time.Minute}
 
-// zygoteEnv is the environment of a zygote; that of a command comes with its box. PID 1 lets go of
-// the memory that rseq(2) would have the kernel write to. Functions of libraries are looked for once, and not
-// by each box that calls them.
+// zygoteEnv is the environment of a zygote; that of a command comes with its sandbox. PID 1 lets go of the memory
+// that rseq(2) would have the kernel write to. Functions of libraries are looked for once, and not by each sandbox
+// that calls them.
 var zygoteEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.pthread.rseq=0", "LD_BIND_NOW=1"}
 
 // headOf returns the input of a forked command in place of its head: its urgency, and its environment.
@@ -104,8 +103,8 @@ func newNursery() *zygote.Nursery {
 	}}
 }
 
-// kindOf returns which zygote boxes of the profile are forked from, and whether there can be one:
-// an interpreter of the host's own root, by its path, where boxes of one zygote can have users of their own.
+// kindOf returns which zygote sandboxes of the profile are forked from, and whether there can be one: an interpreter
+// of the host's own root, by its path, where sandboxes of one zygote can have users of their own.
 func kindOf(p sandbox.Profile) (zygote.Kind, bool) {
 	a := p.Ahead
 	if a == nil || a.Zygote == "" || os.Geteuid() == 0 && !common.Administers() || p.Template.Dir != "" || len(a.Argv) == 0 || !strings.HasPrefix(a.Argv[0], "/") {
@@ -114,7 +113,7 @@ func kindOf(p sandbox.Profile) (zygote.Kind, bool) {
 	return zygote.Kind{Argv: strings.Join(a.Argv, "\x00"), Head: a.Zygote, Domain: a.Domain}, true
 }
 
-// Ready makes sure of a zygote that boxes of the profile are forked from, where there can be one.
+// Ready makes sure of a zygote that sandboxes of the profile are forked from, where there can be one.
 func (d *Driver) Ready(ctx context.Context, p sandbox.Profile) error {
 	k, ok := kindOf(p)
 	if !ok {
@@ -123,7 +122,7 @@ func (d *Driver) Ready(ctx context.Context, p sandbox.Profile) error {
 	return d.nursery.Keep(ctx, k)
 }
 
-// Forked reports whether the box comes from a zygote.
+// Forked reports whether the sandbox comes from a zygote.
 func (b *box) Forked() bool { return b.forked }
 
 // Hurry is Warm without a rehearsal.
@@ -134,7 +133,7 @@ func (d *Driver) Close() error {
 	return errors.Join(d.nursery.Close(), d.spares.close(), d.holders.close())
 }
 
-// fork has a zygote make PID 1 of a box, in the way that stage.Spawn has a machine.
+// fork has a zygote make PID 1 of a sandbox, in the way that stage.Spawn has a machine.
 func fork(z *zygote.Zygote) (*initproc.Stage, error) {
 	s, theirs, err := initproc.New(zygoteBoot())
 	if err != nil {
@@ -148,8 +147,8 @@ func fork(z *zygote.Zygote) (*initproc.Stage, error) {
 	return s, nil
 }
 
-// mapIDs lets the box's user stand for one outside that is not the zygote's, as only root can, and
-// tells PID 1 so.
+// mapIDs lets the sandbox's user stand for one outside that is not the zygote's, as only root can, and tells PID 1
+// so.
 func (b *box) mapIDs() error {
 	proc := fmt.Sprintf("/proc/%d/", b.init.Pid)
 	uid, gid := b.profile.Template.IDs()
@@ -160,11 +159,11 @@ func (b *box) mapIDs() error {
 			return fmt.Errorf("namespace: the users of a sandbox: %w", err)
 		}
 	}
-	_, _ = b.stage.Ctl.Write([]byte{1}) // a box that is gone has left its reason behind
+	_, _ = b.stage.Ctl.Write([]byte{1}) // a sandbox that is gone has left its reason behind
 	return nil
 }
 
-// becomeMapped appends the waiting for mapIDs and the change to the box's user.
+// becomeMapped appends the waiting for mapIDs and the change to the sandbox's user.
 func (s *setup) becomeMapped() {
 	uid, gid := s.profile.Template.IDs()
 	s.Hear()
@@ -179,8 +178,8 @@ func (s *setup) letGo() {
 	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, initproc.MemoryEnd, initvm.TaskSize-initproc.MemoryEnd)
 }
 
-// comeBack appends the end of a job that is the interpreter's own: the process may be looked into
-// like one that was executed, keeps nothing of how its box was made, and goes on.
+// comeBack appends the end of a job that is the interpreter's own: the process may be looked into like one that was
+// executed, keeps nothing of how its sandbox was made, and goes on.
 func comeBack(l *initproc.List) {
 	for i, sig := range handled {
 		l.Call("signal action of the interpreter", unix.SYS_RT_SIGACTION, sig, initproc.HandlerAddr+i*sigactionSize, 0, 8)

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestPause counts what a loop writes: while the box is paused, nothing comes.
+// TestPause counts what a loop writes: while the sandbox is paused, nothing comes.
 func TestPause(t *testing.T) {
 	box, err := New(Options{}).Start(context.Background(), sandboxtest.Profile())
 	if err != nil {
@@ -85,7 +85,7 @@ func TestPause(t *testing.T) {
 	if err := p.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	cancel() // a paused box can be ended
+	cancel() // a paused sandbox can be ended
 	select {
 	case f := <-ended:
 		if f.Status != facts.Cancelled {

@@ -14,12 +14,12 @@ import (
 type plan struct {
 	list     *initproc.List
 	program  []byte
-	writable []string // the writable places, in the order in which they are sent
+	writable []string // the volumes, in the order in which they are sent
 	overlays int      // how many are sent before them
 	made     time.Time
 }
 
-// plans keeps the programs of boxes that have been made: those of one profile are the same.
+// plans keeps the programs of sandboxes that have been made: those of one profile are the same.
 type plans struct {
 	mu   sync.Mutex
 	kept map[string]*plan

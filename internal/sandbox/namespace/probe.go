@@ -21,8 +21,8 @@ import (
 	"waldo/internal/sandbox/landlock"
 )
 
-// Probe makes each kind of namespace, then a whole box, and makes system calls in it that the
-// box must refuse, each with the error that it must be refused with.
+// Probe makes each kind of namespace, then a whole sandbox, and makes system calls in it that the sandbox must
+// refuse, each with the error that it must be refused with.
 func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	r = sandbox.Report{Driver: d.Name(), OK: true}
 	defer func() {
@@ -70,7 +70,7 @@ var namespaces = []struct {
 	{"ipc", unix.CLONE_NEWIPC, true}, {"host name", unix.CLONE_NEWUTS, true}, {"cgroup", unix.CLONE_NEWCGROUP, false},
 }
 
-// makeNamespace makes a user namespace and in it one of another kind, as boxes do.
+// makeNamespace makes a user namespace and in it one of another kind, as sandboxes do.
 func makeNamespace(machine *os.File, flag int) error {
 	uid, gid, err := common.OutsideIDs()
 	if err != nil {
@@ -149,7 +149,7 @@ const (
 	probeBytes = 1 << 20
 )
 
-// probeBox makes a box and the checks in it.
+// probeBox makes a sandbox and the checks in it.
 func (d *Driver) probeBox(ctx context.Context) []sandbox.Ability {
 	p := sandbox.Profile{ID: "s_probe", Template: sandbox.Template{Name: "host"},
 		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp", Bytes: probeBytes, Inodes: 2}}, // the root, and the file

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	old     = "/old" // the host's root, while the box's own is being made
-	staging = "/tmp" // a folder that every host has, covered in the box's mount namespace only
+	old     = "/old" // the host's root, while the sandbox's own is being made
+	staging = "/tmp" // a folder that every host has, covered in the sandbox's mount namespace only
 
 	quiet  = unix.MS_NOSUID | unix.MS_NODEV
 	sealed = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
@@ -47,10 +47,10 @@ const (
 	maxLoaderCache = 512 << 10
 )
 
-// devices are the device files of a box; a write to them changes nothing.
+// devices are the device files of a sandbox; a write to them changes nothing.
 var devices = []string{"null", "zero", "full", "random", "urandom"}
 
-// makeRoot appends the steps that make the box's root on a tmpfs of its own and leave the host's.
+// makeRoot appends the steps that make the sandbox's root on a tmpfs of its own and leave the host's.
 func (s *setup) makeRoot() {
 	s.Call("private mounts", unix.SYS_MOUNT, "none", "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
 	s.Call("mount the root", unix.SYS_MOUNT, "waldo", staging, "tmpfs", quiet, "size=1m,nr_inodes=1k,mode=755")
@@ -176,7 +176,7 @@ func (s *setup) dev(made map[string]bool) {
 	s.tmpfs(made, sandbox.Tmpfs{Target: "/dev/shm", Bytes: s.profile.Limits.Disk, Inodes: s.profile.Limits.Inodes})
 }
 
-// places appends the mounts and writable places of the profile, outer ones first.
+// places appends the mounts and volumes of the profile, outer ones first.
 func (s *setup) places(made map[string]bool) {
 	s.mkdir(made, "/workspace")
 	s.linkOutput()
@@ -231,7 +231,7 @@ func (s *setup) mkdir(made map[string]bool, dir string) {
 	made[dir] = true
 }
 
-// loopback appends bringing up lo, the only interface: the box may talk to itself.
+// loopback appends bringing up lo, the only interface: the sandbox may talk to itself.
 func (s *setup) loopback() {
 	request := append([]byte("lo"), bytes.Repeat([]byte{0}, 38)...) // struct ifreq
 	binary.LittleEndian.PutUint16(request[16:], unix.IFF_UP|unix.IFF_RUNNING)

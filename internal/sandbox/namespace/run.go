@@ -25,13 +25,13 @@ import (
 	"waldo/internal/sandbox/seccompnotify"
 )
 
-// box is one prepared box.
+// box is one prepared sandbox.
 type box struct {
 	driver   *Driver
 	profile  sandbox.Profile
 	host     *cgroup.Host
 	group    *cgroup.Group
-	stage    *initproc.Stage // nil: the box is over
+	stage    *initproc.Stage // nil: the sandbox is over
 	init     *os.Process     // its PID 1
 	uid, gid int
 	warnings []string
@@ -75,7 +75,7 @@ type run struct {
 	held     atomic.Pointer[ending]
 }
 
-// Run runs one command. After a run that was ended by force the box is over.
+// Run runs one command. After a run that was ended by force the sandbox is over.
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
@@ -112,7 +112,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	if !r.warm {
 		job, program, err := b.program(r.command, false)
 		if err != nil {
-			return facts.Facts{}, err // nothing has happened: the box is as it was
+			return facts.Facts{}, err // nothing has happened: the sandbox is as it was
 		}
 		if r.Wires, err = b.connect(r.command, program); err != nil {
 			return facts.Facts{}, errors.Join(err, b.end())
@@ -176,8 +176,8 @@ func (b *box) connect(c sandbox.Command, program []byte) (common.Wires, error) {
 	return w, nil
 }
 
-// wait reads what PID 1 reports until the end. A box that has ended without a word gives the zero
-// ending, and is over.
+// wait reads what PID 1 reports until the end. A sandbox that has ended without a word gives the zero ending, and is
+// over.
 func (r *run) wait() (ending, error) {
 	var e ending
 	var worst error
@@ -293,7 +293,7 @@ func (r *run) measure() {
 	}
 }
 
-// filled returns what is in the places of the box, which is memory of this machine, too.
+// filled returns what is in the places of the sandbox, which is memory of this machine, too.
 func (b *box) filled() (bytes int64) {
 	for _, p := range b.places {
 		n, _ := p.Used()
@@ -302,7 +302,7 @@ func (b *box) filled() (bytes int64) {
 	return bytes
 }
 
-// kill ends the box by its PID 1, and with it everything in it.
+// kill ends the sandbox by its PID 1, and with it everything in it.
 func (r *run) kill() {
 	r.killed.Store(true)
 	_ = r.box.init.Kill()
@@ -317,7 +317,7 @@ func (r *run) end(l facts.Limit) {
 
 func (r *run) flood() { r.end(facts.LimitOutput) }
 
-// end ends everything in the box.
+// end ends everything in the sandbox.
 func (b *box) end() error {
 	if b.stage == nil {
 		return nil
@@ -335,7 +335,7 @@ func (b *box) end() error {
 	return err
 }
 
-// Close ends everything in the box, also a command that runs, and removes its cgroup.
+// Close ends everything in the sandbox, also a command that runs, and removes its cgroup.
 func (b *box) Close() error {
 	if b.init != nil {
 		_ = b.init.Kill()

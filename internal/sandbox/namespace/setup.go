@@ -16,8 +16,8 @@ import (
 	"waldo/internal/sandbox/seccompnotify"
 )
 
-// The one user that a box has, where its template names none. Its id outside is another for each box
-// when waldo runs as root.
+// The one user that a sandbox has, where its template names none. Its id outside is another for each sandbox when
+// waldo runs as root.
 const insideUser = "agent"
 
 // atCWD is the folder that relative paths of the *at calls start from.
@@ -29,19 +29,19 @@ type setup struct {
 	profile   sandbox.Profile
 	uid, gid  int        // outside
 	filters   [2]filters // see Driver
-	counted   bool       // a cgroup counts the box's memory
+	counted   bool       // a cgroup counts the sandbox's memory
 	landlock  bool       // a ruleset is at landlockFD
 	mounts    []shown
 	links     []common.Link         // at the top of another root
 	firstTree int                   // the descriptor of the first of their copies; the others follow
-	writable  []string              // the writable places, in the order in which they are made
+	writable  []string              // the volumes, in the order in which they are made
 	files     int                   // how many descriptors come with the program
 	tasks     int                   // the last of them: of the version 1 cgroups
-	free      int                   // the lowest free descriptor while the box is being prepared
+	free      int                   // the lowest free descriptor while the sandbox is being prepared
 	refused   map[string]unix.Errno // folders of which the kernel makes no overlay
 	unwatched bool                  // something of the host is shown without an overlay
 	overlays  int                   // of mounts: their descriptors are below free
-	sealed    []string              // the writable places that commands cannot write to
+	sealed    []string              // the volumes that commands cannot write to
 	forked    bool                  // a zygote walks it, not a machine of its own
 	joined    bool                  // its user and network namespaces are shared with other commands
 	tree      bool                  // so is its PID namespace, in which it is not the first
@@ -82,7 +82,7 @@ func (s *setup) resetSignals() {
 	s.Call("unblock signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, zero, 0, 8)
 }
 
-// mapIDs maps the one user and group of the box.
+// mapIDs maps the one user and group of the sandbox.
 func (s *setup) mapIDs() {
 	uid, gid := s.profile.Template.IDs()
 	s.write("/proc/self/setgroups", "deny", 0)

@@ -9,7 +9,7 @@ import (
 	"waldo/internal/sandbox/common"
 )
 
-// Share satisfies sandbox.Abilities, for one place of a box.
+// Share satisfies sandbox.Abilities, for one place of a sandbox.
 func (b *box) Share(target, dir string) ([]string, error) {
 	b.sharing.Lock()
 	defer b.sharing.Unlock()

@@ -15,8 +15,8 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestShare: a folder and a place of a box have each other's files while a command runs, and no other
-// place is shared.
+// TestShare: a folder and a place of a sandbox have each other's files while a command runs, and no other place is
+// shared.
 func TestShare(t *testing.T) {
 	b, err := New(Options{}).Start(t.Context(), sandboxtest.Profile())
 	if err != nil {

@@ -30,7 +30,7 @@ func (s *spare) close() error { return errors.Join(s.stage.Close(), s.group.Clos
 // sparesForked is how many are made ahead of each zygote.
 const sparesForked = 1
 
-// roomy are the limits of a spare, in which nothing of an agent's runs, until its box says others.
+// roomy are the limits of a spare, in which nothing of an agent's runs, until its sandbox says others.
 const roomy = 1 << 40
 
 // spare makes one, from a zygote where one is given.

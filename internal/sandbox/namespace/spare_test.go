@@ -92,7 +92,7 @@ func TestSpares(t *testing.T) {
 	}
 }
 
-// TestSparesConformance holds boxes made of spares to the suite of every driver.
+// TestSparesConformance holds sandboxes made of spares to the suite of every driver.
 func TestSparesConformance(t *testing.T) {
 	d := New(Options{MilliCPU: 1000, Spares: 4})
 	t.Cleanup(func() {
@@ -103,7 +103,7 @@ func TestSparesConformance(t *testing.T) {
 	sandboxtest.Run(t, steady{d, t})
 }
 
-// steady has as many spares before and after each box.
+// steady has as many spares before and after each sandbox.
 type steady struct {
 	*Driver
 	t *testing.T
@@ -120,7 +120,7 @@ func (s steady) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, erro
 	return b, err
 }
 
-// TestPlans: a program that was made is used again for a box that is the same, and for no other.
+// TestPlans: a program that was made is used again for a sandbox that is the same, and for no other.
 func TestPlans(t *testing.T) {
 	b := func(harm func(s *setup)) *setup {
 		s := &setup{profile: sandboxtest.Profile(), uid: 1, gid: 2, files: 3, tasks: 1, firstTree: landlockFD + 1}
@@ -167,7 +167,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestJoin: a process that was not born in its box's version 2 group is put there.
+// TestJoin: a process that was not born in its sandbox's version 2 group is put there.
 func TestJoin(t *testing.T) {
 	d := New(Options{})
 	host, err := d.cgroups()

@@ -16,7 +16,7 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// waits starts a box with a Python that runs the script that it reads after its head.
+// waits starts a sandbox with a Python that runs the script that it reads after its head.
 func waits(t *testing.T, head string) (*box, sandbox.Command) {
 	t.Helper()
 	p := sandboxtest.Profile()
@@ -24,7 +24,7 @@ func waits(t *testing.T, head string) (*box, sandbox.Command) {
 	return warmed(t, p), sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env}
 }
 
-// warmed returns a box whose command waits.
+// warmed returns a sandbox whose command waits.
 func warmed(t *testing.T, p sandbox.Profile) *box {
 	t.Helper()
 	one, err := New(Options{}).Start(context.Background(), p)
@@ -78,7 +78,7 @@ func TestStraight(t *testing.T) {
 	}
 }
 
-// try runs the job in a box of its own and reports whether somebody had to listen.
+// try runs the job in a sandbox of its own and reports whether somebody had to listen.
 func (row straightRow) try(t *testing.T) (served bool) {
 	const head = "head\n"
 	b, c := waits(t, head)
@@ -114,7 +114,7 @@ func (row straightRow) try(t *testing.T) (served bool) {
 		t.Errorf("held %v", b.held)
 	}
 	served = b.notice.FD() < 0
-	if row.status == facts.OK || row.code > 0 { // the box is as good as before
+	if row.status == facts.OK || row.code > 0 { // the sandbox is as good as before
 		c.Stdin, c.Argv = nil, []string{"echo", "again"}
 		if f, err := b.Run(context.Background(), c); err != nil || f.Stdout != "again\n" {
 			t.Errorf("again: %q %v", f.Stdout, err)
@@ -180,7 +180,7 @@ func TestEndedWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestAdoptOnce: a box in which something ran is given to no other job, with a command ahead or without.
+// TestAdoptOnce: a sandbox in which something ran is given to no other job, with a command ahead or without.
 func TestAdoptOnce(t *testing.T) {
 	ahead, c := waits(t, "head\n")
 	c.Stdin = strings.NewReader("head\nprint(1)")

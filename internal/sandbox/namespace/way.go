@@ -75,7 +75,7 @@ func (b *box) open(files []*os.File) error {
 	return nil
 }
 
-// outside reports whether an address that a denial names is one that the way out answers for.
+// outside reports whether an address that a denial names is one that the egress answers for.
 func (b *box) outside(what string) bool {
 	a, err := netip.ParseAddrPort(what)
 	return err == nil && len(b.profile.Network.Ports) > 0 && sandbox.Outside.Contains(a.Addr())

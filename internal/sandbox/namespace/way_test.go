@@ -14,7 +14,7 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// served is the far end of a box's way out: it says at which address it was reached.
+// served is the far end of a sandbox's way out: it says at which address it was reached.
 type served struct {
 	way    sandbox.Way
 	closed atomic.Bool

@@ -70,8 +70,8 @@ var scripts = []struct {
 	{"node", guest.JavaScript, "/usr/bin/node", "-e", "console.log(1)"},
 }
 
-// BenchmarkWarm compares a run in a box that is ready, output and facts in hand, with the bare
-// interpreter in the same minute. Absolute times mean little on a busy machine; the ratio holds.
+// BenchmarkWarm compares a run in a sandbox that is ready, output and facts in hand, with the bare interpreter
+// in the same minute. Absolute times mean little on a busy machine; the ratio holds.
 func BenchmarkWarm(b *testing.B) {
 	for _, r := range scripts {
 		b.Run(r.name, func(b *testing.B) {
@@ -209,13 +209,13 @@ func BenchmarkCold(b *testing.B) {
 	})
 }
 
-// BenchmarkEmpty is a run when no box is ready but can be forked; the one before it is gone.
+// BenchmarkEmpty is a run when no sandbox is ready but can be forked; the one before it is gone.
 func BenchmarkEmpty(b *testing.B) {
 	b.Run("python", func(b *testing.B) {
 		p := python(b)
 		d := newServed(b, 1, 2)
 		filled(b, d, p, 1)
-		p.Mounts = []sandbox.Mount{{Source: "/usr/share", Target: "/workspace/input"}} // no such box can be ready
+		p.Mounts = []sandbox.Mount{{Source: "/usr/share", Target: "/workspace/input"}} // no such sandbox can be ready
 		idle := func() { time.Sleep(20 * time.Millisecond) }
 		plain := measure(b, "bare", idle, bare("/usr/bin/python3", "-c", "print(1)"))
 		empty := measure(b, "warm", idle, func() error {
@@ -412,7 +412,7 @@ func twoAtATime(b *testing.B, n int, f func() error) float64 {
 	return float64(n) / time.Since(began).Seconds()
 }
 
-// BenchmarkMemory says what one waiting box costs: the memory that is its own alone, in MB.
+// BenchmarkMemory says what one waiting sandbox costs: the memory that is its own alone, in MB.
 func BenchmarkMemory(b *testing.B) {
 	p := python(b)
 	d := newServed(b, 8, 2)
@@ -420,7 +420,7 @@ func BenchmarkMemory(b *testing.B) {
 	time.Sleep(2 * time.Second) // so that all that is imported ahead is there
 	private, proportional, n := int64(0), int64(0), 0
 	for _, init := range childrenOf(b, "self") {
-		for _, pid := range childrenOf(b, init) { // the zygote has none: its boxes are waldo's
+		for _, pid := range childrenOf(b, init) { // the zygote has none: its sandboxes are waldo's
 			private += dirty(b, init) + dirty(b, pid)
 			proportional += memory(b, init, "Pss:") + memory(b, pid, "Pss:")
 			n++

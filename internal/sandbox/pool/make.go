@@ -8,7 +8,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// make makes boxes until the pool is closed.
+// make makes sandboxes until the pool is closed.
 func (d *Driver) make(ctx context.Context) {
 	for {
 		k, urgent := d.next()
@@ -66,7 +66,7 @@ func (d *Driver) pressed() bool {
 	return d.busy > 0
 }
 
-// one makes a box whose command waits for its job.
+// one makes a sandbox whose command waits for its job.
 func (d *Driver) one(ctx context.Context, p sandbox.Profile, hurry bool) (sandbox.Warmer, error) {
 	if f, ok := d.Driver.(sandbox.Forker); ok && p.Ahead != nil {
 		if err := f.Ready(ctx, p); err != nil && ctx.Err() == nil {
@@ -99,7 +99,7 @@ func (d *Driver) one(ctx context.Context, p sandbox.Profile, hurry bool) (sandbo
 	return w, nil
 }
 
-// made puts a box with the others of its kind, if it is still wanted.
+// made puts a sandbox with the others of its kind, if it is still wanted.
 func (d *Driver) made(k *kind, b sandbox.Warmer, err error) {
 	d.mu.Lock()
 	k.making--

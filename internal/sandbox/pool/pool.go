@@ -17,19 +17,19 @@ import (
 
 // Options bound a pool. The zero Options keep nothing.
 type Options struct {
-	Most   int           // boxes that wait at one time, of all kinds
+	Most   int           // sandboxes that wait at one time, of all kinds
 	Forget time.Duration // an unused kind of sandbox is dropped after this time; 0: 10 minutes
 	Failed func(error)   // gets errors of the background work; can be nil
 }
 
-// Driver is a driver whose boxes may be warm. It must be closed.
+// Driver is a driver whose sandboxes may be warm. It must be closed.
 type Driver struct {
 	sandbox.Driver
 	o Options
 
 	mu     sync.Mutex
 	kinds  []*kind
-	busy   int  // boxes that were handed out warm and are not closed
+	busy   int  // sandboxes that were handed out warm and are not closed
 	closed bool // no sandbox is prepared any more
 
 	wake    chan struct{}
@@ -37,7 +37,7 @@ type Driver struct {
 	stop    context.CancelFunc
 	makers  sync.WaitGroup
 	closers sync.WaitGroup
-	closing chan struct{} // one for each box that is being ended
+	closing chan struct{} // one for each sandbox that is being ended
 }
 
 // kind is all the sandboxes that differ only in the parts that Adopt can change.
@@ -54,12 +54,12 @@ type kind struct {
 
 const (
 	makers    = 2
-	enders    = 64                     // boxes being ended, before Close waits
+	enders    = 64                     // sandboxes being ended, before Close waits
 	look      = 5 * time.Second        // the time between two adaptations of the sizes
 	step      = 250 * time.Millisecond // how often something may have come due
 	failRest  = time.Second
 	forget    = 10 * time.Minute
-	politeFor = 20 * time.Millisecond // how long a box that is not urgent waits for the runs to end
+	politeFor = 20 * time.Millisecond // how long a sandbox that is not urgent waits for the runs to end
 )
 
 // New returns a pool in front of a driver.
@@ -98,7 +98,7 @@ func general(p sandbox.Profile) sandbox.Profile {
 	return p
 }
 
-// Start returns a box that waits for a job like this, or else prepares one as the driver does.
+// Start returns a sandbox that waits for a job like this, or else prepares one as the driver does.
 func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 	return b, nil
 }
 
-// ready sees to it, behind the runs, that the next box of the profile can be forked.
+// ready sees to it, behind the runs, that the next sandbox of the profile can be forked.
 func (d *Driver) ready(p sandbox.Profile) {
 	f, ok := d.Driver.(sandbox.Forker)
 	d.mu.Lock()
@@ -142,7 +142,7 @@ func (d *Driver) ready(p sandbox.Profile) {
 	}
 }
 
-// used counts a box that is handed out.
+// used counts a sandbox that is handed out.
 func (d *Driver) used() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,7 +165,7 @@ func (d *Driver) Keep(p sandbox.Profile, n int) {
 	}
 }
 
-// Ready returns how many boxes wait for such a job.
+// Ready returns how many sandboxes wait for such a job.
 func (d *Driver) Ready(p sandbox.Profile) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,7 +210,7 @@ func (d *Driver) take(p sandbox.Profile) sandbox.Warmer {
 		return nil
 	}
 	b := k.ready[n-1]
-	k.ready = k.ready[:n-1] // a box is handed out once
+	k.ready = k.ready[:n-1] // a sandbox is handed out once
 	k.low = min(k.low, n-1)
 	return b
 }
@@ -254,7 +254,7 @@ func (d *Driver) poke() {
 	}
 }
 
-// end ends a box behind the runs.
+// end ends a sandbox behind the runs.
 func (d *Driver) end(b sandbox.Box) {
 	d.closers.Go(func() { d.told(b.Close()) })
 }
@@ -265,8 +265,8 @@ func (d *Driver) told(err error) {
 	}
 }
 
-// Close ends all boxes that wait, and returns when those that were being ended are gone too. Boxes
-// that were handed out stay until they are closed.
+// Close ends all sandboxes that wait, and returns when those that were being ended are gone too. Sandboxes that
+// were handed out stay until they are closed.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -290,15 +290,15 @@ func (d *Driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// box is a box that was handed out.
+// box is a sandbox that was handed out.
 type box struct {
 	sandbox.Warmer
 	pool *Driver
 	once sync.Once
 }
 
-// Close ends the box. It returns before everything in it is gone, unless very many are ending
-// already or the pool is closed.
+// Close ends the sandbox. It returns before everything in it is gone, unless very many are ending already or
+// the pool is closed.
 func (b *box) Close() (err error) {
 	b.once.Do(func() {
 		d := b.pool

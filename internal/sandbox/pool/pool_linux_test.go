@@ -66,7 +66,7 @@ func newServed(t testing.TB, most, spares int) *pool.Driver {
 	return d
 }
 
-// filled waits until n boxes are ready for the profile.
+// filled waits until n sandboxes are ready for the profile.
 func filled(t testing.TB, d *pool.Driver, p sandbox.Profile, n int) {
 	t.Helper()
 	d.Keep(p, n)
@@ -77,7 +77,7 @@ func filled(t testing.TB, d *pool.Driver, p sandbox.Profile, n int) {
 	}
 }
 
-// run runs code in a box that was waiting.
+// run runs code in a sandbox that was waiting.
 func run(t testing.TB, d *pool.Driver, p sandbox.Profile, code string, args ...string) facts.Facts {
 	t.Helper()
 	filled(t, d, p, 1)
@@ -96,8 +96,8 @@ func run(t testing.TB, d *pool.Driver, p sandbox.Profile, code string, args ...s
 	return f
 }
 
-// warm makes every box of the suite come from the pool, and every Python program of it run in the
-// copy of a zygote that was waiting there.
+// warm makes every sandbox of the suite come from the pool, and every Python program of it run in the copy of a
+// zygote that was waiting there.
 type warm struct {
 	*pool.Driver
 	t    *testing.T
@@ -140,7 +140,7 @@ func (b warmBox) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error
 	return f, err
 }
 
-// TestConformance holds boxes from the pool to the suite of every driver.
+// TestConformance holds sandboxes from the pool to the suite of every driver.
 func TestConformance(t *testing.T) {
 	var runs atomic.Int32
 	sandboxtest.Run(t, warm{newPool(t, 16), t, &runs})
@@ -203,7 +203,7 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 9)`
 	}
 }
 
-// hurried runs code in a box that is forked for it, because no such box can be ready.
+// hurried runs code in a sandbox that is forked for it, because no such sandbox can be ready.
 func hurried(t testing.TB, d *pool.Driver, p sandbox.Profile, code string) facts.Facts {
 	t.Helper()
 	p.Mounts = []sandbox.Mount{{Source: "/usr/share", Target: "/workspace/input"}}
@@ -238,8 +238,8 @@ if not os.fork():
 	}
 }
 
-// TestOwnChance: no two boxes share any seed of chance. Boxes that are started one by one share
-// neither the seed of hashes nor the places of memory.
+// TestOwnChance: no two sandboxes share any seed of chance. Sandboxes that are started one by one share neither
+// the seed of hashes nor the places of memory.
 func TestOwnChance(t *testing.T) {
 	const chance = "import os, random, secrets, ssl, tempfile, uuid\nprint(random.random())\nprint(random.getstate()[1][:3])\nprint(os.urandom(8))\n" +
 		"print(ssl.RAND_bytes(8))\nprint(secrets.token_hex())\nprint(uuid.uuid4())\nprint(uuid.uuid1())\nprint(tempfile.mktemp())\n" +
@@ -302,8 +302,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestNotTheJob: a command that is not the one that waits runs cold in the same box, and the
-// waiting one is gone.
+// TestNotTheJob: a command that is not the one that waits runs cold in the same sandbox, and the waiting one is
+// gone.
 func TestNotTheJob(t *testing.T) {
 	d, p := newPool(t, 2), python(t)
 	for _, r := range []struct {
@@ -337,7 +337,7 @@ func TestNotTheJob(t *testing.T) {
 	}
 }
 
-// TestDead: a box that died while it waited is never handed out.
+// TestDead: a sandbox that died while it waited is never handed out.
 func TestDead(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
 	p.Ahead.Argv = []string{"/bin/sh", "-c", "read x; exit 0"}
@@ -404,8 +404,8 @@ func TestBridgeOfAnother(t *testing.T) {
 	}
 }
 
-// TestNothingRunsAfter: when the facts are there nothing in the box runs any more, so that what is
-// copied out of it stands still.
+// TestNothingRunsAfter: when the facts are there nothing in the sandbox runs any more, so that what is copied
+// out of it stands still.
 func TestNothingRunsAfter(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
 	for _, r := range []struct{ why, code string }{

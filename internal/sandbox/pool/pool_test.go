@@ -32,7 +32,7 @@ func (m *maker) Start(context.Context, sandbox.Profile) (sandbox.Box, error) {
 	return &fake{maker: m}, nil
 }
 
-// fake is a box that does nothing, once.
+// fake is a sandbox that does nothing, once.
 type fake struct {
 	sandbox.Box
 	maker   *maker
@@ -91,7 +91,7 @@ func with(t *testing.T, o Options) (*Driver, *maker) {
 	return d, m
 }
 
-// use starts a box, runs it and closes it, and reports whether it was warm.
+// use starts a sandbox, runs it and closes it, and reports whether it was warm.
 func use(t *testing.T, d *Driver, p sandbox.Profile) bool {
 	t.Helper()
 	b, err := d.Start(context.Background(), p)
@@ -149,7 +149,7 @@ func TestWithoutCommand(t *testing.T) {
 	}
 }
 
-// TestWhatIsPooled: a box that is not exactly what was asked for is never handed out.
+// TestWhatIsPooled: a sandbox that is not exactly what was asked for is never handed out.
 func TestWhatIsPooled(t *testing.T) {
 	for _, r := range []struct {
 		why  string
@@ -227,7 +227,7 @@ func TestNoBoxTwice(t *testing.T) {
 	}
 }
 
-// closeAgain closes a warm box once more, which does nothing.
+// closeAgain closes a warm sandbox once more, which does nothing.
 func closeAgain(b sandbox.Box) error {
 	if w, ok := b.(*box); ok {
 		return w.Close()
@@ -337,7 +337,7 @@ func TestAfterClose(t *testing.T) {
 	}
 }
 
-// TestHidesNoAbility: a box of a pool can do all that the box in it can.
+// TestHidesNoAbility: a sandbox of a pool can do all that the sandbox in it can.
 func TestHidesNoAbility(t *testing.T) {
 	all := sandbox.Abilities{Bridge: func() *os.File { return nil }, Share: func(string, string) ([]string, error) { return nil, nil },
 		Pause: func() error { return nil }, Resume: func() error { return nil },

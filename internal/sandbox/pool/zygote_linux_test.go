@@ -20,10 +20,10 @@ import (
 	"waldo/internal/sandbox/guest"
 )
 
-// places prints what all boxes from one interpreter share.
+// places prints what all sandboxes from one interpreter share.
 const places = "print(hash('a'), [l.split('-')[0] for l in open('/proc/self/maps') if 'libc' in l])"
 
-// TestForked: boxes come from one interpreter, and those of another domain from another.
+// TestForked: sandboxes come from one interpreter, and those of another domain from another.
 func TestForked(t *testing.T) {
 	d, p := newPool(t, 4), python(t)
 	one, again := run(t, d, p, places).Stdout, run(t, d, p, places).Stdout
@@ -103,8 +103,8 @@ import subprocess; print(subprocess.run(["/usr/bin/env"], capture_output=True, t
 	}
 }
 
-// TestForkedOutside looks at forked boxes from outside, as only root can: each belongs to a user of
-// its own, and PID 1 has neither the interpreter's memory nor its descriptors.
+// TestForkedOutside looks at forked sandboxes from outside, as only root can: each belongs to a user of its
+// own, and PID 1 has neither the interpreter's memory nor its descriptors.
 func TestForkedOutside(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("only root sees PID 1 of a box, and has a user for each")
@@ -149,7 +149,7 @@ func TestForkedOutside(t *testing.T) {
 	}
 }
 
-// TestForkedAtOnce: when no box is ready, and where none can be, one is forked for the job, from nothing
+// TestForkedAtOnce: when no sandbox is ready, and where none can be, one is forked for the job, from nothing
 // and in namespaces that were made ahead.
 func TestForkedAtOnce(t *testing.T) {
 	d, p := newServed(t, 1, 1), python(t)
@@ -180,7 +180,7 @@ func TestForkedAtOnce(t *testing.T) {
 	}
 }
 
-// TestZygoteEnds: a zygote that has died is replaced, and its boxes go on.
+// TestZygoteEnds: a zygote that has died is replaced, and its sandboxes go on.
 func TestZygoteEnds(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
 	filled(t, d, p, 1)

@@ -39,7 +39,7 @@ type factRow struct {
 
 var interpreters = map[string][]string{"py": {"python3", "-c"}, "js": {"node", "-e"}, "sh": {"sh", "-c"}}
 
-// testFacts runs every row in a box of its own.
+// testFacts runs every row in a sandbox of its own.
 func (s *suite) testFacts(t *testing.T) {
 	lines := bufio.NewScanner(bytes.NewReader(factRows))
 	var rows []factRow
@@ -149,7 +149,7 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 	case "filesystem":
 		return strings.Contains(f.Stderr, "OSError") || strings.Contains(f.Stderr, "PermissionError")
 	case "leftover_killed":
-		return true // looked at in the box, afterwards
+		return true // looked at in the sandbox, afterwards
 	case "max_rss_reported":
 		return f.Usage.MemoryPeak > 1<<20
 	case "wall_s_below":
@@ -162,7 +162,7 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 	return false // an unknown expectation
 }
 
-// alone fails when anything but the looking process is left in the box.
+// alone fails when anything but the looking process is left in the sandbox.
 func (s *suite) alone(t *testing.T, b sandbox.Box) {
 	t.Helper()
 	if s.less {

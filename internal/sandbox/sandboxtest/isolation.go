@@ -191,7 +191,7 @@ func (s *suite) written(t *testing.T, b sandbox.Box) {
 	}
 }
 
-// testStreams: standard streams are pipes of the box's own, and end.
+// testStreams: standard streams are pipes of the sandbox's own, and end.
 func (s *suite) testStreams(t *testing.T) {
 	b := s.start(t, Profile())
 	c := python(`print(sys.stdin.read().upper()); sys.stderr.write("e")`)

@@ -17,7 +17,8 @@ import (
 // A driver without a mount namespace gives the folders other names, and these variables with them.
 var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "OUT=/workspace/output"}
 
-// Report says how long runs took in boxes that waited, in ms, and how long the bare interpreter did beside them.
+// Report says how long runs took in sandboxes that waited, in ms, and how long the bare interpreter did beside
+// them.
 func Report(b *testing.B, bare, warm []float64) {
 	slices.Sort(bare)
 	slices.Sort(warm)
@@ -94,8 +95,8 @@ func Run(t *testing.T, d sandbox.Driver) {
 	}
 }
 
-// answer returns what a box says that is asked about a class of promises: of a driver that does not
-// promise everything another thing, where less says one. Both are exact.
+// answer returns what a sandbox says that is asked about a class of promises: of a driver that does not promise
+// everything another thing, where less says one. Both are exact.
 func (s *suite) answer(class, full, less string) string {
 	s.asked[class] = true
 	if s.less && less != "" {

@@ -52,15 +52,15 @@ sees("socket", meet)
 `
 }
 
-// outside is a command as it would be without a box.
+// outside is a command as it would be without a sandbox.
 func outside(t *testing.T, c sandbox.Command) *exec.Cmd {
 	cmd := exec.Command("/usr/bin/"+c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(slices.Clone(c.Env), "HOME="+t.TempDir())
 	return cmd
 }
 
-// testTenants: two boxes side by side cannot see, signal or slow one another beyond their share, nor
-// what is in no box; two commands without boxes can.
+// testTenants: two sandboxes side by side cannot see, signal or slow one another beyond their share, nor what
+// is in no sandbox; two commands without sandboxes can.
 func (s *suite) testTenants(t *testing.T) {
 	s.answer("processors", "", "")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -136,7 +136,7 @@ print("control", os.WTERMSIG(os.waitpid(child, 0)[1]))
 	s.share(t)
 }
 
-// share: however many processes a box has, it gets the processors of one box, and not as many as they
+// share: however many processes a sandbox has, it gets the processors of one sandbox, and not as many as they
 // would take.
 func (s *suite) share(t *testing.T) {
 	t.Helper()
@@ -203,7 +203,7 @@ func (f *firstLine) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// testBombs: while one box does its worst, the next box works, and afterwards nothing is left.
+// testBombs: while one sandbox does its worst, the next sandbox works, and afterwards nothing is left.
 func (s *suite) testBombs(t *testing.T) {
 	tag := "301." + itoa(os.Getpid())
 	for _, r := range []struct{ why, code string }{
@@ -230,7 +230,7 @@ func (s *suite) testBombs(t *testing.T) {
 		if f := run(t, s.start(t, Profile()), sandbox.Command{Argv: []string{"sh", "-c", "echo works"}, Env: env}); f.Stdout != "works\n" {
 			t.Errorf("%s: a sandbox beside it: %s %q %q after %s", r.why, f.Status, f.Stdout, f.Stderr, time.Since(began))
 		}
-		if f := <-ended; f.Status == facts.OK || f.Usage.WallMS > 40_000 { // ended by its limit, and not by the box's end
+		if f := <-ended; f.Status == facts.OK || f.Usage.WallMS > 40_000 { // ended by its limit, and not by the sandbox's end
 			t.Errorf("%s: %s after %.0f ms", r.why, f.Status, f.Usage.WallMS)
 		}
 		if left := sleeping(t, tag); len(left) > 0 {
@@ -242,8 +242,8 @@ func (s *suite) testBombs(t *testing.T) {
 	}
 }
 
-// Killed is for a test of that name: a waldo that is killed leaves nothing running at once, and
-// nothing at all once the next one has started a box. first makes the driver anew.
+// Killed is for a test of that name: a waldo that is killed leaves nothing running at once, and nothing at all
+// once the next one has started a sandbox. first makes the driver anew.
 func Killed(t *testing.T, test string, first func() sandbox.Driver) {
 	const key = "WALDO_TEST_KILLED"
 	if os.Getenv(key) != "" {
@@ -255,7 +255,7 @@ func Killed(t *testing.T, test string, first func() sandbox.Driver) {
 		return
 	}
 	temp := t.TempDir()
-	for _, dir := range []string{filepath.Dir(temp), temp} { // the box's user goes through it
+	for _, dir := range []string{filepath.Dir(temp), temp} { // the sandbox's user goes through it
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -297,8 +297,8 @@ func Killed(t *testing.T, test string, first func() sandbox.Driver) {
 	}
 }
 
-// leftovers lists what boxes are made of outside themselves: folders in a temporary folder, groups
-// of a process, mounts.
+// leftovers lists what sandboxes are made of outside themselves: folders in a temporary folder, groups of a
+// process, mounts.
 func leftovers(temp string, pid int) (out []string) {
 	out, _ = filepath.Glob(filepath.Join(temp, "waldo*"))
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(p string, d os.DirEntry, err error) error {

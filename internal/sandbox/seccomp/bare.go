@@ -23,8 +23,8 @@ func noSetID(byName map[string]rule) {
 	byName["openat2"] = rule{other: enosys}
 }
 
-// bareRules takes from the rules what a box without namespaces must not have. Limits and priority
-// are its own only: the host's processes of the same user are in sight.
+// bareRules takes from the rules what a sandbox without namespaces must not have. Limits and priority are its
+// own only: the host's processes of the same user are in sight.
 func bareRules(byName map[string]rule) {
 	for _, g := range bare {
 		for _, name := range strings.Fields(g.calls) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// everything is the widest filter that any box gets.
+// everything is the widest filter that any sandbox gets.
 var everything = Profile{Inet: true, Shared: true, Affinity: true, Watch: true}
 
 func compile(t testing.TB, a Arch, p Profile) Program {

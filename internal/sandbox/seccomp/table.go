@@ -77,6 +77,6 @@ var refused = []group{
 	{"security modules", `lsm_get_self_attr lsm_set_self_attr lsm_list_modules`},
 }
 
-// pretended succeed and do nothing: every writable place of a box is in memory, and to flush the
-// host's disks is a way to slow it.
+// pretended succeed and do nothing: every volume of a sandbox is in memory, and to flush the host's disks is a
+// way to slow it.
 var pretended = group{"flush all disks", `sync syncfs`}

@@ -1,3 +1,3 @@
-// Package seccompnotify hears from the kernel what code in a box tried and was refused, through the
-// listener of the box's seccomp filter (seccomp_unotify(2)).
+// Package seccompnotify hears from the kernel what code in a sandbox tried and was refused, through the
+// listener of the sandbox's seccomp filter (seccomp_unotify(2)).
 package seccompnotify

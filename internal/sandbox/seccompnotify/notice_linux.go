@@ -80,7 +80,7 @@ const (
 	callOfConnect = "connect"
 )
 
-// Listen answers until the last process of the box is gone.
+// Listen answers until the last process of the sandbox is gone.
 func Listen(listener *os.File) *Listener {
 	n := &Listener{listener: listener, fd: -1}
 	n.start()
@@ -275,8 +275,8 @@ func (n *Listener) Release() {
 	}
 }
 
-// destination reads the address of a connect from the memory of who asks, and reports whether it
-// is outside the box. It may be changed under our eyes: it is for the record only.
+// destination reads the address of a connect from the memory of who asks, and reports whether it is outside the
+// sandbox. It may be changed under our eyes: it is for the record only.
 func destination(ask notification) (string, bool) {
 	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", ask.pid))
 	if err != nil {
@@ -335,7 +335,7 @@ func (n *Listener) Take() ([]facts.Denial, int) {
 	return d, more
 }
 
-// Close ends the listening. The box must be over.
+// Close ends the listening. The sandbox must be over.
 func (n *Listener) Close() {
 	if n.fd >= 0 {
 		_ = unix.Close(n.fd)

@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Env []string `json:"env,omitempty"` // K=V
 	Dir string   `json:"dir,omitempty"` // the working folder of a command; empty: waldo's own
-	UID int      `json:"uid,omitempty"` // the user of commands, as the box sees it; 0: waldo's own, also where the image says root
+	UID int      `json:"uid,omitempty"` // the user of commands, as the sandbox sees it; 0: waldo's own, also where the image says root
 	GID int      `json:"gid,omitempty"`
 }
 
@@ -58,7 +58,7 @@ func configOf(c v1.Config, file func(name string) (string, error)) (Config, erro
 		return Config{}, err
 	}
 	if out.UID == 0 {
-		out.GID = 0 // a box has no root: waldo's own user takes its place, with its group
+		out.GID = 0 // a sandbox has no root: waldo's own user takes its place, with its group
 	}
 	return out, nil
 }
@@ -121,7 +121,7 @@ func number(s string) (int, error) {
 	return int(n), nil
 }
 
-// small reads a small file of the tree as a box would find it.
+// small reads a small file of the tree as a sandbox would find it.
 func (t *tree) small(name string) (string, error) {
 	at, err := t.follow(name)
 	if err != nil {

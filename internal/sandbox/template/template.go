@@ -132,8 +132,8 @@ func (s *Store) local(ctx context.Context, name string, fresh bool) (Template, e
 	return s.folder(at)
 }
 
-// folder takes a folder of this machine as it is. It refuses the machine's own root, and one that
-// would show a box what waldo keeps.
+// folder takes a folder of this machine as it is. It refuses the machine's own root, and one that would show a
+// sandbox what waldo keeps.
 func (s *Store) folder(at string) (Template, error) {
 	if at == "/" {
 		return Template{}, fmt.Errorf("template /: it would show the sandbox every file of this machine; host shows /usr and little else")
@@ -319,8 +319,8 @@ func (s *Store) note(name, digest string) error {
 	return os.Rename(temp, s.refFile(name))
 }
 
-// Look follows the links of a path as a box with root dir would, and returns what is there. A link
-// never leads out of dir. It is for finding out what a template holds.
+// Look follows the links of a path as a sandbox with root dir would, and returns what is there. A link never
+// leads out of dir. It is for finding out what a template holds.
 func Look(dir, name string) (fs.FileInfo, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -30,8 +30,8 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// tree is a root filesystem in the making. Layers are unpacked into it, one over the other. No code
-// of a box runs while it is made, so what was looked at stays as it was.
+// tree is a root filesystem in the making. Layers are unpacked into it, one over the other. No code of a
+// sandbox runs while it is made, so what was looked at stays as it was.
 type tree struct {
 	root    *os.Root
 	left    Bounds
@@ -305,7 +305,7 @@ func (t *tree) hideBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// The user that code runs as in every box, and a machine without names of others.
+// The user that code runs as in every sandbox, and a machine without names of others.
 const (
 	user  = "agent:x:1000:1000::/workspace:/bin/sh\n"
 	group = "agent:x:1000:\n"
@@ -315,7 +315,7 @@ const (
 // ErrEmpty is the error for an archive or image without files.
 var ErrEmpty = errors.New("it is empty: it holds no file")
 
-// finish gives an unpacked root what every box needs in /etc: its user, localhost, no name server. It
+// finish gives an unpacked root what every sandbox needs in /etc: its user, localhost, no name server. It
 // refuses a root without anything in it.
 func (t *tree) finish() error {
 	if all, err := fs.ReadDir(t.root.FS(), "."); err != nil || len(all) == 0 {

@@ -20,7 +20,7 @@ type Rotation struct {
 type Kind struct {
 	Argv   string // with NUL between the words
 	Head   string
-	Domain string // who may have boxes of it; never shared with another
+	Domain string // who may have sandboxes of it; never shared with another
 }
 
 // Nursery is the pool of zygotes, one of each kind.

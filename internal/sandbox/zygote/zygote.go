@@ -52,7 +52,7 @@ func Start(ctx context.Context, o Options) (_ *Zygote, err error) {
 	_ = unix.SetNonblock(pair[0], true) // so that deadlines work; it cannot fail
 	z := &Zygote{ctl: os.NewFile(uintptr(pair[0]), "zygote"), born: time.Now()}
 	theirs := []*os.File{nil, nil, nil, os.NewFile(uintptr(pair[1]), "waldo")}
-	var ours [3]*os.File // pipes, because those of a box are
+	var ours [3]*os.File // pipes, because those of a sandbox are
 	defer func() {
 		for _, f := range append(theirs, ours[:]...) {
 			_ = f.Close() // nil: an error and no more
@@ -133,14 +133,14 @@ func (z *Zygote) old(o Rotation) bool {
 	return z.dead || z.made >= o.Most || time.Since(z.born) > o.Age
 }
 
-// Usable reports whether boxes can be forked from it.
+// Usable reports whether sandboxes can be forked from it.
 func (z *Zygote) Usable() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return !z.dead
 }
 
-// Close lets the interpreter finish the box that it is making, and end. Its children stay.
+// Close lets the interpreter finish the sandbox that it is making, and end. Its children stay.
 func (z *Zygote) Close() error {
 	z.mu.Lock()
 	defer z.mu.Unlock()

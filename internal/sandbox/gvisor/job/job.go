@@ -47,7 +47,7 @@ type Socket struct {
 	Port uint16  `json:"port"`
 }
 
-// Node is one entry of the box's root.
+// Node is one entry of the sandbox's root.
 type Node struct {
 	Path   string `json:"path"` // absolute, inside
 	Kind   Kind   `json:"kind"`
@@ -120,13 +120,13 @@ type Answer struct {
 	Error   string   `json:"error,omitempty"`
 }
 
-// Ready says that the box is made. Descriptors of its tmpfs folders travel with it.
+// Ready says that the sandbox is made. Descriptors of its tmpfs folders travel with it.
 type Ready struct{}
 
 // Started says that the first instruction of the command is about to run.
 type Started struct{}
 
-// Denial is one thing that the kernel in the box refused (facts.Denial).
+// Denial is one thing that the kernel in the sandbox refused (facts.Denial).
 type Denial struct {
 	Kind  string `json:"kind"`
 	What  string `json:"what"`
@@ -142,7 +142,7 @@ type End struct {
 	Still      bool          // the remaining processes are frozen for good, and hold their streams
 	NoStart    int           // an errno: the command could not be executed
 	Over       string        // cpu or memory: the limit that our own watch saw exceeded
-	CPU        time.Duration // of every process of the box since it started, if there is a limit
+	CPU        time.Duration // of every process of the sandbox since it started, if there is a limit
 	Memory     int64         // bytes, the most that the guest was seen to hold
 	Pids       int64         // the most that were seen at once
 	Denials    []Denial

@@ -30,7 +30,7 @@ type appeared struct {
 }
 
 // appearedKey names a server of a configuration; "" where it has no file.
-func (h *house) appearedKey(server string) string {
+func (h *application) appearedKey(server string) string {
 	file, err := filepath.Abs(h.lockFile())
 	if err != nil {
 		return ""
@@ -39,7 +39,7 @@ func (h *house) appearedKey(server string) string {
 }
 
 // offerNew keeps the new tools of a server for waldo lock.
-func (h *house) offerNew(ctx context.Context, server string) {
+func (h *application) offerNew(ctx context.Context, server string) {
 	tools := h.upstreams.Appeared(server)
 	key := h.appearedKey(server)
 	if len(tools) == 0 || key == "" {
@@ -58,7 +58,7 @@ func (h *house) offerNew(ctx context.Context, server string) {
 }
 
 // withAppeared adds the tools that a running waldo serve has seen to those that a server lists now.
-func (h *house) withAppeared(ctx context.Context, server string, now *lockfile.Locked) error {
+func (h *application) withAppeared(ctx context.Context, server string, now *lockfile.Locked) error {
 	row, ok, err := h.store.Get(ctx, appearedBucket, h.appearedKey(server))
 	if err != nil || !ok {
 		return err

@@ -11,7 +11,7 @@ import (
 
 // A waldo serve takes the lock that an order names: not another file's, and not what somebody else has put in its place.
 func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
-	h, _ := houseOf(t, "version: 1\n")
+	h, _ := applicationOf(t, "version: 1\n")
 	file, err := filepath.Abs(h.lockFile())
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
 // Definitions that a waldo serve has left count for the server that they are of, under their own names, and never in
 // place of what the server lists.
 func TestAppearedTools(t *testing.T) {
-	h, _ := houseOf(t, "version: 1\n")
+	h, _ := applicationOf(t, "version: 1\n")
 	put := func(row string) {
 		if err := h.store.Put(t.Context(), appearedBucket, h.appearedKey("s"), row); err != nil {
 			t.Fatal(err)

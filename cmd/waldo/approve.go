@@ -23,7 +23,7 @@ import (
 	"waldo/internal/storage/presence"
 )
 
-// desk opens the place where questions lie, without the rest of the house.
+// desk opens the place where questions lie, without the rest of the application.
 func desk(g *global) (*approval.Desk, func() error, error) {
 	state, cfg, err := configured(g)
 	if err != nil {

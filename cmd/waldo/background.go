@@ -26,7 +26,7 @@ const readyFD = 3
 // one and its terminal, and returns when the command's box is there. What it writes is kept.
 func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) error {
 	call := id.New(id.Call)
-	h, err := openHouse(c.Context(), g, settings{})
+	h, err := openApplication(c.Context(), g, settings{})
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ const psRow = "%-28s %-8s %-17s %-21s %-7s %s\n"
 func newSandboxPs(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1), Example: "  waldo sandbox ps work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			all, err := m.Commands(c.Context(), owner(), args[0])
 			if err != nil || g.json {
 				return orJSON(c, err, all)
@@ -158,7 +158,7 @@ func newSandboxKill(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "kill NAME CALL", Short: "End a command that runs in a sandbox, with everything that it has started", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox kill work c_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			return m.Kill(c.Context(), owner(), args[0], args[1])
 		}),
 	}
@@ -169,7 +169,7 @@ func newSandboxLogs(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs NAME CALL", Short: "What a command in the background has written so far", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox logs work c_…\n  waldo sandbox logs -f work c_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			stdout, stderr, err := m.OutputOf(c.Context(), owner(), args[0], args[1])
 			if err != nil {
 				return err

@@ -40,7 +40,7 @@ func newCall(g *global) *cobra.Command {
 			if wait > 0 && onScreen(c.ErrOrStderr()) {
 				s.carriers = []approval.Carrier{teller{c.ErrOrStderr()}}
 			}
-			h, err := openHouse(c.Context(), g, s)
+			h, err := openApplication(c.Context(), g, s)
 			if err != nil {
 				return err
 			}
@@ -205,7 +205,7 @@ func newTools(g *global) *cobra.Command {
 			if d != catalog.Name && d != catalog.Basic && d != catalog.Full {
 				return usage("as in --detail full", "--detail %s: it is name, basic or full", detail)
 			}
-			h, err := openHouse(c.Context(), g, settings{tells: true})
+			h, err := openApplication(c.Context(), g, settings{tells: true})
 			if err != nil {
 				return err
 			}
@@ -260,7 +260,7 @@ func leftOut(p catalog.Problem) string {
 
 // tellTools lists tools with what the policy says of a call without arguments: a condition on arguments that are
 // missing applies.
-func tellTools(w io.Writer, h *house, entries []*catalog.Entry, d catalog.Detail) {
+func tellTools(w io.Writer, h *application, entries []*catalog.Entry, d catalog.Detail) {
 	var rows [][]string
 	for _, e := range entries {
 		if d == catalog.Name {
@@ -274,7 +274,7 @@ func tellTools(w io.Writer, h *house, entries []*catalog.Entry, d catalog.Detail
 }
 
 // dryRun decides a call without making it.
-func dryRun(h *house, capability call.Capability, a call.Args) policy.Decision {
+func dryRun(h *application, capability call.Capability, a call.Args) policy.Decision {
 	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: principal(), At: time.Now()})
 }
 

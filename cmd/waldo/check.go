@@ -53,7 +53,7 @@ func newCheck(g *global) *cobra.Command {
 // compiled compiles a configuration and holds its examples against the decisions that calls would get: by
 // what servers say of their tools, too, as waldo.lock has it.
 func compiled(cfg *contract.Config) (contract.Problems, error) {
-	h := &house{cfg: cfg}
+	h := &application{cfg: cfg}
 	if err := h.readLock(); err != nil {
 		return nil, err
 	}

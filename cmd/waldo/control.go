@@ -66,7 +66,7 @@ type reply struct {
 
 // attendant carries out the orders in one waldo.
 type attendant struct {
-	h    *house
+	h    *application
 	seen map[string]string
 	end  context.CancelFunc
 	work sync.WaitGroup
@@ -77,7 +77,7 @@ type attendant struct {
 
 // attend takes the orders that stand already, and from now on looks for others until it is closed. hup
 // has the signals that ask for a reload.
-func (h *house) attend(ctx context.Context, hup <-chan os.Signal) error {
+func (h *application) attend(ctx context.Context, hup <-chan os.Signal) error {
 	rows, err := h.store.List(ctx, ordersBucket)
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (a *attendant) say(ctx context.Context, o order, r reply) {
 }
 
 // record writes what was done about an order into the log.
-func (h *house) record(ctx context.Context, kind string, body any) {
+func (h *application) record(ctx context.Context, kind string, body any) {
 	if err := recordOrder(ctx, h.log, kind, body); err != nil {
 		slog.Warn("an order could not be recorded", "order", kind, "why", err)
 	}

@@ -383,7 +383,7 @@ func issuedToken(want int, change func(claims, header map[string]any)) func(*doo
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			d.t.Fatal(err)
 		}
-		h, err := openHouse(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{})
+		h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{})
 		if err != nil {
 			d.t.Fatal(err)
 		}

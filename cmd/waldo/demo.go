@@ -89,7 +89,7 @@ func (d *demo) run(ctx context.Context) error {
 	if len(problems) > 0 {
 		return problems
 	}
-	h, err := openHouse(ctx, d.g, settings{cfg: cfg, patience: demoPatience, carriers: []approval.Carrier{d}})
+	h, err := openApplication(ctx, d.g, settings{cfg: cfg, patience: demoPatience, carriers: []approval.Carrier{d}})
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // enrol makes the demo's own approver. A real one is enrolled at a terminal.
-func (d *demo) enrol(ctx context.Context, h *house) error {
+func (d *demo) enrol(ctx context.Context, h *application) error {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (d *demo) account() {
 }
 
 // explain tells why the write was allowed, from the log.
-func (d *demo) explain(ctx context.Context, h *house) error {
+func (d *demo) explain(ctx context.Context, h *application) error {
 	for _, q := range d.asked {
 		if q.Capability != "helpdesk.create_ticket" {
 			continue

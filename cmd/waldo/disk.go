@@ -111,7 +111,7 @@ func newPrune(g *global) *cobra.Command {
 			"does the same every hour. Where the log names approvers, the first one signs for what is removed, at a terminal.",
 		Example: "  waldo prune --dry-run\n  waldo prune",
 		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := openHouse(c.Context(), g, settings{})
+			h, err := openApplication(c.Context(), g, settings{})
 			if err != nil {
 				return err
 			}
@@ -147,14 +147,14 @@ func newPrune(g *global) *cobra.Command {
 }
 
 // prunable says what log.keep no longer keeps.
-func (h *house) prunable(ctx context.Context) (audit.Pruned, error) {
+func (h *application) prunable(ctx context.Context) (audit.Pruned, error) {
 	if h.cfg.Log.Keep == 0 {
 		return audit.Pruned{}, nil
 	}
 	return audit.Prunable(ctx, audit.Dir(h.state), logOptions(h.store), time.Now().Add(-h.cfg.Log.Keep))
 }
 
-func tellPruned(c *cobra.Command, h *house, old audit.Pruned, freed int64, dry bool) {
+func tellPruned(c *cobra.Command, h *application, old audit.Pruned, freed int64, dry bool) {
 	w := c.OutOrStdout()
 	word := "removed"
 	if dry {

@@ -93,8 +93,8 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 		t.Fatal(err)
 	}
 	g := &global{config: file, state: filepath.Join(dir, "state")}
-	opened := func() *house {
-		h, err := openHouse(context.Background(), g, settings{tells: true})
+	opened := func() *application {
+		h, err := openApplication(context.Background(), g, settings{tells: true})
 		if err != nil {
 			t.Fatal(err)
 		}

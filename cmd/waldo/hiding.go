@@ -44,7 +44,7 @@ func crashed(w io.Writer, fault any) int {
 
 // told are the tools of a server without the secrets that it was given: it may tell them in any part
 // of a schema.
-func (h *house) told(tools []call.Tool, err error) ([]call.Tool, error) {
+func (h *application) told(tools []call.Tool, err error) ([]call.Tool, error) {
 	for i := range tools {
 		for _, v := range []*strictjson.Value{&tools[i].Input, &tools[i].Output, &tools[i].Annotations} {
 			if v.IsZero() {
@@ -61,7 +61,7 @@ func (h *house) told(tools []call.Tool, err error) ([]call.Tool, error) {
 }
 
 // held says what a server lists and is kept from agents.
-func (h *house) held(server string) (out []catalog.Problem) {
+func (h *application) held(server string) (out []catalog.Problem) {
 	for _, q := range h.upstreams.Quarantined(server) {
 		out = append(out, catalog.Problem{Server: server, Capability: q.Capability, Item: q.Name, Code: q.Code, Text: q.Text})
 	}

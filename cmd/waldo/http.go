@@ -53,12 +53,12 @@ func listenOn(flag string, g contract.Gateway) (string, error) {
 }
 
 // sharedSessions gives the clients of one principal over HTTP one session.
-func (h *house) sharedSessions() *session.Shared {
+func (h *application) sharedSessions() *session.Shared {
 	return &session.Shared{Sessions: h.sessions, Opened: func(n session.Info) { h.lives.inForce().expect(n) }, Idle: h.forget, Closed: h.tidy}
 }
 
 // serveHTTP answers over HTTP until ctx is done, and tells where.
-func (h *house) serveHTTP(ctx context.Context, listen string, o mcpserver.Options, tell io.Writer) error {
+func (h *application) serveHTTP(ctx context.Context, listen string, o mcpserver.Options, tell io.Writer) error {
 	at, err := listenOn(listen, h.cfg.Gateway)
 	if err != nil {
 		return err

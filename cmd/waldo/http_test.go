@@ -50,7 +50,7 @@ func served(t *testing.T, config string) (url string) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := openHouse(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{})
+	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func served(t *testing.T, config string) (url string) {
 	return listening(t, h)
 }
 
-// listening runs a house's gateway over HTTP and returns its address.
-func listening(t *testing.T, h *house) (url string) {
+// listening runs an application's gateway over HTTP and returns its address.
+func listening(t *testing.T, h *application) (url string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	said, tell := io.Pipe()

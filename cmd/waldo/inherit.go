@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// inherit leaves running the servers of the house before that the new configuration would start just so. It must be
+// inherit leaves running the servers of the application before that the new configuration would start just so. It must be
 // called before h is in force.
-func (h *house) inherit(was *house) {
+func (h *application) inherit(was *application) {
 	l := h.launcher()
 	h.upstreams.Inherit(was.upstreams, func(name string, made []string) bool {
 		if !sameServer(was, h, name) {
@@ -22,9 +22,9 @@ func (h *house) inherit(was *house) {
 // sameServer reports whether nothing of the configuration that a server depends on has changed: its entry, what is
 // accepted of it, the programs that are trusted and the hosts of the operator's own. A server at a url, one in a
 // session's workspace and one with an injected secret hold more than that, and are started anew.
-func sameServer(was, next *house, name string) bool {
+func sameServer(was, next *application, name string) bool {
 	a, b := was.cfg.Servers[name], next.cfg.Servers[name]
-	injected := func(h *house) bool {
+	injected := func(h *application) bool {
 		for ref := range maps.Values(b.Secrets) {
 			if h.cfg.Secrets[string(ref)].Inject != nil {
 				return true

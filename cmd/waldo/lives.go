@@ -10,18 +10,18 @@ import (
 // lives are the sets of services that share one state: the one in force, and earlier ones until their calls are over.
 type lives struct {
 	server atomic.Pointer[mcpserver.Server] // the one that serves; nil: none does
-	*generation.Generations[*house]
+	*generation.Generations[*application]
 }
 
-func newLives(first *house) *lives {
-	return &lives{Generations: generation.New(first, (*house).retire)}
+func newLives(first *application) *lives {
+	return &lives{Generations: generation.New(first, (*application).retire)}
 }
 
-// inForce returns the house of the configuration in force.
-func (l *lives) inForce() *house { return l.Now() }
+// inForce returns the application of the configuration in force.
+func (l *lives) inForce() *application { return l.Now() }
 
-// change puts another house in force.
-func (l *lives) change(next *house) {
+// change puts another application in force.
+func (l *lives) change(next *application) {
 	l.Change(next, func() {
 		if srv := l.server.Load(); srv != nil {
 			srv.Replace(next.catalogue)

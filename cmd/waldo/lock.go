@@ -44,7 +44,7 @@ func newLock(g *global) *cobra.Command {
 			} else {
 				accept = append(accept, args...)
 			}
-			h, err := openHouse(c.Context(), g, settings{tells: true, relocks: true})
+			h, err := openApplication(c.Context(), g, settings{tells: true, relocks: true})
 			if err != nil {
 				return err
 			}
@@ -123,7 +123,7 @@ func notAsAccepted(changes []lockfile.Change) error {
 
 // compareLock holds every server against waldo.lock, accepting those named. One that cannot be
 // looked at keeps what was accepted of it, and is among the changes.
-func (h *house) compareLock(ctx context.Context, stderr io.Writer, accept []string) ([]lockfile.Change, error) {
+func (h *application) compareLock(ctx context.Context, stderr io.Writer, accept []string) ([]lockfile.Change, error) {
 	file := h.lockFile()
 	lock, err := lockfile.Read(file)
 	if err != nil {
@@ -177,7 +177,7 @@ const lookTogether = 4
 
 // lockServers looks at the servers, several at a time, in the order of their names. With accept it looks at
 // those alone, and touches no other.
-func (h *house) lockServers(ctx context.Context, lock *lockfile.Lock, accept []string) []*looked {
+func (h *application) lockServers(ctx context.Context, lock *lockfile.Lock, accept []string) []*looked {
 	names := h.upstreams.Names()
 	if len(accept) > 0 {
 		names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(accept, n) })
@@ -203,7 +203,7 @@ func (h *house) lockServers(ctx context.Context, lock *lockfile.Lock, accept []s
 }
 
 // lockGone names the servers of the lock that are no longer configured, or forgets them where that is accepted.
-func (h *house) lockGone(stderr io.Writer, lock *lockfile.Lock, accept []string) (changes []lockfile.Change) {
+func (h *application) lockGone(stderr io.Writer, lock *lockfile.Lock, accept []string) (changes []lockfile.Change) {
 	for _, name := range slices.Sorted(maps.Keys(lock.Servers)) {
 		switch _, is := h.cfg.Servers[name]; {
 		case is:
@@ -218,7 +218,7 @@ func (h *house) lockGone(stderr io.Writer, lock *lockfile.Lock, accept []string)
 }
 
 // lockServer holds one server against the lock, or accepts it.
-func (h *house) lockServer(ctx context.Context, stderr io.Writer, lock *lockfile.Lock, mu *sync.Mutex, name string, accept bool) ([]lockfile.Change, error) {
+func (h *application) lockServer(ctx context.Context, stderr io.Writer, lock *lockfile.Lock, mu *sync.Mutex, name string, accept bool) ([]lockfile.Change, error) {
 	changes, absent, err := h.packages.Lock(ctx, h.cfg.Servers[name], accept)
 	if err != nil || absent {
 		return changes, err
@@ -262,7 +262,7 @@ func inventory(l lockfile.Locked) string {
 }
 
 // readLock reads waldo.lock, which the policy and the servers need.
-func (h *house) readLock() (err error) {
+func (h *application) readLock() (err error) {
 	if h.lock, err = lockfile.Read(h.lockFile()); err != nil {
 		return &exit{code: exitUsage, err: err, hint: "fix or remove it, then look with waldo lock"}
 	}
@@ -270,4 +270,4 @@ func (h *house) readLock() (err error) {
 }
 
 // lockFile is waldo.lock beside the configuration.
-func (h *house) lockFile() string { return trust.LockFile(h.state, h.cfg) }
+func (h *application) lockFile() string { return trust.LockFile(h.state, h.cfg) }

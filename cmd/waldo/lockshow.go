@@ -136,7 +136,7 @@ func firstWords(text string) string {
 }
 
 // printLock shows servers to a person or a machine.
-func (h *house) printLock(c *cobra.Command, g *global, names []string) error {
+func (h *application) printLock(c *cobra.Command, g *global, names []string) error {
 	all, err := h.showLock(c.Context(), names)
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (h *house) printLock(c *cobra.Command, g *global, names []string) error {
 
 // showLock looks at servers, without accepting anything, and returns what accepting them would accept.
 // A package that was never accepted is installed to look at it: sealed and without scripts, as accepting does.
-func (h *house) showLock(ctx context.Context, names []string) ([]shownServer, error) {
+func (h *application) showLock(ctx context.Context, names []string) ([]shownServer, error) {
 	lock, err := lockfile.Read(h.lockFile())
 	if err != nil {
 		return nil, err

@@ -333,7 +333,7 @@ func newExplain(g *global) *cobra.Command {
 			if err := notAnID(cfg, args[0]); err != nil {
 				return err
 			}
-			h := &house{state: state, cfg: cfg, drivers: drivers(state)}
+			h := &application{state: state, cfg: cfg, drivers: drivers(state)}
 			if err := h.readLock(); err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-// Command waldo stands between an AI agent and the outside world. Start at house.go, which lists
+// Command waldo stands between an AI agent and the outside world. Start at application.go, which lists
 // every room and how they are joined; each other file is a group of commands.
 package main
 
@@ -177,7 +177,7 @@ type global struct {
 	json    bool
 	env     string           // --environment
 	redact  bool             // the person at the terminal is shown no more than the model is
-	known   *redact.Registry // every secret that was fetched; nil: the house has its own
+	known   *redact.Registry // every secret that was fetched; nil: the application has its own
 }
 
 func newRoot(g *global) *cobra.Command {

@@ -17,13 +17,13 @@ import (
 	"waldo/internal/frontend/mcpserver/identity"
 )
 
-// houseOf opens a house with a configuration that the test can write anew.
-func houseOf(t *testing.T, config string) (*house, *global) {
+// applicationOf opens an application with a configuration that the test can write anew.
+func applicationOf(t *testing.T, config string) (*application, *global) {
 	t.Helper()
 	dir := t.TempDir()
 	g := &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}
 	write(t, g, config)
-	h, err := openHouse(t.Context(), g, settings{})
+	h, err := openApplication(t.Context(), g, settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func houseOf(t *testing.T, config string) (*house, *global) {
 			t.Error(err)
 		}
 	})
-	h.takesReloads(g, func(*house) error { return nil })
+	h.takesReloads(g, func(*application) error { return nil })
 	return h, g
 }
 
@@ -43,9 +43,9 @@ func write(t *testing.T, g *global, config string) {
 	}
 }
 
-// A house that calls are in is closed when the last of them is over, and not before.
-func TestAnEarlierHouseLastsAsLongAsItsCalls(t *testing.T) {
-	h, g := houseOf(t, "version: 1\n")
+// An application that calls are in is closed when the last of them is over, and not before.
+func TestAnEarlierApplicationLastsAsLongAsItsCalls(t *testing.T) {
+	h, g := applicationOf(t, "version: 1\n")
 	first, done := h.lives.Enter()
 	closed := make(chan struct{})
 	h.close = append(h.close, func() error { close(closed); return nil })
@@ -56,18 +56,18 @@ func TestAnEarlierHouseLastsAsLongAsItsCalls(t *testing.T) {
 	now, over := h.lives.Enter()
 	over()
 	if first != h || now == h || len(h.lives.All()) != 2 {
-		t.Fatal("a call does not enter the house in force")
+		t.Fatal("a call does not enter the application in force")
 	}
 	select {
 	case <-closed:
-		t.Fatal("a house was closed over a call")
+		t.Fatal("an application was closed over a call")
 	case <-time.After(50 * time.Millisecond):
 	}
 	done()
 	select {
 	case <-closed:
 	case <-time.After(10 * time.Second):
-		t.Fatal("a house whose calls are over stays open")
+		t.Fatal("an application whose calls are over stays open")
 	}
 }
 
@@ -81,7 +81,7 @@ func TestReloadRefuses(t *testing.T) {
 			"secret.missing: secret env:WALDO_NOT_SET"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			h, g := houseOf(t, good)
+			h, g := applicationOf(t, good)
 			write(t, g, row.config)
 			r := h.attendant.renew(t.Context())
 			if row.want == "" && r.Kept != "" || !strings.Contains(r.Kept, row.want) {
@@ -93,8 +93,8 @@ func TestReloadRefuses(t *testing.T) {
 		})
 	}
 	t.Run("where it cannot be served", func(t *testing.T) {
-		h, g := houseOf(t, good)
-		h.takesReloads(g, func(next *house) error { _, err := listenOn("0.0.0.0:0", next.cfg.Gateway); return err })
+		h, g := applicationOf(t, good)
+		h.takesReloads(g, func(next *application) error { _, err := listenOn("0.0.0.0:0", next.cfg.Gateway); return err })
 		if r := h.attendant.renew(t.Context()); !strings.Contains(r.Kept, "needs gateway.auth") || h.lives.inForce() != h {
 			t.Errorf("kept: %q", r.Kept)
 		}
@@ -121,7 +121,7 @@ func TestStopAndReloadOverHTTP(t *testing.T) {
 			ci, ciHash := identity.NewToken()
 			bob, bobHash := identity.NewToken()
 			both := fmt.Sprintf("version: 1\ncapabilities: {run_python: {mode: read, approval: none}}\ngateway: {auth: {tokens: {ci: %q, bob: %q}}}\n", ciHash, bobHash)
-			h, g := houseOf(t, both)
+			h, g := applicationOf(t, both)
 			url := listening(t, h)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

@@ -47,7 +47,7 @@ func TestInstallBox(t *testing.T) {
 	defer srv.Close()
 	elsewhere := httptest.NewServer(other)
 	defer elsewhere.Close()
-	h, err := openHouse(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
+	h, err := openApplication(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

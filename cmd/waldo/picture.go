@@ -10,7 +10,7 @@ import (
 )
 
 // pictured gives a workspace that has nothing yet the files of the snapshot that the run starts from.
-func (h *house) pictured(w *workspace.Workspace, err error) (*workspace.Workspace, error) {
+func (h *application) pictured(w *workspace.Workspace, err error) (*workspace.Workspace, error) {
 	if err != nil || h.picture == "" {
 		return w, err
 	}

@@ -25,7 +25,7 @@ func newSandboxPort(g *global) *cobra.Command {
 		Long: "Connections to port LOCAL of this machine's loopback (PORT unless given, 0: any) go to PORT at the loopback of the\n" +
 			"sandbox, 127.0.0.1 or else ::1. The sandbox gets no way out by it. Every user of this machine can connect to LOCAL.",
 		Example: "  waldo sandbox exec --background work -- npm start\n  waldo sandbox port work 3000\n  waldo sandbox port work 3000:8080",
-		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, h *application, m *sandboxes.Manager, args []string) error {
 			port, local, err := ports(args[1])
 			if err != nil {
 				return err
@@ -47,7 +47,7 @@ func newSandboxPort(g *global) *cobra.Command {
 }
 
 // reacher returns the driver of an isolation level where it reaches ports of its sandboxes; nil: it does not.
-func (h *house) reacher(level string) sandbox.Reacher {
+func (h *application) reacher(level string) sandbox.Reacher {
 	if level == "auto" || level == "" {
 		level = h.runner.Auto
 	}
@@ -173,7 +173,7 @@ func (f *forward) accept(ctx context.Context, listeners []net.Listener) {
 
 // forwards forwards ports to a named sandbox until end is called: own are those of this command, and the sandbox's are
 // forwarded by one of its commands at a time, so that the next one goes on when that one ends.
-func (h *house) forwards(ctx context.Context, w io.Writer, s sandboxes.Sandbox, own []string) (end func(), err error) {
+func (h *application) forwards(ctx context.Context, w io.Writer, s sandboxes.Sandbox, own []string) (end func(), err error) {
 	if len(own) == 0 && len(s.Ports) == 0 {
 		return func() {}, nil
 	}

@@ -42,7 +42,7 @@ func TestSourcePackages(t *testing.T) {
 	srv := httptest.NewServer(pypi{filepath.Join(dir, "index")})
 	defer srv.Close()
 	t.Setenv("PIP_INDEX_URL", srv.URL+"/simple")
-	h, err := openHouse(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
+	h, err := openApplication(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// takesReloads has the house take a configuration anew when it is told to. fits refuses one that cannot
+// takesReloads has the application take a configuration anew when it is told to. fits refuses one that cannot
 // be served where this waldo serves.
-func (h *house) takesReloads(g *global, fits func(next *house) error) {
+func (h *application) takesReloads(g *global, fits func(next *application) error) {
 	h.attendant.mu.Lock()
 	defer h.attendant.mu.Unlock()
 	h.attendant.reload = func(ctx context.Context) reply {
@@ -55,11 +55,11 @@ func orNone(file string) string {
 	return file
 }
 
-// successor opens the house of the configuration as it is now, on the same ground.
-func (h *house) successor(ctx context.Context, g *global, fits func(next *house) error) (*house, error) {
+// successor opens the application of the configuration as it is now, on the same ground.
+func (h *application) successor(ctx context.Context, g *global, fits func(next *application) error) (*application, error) {
 	s := h.set
 	s.after, s.cfg = h, nil
-	next, err := openHouse(ctx, g, s)
+	next, err := openApplication(ctx, g, s)
 	if err != nil {
 		return nil, err
 	}

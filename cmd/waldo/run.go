@@ -307,7 +307,7 @@ func language(lang, name string) (call.Capability, string, error) {
 	return "", "", usage("python, javascript, typescript or shell", "unknown language %q", lang)
 }
 
-// inBox opens the house, makes the one call and shows what came of it.
+// inBox opens the application, makes the one call and shows what came of it.
 func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability, args any, o runner.Options) error {
 	if err := b.refused(); err != nil {
 		return err
@@ -334,7 +334,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	} else {
 		limits = b.asked(limits)
 	}
-	h, err := openHouse(c.Context(), g, s)
+	h, err := openApplication(c.Context(), g, s)
 	if err != nil {
 		return err
 	}
@@ -380,7 +380,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 // hidden; where that was in what is no text, its error is for the exit code, since what came out is not what was
 // written. When the reader of the output has gone it calls end, and the error says so. Until the flush a write to a
 // broken pipe is an error: Go would otherwise end waldo by SIGPIPE, with a run that no record ends.
-func (h *house) through(out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
+func (h *application) through(out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	var gone atomic.Bool
@@ -447,7 +447,7 @@ type whole struct{ io.Writer }
 func (whole) Close() error { return nil }
 
 // once makes one call in a session of its own.
-func (h *house) once(ctx context.Context, capability call.Capability, args any, o *runner.Options) (call.Result, error) {
+func (h *application) once(ctx context.Context, capability call.Capability, args any, o *runner.Options) (call.Result, error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return call.Result{}, usage("", "%v", err)
@@ -471,7 +471,7 @@ func (h *house) once(ctx context.Context, capability call.Capability, args any, 
 }
 
 // keptIn is the folder of this machine that has what a session's runs kept.
-func (h *house) keptIn(n call.Session) (string, error) {
+func (h *application) keptIn(n call.Session) (string, error) {
 	w, err := h.runner.Workspace(n)
 	if err != nil {
 		return "", err
@@ -481,7 +481,7 @@ func (h *house) keptIn(n call.Session) (string, error) {
 }
 
 // tidy removes the workspace of a session that has kept nothing in it.
-func (h *house) tidy(n session.Info) {
+func (h *application) tidy(n session.Info) {
 	if _, err := os.Stat(filepath.Join(h.state, "workspaces", n.Workspace)); err != nil {
 		return
 	}

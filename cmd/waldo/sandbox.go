@@ -40,17 +40,17 @@ func newSandbox(g *global) *cobra.Command {
 	return c
 }
 
-// boxes opens the named sandboxes of a house, pausing and stopping what was idle first.
-func (h *house) boxes(ctx context.Context) (*sandboxes.Manager, error) {
+// boxes opens the named sandboxes of an application, pausing and stopping what was idle first.
+func (h *application) boxes(ctx context.Context) (*sandboxes.Manager, error) {
 	m := sandboxes.New(h.store, time.Now)
 	_, err := m.Sweep(ctx)
 	return m, err
 }
 
 // withBoxes runs f with the named sandboxes of the state directory and their owner's name.
-func withBoxes(g *global, f func(c *cobra.Command, h *house, m *sandboxes.Manager, args []string) error) func(*cobra.Command, []string) error {
+func withBoxes(g *global, f func(c *cobra.Command, h *application, m *sandboxes.Manager, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
-		h, err := openHouse(c.Context(), g, settings{})
+		h, err := openApplication(c.Context(), g, settings{})
 		if err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle 30m\n  waldo sandbox create copy --from p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, h *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, h *application, m *sandboxes.Manager, args []string) error {
 			if id.Is(id.Snapshot, b.template) && from == "" { // as for run and exec
 				from = b.template
 			}
@@ -176,7 +176,7 @@ func (b *boxFlags) onlyKept(c *cobra.Command, pictured bool) error {
 }
 
 // pinned finds a template and returns its name and its digest, so that it is the same one later.
-func (h *house) pinned(ctx context.Context, name string, fresh bool) (string, string, error) {
+func (h *application) pinned(ctx context.Context, name string, fresh bool) (string, string, error) {
 	if name == "" || name == "host" {
 		return "host", "", nil
 	}
@@ -193,7 +193,7 @@ const listRow = "%-20s %-8s %-11s %-5s %-21s %-10s %s\n"
 func newSandboxList(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs, Example: "  waldo sandbox list --json",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, _ []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, _ []string) error {
 			all, err := m.List(c.Context(), owner())
 			if err != nil || g.json {
 				return orJSON(c, err, all)
@@ -368,8 +368,8 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	return cmp.Or((&boxFlags{quiet: true}).show(c, g, r), masked)
 }
 
-// openIn opens the house as a sandbox's limits need it, the sandbox's session, and its next command.
-func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *house, run *sandboxes.Run, k call.Call, err error) {
+// openIn opens the application as a sandbox's limits need it, the sandbox's session, and its next command.
+func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *application, run *sandboxes.Run, k call.Call, err error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return nil, nil, k, usage("", "%v", err)
@@ -384,7 +384,7 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 		set.cfg = contract.Default()
 		(&boxFlags{isolation: level}).widen(set.cfg, mostLimits) // the sandbox's own limits hold it
 	}
-	if h, err = openHouse(ctx, g, set); err != nil {
+	if h, err = openApplication(ctx, g, set); err != nil {
 		return nil, nil, k, err
 	}
 	opened := h
@@ -439,7 +439,7 @@ func levelOf(ctx context.Context, g *global, name string) (string, error) {
 }
 
 // reopen finds the template of a sandbox again, the one that it was made with.
-func (h *house) reopen(s sandboxes.Sandbox) (template.Template, error) {
+func (h *application) reopen(s sandboxes.Sandbox) (template.Template, error) {
 	if s.Template == "host" {
 		return template.Host(), nil
 	}
@@ -458,7 +458,7 @@ func newSandboxPause(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "pause NAME", Short: "Let nothing new start, and stop what runs where it stands", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox pause work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			still, going, err := m.Pause(c.Context(), owner(), args[0])
 			if err != nil {
 				return err
@@ -476,7 +476,7 @@ func newSandboxPause(g *global) *cobra.Command {
 func newSandboxResume(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume NAME", Short: "Use a paused or stopped sandbox again", Args: cobra.ExactArgs(1), Example: "  waldo sandbox resume work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			_, err := m.Resume(c.Context(), owner(), args[0])
 			return err
 		}),
@@ -488,7 +488,7 @@ func newSandboxReset(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "reset NAME", Short: "Make a sandbox as if it were new: no file, no session, nothing of its owner", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox reset work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			if next == "" {
 				next = owner()
 			}
@@ -510,7 +510,7 @@ func newSandboxRemove(g *global) *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "rm NAME", Short: "Delete a sandbox and its files; its snapshots stay", Args: cobra.ExactArgs(1), Example: "  waldo sandbox rm work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			return m.Remove(c.Context(), owner(), args[0], force)
 		}),
 	}

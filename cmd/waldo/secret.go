@@ -92,7 +92,7 @@ func checkSecrets(k *secretsource.Keeper, cfg *contract.Config) []secretFinding 
 
 // requireSecrets refuses to begin while a secret is missing that the configuration says where to
 // find. The name of a capability's secret that stands for nothing is for the policy, which denies.
-func (h *house) requireSecrets() error {
+func (h *application) requireSecrets() error {
 	named := secrets.Named(h.state, h.cfg)
 	var problems contract.Problems
 	for _, f := range checkSecrets(h.secrets, h.cfg) {

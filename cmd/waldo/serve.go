@@ -47,7 +47,7 @@ func newServe(g *global) *cobra.Command {
 			hup := make(chan os.Signal, 1) // a terminal that is closed ends no gateway: its host closes the pipe
 			signal.Notify(hup, syscall.SIGHUP)
 			defer signal.Stop(hup)
-			h, err := openHouse(c.Context(), g, settings{warm: warmBoxes, sessions: maxSessions, hup: hup})
+			h, err := openApplication(c.Context(), g, settings{warm: warmBoxes, sessions: maxSessions, hup: hup})
 			if err != nil {
 				return err
 			}
@@ -59,7 +59,7 @@ func newServe(g *global) *cobra.Command {
 			serving()
 			o := h.options()
 			http := listen != "" || !stdio && !piped(c.InOrStdin())
-			h.takesReloads(g, func(next *house) error {
+			h.takesReloads(g, func(next *application) error {
 				if !http {
 					return nil
 				}
@@ -99,8 +99,8 @@ func newServe(g *global) *cobra.Command {
 	return c
 }
 
-// options make a server over the houses of this waldo: each call goes to the one in force when it comes.
-func (h *house) options() mcpserver.Options {
+// options make a server over the applications of this waldo: each call goes to the one in force when it comes.
+func (h *application) options() mcpserver.Options {
 	return mcpserver.Options{
 		Version: version, Instructions: instructions, Catalogue: h.catalogue,
 		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
@@ -123,7 +123,7 @@ func (h *house) options() mcpserver.Options {
 }
 
 // forget ends what servers have for a session that is over.
-func (h *house) forget(n call.Session) {
+func (h *application) forget(n call.Session) {
 	for _, open := range h.lives.All() {
 		open.upstreams.Forget(n)
 	}
@@ -131,7 +131,7 @@ func (h *house) forget(n call.Session) {
 
 // keptKey returns the key of this state directory that seals what is left to tell of a parked call, made when
 // it is first needed. It opens nothing, and so lies with what else is no secret.
-func (h *house) keptKey(ctx context.Context) (*[32]byte, error) {
+func (h *application) keptKey(ctx context.Context) (*[32]byte, error) {
 	var key [32]byte
 	return &key, h.store.Modify(ctx, "gateway", "kept-key", func(old string, ok bool) (string, bool, error) {
 		if b, err := hex.DecodeString(old); ok && err == nil && len(b) == len(key) {

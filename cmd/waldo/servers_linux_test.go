@@ -44,7 +44,7 @@ func BenchmarkServers(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		h, err := openHouse(context.Background(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
+		h, err := openApplication(context.Background(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
 		if err != nil {
 			b.Fatal(err)
 		}

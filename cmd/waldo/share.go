@@ -12,7 +12,7 @@ import (
 // shared is the corridor for the code in a box: a server of its session's workspace has the files that
 // the code has written by now, and the code has the server's afterwards. The configuration in force decides,
 // which may be newer than the run.
-func (h *house) shared(ctx context.Context, c call.Call) (call.Result, error) {
+func (h *application) shared(ctx context.Context, c call.Call) (call.Result, error) {
 	now, done := h.lives.Enter()
 	defer done()
 	k, _ := now.policy.Lookup(c.Capability)
@@ -27,7 +27,7 @@ func (h *house) shared(ctx context.Context, c call.Call) (call.Result, error) {
 	return now.broker.Call(ctx, c)
 }
 
-func (h *house) share(run string) {
+func (h *application) share(run string) {
 	if err := h.runner.Share(run); err != nil {
 		slog.Warn("files of a run could not be shared", "call", run, "why", err)
 	}

@@ -19,7 +19,7 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "snapshot NAME", Short: "Keep a sandbox's files as they are now; unchanged content takes no extra space", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox snapshot work\n  waldo sandbox snapshot --list\n  waldo sandbox create copy --from p_…\n  waldo sandbox snapshot --rm p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			switch {
 			case list && remove == "" && len(args) == 0:
 				return listSnapshots(c, g, m)
@@ -57,7 +57,7 @@ func newSandboxRestore(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore NAME SNAPSHOT", Short: "Give a sandbox the files of a snapshot in place of its own", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox restore work p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			_, err := m.Restore(c.Context(), owner(), args[0], args[1])
 			return err
 		}),
@@ -70,7 +70,7 @@ func newSandboxCopy(g *global) *cobra.Command {
 		Long: "One of the two is NAME:PATH, where PATH is as the code finds it in /workspace, but not below tmp. A folder is\n" +
 			"copied with what is in it: regular files and folders alone, no links. With - for SRC a tar is unpacked from standard input.",
 		Example: "  waldo sandbox cp . work:\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n  tar c . | waldo sandbox cp - work:input",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *house, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			from, fromIn := inBoxPath(args[0])
 			to, toIn := inBoxPath(args[1])
 			if fromIn == toIn {

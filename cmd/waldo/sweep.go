@@ -22,7 +22,7 @@ import (
 const keptFor = 30 * 24 * time.Hour
 
 // sweep closes sessions that are idle and deletes what is kept no longer.
-func (h *house) sweep(ctx context.Context, now time.Time, sign signing) error {
+func (h *application) sweep(ctx context.Context, now time.Time, sign signing) error {
 	h.sessions.Sweep()
 	named, err := sandboxes.New(h.store, time.Now).Workspaces(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (h *house) sweep(ctx context.Context, now time.Time, sign signing) error {
 type signing func(*approval.Checkpoint) error
 
 // signRemoval asks the first approver for the passphrase, and shows who can answer afterwards.
-func (h *house) signRemoval(c *cobra.Command) signing {
+func (h *application) signRemoval(c *cobra.Command) signing {
 	return func(p *approval.Checkpoint) error {
 		pins := []string{h.cfg.Approval.Root, os.Getenv(rootVariable)}
 		if pins[0] == "" && pins[1] == "" {
@@ -71,7 +71,7 @@ func (h *house) signRemoval(c *cobra.Command) signing {
 }
 
 // keepClean sweeps now, and once an hour until ctx is done. What cannot be deleted is told and kept.
-func (h *house) keepClean(ctx context.Context) {
+func (h *application) keepClean(ctx context.Context) {
 	sweep := func() {
 		if err := h.lives.inForce().sweep(ctx, time.Now(), nil); err != nil && ctx.Err() == nil {
 			slog.Warn("cleaning up", "why", err)

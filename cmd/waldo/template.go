@@ -31,7 +31,7 @@ func openTemplates(state string) (*template.Store, error) {
 
 // template finds the root filesystem that a person named: host needs nothing to be found, and of a
 // snapshot it is the one that its sandbox had, with its files to start from.
-func (h *house) template(ctx context.Context, name string, fresh bool) (template.Template, error) {
+func (h *application) template(ctx context.Context, name string, fresh bool) (template.Template, error) {
 	if id.Is(id.Snapshot, name) {
 		p, err := sandboxes.New(h.store, time.Now).Picture(ctx, owner(), name)
 		if err != nil {
@@ -52,7 +52,7 @@ func (h *house) template(ctx context.Context, name string, fresh bool) (template
 }
 
 // templateOf finds the root filesystem that a contract names; a path starts at the folder of the configuration.
-func (h *house) templateOf(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
+func (h *application) templateOf(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
 	name := c.Template
 	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
 		at, err := c.At.Beside(name)

@@ -18,7 +18,7 @@ import (
 
 // onTerminal gives a command a terminal of its own and connects it with the person's, which is raw until done is
 // called. The person's own terminal never reaches the sandbox: bytes and the size of the window do.
-func (h *house) onTerminal(c *cobra.Command, o *runner.Options, level string, end func()) (done func() error, err error) {
+func (h *application) onTerminal(c *cobra.Command, o *runner.Options, level string, end func()) (done func() error, err error) {
 	if level == "" || level == "auto" {
 		level = h.runner.Auto
 	}

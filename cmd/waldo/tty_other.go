@@ -10,6 +10,6 @@ import (
 	"waldo/internal/executor/runner"
 )
 
-func (h *house) onTerminal(*cobra.Command, *runner.Options, string, func()) (func() error, error) {
+func (h *application) onTerminal(*cobra.Command, *runner.Options, string, func()) (func() error, error) {
 	return nil, errors.New("-t: only sandboxes of Linux have terminals")
 }

@@ -16,7 +16,7 @@ const warmBoxes = 8
 const firstBoxes = 2
 
 // expect makes boxes ready for a session that has begun, also a principal's over HTTP.
-func (h *house) expect(n session.Info) {
+func (h *application) expect(n session.Info) {
 	args, err := call.ParseArgs([]byte(`{"code":""}`))
 	if err == nil {
 		d := h.policy.Decide(call.Call{Capability: "run_python", Args: args, Session: n.ID, Principal: n.Principal, Channel: "mcp", At: time.Now()})

@@ -20,7 +20,7 @@ func TestFirstClient(t *testing.T) {
 	if err := os.WriteFile(file, []byte("version: 1\ncapabilities:\n  run_python: {mode: read, approval: none}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := openHouse(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{warm: 2})
+	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{warm: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

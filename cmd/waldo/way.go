@@ -11,7 +11,7 @@ import (
 )
 
 // egresses assembles the egress of sandboxes.
-func (h *house) egresses() *sandboxegress.Assembler {
+func (h *application) egresses() *sandboxegress.Assembler {
 	return &sandboxegress.Assembler{State: h.state, Config: h.cfg, Secret: h.secrets.Get, Forms: redact.Forms, Record: h.reached}
 }
 
@@ -25,7 +25,7 @@ type egressBody struct {
 }
 
 // reached writes to the log what a server's sandbox tried to reach.
-func (h *house) reached(server, sandbox string, tried []facts.Attempt) {
+func (h *application) reached(server, sandbox string, tried []facts.Attempt) {
 	body, err := json.Marshal(egressBody{server, sandbox, tried})
 	if err == nil {
 		_, err = h.log.Append(context.Background(), kindEgress, body, false)

@@ -55,8 +55,8 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// house is every room, joined. It is built by openHouse, floor by floor, and closed in reverse.
-type house struct {
+// application is every room, joined. It is built by openApplication, floor by floor, and closed in reverse.
+type application struct {
 	state     string
 	cfg       *contract.Config
 	policy    *policy.Policy
@@ -67,7 +67,7 @@ type house struct {
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	approvals *approval.Desk
-	lock      *lockfile.Lock    // as it was when the house was opened
+	lock      *lockfile.Lock    // as it was when the application was opened
 	witness   *audit.Witness    // what the log says of approvals
 	asker     *presence.Process // says that this process is at work; nil: no file can
 	lasting   call.Session      // of waldo call, which the next process resumes
@@ -80,14 +80,14 @@ type house struct {
 	broker    *broker.Broker
 	attendant *attendant               // carries out the operator's orders
 	entry     func() *identity.Options // who is let in over HTTP
-	lives     *lives                   // the house in force, and those before it
+	lives     *lives                   // the application in force, and those before it
 	picture   string                   // the snapshot whose files a run starts with; empty: none
 	set       settings
 	close     []func() error
-	ground    []func() error // closes what later houses stand on; empty in those
+	ground    []func() error // closes what later applications stand on; empty in those
 }
 
-// settings are what a command changes about the house it opens.
+// settings are what a command changes about the application it opens.
 type settings struct {
 	cfg      *contract.Config // nil: as found
 	limits   sandbox.Limits   // the most a run may ask for; zero: mostLimits
@@ -100,7 +100,7 @@ type settings struct {
 	redact   bool             // the person at the terminal is shown no more than the model is
 	relocks  bool             // the command may pin anew where waldo.lock is gone
 	hup      <-chan os.Signal // asks for a reload; nil: nothing does
-	after    *house           // the one whose ground it shares: store, log, sessions, approvals, sandboxes that wait; nil: none
+	after    *application     // the one whose ground it shares: store, log, sessions, approvals, sandboxes that wait; nil: none
 }
 
 // The levels of isolation, by the name that contracts use.
@@ -120,7 +120,7 @@ const strongBoxes = 2
 
 // keepWarm puts a pool in front of each driver whose boxes can wait for their job. They are closed last:
 // boxes end in them. A kind of box is made ahead once one was asked for.
-func (h *house) keepWarm(most int) {
+func (h *application) keepWarm(most int) {
 	if most <= 0 {
 		return
 	}
@@ -164,9 +164,9 @@ func openState(g *global) (string, error) {
 	return dir, nil
 }
 
-// openHouse builds the house: values and configuration, then the study, the workers, the corridor.
-func openHouse(ctx context.Context, g *global, s settings) (h *house, err error) {
-	h = &house{known: g.known, set: s}
+// openApplication builds the application: values and configuration, then the study, the workers, the corridor.
+func openApplication(ctx context.Context, g *global, s settings) (h *application, err error) {
+	h = &application{known: g.known, set: s}
 	if s.after != nil {
 		h.known = s.after.known
 	} else if h.known == nil {
@@ -210,7 +210,7 @@ func openHouse(ctx context.Context, g *global, s settings) (h *house, err error)
 }
 
 // machine says what this deployment gives, for the policy.
-func (h *house) machine() policy.Machine {
+func (h *application) machine() policy.Machine {
 	m := policy.Machine{
 		Isolations: map[string]bool{},
 		Transports: map[contract.Transport]bool{contract.SandboxedExec: true, contract.MCP: true},
@@ -248,7 +248,7 @@ func openLog(ctx context.Context, s *database.Store, keep time.Duration) (*audit
 	return log, err
 }
 
-func (h *house) openStudy(ctx context.Context, s settings) (err error) {
+func (h *application) openStudy(ctx context.Context, s settings) (err error) {
 	if err = trust.PinsGone(h.state, h.cfg); err != nil && !s.relocks {
 		return err
 	}
@@ -271,7 +271,7 @@ func (h *house) openStudy(ctx context.Context, s settings) (err error) {
 }
 
 // openGround opens what stays when the configuration is replaced.
-func (h *house) openGround(ctx context.Context, s settings) (err error) {
+func (h *application) openGround(ctx context.Context, s settings) (err error) {
 	h.lives = newLives(h)
 	defer func() { h.ground, h.close = h.close, nil }()
 	if h.store, err = database.Open(h.state); err != nil {
@@ -309,13 +309,13 @@ func (h *house) openGround(ctx context.Context, s settings) (err error) {
 	return h.attend(ctx, s.hup)
 }
 
-// stand puts the house on the ground of another.
-func (h *house) stand(on *house) {
+// stand puts the application on the ground of another.
+func (h *application) stand(on *application) {
 	h.lives, h.drivers, h.store, h.log, h.sessions = on.lives, on.drivers, on.store, on.log, on.sessions
 	h.witness, h.asker, h.approvals = on.witness, on.asker, on.approvals
 }
 
-func (h *house) openWorkers(s settings) error {
+func (h *application) openWorkers(s settings) error {
 	most := s.limits
 	if most == (sandbox.Limits{}) {
 		most = defaultLimits
@@ -357,7 +357,7 @@ func (h *house) openWorkers(s settings) error {
 }
 
 // launcher starts servers.
-func (h *house) launcher() *launch.Launcher {
+func (h *application) launcher() *launch.Launcher {
 	return &launch.Launcher{
 		State: h.state, Config: h.cfg, Driver: h.drivers["namespace"], Egress: h.egresses(), Packages: h.packages,
 		Secret: h.secrets.Get, Unchanged: func(s contract.Server) error { return trust.Unchanged(h.state, h.cfg, h.programs, s) }, Workspace: h.runner.Workspace,
@@ -368,7 +368,7 @@ func (h *house) launcher() *launch.Launcher {
 	}
 }
 
-func (h *house) openCorridor(s settings) error {
+func (h *application) openCorridor(s settings) error {
 	sources, offers, plain := map[string]catalog.Source{}, map[string]catalog.OfferSource{}, ""
 	for name, s := range h.cfg.Servers {
 		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.told(h.upstreams.Tools(ctx, name)) }
@@ -439,14 +439,14 @@ func (h *house) openCorridor(s settings) error {
 }
 
 // mode is the class of a tool for hosts: its contract's, or what its server says where that is more.
-func (h *house) mode(cap call.Capability, annotations strictjson.Value) contract.Mode {
+func (h *application) mode(cap call.Capability, annotations strictjson.Value) contract.Mode {
 	k, _ := h.policy.Lookup(cap)
 	return policy.Tighten(policy.Decision{Contract: k}, annotations).Mode()
 }
 
 // aside hides in what a server says beside its answer what its contract hides; in a question to a
 // person, what must not leave in any case.
-func (h *house) aside(c call.Call, v strictjson.Value, question bool) strictjson.Value {
+func (h *application) aside(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 	k, _ := h.policy.Lookup(c.Capability)
 	if question {
 		k.Redact = []string{"secrets"}
@@ -456,10 +456,10 @@ func (h *house) aside(c call.Call, v strictjson.Value, question bool) strictjson
 
 // clean makes what a server says of itself safe to show: nothing hidden in it, and no secret, since a
 // server that was given one may tell it in a description.
-func (h *house) clean(text string) string { return h.known.Text(redact.Clean(text)) }
+func (h *application) clean(text string) string { return h.known.Text(redact.Clean(text)) }
 
 // Close closes the rooms in the reverse order of their opening, and the ground beneath them last.
-func (h *house) Close() error {
+func (h *application) Close() error {
 	var errs []error
 	if len(h.ground) > 0 {
 		if h.approvals != nil {
@@ -478,8 +478,8 @@ func (h *house) Close() error {
 	return errors.Join(errs...)
 }
 
-// retire closes what is the house's own.
-func (h *house) retire() error {
+// retire closes what is the application's own.
+func (h *application) retire() error {
 	var errs []error
 	for _, c := range slices.Backward(h.close) {
 		errs = append(errs, c())
@@ -492,7 +492,7 @@ func (h *house) retire() error {
 func principal() call.Principal { return call.Principal(fmt.Sprintf("os:%d", os.Getuid())) }
 
 // open starts a session for the person or host at this channel.
-func (h *house) open() (session.Info, error) {
+func (h *application) open() (session.Info, error) {
 	return h.sessions.Open(principal(), id.New(id.Workspace))
 }
 
@@ -501,7 +501,7 @@ const cliBucket = "cli"
 
 // openCLI opens the one session that all `waldo call`s of this user share, so that a call that
 // waited for a human can be made again by the next process.
-func (h *house) openCLI(ctx context.Context) (session.Info, error) {
+func (h *application) openCLI(ctx context.Context) (session.Info, error) {
 	name := string(principal())
 	if text, ok, err := h.store.Get(ctx, cliBucket, name); err != nil {
 		return session.Info{}, err
@@ -518,7 +518,7 @@ func (h *house) openCLI(ctx context.Context) (session.Info, error) {
 }
 
 // workspace opens the files of a session, or those of a folder that the operator named.
-func (h *house) workspace(n call.Session, keep string) (*workspace.Workspace, error) {
+func (h *application) workspace(n call.Session, keep string) (*workspace.Workspace, error) {
 	if keep != "" {
 		return workspace.OpenFolder(keep)
 	}
@@ -530,7 +530,7 @@ func (h *house) workspace(n call.Session, keep string) (*workspace.Workspace, er
 }
 
 // spill keeps what a result had no room for in the session's workspace, where the next box has room for it.
-func (h *house) spill(n call.Session, name string, data []byte) (string, error) {
+func (h *application) spill(n call.Session, name string, data []byte) (string, error) {
 	w, err := h.workspace(n, "")
 	if err != nil {
 		return "", err
@@ -546,7 +546,7 @@ func (h *house) spill(n call.Session, name string, data []byte) (string, error) 
 
 // The catalogue, as the code in a box sees it.
 
-func (h *house) tools(run call.Call) []call.Tool {
+func (h *application) tools(run call.Call) []call.Tool {
 	return plain(h.catalogue.List(context.Background(), viewOf(run)))
 }
 
@@ -555,7 +555,7 @@ func viewOf(run call.Call) catalog.Viewer {
 	return catalog.Viewer{Principal: run.Principal, Channel: "bridge"}
 }
 
-func (h *house) find(_ call.Call, name string) (call.Tool, bool) {
+func (h *application) find(_ call.Call, name string) (call.Tool, bool) {
 	e, ok := h.catalogue.Lookup(context.Background(), name)
 	if !ok {
 		return call.Tool{}, false
@@ -563,7 +563,7 @@ func (h *house) find(_ call.Call, name string) (call.Tool, bool) {
 	return e.Tool, true
 }
 
-func (h *house) search(run call.Call, words string, most int) []call.Tool {
+func (h *application) search(run call.Call, words string, most int) []call.Tool {
 	return plain(h.catalogue.Search(context.Background(), viewOf(run), words, most))
 }
 
@@ -576,7 +576,7 @@ func plain(entries []*catalog.Entry) []call.Tool {
 }
 
 // check holds the arguments against the tool's schema.
-func (h *house) check(c call.Call, t call.Tool) *call.Reason {
+func (h *application) check(c call.Call, t call.Tool) *call.Reason {
 	e, ok := h.catalogue.Lookup(context.Background(), string(t.Capability))
 	if !ok {
 		return nil // the policy decides on what nobody knows
@@ -593,7 +593,7 @@ func (h *house) check(c call.Call, t call.Tool) *call.Reason {
 }
 
 // askerOf names this process for the sessions that end with it, which is all but that of waldo call.
-func (h *house) askerOf(n call.Session) string {
+func (h *application) askerOf(n call.Session) string {
 	if h.asker == nil || n == h.lasting {
 		return ""
 	}

@@ -52,16 +52,24 @@ func calls() map[uintptr]call {
 	}
 	for sysno, name := range map[uintptr]string{
 		unix.SYS_MOUNT: "mount", unix.SYS_UMOUNT2: "umount2", unix.SYS_PIVOT_ROOT: "pivot_root", unix.SYS_CHROOT: "chroot",
-		unix.SYS_UNSHARE: "unshare", unix.SYS_SETNS: "setns", unix.SYS_PTRACE: "ptrace", unix.SYS_PROCESS_VM_READV: "process_vm_readv",
-		unix.SYS_PROCESS_VM_WRITEV: "process_vm_writev", unix.SYS_KILL: "kill", unix.SYS_BPF: "bpf", unix.SYS_KEYCTL: "keyctl",
+		unix.SYS_UNSHARE: "unshare", unix.SYS_SETNS: "setns", unix.SYS_PTRACE: "ptrace",
+		unix.SYS_PROCESS_VM_READV:  "process_vm_readv",
+		unix.SYS_PROCESS_VM_WRITEV: "process_vm_writev", unix.SYS_KILL: "kill", unix.SYS_BPF: "bpf",
+		unix.SYS_KEYCTL:  "keyctl",
 		unix.SYS_ADD_KEY: "add_key", unix.SYS_IO_URING_SETUP: "io_uring_setup", unix.SYS_USERFAULTFD: "userfaultfd",
-		unix.SYS_PERF_EVENT_OPEN: "perf_event_open", unix.SYS_INIT_MODULE: "init_module", unix.SYS_FINIT_MODULE: "finit_module",
-		unix.SYS_KEXEC_LOAD: "kexec_load", unix.SYS_REBOOT: "reboot", unix.SYS_SETHOSTNAME: "sethostname", unix.SYS_SWAPON: "swapon",
-		unix.SYS_CLOCK_SETTIME: "clock_settime", unix.SYS_SETTIMEOFDAY: "settimeofday", unix.SYS_OPEN_BY_HANDLE_AT: "open_by_handle_at",
-		unix.SYS_FANOTIFY_INIT: "fanotify_init", unix.SYS_SETUID: "setuid", unix.SYS_SETGID: "setgid", unix.SYS_SETGROUPS: "setgroups",
-		unix.SYS_SETRESUID: "setresuid", unix.SYS_SETRESGID: "setresgid", unix.SYS_CAPSET: "capset", unix.SYS_SYSLOG: "syslog",
-		unix.SYS_MOVE_MOUNT: "move_mount", unix.SYS_FSOPEN: "fsopen", unix.SYS_OPEN_TREE: "open_tree", unix.SYS_MOUNT_SETATTR: "mount_setattr",
-		unix.SYS_ACCT: "acct", unix.SYS_QUOTACTL: "quotactl", unix.SYS_KCMP: "kcmp",
+		unix.SYS_PERF_EVENT_OPEN: "perf_event_open", unix.SYS_INIT_MODULE: "init_module",
+		unix.SYS_FINIT_MODULE: "finit_module",
+		unix.SYS_KEXEC_LOAD:   "kexec_load", unix.SYS_REBOOT: "reboot", unix.SYS_SETHOSTNAME: "sethostname",
+		unix.SYS_SWAPON:        "swapon",
+		unix.SYS_CLOCK_SETTIME: "clock_settime", unix.SYS_SETTIMEOFDAY: "settimeofday",
+		unix.SYS_OPEN_BY_HANDLE_AT: "open_by_handle_at",
+		unix.SYS_FANOTIFY_INIT:     "fanotify_init", unix.SYS_SETUID: "setuid", unix.SYS_SETGID: "setgid",
+		unix.SYS_SETGROUPS: "setgroups",
+		unix.SYS_SETRESUID: "setresuid", unix.SYS_SETRESGID: "setresgid", unix.SYS_CAPSET: "capset",
+		unix.SYS_SYSLOG:     "syslog",
+		unix.SYS_MOVE_MOUNT: "move_mount", unix.SYS_FSOPEN: "fsopen", unix.SYS_OPEN_TREE: "open_tree",
+		unix.SYS_MOUNT_SETATTR: "mount_setattr",
+		unix.SYS_ACCT:          "acct", unix.SYS_QUOTACTL: "quotactl", unix.SYS_KCMP: "kcmp",
 	} {
 		out[sysno] = call{syscalls, name, 0}
 	}
@@ -73,7 +81,8 @@ func calls() map[uintptr]call {
 
 // The errors that mean a refusal, by kind. Others are the ordinary life of programs.
 var refusals = map[string][]unix.Errno{
-	network:    {unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EPERM, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.ESOCKTNOSUPPORT},
+	network: {unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EPERM, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT,
+		unix.ESOCKTNOSUPPORT},
 	filesystem: {unix.EROFS, unix.EACCES, unix.EPERM},
 	syscalls:   {unix.EPERM, unix.EACCES, unix.ENOSYS},
 }

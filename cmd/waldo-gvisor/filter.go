@@ -14,7 +14,8 @@ func filter() *specs.LinuxSeccomp {
 		DefaultAction: specs.ActAllow,
 		Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchAARCH64},
 		Syscalls: []specs.LinuxSyscall{
-			{Names: []string{"unshare", "setns", "ptrace", "process_vm_readv", "process_vm_writev", "keyctl", "add_key", "request_key",
+			{Names: []string{"unshare", "setns", "ptrace", "process_vm_readv", "process_vm_writev", "keyctl", "add_key",
+				"request_key",
 				"personality", "shmget", "shmat", "shmctl", "msgget", "msgctl", "semget", "semctl", "semop"},
 				Action: specs.ActErrno},
 		},

@@ -77,7 +77,8 @@ func (g *guest) boot(b job.Box) (err error) {
 	}
 	defer first.Close()
 	// gVisor takes the streams of the first process from its own, which are /dev/null.
-	g.c, err = container.New(g.conf, container.Args{ID: containerID, Spec: s, BundleDir: g.dir, Attached: true, ExecFile: first})
+	g.c, err = container.New(g.conf, container.Args{ID: containerID, Spec: s, BundleDir: g.dir, Attached: true,
+		ExecFile: first})
 	if err != nil {
 		return fmt.Errorf("making a gVisor: %w", err)
 	}
@@ -109,7 +110,8 @@ func (g *guest) arrange(s *specs.Spec, l job.Limits) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(filepath.Join(g.dir, "config.json"), text, 0o600), os.WriteFile(g.sinkFile(), sink, 0o600))
+	return errors.Join(os.WriteFile(filepath.Join(g.dir, "config.json"), text, 0o600),
+		os.WriteFile(g.sinkFile(), sink, 0o600))
 }
 
 func (g *guest) sinkFile() string { return filepath.Join(g.dir, "sink.json") }
@@ -217,7 +219,8 @@ func spec(b job.Box) *specs.Spec {
 	}
 	for _, n := range b.Tree {
 		if n.Kind == job.Tmpfs {
-			s.Mounts = append(s.Mounts, specs.Mount{Destination: n.Path, Type: "bind", Source: rootDir + n.Path, Options: []string{"rbind", "rw", "nosuid", "nodev"}})
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: n.Path, Type: "bind", Source: rootDir + n.Path,
+				Options: []string{"rbind", "rw", "nosuid", "nodev"}})
 		}
 	}
 	return s

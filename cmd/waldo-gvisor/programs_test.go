@@ -69,7 +69,8 @@ func same(t *testing.T, name string, a, b precompiledseccomp.Program) {
 		one, err1 := bpf.Exec[bpf.NativeEndian](x, in)
 		two, err2 := bpf.Exec[bpf.NativeEndian](y, in)
 		if err1 != nil || err2 != nil || one != two {
-			t.Fatalf("%s: %x: %#x %v, and gVisor would say %#x %v: run scripts/build-gvisor.sh --programs", name, in, one, err1, two, err2)
+			t.Fatalf("%s: %x: %#x %v, and gVisor would say %#x %v: run scripts/build-gvisor.sh --programs", name, in, one,
+				err1, two, err2)
 		}
 		if one == 0x7fff0000 {
 			allowed++

@@ -107,8 +107,9 @@ func (r *run) args() (*control.ExecArgs, error) {
 	}
 	return &control.ExecArgs{
 		Argv: r.ask.Argv, Envv: r.ask.Env, WorkingDirectory: r.ask.Dir,
-		KUID: auth.KUID(os.Getuid()), KGID: auth.KGID(os.Getgid()), NoNewPrivileges: true, Capabilities: &auth.TaskCapabilities{},
-		FilePayload: control.NewFilePayload(files, nil),
+		KUID: auth.KUID(os.Getuid()), KGID: auth.KGID(os.Getgid()), NoNewPrivileges: true,
+		Capabilities: &auth.TaskCapabilities{},
+		FilePayload:  control.NewFilePayload(files, nil),
 	}, nil
 }
 
@@ -116,10 +117,12 @@ func (r *run) args() (*control.ExecArgs, error) {
 // not what went wrong. gVisor tells it as text.
 func notExecuted(err error) unix.Errno {
 	text := err.Error()
-	if !strings.Contains(text, "error finding executable") && !strings.Contains(text, "failed to load") && !strings.Contains(text, "working directory") {
+	if !strings.Contains(text, "error finding executable") && !strings.Contains(text, "failed to load") &&
+		!strings.Contains(text, "working directory") {
 		return 0
 	}
-	for _, e := range []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.ENOEXEC, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.EPERM, unix.E2BIG, unix.EINVAL} {
+	for _, e := range []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.ENOEXEC, unix.EISDIR, unix.ELOOP,
+		unix.ENAMETOOLONG, unix.EPERM, unix.E2BIG, unix.EINVAL} {
 		if strings.HasSuffix(text, e.Error()) {
 			return e
 		}

@@ -137,7 +137,9 @@ func register(made func(*notes)) {
 
 // sinkSettings is the file that has gVisor load the sink.
 func sinkSettings(pids int64) ([]byte, error) {
-	points := []map[string]string{{"name": "sentry/clone"}, {"name": "sentry/task_exit"}, {"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_EXIT_GROUP)}, {"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_KILL)}}
+	points := []map[string]string{{"name": "sentry/clone"}, {"name": "sentry/task_exit"},
+		{"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_EXIT_GROUP)},
+		{"name": fmt.Sprintf("syscall/sysno/%d/enter", unix.SYS_KILL)}}
 	for sysno := range table {
 		points = append(points, map[string]string{"name": fmt.Sprintf("syscall/sysno/%d/exit", sysno)})
 	}

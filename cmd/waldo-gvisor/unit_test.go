@@ -24,15 +24,20 @@ func TestFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Network.String() != "none" || c.DirectFS || c.HostUDS.AllowOpen() || c.HostUDS.AllowCreate() || c.Overlay2.String() != "none" || c.Platform != "systrap" || !c.OCISeccomp || c.PodInitConfig == "" || c.Debug {
-		t.Errorf("gVisor is set to network %v, directfs %v, uds %v, overlay %v, platform %v, seccomp %v, sink %q", c.Network, c.DirectFS, c.HostUDS, c.Overlay2, c.Platform, c.OCISeccomp, c.PodInitConfig)
+	if c.Network.String() != "none" || c.DirectFS || c.HostUDS.AllowOpen() || c.HostUDS.AllowCreate() ||
+		c.Overlay2.String() != "none" || c.Platform != "systrap" || !c.OCISeccomp || c.PodInitConfig == "" || c.Debug {
+		t.Errorf("gVisor is set to network %v, directfs %v, uds %v, overlay %v, platform %v, seccomp %v, sink %q",
+			c.Network, c.DirectFS, c.HostUDS, c.Overlay2, c.Platform, c.OCISeccomp, c.PodInitConfig)
 	}
 }
 
 func TestSpec(t *testing.T) {
-	s := spec(job.Box{Hostname: "waldo", Tree: []job.Node{{Path: "/tmp", Kind: job.Tmpfs}, {Path: "/usr", Kind: job.Bind}}, Limits: job.Limits{Pids: 5, Files: 6, Disk: 7}})
+	s := spec(job.Box{Hostname: "waldo", Tree: []job.Node{{Path: "/tmp", Kind: job.Tmpfs},
+		{Path: "/usr", Kind: job.Bind}}, Limits: job.Limits{Pids: 5, Files: 6, Disk: 7}})
 	caps := s.Process.Capabilities
-	if !s.Root.Readonly || !s.Process.NoNewPrivileges || len(caps.Bounding)+len(caps.Effective)+len(caps.Permitted)+len(caps.Inheritable)+len(caps.Ambient) != 0 || s.Process.User.UID != uint32(os.Getuid()) || s.Linux.Seccomp == nil {
+	if !s.Root.Readonly || !s.Process.NoNewPrivileges ||
+		len(caps.Bounding)+len(caps.Effective)+len(caps.Permitted)+len(caps.Inheritable)+len(caps.Ambient) != 0 ||
+		s.Process.User.UID != uint32(os.Getuid()) || s.Linux.Seccomp == nil {
 		t.Errorf("%+v %+v", s.Root, s.Process)
 	}
 	if len(s.Mounts) != 2 || s.Mounts[1].Destination != "/tmp" {
@@ -50,7 +55,8 @@ func TestInside(t *testing.T) {
 
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
-	for _, err := range []error{os.Symlink("/", filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)} {
+	for _, err := range []error{os.Symlink("/", filepath.Join(dir, "link")),
+		os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +187,8 @@ func TestClone(t *testing.T) {
 			t.Errorf("with %#x: %v", flag, err)
 		}
 	}
-	if err := s.Clone(context.Background(), seccheck.FieldSet{}, &pb.CloneInfo{Flags: unix.CLONE_VM | unix.CLONE_THREAD}); err != nil {
+	if err := s.Clone(context.Background(), seccheck.FieldSet{},
+		&pb.CloneInfo{Flags: unix.CLONE_VM | unix.CLONE_THREAD}); err != nil {
 		t.Errorf("control: %v", err)
 	}
 	if d := s.notes.denials(); len(d) != 1 || d[0].Errno != "EPERM" {

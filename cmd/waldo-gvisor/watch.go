@@ -37,7 +37,8 @@ type watcher struct {
 }
 
 func watch(g *guest, l job.Limits) *watcher {
-	w := &watcher{limits: l, places: g.places, kill: g.kill, memory: guestMemory(g.c.SandboxPid()), done: make(chan struct{})}
+	w := &watcher{limits: l, places: g.places, kill: g.kill, memory: guestMemory(g.c.SandboxPid()),
+		done: make(chan struct{})}
 	w.began = w.own()
 	w.forget()
 	go func() {

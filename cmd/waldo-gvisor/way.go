@@ -81,7 +81,8 @@ func lower(powers ...uint) error {
 		d, bit := &data[p/32], uint32(1)<<(p%32)
 		d.Effective, d.Permitted, d.Inheritable = d.Effective&^bit, d.Permitted&^bit, d.Inheritable&^bit
 	}
-	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0); e != 0 {
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)),
+		uintptr(unsafe.Pointer(&data[0])), 0); e != 0 {
 		return fmt.Errorf("giving up powers: %w", e)
 	}
 	return nil

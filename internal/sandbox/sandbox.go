@@ -188,7 +188,8 @@ type Command struct {
 	// command's controlling terminal. Stdin, Stdout and Stderr are then not used. nil: there is none.
 	TTY   *os.File
 	Clock *Clock // stops the wall clock of Limits.Wall; nil: nothing does
-	Serve bool   // a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
+	// a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
+	Serve bool
 }
 
 // Begun is an input that knows its own beginning, so that a check need not read it.

@@ -128,7 +128,8 @@ func (h *Host) findUnified(m mount, own string) {
 	if fallback == "" {
 		h.why = append(h.why, "version 2: no group from "+m.path(own)+" upwards may be written by this user")
 	} else if len(strings.Fields(read(m.point, "cgroup.controllers"))) > 0 {
-		h.why = append(h.why, "version 2: no group from "+m.path(own)+" upwards has memory and pids in cgroup.subtree_control")
+		h.why = append(h.why, "version 2: no group from "+m.path(own)+
+			" upwards has memory and pids in cgroup.subtree_control")
 	}
 }
 
@@ -267,7 +268,8 @@ func parseMounts(b []byte) []mount {
 		if !ok || len(l) < 6 || len(r) < 3 || r[0] != "cgroup" && r[0] != "cgroup2" {
 			continue
 		}
-		out = append(out, mount{root: unescape(l[3]), point: unescape(l[4]), kind: r[0], controllers: strings.Split(r[2], ",")})
+		out = append(out, mount{root: unescape(l[3]), point: unescape(l[4]), kind: r[0],
+			controllers: strings.Split(r[2], ",")})
 	}
 	return out
 }

@@ -95,7 +95,8 @@ var files2 = []string{"memory.max", "memory.swap.max", "memory.oom.group", "pids
 func user(t *testing.T, enabled string) *fake {
 	f := newFake(t, only2, "0::/user.slice/user@1000.service/app.slice/term.scope\n")
 	f.file("cg/cgroup.controllers", "cpuset cpu io memory pids")
-	for _, d := range []string{"cg", "cg/user.slice", "cg/user.slice/user@1000.service", "cg/user.slice/user@1000.service/app.slice"} {
+	for _, d := range []string{"cg", "cg/user.slice", "cg/user.slice/user@1000.service",
+		"cg/user.slice/user@1000.service/app.slice"} {
 		f.file(d+"/cgroup.subtree_control", enabled)
 		f.file(d+"/cgroup.procs", "")
 	}
@@ -117,7 +118,8 @@ func TestVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(base, fmt.Sprintf("waldo-42-%d-777-s_abc", os.Getpid()))
-	for file, want := range map[string]string{"memory.max": "1048576", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "7", "cpu.max": "150000 100000", "cgroup.kill": ""} {
+	for file, want := range map[string]string{"memory.max": "1048576", "memory.swap.max": "0", "memory.oom.group": "1",
+		"pids.max": "7", "cpu.max": "150000 100000", "cgroup.kill": ""} {
 		if got := read(dir, file); got != want {
 			t.Errorf("%s is %q, want %q", file, got, want)
 		}
@@ -125,7 +127,8 @@ func TestVersion2(t *testing.T) {
 	if g.CloneFD < 0 || g.UnifiedFD < 0 || len(g.JoinFDs) != 0 {
 		t.Errorf("descriptors %d %d %v", g.CloneFD, g.UnifiedFD, g.JoinFDs)
 	}
-	for file, text := range map[string]string{"cpu.stat": "usage_usec 1500\nuser_usec 1", "memory.peak": "4096\n", "memory.events": "low 0\noom 1\noom_kill 2\n", "pids.peak": "3", "pids.events": "max 4\n"} {
+	for file, text := range map[string]string{"cpu.stat": "usage_usec 1500\nuser_usec 1", "memory.peak": "4096\n",
+		"memory.events": "low 0\noom 1\noom_kill 2\n", "pids.peak": "3", "pids.events": "max 4\n"} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +180,8 @@ func TestVersion1CPUMountedTwice(t *testing.T) {
 	for _, d := range []string{"m/own", "c", "p/y"} {
 		f.file(d+"/cgroup.procs", "")
 	}
-	h := f.detect("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+	h := f.detect("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max", "cpu.cfs_quota_us",
+		"cpu.cfs_period_us")
 	if h.v1[memory] != f.path("m/own") || h.v1[pids] != f.path("p/y") || h.v1[cpu] != f.path("c") || !h.Times() {
 		t.Fatalf("found %v", h.v1)
 	}
@@ -288,7 +292,8 @@ func TestFreezeTakesAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { unix.Close(fd) })
-		return &Group{h: &Host{unified: dir, sys: system{write: writeExisting}}, unified: dir + "/two", moving: true, v1: map[string]string{pids: dir + "/one"}, CloneFD: -1, UnifiedFD: fd}
+		return &Group{h: &Host{unified: dir, sys: system{write: writeExisting}}, unified: dir + "/two", moving: true,
+			v1: map[string]string{pids: dir + "/one"}, CloneFD: -1, UnifiedFD: fd}
 	}
 	for _, d := range []string{"one", "two"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {

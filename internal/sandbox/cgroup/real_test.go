@@ -278,7 +278,8 @@ func TestCloseEndsWhatIsLeft(t *testing.T) {
 func TestSweepOnThisMachine(t *testing.T) {
 	h := here(t)
 	dead := *h
-	dead.prefix = h.prefix[:strings.Index(h.prefix, "-")+1] + strings.Split(h.prefix, "-")[1] + "-1-1-" // pid 1 began at another tick
+	// pid 1 began at another tick
+	dead.prefix = h.prefix[:strings.Index(h.prefix, "-")+1] + strings.Split(h.prefix, "-")[1] + "-1-1-"
 	g, err := dead.New("orphan", Limits{Memory: 64 << 20, Pids: 20})
 	if err != nil {
 		t.Fatal(err)
@@ -290,7 +291,8 @@ func TestSweepOnThisMachine(t *testing.T) {
 	go cmd.Wait()
 	live := group(t, h, Limits{Memory: 64 << 20, Pids: 20})
 	names, err := h.Sweep()
-	if err != nil || !slices.Contains(names, dead.prefix+"orphan") || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, h.prefix) }) {
+	if err != nil || !slices.Contains(names, dead.prefix+"orphan") ||
+		slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, h.prefix) }) {
 		t.Errorf("swept %q, %v", names, err)
 	}
 	if live.dir(pids) == "" || read(live.dir(pids), "pids.max") != "20" {

@@ -240,7 +240,8 @@ func TestLookIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s, f := look(long); size(f.Files.Written) > maxSeenNames || len(s.Files) < 200 || len(s.Files) > 300 || !f.Files.Partial {
+	if s, f := look(long); size(f.Files.Written) > maxSeenNames || len(s.Files) < 200 || len(s.Files) > 300 ||
+		!f.Files.Partial {
 		t.Errorf("long: %d files, %d bytes, partial %v", len(s.Files), size(f.Files.Written), f.Files.Partial)
 	}
 	odd := t.TempDir()

@@ -90,7 +90,8 @@ func openToAll(source string) error {
 			want |= 0o001
 		}
 		if info.Mode()&want != want {
-			return Advise(&fs.PathError{Op: "show", Path: at, Err: errors.New("a sandbox's user may not look at it, and root of this container has no CAP_SYS_ADMIN to show it all the same")}, hintShow)
+			return Advise(&fs.PathError{Op: "show", Path: at,
+				Err: errors.New("a sandbox's user may not look at it, and root of this container has no CAP_SYS_ADMIN to show it all the same")}, hintShow)
 		}
 		if at == "/" {
 			return nil
@@ -127,7 +128,8 @@ func (s Source) copy(target string, how uint, namespace Namespace) (tree *os.Fil
 	defer ns.Close()
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		warning = fmt.Sprintf("files in %s that only their owner may read cannot be read: no id-mapped mount of %s: %v", target, s.Path, err)
+		warning = fmt.Sprintf("files in %s that only their owner may read cannot be read: no id-mapped mount of %s: %v",
+			target, s.Path, err)
 	}
 	return tree, warning, nil
 }

@@ -64,7 +64,9 @@ func (p Place) Fill(uid, gid int) error {
 	defer from.Close()
 	if _, err := CopyTree(from, p.Dir, p.Bytes, AsUser(uid, gid)); err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n") // the others are as many as there are files
-		return Advise(fmt.Errorf("filling %s: %s", p.Target, first), fmt.Sprintf("its files must fit into %d MB and %d files and folders: --disk-mb, or fewer of them", p.Bytes>>20, p.Inodes))
+		return Advise(fmt.Errorf("filling %s: %s", p.Target, first),
+			fmt.Sprintf("its files must fit into %d MB and %d files and folders: --disk-mb, or fewer of them", p.Bytes>>20,
+				p.Inodes))
 	}
 	return nil
 }

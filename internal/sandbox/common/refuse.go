@@ -67,7 +67,8 @@ func refuseWritable(m sandbox.Mount) error {
 		}
 		return nil
 	}
-	for _, own := range []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"} {
+	for _, own := range []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys",
+		"/usr"} {
 		if m.Source == own || strings.HasPrefix(m.Source, own+"/") {
 			return fmt.Errorf("mount %s: %s of this machine cannot be writable", m.Target, own)
 		}
@@ -110,10 +111,12 @@ func RefuseHosts(n sandbox.Network) error {
 
 // refuseTarget keeps mounts off what the sandbox itself is made of.
 func refuseTarget(target string) error {
-	if target != path.Clean(target) || !strings.HasPrefix(target, "/") || target == "/" || strings.ContainsRune(target, 0) {
+	if target != path.Clean(target) || !strings.HasPrefix(target, "/") || target == "/" ||
+		strings.ContainsRune(target, 0) {
 		return fmt.Errorf("target %q: want an absolute path in its shortest form", target)
 	}
-	for _, own := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/dev", "/proc", "/sys", "/old"} {
+	for _, own := range []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/dev", "/proc",
+		"/sys", "/old"} {
 		if target == own || strings.HasPrefix(target, own+"/") {
 			return fmt.Errorf("target %s: %s belongs to the sandbox", target, own)
 		}

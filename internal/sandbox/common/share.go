@@ -60,7 +60,8 @@ func (s *Shared) Exchange(p Place, dir string, create func(f func() error) error
 
 // settled returns the baseline for the next exchange: the scan before the copy, with received files scanned
 // again. Files that failed to copy get their old version, so that they are tried again.
-func settled(now, before map[string]stamp, dir *os.File, got []string, changed map[string]bool, gave []string) map[string]stamp {
+func settled(now, before map[string]stamp, dir *os.File, got []string, changed map[string]bool,
+	gave []string) map[string]stamp {
 	for name := range now {
 		if changed[name] && !slices.Contains(gave, name) {
 			now[name] = before[name]

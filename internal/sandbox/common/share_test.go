@@ -105,7 +105,8 @@ func TestExchangeHolds(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	write(t, filepath.Dir(secret), "secret", "canary")
 	write(t, box, "good", "1")
-	for _, err := range []error{os.Symlink(secret, filepath.Join(box, "link")), os.Symlink(filepath.Dir(secret), filepath.Join(box, "links")), unix.Mkfifo(filepath.Join(box, "pipe"), 0o600),
+	for _, err := range []error{os.Symlink(secret, filepath.Join(box, "link")),
+		os.Symlink(filepath.Dir(secret), filepath.Join(box, "links")), unix.Mkfifo(filepath.Join(box, "pipe"), 0o600),
 		os.Symlink(secret, filepath.Join(host, "victim"))} {
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +161,8 @@ func TestExportHolds(t *testing.T) {
 	fits := func(copied, refused string) {
 		t.Helper()
 		got, err := Export([]Place{p}, "/out", host)
-		if strings.Join(got, " ") != copied || (err == nil) != (refused == "") || err != nil && (!errors.Is(err, errRoom) || !strings.Contains(err.Error(), refused)) {
+		if strings.Join(got, " ") != copied || (err == nil) != (refused == "") ||
+			err != nil && (!errors.Is(err, errRoom) || !strings.Contains(err.Error(), refused)) {
 			t.Errorf("copied %q: %v", got, err)
 		}
 		next, err := os.Open(host)
@@ -205,7 +207,8 @@ func TestNamesThatAreKept(t *testing.T) {
 		if got := strings.Join(copied, " "); got != "a line\nend x/f z" {
 			t.Errorf("exchange %v: copied %q", exchange, got)
 		}
-		if !errors.Is(err, errName) || strings.Count(err.Error(), errName.Error()) != len(bad) || !strings.Contains(err.Error(), `copy "bad\xff"`) {
+		if !errors.Is(err, errName) || strings.Count(err.Error(), errName.Error()) != len(bad) ||
+			!strings.Contains(err.Error(), `copy "bad\xff"`) {
 			t.Errorf("exchange %v: %v", exchange, err)
 		}
 	}

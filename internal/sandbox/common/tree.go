@@ -276,7 +276,8 @@ func CopyTree(from, to *os.File, most int64, create func(f func() error) error) 
 	return copyTree(from, to, most, create, nil)
 }
 
-func copyTree(from, to *os.File, most int64, create func(f func() error) error, want func(Entry) bool) ([]string, error) {
+func copyTree(from, to *os.File, most int64, create func(f func() error) error,
+	want func(Entry) bool) ([]string, error) {
 	if create == nil {
 		create = func(f func() error) error { return f() }
 	}

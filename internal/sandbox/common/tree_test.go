@@ -19,7 +19,8 @@ import (
 // the refusal.
 func TestOpenBeneath(t *testing.T) {
 	dir := t.TempDir()
-	err := errors.Join(os.Mkdir(filepath.Join(dir, "in"), 0o755), os.WriteFile(filepath.Join(dir, "in", "file"), nil, 0o600),
+	err := errors.Join(os.Mkdir(filepath.Join(dir, "in"), 0o755),
+		os.WriteFile(filepath.Join(dir, "in", "file"), nil, 0o600),
 		os.Symlink("in", filepath.Join(dir, "link")), unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +77,8 @@ func TestCopyIsBounded(t *testing.T) {
 		return f
 	}
 	copied, err := CopyTree(open(from), open(to), 10, nil)
-	if err == nil || !strings.Contains(err.Error(), "b: 5 bytes, and only 4 more may be copied") || !slices.Equal(copied, []string{"a", "c"}) {
+	if err == nil || !strings.Contains(err.Error(), "b: 5 bytes, and only 4 more may be copied") ||
+		!slices.Equal(copied, []string{"a", "c"}) {
 		t.Errorf("copied %q: %v", copied, err)
 	}
 }
@@ -89,7 +91,8 @@ func TestCopyOpensFewFolders(t *testing.T) {
 	for _, dir := range []string{"a/b/c", "a/b2", "z"} {
 		for i := range 40 {
 			at := filepath.Join(from, dir, strconv.Itoa(i))
-			if err := errors.Join(os.MkdirAll(at, 0o755), os.WriteFile(filepath.Join(at, "file"), []byte(at[len(from):]), 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(at, 0o755),
+				os.WriteFile(filepath.Join(at, "file"), []byte(at[len(from):]), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			want++

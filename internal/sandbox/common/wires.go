@@ -137,7 +137,8 @@ func (w *Wires) FeedWhole(c sandbox.Command) bool {
 		io.WriterTo
 		Len() int
 	})
-	if !ok || input.Len() > wholeMost || c.Stdout != nil || c.Stderr != nil || !FeedNow(w.In, input) { // a user with many pipes is given small ones
+	// a user with many pipes is given small ones
+	if !ok || input.Len() > wholeMost || c.Stdout != nil || c.Stderr != nil || !FeedNow(w.In, input) {
 		return false
 	}
 	w.In = nil

@@ -32,7 +32,8 @@ func TestPlaceWithin(t *testing.T) {
 		{nil, []string{"c", "input/a", "kept/input/b"}},
 		{[]string{"input"}, []string{"c", "kept/input/b"}},
 	} {
-		p := Place{Tmpfs: sandbox.Tmpfs{Target: "/w", Bytes: 1 << 20, Inodes: 100, Export: true, Except: row.except}, Dir: dir}
+		p := Place{Tmpfs: sandbox.Tmpfs{Target: "/w", Bytes: 1 << 20, Inodes: 100, Export: true, Except: row.except},
+			Dir: dir}
 		copied, err := Export([]Place{p}, "/w", t.TempDir())
 		if err != nil || !slices.Equal(copied, row.want) {
 			t.Errorf("without %v copied %v: %v", row.except, copied, err)

@@ -101,7 +101,8 @@ func TestHeld(t *testing.T) {
 		{"a pair of connected sockets (control)", "no(lambda: socket.socketpair())", "could\n"},
 		{"network: TCP", "no(lambda: socket.socket())", "held\n"},
 		{"network: a Unix socket has the host's names", "no(lambda: socket.socket(socket.AF_UNIX))", "held\n"},
-		{"network: a pair of datagram sockets could send to any name", "no(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))", "held\n"},
+		{"network: a pair of datagram sockets could send to any name",
+			"no(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))", "held\n"},
 		{"contents: reading", "no(lambda: open(file))", "held\n"},
 		{"contents: writing", "no(lambda: open(file,'a'))", "held\n"},
 		{"contents: cutting", "no(lambda: os.truncate(file,0))", "held\n"},
@@ -138,10 +139,15 @@ func TestEnds(t *testing.T) {
 		limit     *facts.Limit
 	}{
 		{"nothing in the way (control)", "print(1)", func(*sandbox.Profile) {}, facts.OK, nil},
-		{"wall clock", "import time; time.sleep(300)", func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond }, facts.Timeout, limit(facts.LimitWall)},
-		{"processor time", "while True: pass", func(p *sandbox.Profile) { p.Limits.CPU = 300 * time.Millisecond }, facts.Timeout, limit(facts.LimitCPU)},
-		{"many small files", "n=0\nwhile True:\n open('f%d'%n,'wb').write(b'x'*65536); n+=1", func(p *sandbox.Profile) { p.Limits.Disk = 1 << 20 }, facts.Failed, limit(facts.LimitDisk)},
-		{"an orphan in a session of its own ends with the command", "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0: time.sleep(300)", func(*sandbox.Profile) {}, facts.OK, nil},
+		{"wall clock", "import time; time.sleep(300)", func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond },
+			facts.Timeout, limit(facts.LimitWall)},
+		{"processor time", "while True: pass", func(p *sandbox.Profile) { p.Limits.CPU = 300 * time.Millisecond },
+			facts.Timeout, limit(facts.LimitCPU)},
+		{"many small files", "n=0\nwhile True:\n open('f%d'%n,'wb').write(b'x'*65536); n+=1",
+			func(p *sandbox.Profile) { p.Limits.Disk = 1 << 20 }, facts.Failed, limit(facts.LimitDisk)},
+		{"an orphan in a session of its own ends with the command",
+			"import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0: time.sleep(300)", func(*sandbox.Profile) {},
+			facts.OK, nil},
 	} {
 		p := sandboxtest.Profile()
 		r.change(&p)
@@ -165,8 +171,10 @@ func TestCounted(t *testing.T) {
 	b := start(t, p)
 	for range 5 {
 		f, err := b.Run(t.Context(), python("import time; time.sleep(0.3)"))
-		if err != nil || f.Status != facts.OK || f.Usage.PidsPeak != 1 || f.Usage.MemoryPeak <= 0 || f.Usage.MemoryPeak > 20<<20 {
-			t.Errorf("%v %s, %d processes, %d bytes, limit %v: %s", err, f.Status, f.Usage.PidsPeak, f.Usage.MemoryPeak, f.Limit, f.Stderr)
+		if err != nil || f.Status != facts.OK || f.Usage.PidsPeak != 1 || f.Usage.MemoryPeak <= 0 ||
+			f.Usage.MemoryPeak > 20<<20 {
+			t.Errorf("%v %s, %d processes, %d bytes, limit %v: %s", err, f.Status, f.Usage.PidsPeak, f.Usage.MemoryPeak,
+				f.Limit, f.Stderr)
 		}
 	}
 }
@@ -198,10 +206,12 @@ func TestRefuse(t *testing.T) {
 	}{
 		{"as it is (control)", needABI, func(*sandbox.Profile) {}, true},
 		{"a Landlock that leaves signals alone", needABI - 1, func(*sandbox.Profile) {}, false},
-		{"another root", needABI, func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "x", Dir: "/srv/x"} }, false},
+		{"another root", needABI, func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "x", Dir: "/srv/x"} },
+			false},
 		{"a folder at another name", needABI, func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/b"}} }, false},
 		{"hosts", needABI, func(p *sandbox.Profile) {
-			p.Network = sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{443}, Serve: func(sandbox.Way) io.Closer { return nil }}
+			p.Network = sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{443},
+				Serve: func(sandbox.Way) io.Closer { return nil }}
 		}, false},
 		{"no limit of memory", needABI, func(p *sandbox.Profile) { p.Limits.Memory = 0 }, false},
 	} {

@@ -34,7 +34,8 @@ func (d *Driver) Name() string { return "confined" }
 const needABI = landlock.Scopes
 
 // readable lists the paths that a sandbox can read and execute, if they exist.
-var readable = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives",
+var readable = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache",
+	"/etc/localtime", "/etc/alternatives",
 	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/mime.types"}
 
 // devices are what a sandbox may read and write.
@@ -82,7 +83,8 @@ func refuse(p sandbox.Profile, abi int) error {
 	if p.Template.Name != "host" {
 		return fmt.Errorf("confined: template %q: without a mount namespace the only root is the host's", p.Template.Name)
 	}
-	if err := errors.Join(common.Refuse(p), common.RefuseHosts(p.Network), common.RefuseShare(p), common.RefuseWritable(p)); err != nil {
+	if err := errors.Join(common.Refuse(p), common.RefuseHosts(p.Network), common.RefuseShare(p),
+		common.RefuseWritable(p)); err != nil {
 		return fmt.Errorf("confined: %w", err)
 	}
 	for _, m := range p.Mounts {
@@ -98,7 +100,8 @@ func (b *box) prepare() (err error) {
 		return err
 	}
 	l := b.profile.Limits
-	places := append([]sandbox.Tmpfs{{Target: "/workspace", Bytes: l.Disk, Inodes: l.Inodes}, {Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes}}, b.profile.Tmpfs...)
+	places := append([]sandbox.Tmpfs{{Target: "/workspace", Bytes: l.Disk, Inodes: l.Inodes},
+		{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes}}, b.profile.Tmpfs...)
 	for _, t := range places {
 		if err := b.place(t); err != nil {
 			return err
@@ -225,11 +228,13 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	if abi := landlock.ABI(); abi < needABI {
 		err = fmt.Errorf("ABI %d", abi)
 	}
-	add("Landlock", err, fmt.Sprintf("ABI %d", landlock.ABI()), "Linux 6.12 or later, with landlock among the modules of the boot option lsm=")
+	add("Landlock", err, fmt.Sprintf("ABI %d", landlock.ABI()),
+		"Linux 6.12 or later, with landlock among the modules of the boot option lsm=")
 	add("contained", d.look(ctx), "a command in a sandbox could not write to the host, read /proc or /etc/hostname, nor signal its parent", "")
 	for _, p := range promises {
 		if !p.Held {
-			r.Abilities = append(r.Abilities, sandbox.Ability{Name: p.Class, What: p.Why, Hint: "use isolation namespace where the machine gives it"})
+			r.Abilities = append(r.Abilities, sandbox.Ability{Name: p.Class, What: p.Why,
+				Hint: "use isolation namespace where the machine gives it"})
 		}
 	}
 	return r
@@ -258,7 +263,8 @@ func (d *Driver) look(ctx context.Context) error {
 (read x </etc/hostname) 2>/dev/null && echo read
 (echo x >file) 2>/dev/null || echo workspace
 echo done`
-	f, err := b.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", fmt.Sprintf(try, outside.Name())}, Env: []string{"PATH=/usr/bin:/bin"}})
+	f, err := b.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", fmt.Sprintf(try, outside.Name())},
+		Env: []string{"PATH=/usr/bin:/bin"}})
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,8 @@ func Main() {
 		return
 	}
 	if err != nil {
-		_ = json.NewEncoder(os.NewFile(5, "report")).Encode(report{NotRun: common.NotRun(err), Absent: errors.Is(err, unix.ENOENT)})
+		_ = json.NewEncoder(os.NewFile(5, "report")).Encode(report{NotRun: common.NotRun(err),
+			Absent: errors.Is(err, unix.ENOENT)})
 	}
 	os.Exit(0)
 }
@@ -216,11 +217,13 @@ func heedSignals() {
 
 // become gives up the user, where waldo is root, and dies with the supervisor.
 func become(o order) error {
-	for c := uintptr(0); c < 64; c++ { // fails if the capability does not exist or waldo has no capabilities; both are harmless
+	// fails if the capability does not exist or waldo has no capabilities; both are harmless
+	for c := uintptr(0); c < 64; c++ {
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 	}
 	if o.UID != os.Geteuid() {
-		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(o.GID, o.GID, o.GID), syscall.Setresuid(o.UID, o.UID, o.UID)); err != nil {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(o.GID, o.GID, o.GID),
+			syscall.Setresuid(o.UID, o.UID, o.UID)); err != nil {
 			return err
 		}
 	}
@@ -295,7 +298,8 @@ func prepare(o order) (*image, error) {
 // execute returns only where nothing could be executed.
 func (m *image) execute() error {
 	for i, name := range m.names {
-		_, _, e := unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(m.paths[i])), uintptr(unsafe.Pointer(&m.argv[0])), uintptr(unsafe.Pointer(&m.env[0])))
+		_, _, e := unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(m.paths[i])),
+			uintptr(unsafe.Pointer(&m.argv[0])), uintptr(unsafe.Pointer(&m.env[0])))
 		if e != unix.ENOENT {
 			m.failed.Path, m.failed.Err = name, e
 		}

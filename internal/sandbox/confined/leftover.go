@@ -91,7 +91,8 @@ func remove(dir string, young bool) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() || young && time.Since(info.ModTime()) < staleAfter {
+	if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() ||
+		young && time.Since(info.ModTime()) < staleAfter {
 		return
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {

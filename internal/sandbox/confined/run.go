@@ -25,8 +25,9 @@ import (
 )
 
 func probeProfile() sandbox.Profile {
-	return sandbox.Profile{ID: "s_probe", Template: sandbox.Template{Name: "host"}, Limits: sandbox.Limits{Wall: 10 * time.Second, CPU: 5 * time.Second,
-		Memory: 64 << 20, Pids: 16, Files: 64, Disk: 1 << 20, Inodes: 100, Output: 4 << 10}}
+	return sandbox.Profile{ID: "s_probe", Template: sandbox.Template{Name: "host"},
+		Limits: sandbox.Limits{Wall: 10 * time.Second, CPU: 5 * time.Second,
+			Memory: 64 << 20, Pids: 16, Files: 64, Disk: 1 << 20, Inodes: 100, Output: 4 << 10}}
 }
 
 // run is one command on its way.
@@ -158,7 +159,8 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 
 // order returns the order for the supervisor, with the names that the sandbox's folders have here.
 func (b *box) order(c sandbox.Command) order {
-	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, MilliCPU: b.milli, Bridge: c.Bridge != nil, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
+	o := order{Argv: slices.Clone(c.Argv), UID: b.uid, GID: b.gid, Limits: b.profile.Limits, MilliCPU: b.milli,
+		Bridge: c.Bridge != nil, Read: b.read, Write: b.write, Dir: b.here("/workspace")}
 	if c.Dir != "" {
 		o.Dir = b.here(c.Dir)
 	}
@@ -198,7 +200,8 @@ func (r *run) watch(ctx context.Context, pid int, began time.Time, clock *sandbo
 			if r.begun.Load() {
 				s = common.TreeOf(pid)
 			}
-			r.peak = common.Sample{CPU: max(r.peak.CPU, s.CPU), Memory: max(r.peak.Memory, s.Memory), Pids: max(r.peak.Pids, s.Pids)}
+			r.peak = common.Sample{CPU: max(r.peak.CPU, s.CPU), Memory: max(r.peak.Memory, s.Memory),
+				Pids: max(r.peak.Pids, s.Pids)}
 			switch {
 			case clock.Left(began, l.Wall) <= 0:
 				r.end(facts.LimitWall)
@@ -224,15 +227,19 @@ func (r *run) over() bool {
 	return n > l.Disk || inodes > l.Inodes
 }
 
-func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before common.State, wall time.Duration) facts.Facts {
+func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before common.State,
+	wall time.Duration) facts.Facts {
 	b, l := r.box, r.box.profile.Limits
 	f := facts.New()
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: "confined", Template: b.profile.Template.Name}
-	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
-	f.Stdout, f.Stderr = strings.ToValidUTF8(string(r.out.Kept), "\uFFFD"), strings.ToValidUTF8(string(r.err.Kept), "\uFFFD")
+	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
+		Pids: l.Pids}
+	f.Stdout, f.Stderr = strings.ToValidUTF8(string(r.out.Kept), "\uFFFD"),
+		strings.ToValidUTF8(string(r.err.Kept), "\uFFFD")
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
-	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(max(rep.CPU, r.peak.CPU)), MemoryPeak: max(rep.Maxrss, r.peak.Memory),
-		PidsPeak: max(r.peak.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
+	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(max(rep.CPU, r.peak.CPU)),
+		MemoryPeak: max(rep.Maxrss, r.peak.Memory),
+		PidsPeak:   max(r.peak.Pids, 1), OutputBytes: r.out.Total + r.err.Total}
 	full := r.over() // the files were written faster than they are measured
 	f.Usage.DiskBytes = r.disk
 	switch {

@@ -98,7 +98,8 @@ func (s Start) head(runtime ...string) string {
 	return h.(string)
 }
 
-var pythonFork = fmt.Sprintf("2 %11d\n", len(pythonRuntime)) + pythonRuntime + fmt.Sprintf("%11d\n", len(pythonZygote)) + pythonZygote
+var pythonFork = fmt.Sprintf("2 %11d\n", len(pythonRuntime)) + pythonRuntime +
+	fmt.Sprintf("%11d\n", len(pythonZygote)) + pythonZygote
 
 // Zygote returns what the stdin of the interpreter must begin with where sandboxes are to be forked from it;
 // the machine that forks them follows. Empty: the language has no such interpreter.

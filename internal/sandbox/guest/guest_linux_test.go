@@ -89,7 +89,8 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 	return r, nil
 }
 
-var toolNames = []string{"crm.array", "crm.ask", "crm.broken", "crm.create-issue", "crm.delete", "crm.echo", "crm.fails", "crm.get", "crm.list", "crm.slow", "crm.text"}
+var toolNames = []string{"crm.array", "crm.ask", "crm.broken", "crm.create-issue", "crm.delete", "crm.echo",
+	"crm.fails", "crm.get", "crm.list", "crm.slow", "crm.text"}
 
 func (d *desk) tools(call.Call) []call.Tool {
 	var out []call.Tool
@@ -165,7 +166,8 @@ func run(t *testing.T, d *desk, s guest.Script, stdin string) ran {
 	t.Helper()
 	cold := start(t, d, s, stdin, false)
 	if d == nil { // calls that a desk counts would count twice
-		if warm := start(t, d, s, stdin, true); warm.stdout != cold.stdout || warm.exit != cold.exit || warm.stderr != cold.stderr {
+		if warm := start(t, d, s, stdin, true); warm.stdout != cold.stdout || warm.exit != cold.exit ||
+			warm.stderr != cold.stderr {
 			t.Errorf("an interpreter that got ready first: %+v, and without: %+v", warm, cold)
 		}
 	}

@@ -28,8 +28,10 @@ func TestPython(t *testing.T) {
 		{"run_async in an awaiting script runs before the end",
 			"import asyncio\nasync def f():\n  await asyncio.sleep(0.05); print('late')\nrun_async(f())\nawait asyncio.sleep(0)\nprint('body')", "body\nlate", 0},
 		{"a field is an attribute and a key", "r = servers.crm.get(id=7)\nprint(r.id, r['id'], r.owner.email, r['owner']['tags'][1])", "7 7 [EMAIL_1] b", 0},
-		{"a field wins over a method of str", "print(servers.crm.get(id=7).title, servers.crm.get(id=7).items)", "Ada [1, 2, 3]", 0},
-		{"a result is text", "r = servers.crm.text()\nprint(r, isinstance(r, str), r + '!', r.upper(), len(r))", "plain words True plain words! PLAIN WORDS 11", 0},
+		{"a field wins over a method of str", "print(servers.crm.get(id=7).title, servers.crm.get(id=7).items)",
+			"Ada [1, 2, 3]", 0},
+		{"a result is text", "r = servers.crm.text()\nprint(r, isinstance(r, str), r + '!', r.upper(), len(r))",
+			"plain words True plain words! PLAIN WORDS 11", 0},
 		{"its text is read by json", "import json\nprint(json.loads(servers.crm.list())['total'])", "3", 0},
 		{"rows iterate, index and count", "r = servers.crm.list()\nprint([x['n'] for x in r if x.Status == 'pending'], len(r), r[1].n, r.total)", "[1, 3] 3 2 3", 0},
 		{"a wrapped list is a list", "r = crm.array()\nprint([x.a for x in r], r[0].a)", "[1, 2] 1", 0},
@@ -41,22 +43,35 @@ func TestPython(t *testing.T) {
 		{"the old names are aliases", "from mcp_codegen.runtime import search_tools, workspace, run_async\nfrom mcp_codegen.runner.privacy import scrub\nprint(scrub('a@b.example'))", "[EMAIL]", 0},
 		{"search gives references that load", "t = search_tools('echo')[0]\nprint(t, t.load().call('u', t.load().Params(a=3)).a)", "ToolRef(server='crm', tool='echo', summary='does crm.echo') 3", 0},
 		{"search at detail name says only names", "print([(t.name, t.description) for t in search_tools('echo', detail='name')])", "[('crm.echo', '')]", 0},
-		{"a denial is an exception with its reasons", "try: crm.delete(id=1)\nexcept Denied as e: print(e, e.decision_id, e.reasons[0].code, 'file' in e.reasons[0])", "crm.delete: contract.deny: never d_1 contract.deny False", 0},
-		{"an unknown tool is denied by the corridor", "import waldo\ntry: crm.nothing()\nexcept waldo.Denied as e: print(e.reasons[0].code)", "contract.absent", 0},
-		{"a question names its approval and can be repeated", "try: crm.ask(x=1)\nexcept Waiting as e: print(e.approval_id, crm.ask(x=1, waldo_approval=e.approval_id).done)", "a_9 True", 0},
+		{"a denial is an exception with its reasons",
+			"try: crm.delete(id=1)\nexcept Denied as e: print(e, e.decision_id, e.reasons[0].code, 'file' in e.reasons[0])",
+			"crm.delete: contract.deny: never d_1 contract.deny False", 0},
+		{"an unknown tool is denied by the corridor",
+			"import waldo\ntry: crm.nothing()\nexcept waldo.Denied as e: print(e.reasons[0].code)", "contract.absent", 0},
+		{"a question names its approval and can be repeated",
+			"try: crm.ask(x=1)\nexcept Waiting as e: print(e.approval_id, crm.ask(x=1, waldo_approval=e.approval_id).done)",
+			"a_9 True", 0},
 		{"a tool that fails is an exception", "try: crm.fails()\nexcept ToolError as e: print(type(e).__name__, e, e.result.text)", "ToolError crm.fails: no such customer no such customer", 0},
-		{"waldo's own failure says nothing of its insides", "try: crm.broken()\nexcept ToolError as e: print(e, e.decision_id)", "waldo failed; its operator can see why d_2", 0},
-		{"arguments that do not fit say so", "try: crm.get(id='seven')\nexcept ToolError as e: print(e.reasons[0].code, e)", "args.schema crm.get: args.schema: id must be a number", 0},
-		{"a positional argument that is no object is refused here", "try: crm.get(7)\nexcept TypeError as e: print('refused')", "refused", 0},
+		{"waldo's own failure says nothing of its insides",
+			"try: crm.broken()\nexcept ToolError as e: print(e, e.decision_id)",
+			"waldo failed; its operator can see why d_2", 0},
+		{"arguments that do not fit say so", "try: crm.get(id='seven')\nexcept ToolError as e: print(e.reasons[0].code, e)",
+			"args.schema crm.get: args.schema: id must be a number", 0},
+		{"a positional argument that is no object is refused here",
+			"try: crm.get(7)\nexcept TypeError as e: print('refused')", "refused", 0},
 		{"secrets and personal data leave text", "print(scrub('mail a.b@c.example or 555-123-4567, ssn 123-45-6789, card 4111 1111 1111 1111, password: hunter2'))",
 			"mail [EMAIL] or [PHONE], ssn [SSN], card [CREDIT_CARD], password: [REDACTED]", 0},
-		{"numbers that are no personal data stay", "print(scrub('order 1234567 of 2026-11-20, 12:30, v1.2.3.4, 1000000'))", "order 1234567 of 2026-11-20, 12:30, v1.2.3.4, 1000000", 0},
-		{"scrub walks through objects", "print(scrub({'api_key': 'k', 'n': 1, 'list': ['a@b.example']}))", "{'api_key': '[REDACTED]', 'n': 1, 'list': ['[EMAIL]']}", 0},
+		{"numbers that are no personal data stay", "print(scrub('order 1234567 of 2026-11-20, 12:30, v1.2.3.4, 1000000'))",
+			"order 1234567 of 2026-11-20, 12:30, v1.2.3.4, 1000000", 0},
+		{"scrub walks through objects", "print(scrub({'api_key': 'k', 'n': 1, 'list': ['a@b.example']}))",
+			"{'api_key': '[REDACTED]', 'n': 1, 'list': ['[EMAIL]']}", 0},
 		{"numbers keep their digits", "print(crm.echo(n=9007199254740993, s='\\u2028\\x00')['n'])", "9007199254740993", 0},
 		{"the workspace writes what it is given", "workspace.root='out'\nworkspace.write('a/b.json', [{'k': 'é'}]); workspace.write('t.txt','x'); workspace.write('.workspace/z','y')\nprint(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), workspace.list())", "é x ['a/b.json', 't.txt', 'z']", 0},
 		{"a path above the workspace is refused", "for p in ('/etc/x', '../x', 'a/../../x'):\n  try: workspace.write(p, ''); print('wrote')\n  except ValueError: print('refused')", "refused\nrefused\nrefused", 0},
-		{"main can be pickled", "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)", "A", 0},
-		{"a child process cannot speak for the script", "import os, sys\ncrm.get(id=1)\npid = os.fork()\nif pid == 0:\n  try: crm.get(id=2)\n  except ToolError as e: print('refused', flush=True)\n  os._exit(0)\nos.wait()", "refused", 0},
+		{"main can be pickled", "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)",
+			"A", 0},
+		{"a child process cannot speak for the script",
+			"import os, sys\ncrm.get(id=1)\npid = os.fork()\nif pid == 0:\n  try: crm.get(id=2)\n  except ToolError as e: print('refused', flush=True)\n  os._exit(0)\nos.wait()", "refused", 0},
 	} {
 		t.Run(row.why, func(t *testing.T) { same(t, run(t, &desk{}, py(row.code), "hello\n"), row.exit, row.want) })
 	}
@@ -64,10 +79,13 @@ func TestPython(t *testing.T) {
 
 func TestPythonTracebacksShowTheScriptAlone(t *testing.T) {
 	for _, row := range []struct{ why, code, want string }{
-		{"a plain error", "def f():\n  return 1/0\nf()", "Traceback (most recent call last):\n  File \"agent.py\", line 3, in <module>\n    f()\n  File \"agent.py\", line 2, in f\n    return 1/0\n           ~^~\nZeroDivisionError: division by zero"},
-		{"an error on a last line without newline", "print(nothing())", "Traceback (most recent call last):\n  File \"agent.py\", line 1, in <module>\n    print(nothing())\n          ^^^^^^^\nNameError: name 'nothing' is not defined"},
+		{"a plain error", "def f():\n  return 1/0\nf()",
+			"Traceback (most recent call last):\n  File \"agent.py\", line 3, in <module>\n    f()\n  File \"agent.py\", line 2, in f\n    return 1/0\n           ~^~\nZeroDivisionError: division by zero"},
+		{"an error on a last line without newline", "print(nothing())",
+			"Traceback (most recent call last):\n  File \"agent.py\", line 1, in <module>\n    print(nothing())\n          ^^^^^^^\nNameError: name 'nothing' is not defined"},
 		{"a syntax error", "x = = 1", "  File \"agent.py\", line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax"},
-		{"an error after await", "import asyncio\nasync def f():\n  raise ValueError('x')\nawait f()", "Traceback (most recent call last):\n  File \"agent.py\", line 4, in <module>\n    await f()\n  File \"agent.py\", line 3, in f\n    raise ValueError('x')\nValueError: x"},
+		{"an error after await", "import asyncio\nasync def f():\n  raise ValueError('x')\nawait f()",
+			"Traceback (most recent call last):\n  File \"agent.py\", line 4, in <module>\n    await f()\n  File \"agent.py\", line 3, in f\n    raise ValueError('x')\nValueError: x"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			r := run(t, nil, py(row.code), "")
@@ -77,7 +95,8 @@ func TestPythonTracebacksShowTheScriptAlone(t *testing.T) {
 		})
 	}
 	r := run(t, &desk{}, py("crm.fails()"), "")
-	if strings.Contains(r.stderr, "<waldo>") || strings.Contains(r.stderr, "<string>") || !strings.Contains(r.stderr, `"agent.py", line 1`) {
+	if strings.Contains(r.stderr, "<waldo>") || strings.Contains(r.stderr, "<string>") ||
+		!strings.Contains(r.stderr, `"agent.py", line 1`) {
 		t.Errorf("a failed call:\n%s", r.stderr)
 	}
 }
@@ -103,7 +122,8 @@ func TestPythonCallsRunTogether(t *testing.T) {
 func TestPythonBigArguments(t *testing.T) {
 	same(t, run(t, &desk{}, py("import asyncio\nr = await asyncio.gather(*[crm.echo(s='x' * 3_000_000) for i in range(12)])\nprint(len(r), len(r[11].s))"), ""), 0, "12 3000000")
 	same(t, run(t, &desk{}, py("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(16) as p: r = list(p.map(lambda i: crm.echo(s='x' * 3_000_000), range(16)))\nprint(len(r))"), ""), 0, "16")
-	same(t, run(t, &desk{}, py("try: crm.echo(s='x' * 5_000_000)\nexcept ToolError as e: print(e)"), ""), 0, "arguments must be one JSON object of at most 4 MiB")
+	same(t, run(t, &desk{}, py("try: crm.echo(s='x' * 5_000_000)\nexcept ToolError as e: print(e)"), ""), 0,
+		"arguments must be one JSON object of at most 4 MiB")
 	same(t, run(t, &desk{}, js("const r = await Promise.all([...Array(12)].map(() => crm.echo({ s: 'x'.repeat(3e6) }))); console.log(r.length, r[11].s.length)"), ""), 0, "12 3000000")
 }
 
@@ -201,7 +221,8 @@ func TestPythonCallsAreChildrenOfTheRun(t *testing.T) {
 		t.Fatalf("%d calls", len(d.asked))
 	}
 	c := d.asked[0]
-	if c.Channel != "bridge" || c.Parent != "c_run" || c.Depth != 2 || c.Session != "n_1" || c.Principal != "os:1" || args(t, c) != `crm.create-issue {"title":"t"}` {
+	if c.Channel != "bridge" || c.Parent != "c_run" || c.Depth != 2 || c.Session != "n_1" || c.Principal != "os:1" ||
+		args(t, c) != `crm.create-issue {"title":"t"}` {
 		t.Errorf("%+v", c)
 	}
 }
@@ -228,7 +249,8 @@ func FuzzScriptArrivesWhole(f *testing.F) {
 		}
 		var a, b int
 		all := readAll(t, job)
-		if _, err := scan(all[:24], &a, &b); err != nil || len(all) != max(1024, 24+a+b) || strings.Trim(all[24+a+b:], "\x00") != "" {
+		if _, err := scan(all[:24], &a, &b); err != nil || len(all) != max(1024, 24+a+b) ||
+			strings.Trim(all[24+a+b:], "\x00") != "" {
 			t.Fatalf("lengths %q do not add up to %d: %v", all[:24], len(all), err)
 		}
 		words := strings.Split(all[24:24+a], "\x00")

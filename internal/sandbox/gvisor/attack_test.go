@@ -117,7 +117,8 @@ func TestWhoRunsIt(t *testing.T) {
 	done := make(chan error)
 	up, w := io.Pipe()
 	go func() {
-		_, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sh", "-c", "echo up; exec sleep 60"}, Stdout: w})
+		_, err := b.Run(context.Background(), sandbox.Command{Env: env,
+			Argv: []string{"sh", "-c", "echo up; exec sleep 60"}, Stdout: w})
 		_ = w.Close()
 		done <- err
 	}()
@@ -172,7 +173,8 @@ func TestKilledWaldo(t *testing.T) {
 		b := start(t, d)
 		up, w := io.Pipe()
 		go func() {
-			_, _ = b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"sh", "-c", "setsid sleep 300 & echo up; sleep 300"}, Stdout: w})
+			_, _ = b.Run(context.Background(), sandbox.Command{Env: env,
+				Argv: []string{"sh", "-c", "setsid sleep 300 & echo up; sleep 300"}, Stdout: w})
 		}()
 		_, _ = up.Read(make([]byte, 3))
 		_ = unix.Kill(b.init.Pid, unix.SIGSTOP) // so that it cannot see by itself that waldo is gone
@@ -274,9 +276,11 @@ while os.getppid() > 2:
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := b.Run(context.Background(), sandbox.Command{Env: env, Argv: []string{"python3", "-I", "-S", "-c", flood, r.sockets}})
+		f, err := b.Run(context.Background(), sandbox.Command{Env: env,
+			Argv: []string{"python3", "-I", "-S", "-c", flood, r.sockets}})
 		if err != nil || f.Status != r.status {
-			t.Errorf("%s sockets: %s, %v, limit %v, peak %d MB: %v %q", r.sockets, f.Status, f.OOMKilled, f.Limit, f.Usage.MemoryPeak>>20, err, f.Stderr)
+			t.Errorf("%s sockets: %s, %v, limit %v, peak %d MB: %v %q", r.sockets, f.Status, f.OOMKilled, f.Limit,
+				f.Usage.MemoryPeak>>20, err, f.Stderr)
 		}
 		if r.status == facts.OOM && f.Usage.MemoryPeak < p.Limits.Memory {
 			t.Errorf("the facts tell of %d MB", f.Usage.MemoryPeak>>20)

@@ -73,7 +73,8 @@ func (b *box) prepare(executable *os.File) (err error) {
 	}
 	l := b.profile.Limits
 	b.group, err = b.host.New(cgroup.NewID(), cgroup.Limits{
-		Memory: l.Memory + job.Slack(l.Memory) + overheadMemory, Pids: l.Pids*threadsPerGuest + overheadThreads, MilliCPU: b.driver.options.MilliCPU})
+		Memory: l.Memory + job.Slack(l.Memory) + overheadMemory, Pids: l.Pids*threadsPerGuest + overheadThreads,
+		MilliCPU: b.driver.options.MilliCPU})
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,8 @@ func (b *box) prepare(executable *os.File) (err error) {
 		counted = 0
 	}
 	ask := job.Box{ID: b.profile.ID, Hostname: b.profile.Host(), Tree: append(nodes, byDepth(mounts)...),
-		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk, Own: overheadMemory}, Way: b.wayOut()}
+		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk, Own: overheadMemory},
+		Way:    b.wayOut()}
 	var want []sandbox.Tmpfs
 	var copies []*os.File
 	for _, n := range ask.Tree {
@@ -133,7 +135,8 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 		return advised(answer.Error)
 	}
 	if answer.Ready == nil || len(files) != len(want)+len(ask.Way.Sockets) {
-		return fmt.Errorf("PID 1 answered %+v with %d descriptors, not %d", answer, len(files), len(want)+len(ask.Way.Sockets))
+		return fmt.Errorf("PID 1 answered %+v with %d descriptors, not %d", answer, len(files),
+			len(want)+len(ask.Way.Sockets))
 	}
 	if err := b.open(files[len(want):]); err != nil {
 		return err

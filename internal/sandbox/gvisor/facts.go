@@ -25,11 +25,13 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 	f := facts.New()
 	b, l := r.box, r.box.profile.Limits
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: b.driver.Name(), Template: b.profile.Template.Name, Warm: r.warm}
-	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
+	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
+		Pids: l.Pids}
 	f.Warnings = slices.Clone(b.warnings)
 	f.Stdout, f.Stderr = text(r.out.Kept), text(r.err.Kept)
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
-	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(end.CPU), MemoryPeak: end.Memory, PidsPeak: end.Pids, OutputBytes: r.out.Total + r.err.Total}
+	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(end.CPU), MemoryPeak: end.Memory, PidsPeak: end.Pids,
+		OutputBytes: r.out.Total + r.err.Total}
 	full := common.Disk(&f, b.places, r.state)
 	if !r.gone {
 		f.Seen = slices.Clone(job.Seen)

@@ -22,7 +22,8 @@ func (d *Driver) Name() string { return "gvisor" }
 
 // Probe says that nothing is there.
 func (d *Driver) Probe(context.Context) sandbox.Report {
-	return sandbox.Report{Driver: d.Name(), Abilities: []sandbox.Ability{{Name: "Linux", What: errSystem.Error(), Need: true}}}
+	return sandbox.Report{Driver: d.Name(), Abilities: []sandbox.Ability{{Name: "Linux", What: errSystem.Error(),
+		Need: true}}}
 }
 
 // Start refuses.

@@ -23,7 +23,8 @@ func pooled(t testing.TB, d *Driver) (*pool.Driver, sandbox.Profile, func(code s
 		t.Fatal(err)
 	}
 	p := sandboxtest.Profile()
-	p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}, Head: head}
+	p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...),
+		Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}, Head: head}
 	front := pool.New(d, pool.Options{Most: 2, Failed: func(err error) { t.Error(err) }})
 	t.Cleanup(func() {
 		if err := front.Close(); err != nil {

@@ -48,7 +48,8 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	defer b.Close()
 	add("sandbox", true, fmt.Sprintf("made one in %.1f ms", facts.MS(time.Since(began))), nil)
 	began = time.Now()
-	f, err := b.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", probeScript}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"})
+	f, err := b.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", probeScript},
+		Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"})
 	if err != nil {
 		add("command", true, "", err)
 		return r

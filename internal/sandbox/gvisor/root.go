@@ -68,7 +68,8 @@ func tree(p sandbox.Profile) ([]job.Node, error) {
 }
 
 // empty are the folders of every sandbox that start without anything in them.
-var empty = []job.Node{{Path: "/proc", Kind: job.Dir}, {Path: "/dev", Kind: job.Dir}, {Path: "/workspace", Kind: job.Dir}}
+var empty = []job.Node{{Path: "/proc", Kind: job.Dir}, {Path: "/dev", Kind: job.Dir},
+	{Path: "/workspace", Kind: job.Dir}}
 
 // places returns the volumes of a sandbox. /dev/shm is always one.
 func places(p sandbox.Profile) []sandbox.Tmpfs {

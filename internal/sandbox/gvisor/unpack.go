@@ -156,7 +156,8 @@ func (p packed) sweep(dir, keep string) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || e.Name() == keep || !strings.HasPrefix(e.Name(), "gvisor-") && !strings.HasPrefix(e.Name(), "unpacking-") {
+		if err != nil || e.Name() == keep || !strings.HasPrefix(e.Name(), "gvisor-") &&
+			!strings.HasPrefix(e.Name(), "unpacking-") {
 			continue
 		}
 		if age := sinceUnix(info.ModTime()); age > staleAfter {

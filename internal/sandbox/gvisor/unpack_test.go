@@ -69,7 +69,8 @@ func TestUnpack(t *testing.T) {
 			must(t, os.Symlink(other, name))
 		}, ""},
 		{"a pipe is replaced and not waited for", func(t *testing.T, dir, name string) { must(t, mkfifo(name)) }, ""},
-		{"a folder that others can write to", func(t *testing.T, dir, name string) { must(t, os.Chmod(dir, 0o777)) }, "nobody else can write"},
+		{"a folder that others can write to", func(t *testing.T, dir, name string) { must(t, os.Chmod(dir, 0o777)) },
+			"nobody else can write"},
 		{"a folder of that name", func(t *testing.T, dir, name string) {
 			must(t, os.Mkdir(name, 0o700))
 			must(t, os.WriteFile(filepath.Join(name, "x"), nil, 0o600))

@@ -18,7 +18,8 @@ var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}
 
 // waiter is an interpreter that reads a line, and later its job.
 func waiter() *sandbox.Ahead {
-	return &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	return &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
 }
 
 // ready returns a sandbox whose interpreter waits, and the command that it waits for.
@@ -35,7 +36,8 @@ func ready(t testing.TB, d *Driver, code string) (sandbox.Warmer, sandbox.Comman
 	if err := w.Warm(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	return w, sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(code))}
+	return w, sandbox.Command{Argv: p.Ahead.Argv, Env: env,
+		Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(code))}
 }
 
 func TestWarm(t *testing.T) {

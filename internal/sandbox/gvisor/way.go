@@ -30,7 +30,8 @@ func (b *box) wayOut() job.Way {
 		return job.Way{}
 	}
 	at := sandbox.Gateway.As4()
-	w := job.Way{Route: common.LocalRoute(), Sockets: []job.Socket{{UDP: true, Addr: at, Port: 53}, {Addr: at, Port: sandbox.ProxyPort}}}
+	w := job.Way{Route: common.LocalRoute(), Sockets: []job.Socket{{UDP: true, Addr: at, Port: 53},
+		{Addr: at, Port: sandbox.ProxyPort}}}
 	for _, p := range ports {
 		w.Sockets = append(w.Sockets, job.Socket{Port: p})
 	}

@@ -82,8 +82,11 @@ func (l *List) clone(flags unix.Signal, failed, made, child initvm.Target) {
 func (l *List) TakeDescriptors(most int, gone initvm.Target) {
 	one := l.Structure(initvm.Num(0))
 	iov := l.Structure(one, initvm.Num(1))
-	room := unix.CmsgSpace(4 * most)                                                                                                    // the kernel sets it to the received size: three or four need the same
-	head := l.Structure(initvm.Num(0), initvm.Num(0), iov, initvm.Num(1), l.Bytes(make([]byte, room)), initvm.Num(room), initvm.Num(0)) // struct msghdr
+	// the kernel sets it to the received size: three or four need the same
+	room := unix.CmsgSpace(4 * most)
+	// struct msghdr
+	head := l.Structure(initvm.Num(0), initvm.Num(0), iov, initvm.Num(1), l.Bytes(make([]byte, room)), initvm.Num(room),
+		initvm.Num(0))
 	i := l.Call("take descriptors", unix.SYS_RECVMSG, CtlFD, head, 0)
 	l.Steps[i].Equal, l.Steps[i].Same = l.Structure(initvm.Num(1)), initvm.To(i+1)
 	l.Steps[i].Next, l.Steps[i].Fail = gone, gone
@@ -98,7 +101,9 @@ func (l *List) SendFiles(what string, kind uint64, first, n int) {
 		control = binary.LittleEndian.AppendUint32(control, uint32(first+i))
 	}
 	iov := l.Structure(l.Record(kind), initvm.Num(RecordSize))
-	head := l.Structure(initvm.Num(0), initvm.Num(0), iov, initvm.Num(1), l.Bytes(control), initvm.Num(len(control)), initvm.Num(0)) // struct msghdr
+	// struct msghdr
+	head := l.Structure(initvm.Num(0), initvm.Num(0), iov, initvm.Num(1), l.Bytes(control), initvm.Num(len(control)),
+		initvm.Num(0))
 	l.Call("send "+what, unix.SYS_SENDMSG, CtlFD, head, 0)
 }
 
@@ -139,7 +144,8 @@ func (l *List) Failure(r Record, base uint64) error {
 	errno := unix.Errno(r.B)
 	var err error = &StepError{l.Steps[i].Name, errno}
 	h := l.Steps[i].Hint
-	if h == UserNSHint || l.Steps[i].NR == unix.SYS_MOUNT && errno == unix.EACCES { // in a namespace of one's own, only a security module says that
+	// in a namespace of one's own, only a security module says that
+	if h == UserNSHint || l.Steps[i].NR == unix.SYS_MOUNT && errno == unix.EACCES {
 		h = common.NamespaceHint(errno)
 	}
 	if h != "" {

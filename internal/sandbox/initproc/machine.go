@@ -58,7 +58,8 @@ const (
 // NewBoot returns what every boot list begins with.
 func NewBoot() *List {
 	l := &List{}
-	l.Ignore("report a failure", unix.SYS_WRITE, CtlFD, FailureAddr, RecordSize) // ignored: without a waldo it has no reader
+	// ignored: without a waldo it has no reader
+	l.Ignore("report a failure", unix.SYS_WRITE, CtlFD, FailureAddr, RecordSize)
 	l.Call("end", unix.SYS_EXIT_GROUP, 253)
 	return l
 }
@@ -130,6 +131,7 @@ const MaxFiles = 64
 
 // bootOf returns the first list in the executable of every machine.
 func bootOf() initvm.Boot {
-	return initvm.Boot{Entry: bootEntry, At: BootBase, Steps: boot().LinkAt(BootBase), Failed: RecFailed, Room: MemoryEnd - DataBase}
+	return initvm.Boot{Entry: bootEntry, At: BootBase, Steps: boot().LinkAt(BootBase), Failed: RecFailed,
+		Room: MemoryEnd - DataBase}
 }
 func Machine() (*os.File, error) { return initvm.File(bootOf()) }

@@ -81,7 +81,8 @@ func New(boot *List) (*Stage, *os.File, error) {
 		return nil, nil, fmt.Errorf("namespace: socketpair: %w", err)
 	}
 	_ = unix.SetNonblock(pair[0], true) // so that deadlines work; it cannot fail
-	return &Stage{boot: boot, FD: pair[0], Ctl: os.NewFile(uintptr(pair[0]), "box")}, os.NewFile(uintptr(pair[1]), "machine"), nil
+	return &Stage{boot: boot, FD: pair[0], Ctl: os.NewFile(uintptr(pair[0]), "box")},
+		os.NewFile(uintptr(pair[1]), "machine"), nil
 }
 
 // SpawnInit starts a machine that makes PID 1 of a sandbox, in the version 2 cgroup where that can be, and on
@@ -98,13 +99,15 @@ type Shared struct {
 
 // SpawnJoined is SpawnInit for a sandbox that shares namespaces. If it shares the PID namespace, its first
 // process is not PID 1 there: the caller must end the processes that it leaves running.
-func SpawnJoined(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, in Shared) (s *Stage, joined bool, err error) {
+func SpawnJoined(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, in Shared) (s *Stage, joined bool,
+	err error) {
 	return spawnInit(machine, uid, gid, g, milli, func(s *Stage) error {
 		return errors.Join(s.Send(joinProgram(in.Processes)), s.SendFiles(in.Spaces))
 	})
 }
 
-func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, begin func(*Stage) error) (s *Stage, joined bool, err error) {
+func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, begin func(*Stage) error) (s *Stage,
+	joined bool, err error) {
 	if g.CloneFD >= 0 {
 		s, err = spawn(machine, uid, gid, g.CloneFD, milli)
 		joined = err == nil

@@ -89,7 +89,8 @@ func TestLink(t *testing.T) {
 	}
 	err := l.Failure(Record{Kind: RecFailed, A: base, B: uint64(unix.EPERM)}, base)
 	var h interface{ Hint() string }
-	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "first") || !errors.As(err, &h) || h.Hint() != "what to do" {
+	if !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "first") || !errors.As(err, &h) ||
+		h.Hint() != "what to do" {
 		t.Errorf("the failure says %q", err)
 	}
 	if err := l.Failure(Record{Kind: RecFailed, A: 5, B: 1}, base); !strings.Contains(err.Error(), "0x5") {

@@ -139,7 +139,8 @@ func make1(program *os.File, w Want) (h *Hold, err error) {
 // mapIDs maps the user of the commands to the user outside, and lets the keeper continue.
 func mapIDs(st *initproc.Stage, w Want, t terms) error {
 	for _, f := range []struct{ name, content string }{
-		{"setgroups", "deny"}, {"uid_map", fmt.Sprintf("%d %d 1", w.UID, t.UID)}, {"gid_map", fmt.Sprintf("%d %d 1", w.GID, t.GID)},
+		{"setgroups", "deny"}, {"uid_map", fmt.Sprintf("%d %d 1", w.UID, t.UID)},
+		{"gid_map", fmt.Sprintf("%d %d 1", w.GID, t.GID)},
 	} {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/%s", st.Init.Pid, f.name), []byte(f.content), 0); err != nil {
 			return fmt.Errorf("namespace: the users of a sandbox: %w", err)
@@ -176,11 +177,13 @@ func list(w Want, t terms, mapped bool) *initproc.List {
 		write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", w.GID, t.GID))
 	}
 	for _, space := range []string{"user", "net", "pid"} {
-		l.Call("open its "+space+" namespace", unix.SYS_OPENAT, atCWD, "/proc/self/ns/"+space, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		l.Call("open its "+space+" namespace", unix.SYS_OPENAT, atCWD, "/proc/self/ns/"+space,
+			unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
 	const next = free + spaces
 	l.Call("private mounts", unix.SYS_MOUNT, "none", "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
-	l.Call("mount the root", unix.SYS_MOUNT, "waldo", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,nr_inodes=8,mode=555")
+	l.Call("mount the root", unix.SYS_MOUNT, "waldo", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		"size=4k,nr_inodes=8,mode=555")
 	l.Call("enter the root", unix.SYS_CHDIR, "/tmp")
 	l.Call("mkdir old", unix.SYS_MKDIRAT, atCWD, "old", 0o700)
 	l.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "old")
@@ -218,7 +221,8 @@ func watch(program, kill *os.File) (*guard, error) {
 	l.TakeDescriptors(1, atGone)
 	l.Call("new session", unix.SYS_SETSID)
 	l.Call("report ready", unix.SYS_WRITE, initproc.CtlFD, l.Record(initproc.RecReady), initproc.RecordSize)
-	l.Ignore("wait for the end of waldo", unix.SYS_RECVFROM, initproc.CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
+	l.Ignore("wait for the end of waldo", unix.SYS_RECVFROM, initproc.CtlFD, l.Bytes(make([]byte, 8)), 1,
+		unix.MSG_WAITALL, 0, 0)
 	l.Ignore("end what runs", unix.SYS_WRITE, initproc.CtlFD+1, []byte("1"), 1)
 	l.Call("end", unix.SYS_EXIT_GROUP, 0)
 	st, err := initproc.Spawn(program, os.Geteuid(), os.Getegid())

@@ -54,7 +54,8 @@ func start(t *testing.T, p sandbox.Profile, code string) *command {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &command{box: box, out: bufio.NewReader(out), stop: cancel, done: make(chan facts.Facts, 1)}
 	go func() {
-		f, err := box.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-u", "-c", code}, Env: []string{"PATH=/usr/bin:/bin", "SECRET=hidden"}, Stdout: w, Stderr: w})
+		f, err := box.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-u", "-c", code},
+			Env: []string{"PATH=/usr/bin:/bin", "SECRET=hidden"}, Stdout: w, Stderr: w})
 		if err != nil {
 			t.Error(err)
 		}
@@ -79,7 +80,8 @@ func run(t *testing.T, p sandbox.Profile, code string) string {
 		t.Fatal(err)
 	}
 	defer box.Close()
-	f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", code}, Env: []string{"PATH=/usr/bin:/bin"}})
+	f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", code},
+		Env: []string{"PATH=/usr/bin:/bin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +123,8 @@ func TestPorts(t *testing.T) {
 	if got := run(t, profile(dir), dial); got != "hello\n" {
 		t.Errorf("a command of the same sandbox: %q", got)
 	}
-	for what, p := range map[string]sandbox.Profile{"another sandbox": profile(filepath.Join(t.TempDir(), "run")), "a sandbox that shares nothing": profile("")} {
+	for what, p := range map[string]sandbox.Profile{"another sandbox": profile(filepath.Join(t.TempDir(), "run")),
+		"a sandbox that shares nothing": profile("")} {
 		if got := run(t, p, dial); got != "ConnectionRefusedError\n" {
 			t.Errorf("%s: %q", what, got)
 		}
@@ -155,7 +158,8 @@ for pid in pids:
     attempt("keeper", lambda: os.listdir("/proc/1/root"))
 `
 	control := "import subprocess, time\np = subprocess.Popen(['/usr/bin/python3', '-c', 'mark = \"sesame\"; import time; time.sleep(50)'])\ntime.sleep(1)\n" + look
-	if got := run(t, profile(""), control); !strings.Contains(got, "environ GOT\nmemory GOT\nfiles GOT\ndescriptors GOT\n") {
+	if got := run(t, profile(""), control); !strings.Contains(got,
+		"environ GOT\nmemory GOT\nfiles GOT\ndescriptors GOT\n") {
 		t.Fatalf("control, of a process of its own: %q", got)
 	}
 	want := "1\nenviron PermissionError\nmemory PermissionError\nfiles PermissionError\ndescriptors PermissionError\nkeeper PermissionError\n"

@@ -167,7 +167,8 @@ func (s Ruleset) allow(path string, access uint64) error {
 		access &= onFiles
 	}
 	b := Beneath(access, fd)
-	if _, _, e := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(s.FD), RulePathBeneath, uintptr(unsafe.Pointer(&b[0])), 0, 0, 0); e != 0 {
+	if _, _, e := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(s.FD), RulePathBeneath,
+		uintptr(unsafe.Pointer(&b[0])), 0, 0, 0); e != 0 {
 		return fmt.Errorf("landlock_add_rule %s: %w", path, e)
 	}
 	return nil

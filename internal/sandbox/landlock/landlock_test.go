@@ -35,7 +35,8 @@ func restrict(rules string, paths []string) error {
 	if rules == "bare" {
 		return nil
 	}
-	r := Rules{AnyFile: strings.Contains(rules, "f"), AnyTCP: strings.Contains(rules, "t"), AnyPeer: strings.Contains(rules, "p")}
+	r := Rules{AnyFile: strings.Contains(rules, "f"), AnyTCP: strings.Contains(rules, "t"),
+		AnyPeer: strings.Contains(rules, "p")}
 	if len(paths) == 2 {
 		r.Read, r.Write = paths[:1], paths[1:]
 	}
@@ -138,7 +139,8 @@ func TestWalls(t *testing.T) {
 		{"peers left alone", "p", "signal", me, "ok"},
 	}
 	if os.Geteuid() == 0 { // only root can make devices
-		rows = append(rows, struct{ why, rules, what, arg, want string }{"a device where writing is let through", "", "device", rw + "/null", "EACCES"})
+		rows = append(rows, struct{ why, rules, what, arg, want string }{"a device where writing is let through", "",
+			"device", rw + "/null", "EACCES"})
 	}
 	self, err := os.Executable()
 	if err != nil {

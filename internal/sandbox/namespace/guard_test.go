@@ -112,7 +112,8 @@ func TestHostUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, want := range map[string]string{"CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapBnd": "0000000000000000",
+		for name, want := range map[string]string{"CapPrm": "0000000000000000", "CapEff": "0000000000000000",
+			"CapBnd":     "0000000000000000",
 			"NoNewPrivs": "1", "Seccomp": "2", "Uid": uid[0]} {
 			if got := field(string(one), name); len(got) == 0 || got[0] != want {
 				t.Errorf("PID 1 of the box has %s %q, want %s", name, got, want)
@@ -136,7 +137,8 @@ func TestDiesWithWaldo(t *testing.T) {
 	if mark := os.Getenv(key); mark != "" {
 		b := start(t, sandboxtest.Profile())
 		go func() { // on any thread: it can end before waldo does
-			_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", "setsid sleep " + mark + " & sleep " + mark}, Env: env})
+			_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c",
+				"setsid sleep " + mark + " & sleep " + mark}, Env: env})
 		}()
 		time.Sleep(time.Minute)
 		return
@@ -187,7 +189,8 @@ func TestNoUserNamespaces(t *testing.T) {
 		c := exec.Command("/proc/self/exe", "-test.run", "^TestNoUserNamespaces$")
 		c.Env = append(os.Environ(), key+"=1")
 		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 65536}}
-		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true}
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
+			GidMappingsEnableSetgroups: true}
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -204,10 +207,12 @@ func TestNoUserNamespaces(t *testing.T) {
 	}
 	_, err = d.Start(context.Background(), sandboxtest.Profile())
 	var h interface{ Hint() string }
-	if !errors.As(err, &h) || !strings.Contains(h.Hint(), "user.max_user_namespaces") || !strings.HasSuffix(err.Error(), "make namespaces: no space left on device") {
+	if !errors.As(err, &h) || !strings.Contains(h.Hint(), "user.max_user_namespaces") ||
+		!strings.HasSuffix(err.Error(), "make namespaces: no space left on device") {
 		t.Errorf("%v", err)
 	}
-	if report := d.Probe(context.Background()); report.OK || report.Abilities[0].OK || !strings.Contains(report.Abilities[0].Hint, "user.max_user_namespaces") {
+	if report := d.Probe(context.Background()); report.OK || report.Abilities[0].OK ||
+		!strings.Contains(report.Abilities[0].Hint, "user.max_user_namespaces") {
 		t.Errorf("probe: %v %+v", report.OK, report.Abilities)
 	}
 	if left, _ := filepath.Glob("/sys/fs/cgroup/*/waldo-*-" + strconv.Itoa(os.Getpid()) + "-*"); len(left) > 0 {
@@ -232,7 +237,8 @@ func TestClocks(t *testing.T) {
 		want      facts.Limit
 	}{
 		{"the wall clock", "import time; time.sleep(2)", func(l *sandbox.Limits) { l.Wall = 200 * time.Millisecond }, facts.LimitWall},
-		{"processor time, of which the kernel's own limit counts whole seconds", "import time\nwhile time.process_time() < 1: pass",
+		{"processor time, of which the kernel's own limit counts whole seconds",
+			"import time\nwhile time.process_time() < 1: pass",
 			func(l *sandbox.Limits) { l.CPU = 200 * time.Millisecond }, facts.LimitCPU},
 	} {
 		p := sandboxtest.Profile()
@@ -388,7 +394,8 @@ func TestCommandsRefused(t *testing.T) {
 	}
 	run(t, b, "sh", "-c", "cp /usr/bin/true /tmp/mine")
 	for path, want := range map[string]int{"/usr/bin:/tmp": 0, ".:": 127} { // the current folder is never looked into
-		f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"mine"}, Env: []string{"PATH=" + path}, Dir: "/tmp"})
+		f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"mine"}, Env: []string{"PATH=" + path},
+			Dir: "/tmp"})
 		if err != nil || *f.ExitCode != want {
 			t.Errorf("PATH=%s: %v exit %v, want %d", path, err, *f.ExitCode, want)
 		}
@@ -425,7 +432,8 @@ func TestManyAtOnce(t *testing.T) {
 			}
 			defer b.Close()
 			for j := range 3 {
-				f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", fmt.Sprintf("echo %d-%d; exit %d", i, j, i+j)}, Env: env})
+				f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c",
+					fmt.Sprintf("echo %d-%d; exit %d", i, j, i+j)}, Env: env})
 				if err != nil || f.Stdout != fmt.Sprintf("%d-%d\n", i, j) || *f.ExitCode != i+j {
 					t.Errorf("%d-%d: %v %q", i, j, err, f.Stdout)
 				}
@@ -488,7 +496,8 @@ func TestFilesAreMemory(t *testing.T) {
 		p.Tmpfs[i].Bytes = p.Limits.Disk
 	}
 	seed := t.TempDir()
-	if err := errors.Join(os.Chmod(seed, 0o755), os.WriteFile(filepath.Join(seed, "before"), make([]byte, 40<<20), 0o644)); err != nil {
+	if err := errors.Join(os.Chmod(seed, 0o755),
+		os.WriteFile(filepath.Join(seed, "before"), make([]byte, 40<<20), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	p.Tmpfs[1].Seed = seed

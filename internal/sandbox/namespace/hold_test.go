@@ -49,7 +49,8 @@ func TestHold(t *testing.T) {
 func TestAskedEnd(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
 	number := int64(seccomp.EndSignal|3) - 1<<32 // as a C int
 	for _, row := range []struct {
 		why, who string
@@ -78,7 +79,8 @@ func TestAskedEnd(t *testing.T) {
 				row.exit, row.wrote = 0, true
 			}
 			code := fmt.Sprintf("import os, sys\ndef kill():\n  try: os.kill(os.getpid(), %d)\n  except OSError: pass\n%skill(); open('/tmp/after', 'w')", number, row.who)
-			f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(code))})
+			f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env,
+				Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(code))})
 			if err != nil || f.ExitCode == nil || *f.ExitCode != row.exit {
 				t.Fatalf("%v %+v", err, f)
 			}
@@ -93,7 +95,8 @@ func TestAskedEnd(t *testing.T) {
 func TestAnotherThread(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys, threading\ngo = threading.Event()\nold = threading.Thread(target=go.wait)\nold.start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys, threading\ngo = threading.Event()\nold = threading.Thread(target=go.wait)\nold.start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
 	for _, row := range []struct {
 		why, code string
 		held      bool
@@ -102,7 +105,8 @@ func TestAnotherThread(t *testing.T) {
 		{"another", "import time; go.set(); old.join(); time.sleep(.05); threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", false},
 	} {
 		b := warmed(t, p)
-		f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(row.code+"import os; os._exit(7)"))})
+		f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env,
+			Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(row.code+"import os; os._exit(7)"))})
 		if err != nil || f.ExitCode == nil || *f.ExitCode != 7 {
 			t.Fatalf("%v %+v", err, f)
 		}
@@ -117,7 +121,8 @@ func TestAnotherThread(t *testing.T) {
 func TestThreadAfterTheEnd(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\nthreading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\nthreading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
 	b := warmed(t, p)
 	const code = `
 import ctypes, os
@@ -128,7 +133,8 @@ go.set()
 while not os.fstat(out).st_size: pass
 ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 `
-	c := sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(fmt.Sprintf(code, unix.SYS_EXIT_GROUP)))}
+	c := sandbox.Command{Argv: p.Ahead.Argv, Env: env,
+		Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(fmt.Sprintf(code, unix.SYS_EXIT_GROUP)))}
 	f, err := b.Run(context.Background(), c)
 	if err != nil || f.ExitCode == nil || *f.ExitCode != 7 {
 		t.Fatalf("%v %+v", err, f)
@@ -146,7 +152,8 @@ ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 		return 0
 	}
 	before, later := written(), int64(-1)
-	for end := time.Now().Add(10 * time.Second); before != later && time.Now().Before(end); { // a thread on another processor hears of it there
+	// a thread on another processor hears of it there
+	for end := time.Now().Add(10 * time.Second); before != later && time.Now().Before(end); {
 		before = written()
 		time.Sleep(300 * time.Millisecond)
 		later = written()
@@ -161,7 +168,8 @@ ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 
 // after lists what is in /tmp of a sandbox that has run a command.
 func after(t *testing.T, b *box) string {
-	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"ls", "/tmp"}, Env: []string{"PATH=/usr/bin:/bin"}})
+	f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"ls", "/tmp"},
+		Env: []string{"PATH=/usr/bin:/bin"}})
 	if err != nil {
 		t.Fatal(err)
 	}

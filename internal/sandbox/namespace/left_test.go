@@ -25,7 +25,8 @@ func TestNothingLeftOfFork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"}, Head: head, Zygote: guest.Start{Lang: guest.Python}.Zygote()}
+	p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"},
+		Head: head, Zygote: guest.Start{Lang: guest.Python}.Zygote()}
 	if err := d.Ready(context.Background(), p); err != nil {
 		t.Fatal(err)
 	}

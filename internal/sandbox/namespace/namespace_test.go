@@ -16,7 +16,8 @@ func TestConformance(t *testing.T) {
 
 // TestOrdinaryUser runs the suite again as a user without capabilities, and usually without cgroups.
 func TestOrdinaryUser(t *testing.T) {
-	sandboxtest.AsOrdinaryUser(t, "TestConformance", "TestDiesWithWaldo", "TestMounts", "TestNamespaces", "TestFine", "TestDenials", "TestLandlock", "TestCommandsRefused", "TestWay")
+	sandboxtest.AsOrdinaryUser(t, "TestConformance", "TestDiesWithWaldo", "TestMounts", "TestNamespaces", "TestFine",
+		"TestDenials", "TestLandlock", "TestCommandsRefused", "TestWay")
 }
 
 // TestFilesAreMemoryToo runs that test as an ordinary user, where as a rule no cgroup counts files.

@@ -21,7 +21,8 @@ import (
 // shell runs a shell in a sandbox and returns what it says.
 func shell(t *testing.T, b sandbox.Box, script string) (stdout string, warnings []string) {
 	t.Helper()
-	f, err := b.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}})
+	f, err := b.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sh", "-c", script},
+		Env: []string{"PATH=/usr/bin:/bin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,8 @@ func shell(t *testing.T, b sandbox.Box, script string) (stdout string, warnings 
 // the machine itself is shown as it is, without inotify. The run says both.
 func TestOverlayRefused(t *testing.T) {
 	input := t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(input, "file"), []byte("text"), 0o600), unix.Mkfifo(filepath.Join(input, "pipe"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(input, "file"), []byte("text"), 0o600),
+		unix.Mkfifo(filepath.Join(input, "pipe"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	p := sandboxtest.Profile()
@@ -48,7 +50,8 @@ func TestOverlayRefused(t *testing.T) {
 		t.Cleanup(func() { b.Close() })
 		return b
 	}
-	if got, warned := shell(t, start(), look); got != "file\npipe\ntextoverlayfs\nsealed\nwatch True" || len(warned) > 0 && strings.Contains(fmt.Sprint(warned), "overlay") {
+	if got, warned := shell(t, start(), look); got != "file\npipe\ntextoverlayfs\nsealed\nwatch True" ||
+		len(warned) > 0 && strings.Contains(fmt.Sprint(warned), "overlay") {
 		t.Fatalf("control: %q %q", got, warned)
 	}
 	for _, folder := range []string{input, "/usr"} {
@@ -172,7 +175,8 @@ func TestMountsBelow(t *testing.T) {
 	}
 	input := t.TempDir()
 	at := filepath.Join(input, "other disk")
-	if err := errors.Join(os.Mkdir(at, 0o755), os.WriteFile(filepath.Join(at, "covered"), nil, 0o644), unix.Mount("waldo", at, "tmpfs", 0, "size=1m,mode=755"),
+	if err := errors.Join(os.Mkdir(at, 0o755), os.WriteFile(filepath.Join(at, "covered"), nil, 0o644),
+		unix.Mount("waldo", at, "tmpfs", 0, "size=1m,mode=755"),
 		os.WriteFile(filepath.Join(at, "inner"), []byte("inner"), 0o644)); err != nil {
 		t.Fatal(err)
 	}

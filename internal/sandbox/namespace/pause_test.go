@@ -27,7 +27,8 @@ func TestPause(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan facts.Facts, 1)
 	go func() {
-		f, _ := box.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", "while :; do echo x; sleep 0.01; done"}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: w})
+		f, _ := box.Run(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", "while :; do echo x; sleep 0.01; done"},
+			Env: []string{"PATH=/usr/bin:/bin"}, Stdout: w})
 		w.Close()
 		ended <- f
 	}()

@@ -49,7 +49,9 @@ func TestSpares(t *testing.T) {
 		defer b.Close()
 		own := b.(*box)
 		var out strings.Builder
-		f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", "readlink /proc/self/ns/net /proc/self/ns/user /proc/self/ns/pid; id -u; cat /proc/self/cgroup | grep -v :/$"}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out})
+		f, err := b.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c",
+			"readlink /proc/self/ns/net /proc/self/ns/user /proc/self/ns/pid; id -u; cat /proc/self/cgroup | grep -v :/$"},
+			Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out})
 		if err != nil || f.Stderr != "" || f.Usage.CPUMS <= 0 || f.Usage.MemoryPeak <= 0 && own.host.Memory() {
 			t.Fatalf("%v %q %+v", err, f.Stderr, f.Usage)
 		}
@@ -134,17 +136,22 @@ func TestPlans(t *testing.T) {
 		t.Error("control: the same set-up has another program")
 	}
 	for i, harm := range []func(s *setup){
-		func(s *setup) { s.uid = 3 }, func(s *setup) { s.gid = 3 }, func(s *setup) { s.mapped = true }, func(s *setup) { s.forked = true },
-		func(s *setup) { s.counted = true }, func(s *setup) { s.landlock = true }, func(s *setup) { s.files = 2 }, func(s *setup) { s.tasks = 0 },
+		func(s *setup) { s.uid = 3 }, func(s *setup) { s.gid = 3 }, func(s *setup) { s.mapped = true },
+		func(s *setup) { s.forked = true },
+		func(s *setup) { s.counted = true }, func(s *setup) { s.landlock = true }, func(s *setup) { s.files = 2 },
+		func(s *setup) { s.tasks = 0 },
 		func(s *setup) { s.profile.Hostname = "other" }, func(s *setup) { s.profile.Network.Ports = []uint16{443} },
 		func(s *setup) { s.profile.Limits.Disk++ }, func(s *setup) { s.profile.Limits.Inodes++ },
-		func(s *setup) { s.profile.Tmpfs[0].Target += "x" }, func(s *setup) { s.profile.Tmpfs[0].Bytes++ }, func(s *setup) { s.profile.Tmpfs[0].Inodes++ },
-		func(s *setup) { s.profile.Template = sandbox.Template{Dir: "/srv"} }, func(s *setup) { s.links = []common.Link{{Name: "bin", Target: "usr/bin"}} },
+		func(s *setup) { s.profile.Tmpfs[0].Target += "x" }, func(s *setup) { s.profile.Tmpfs[0].Bytes++ },
+		func(s *setup) { s.profile.Tmpfs[0].Inodes++ },
+		func(s *setup) { s.profile.Template = sandbox.Template{Dir: "/srv"} },
+		func(s *setup) { s.links = []common.Link{{Name: "bin", Target: "usr/bin"}} },
 		func(s *setup) {
 			s.mounts = []shown{{lower: "/usr", target: "/workspace/input"}}
 		},
 		func(s *setup) { s.mounts = []shown{{lower: "/usr", parts: []part{{"bin", "/mnt", true}}}} },
-		func(s *setup) { s.refused = map[string]unix.Errno{"/usr": unix.EINVAL} }, func(s *setup) { s.profile.Tmpfs[0].Sealed = true },
+		func(s *setup) { s.refused = map[string]unix.Errno{"/usr": unix.EINVAL} },
+		func(s *setup) { s.profile.Tmpfs[0].Sealed = true },
 	} {
 		one := p.of(b(harm))
 		if one == same {
@@ -215,7 +222,8 @@ func TestForkedSpares(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"}, Head: head, Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: domain}
+		p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"},
+			Head: head, Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: domain}
 		return p
 	}
 	start := func(p sandbox.Profile) *box {

@@ -20,7 +20,8 @@ import (
 func waits(t *testing.T, head string) (*box, sandbox.Command) {
 	t.Helper()
 	p := sandboxtest.Profile()
-	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c", "import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
 	return warmed(t, p), sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env}
 }
 
@@ -57,18 +58,27 @@ func TestStraight(t *testing.T) {
 	}
 	for _, row := range []straightRow{
 		{name: "short", script: "print(1)", stdout: "1\n", status: facts.OK, held: true},
-		{name: "fails", script: "sys.stderr.write('no'); sys.exit(3)", stderr: "no", status: facts.Failed, code: 3, held: true},
-		{name: "asks for what it may not", script: "import os\ntry: os.chroot('/')\nexcept OSError: print(2)", stdout: "2\n", status: facts.OK, held: true, denied: "chroot"},
-		{name: "writes more than a pipe holds", script: "sys.stdout.write('x' * 300000)", stdout: strings.Repeat("x", 300000), status: facts.OK, held: true},
-		{name: "closes its streams", script: "import os; os.write(1, b'3'); os.close(1); os.close(2); os._exit(4)", stdout: "3", status: facts.Failed, code: 4, held: true},
-		{name: "takes its time", script: "import time; print(1, flush=True); time.sleep(0.06); print(2); sys.exit(5)", stdout: "1\n2\n", status: facts.Failed, code: 5, held: true, serves: true},
-		{name: "leaves another behind", script: "import os\nif not os.fork():\n import time; time.sleep(60)\nprint(1)", stdout: "1\n", status: facts.OK, serves: true},
-		{name: "is killed", script: "import os; print(1, flush=True); os.kill(os.getpid(), 9)", stdout: "1\n", status: facts.Failed, code: -9, serves: true},
-		{name: "writes without end", script: "while True: sys.stdout.write('y' * 60000)", status: facts.Failed, code: -9, serves: true},
+		{name: "fails", script: "sys.stderr.write('no'); sys.exit(3)", stderr: "no", status: facts.Failed, code: 3,
+			held: true},
+		{name: "asks for what it may not", script: "import os\ntry: os.chroot('/')\nexcept OSError: print(2)",
+			stdout: "2\n", status: facts.OK, held: true, denied: "chroot"},
+		{name: "writes more than a pipe holds", script: "sys.stdout.write('x' * 300000)",
+			stdout: strings.Repeat("x", 300000), status: facts.OK, held: true},
+		{name: "closes its streams", script: "import os; os.write(1, b'3'); os.close(1); os.close(2); os._exit(4)",
+			stdout: "3", status: facts.Failed, code: 4, held: true},
+		{name: "takes its time", script: "import time; print(1, flush=True); time.sleep(0.06); print(2); sys.exit(5)",
+			stdout: "1\n2\n", status: facts.Failed, code: 5, held: true, serves: true},
+		{name: "leaves another behind", script: "import os\nif not os.fork():\n import time; time.sleep(60)\nprint(1)",
+			stdout: "1\n", status: facts.OK, serves: true},
+		{name: "is killed", script: "import os; print(1, flush=True); os.kill(os.getpid(), 9)", stdout: "1\n",
+			status: facts.Failed, code: -9, serves: true},
+		{name: "writes without end", script: "while True: sys.stdout.write('y' * 60000)", status: facts.Failed, code: -9,
+			serves: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			served := row.try(t)
-			for tries := 1; served && !row.serves && tries < 30; tries++ { // a busy machine takes longer than until the first look
+			// a busy machine takes longer than until the first look
+			for tries := 1; served && !row.serves && tries < 30; tries++ {
 				served = row.try(t)
 			}
 			if served != row.serves {
@@ -147,7 +157,8 @@ func TestSmallPipe(t *testing.T) {
 	}
 	p := sandboxtest.Profile()
 	p.Limits.Wall = 300 * time.Millisecond
-	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 300"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 300"}, Env: []string{"PATH=/usr/bin:/bin"},
+		Head: head}
 	one := warmed(t, p)
 	small(one)
 	late := time.AfterFunc(time.Minute, func() { _ = one.init.Kill() })
@@ -165,10 +176,12 @@ func TestEndedWhileWaiting(t *testing.T) {
 	if err := b.Adopt(p); err != nil {
 		t.Fatalf("control: %v", err)
 	}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
+	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"},
+		Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
 	w := warmed(t, p)
 	asked := func() bool { // or, if the listener cannot report that, has ended
-		return w.notice != nil && w.notice.FD() >= 0 && initproc.Silent(w.notice.FD()) != nil || initproc.Silent(w.stage.FD) != nil
+		return w.notice != nil && w.notice.FD() >= 0 && initproc.Silent(w.notice.FD()) != nil ||
+			initproc.Silent(w.stage.FD) != nil
 	}
 	for end := time.Now().Add(time.Minute); !asked(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -75,11 +75,13 @@ func TestWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", wayOut}, Env: []string{"PATH=/usr/bin"}})
+		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", wayOut},
+			Env: []string{"PATH=/usr/bin"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.TrimSpace(f.Stdout); open && got != want || !open && !strings.Contains(f.Stderr, "Network is unreachable") {
+		if got := strings.TrimSpace(f.Stdout); open && got != want ||
+			!open && !strings.Contains(f.Stderr, "Network is unreachable") {
 			t.Errorf("ports %v: %q %q, want %q", p.Network.Ports, got, f.Stderr, want)
 		}
 		for _, d := range f.Network.Denied {

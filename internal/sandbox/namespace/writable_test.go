@@ -58,7 +58,8 @@ for how in (lambda: os.open("/project/new", os.O_CREAT|os.O_WRONLY, 0o4755), lam
 		t.Fatalf("control: %s", got)
 	}
 	open := run(sandbox.Mount{Source: dir, Target: "/project", Writable: true})
-	if !strings.Contains(open, "done: put waldo.yaml") || !strings.Contains(open, "done: put .git/hooks/pre-commit") || !strings.Contains(open, "done: mv .git y") {
+	if !strings.Contains(open, "done: put waldo.yaml") || !strings.Contains(open, "done: put .git/hooks/pre-commit") ||
+		!strings.Contains(open, "done: mv .git y") {
 		t.Fatalf("control, nothing sealed: %s", open)
 	}
 	if err := os.Rename(filepath.Join(dir, "y"), filepath.Join(dir, ".git")); err != nil {
@@ -78,7 +79,8 @@ for how in (lambda: os.open("/project/new", os.O_CREAT|os.O_WRONLY, 0o4755), lam
 	if err := os.Chown(filepath.Join(dir, ".git", "index"), os.Getuid(), os.Getgid()); err != nil {
 		t.Fatal(err)
 	}
-	sealed := run(sandbox.Mount{Source: dir, Target: "/project", Writable: true, Sealed: []string{"waldo.yaml", ".git/hooks", ".git/config"}})
+	sealed := run(sandbox.Mount{Source: dir, Target: "/project", Writable: true,
+		Sealed: []string{"waldo.yaml", ".git/hooks", ".git/config"}})
 	for line := range strings.SplitSeq("done: put src/a,done: put src/b,done: put .git/index,denied: put waldo.yaml,denied: put .git/config,"+
 		"denied: put .git/hooks/pre-commit,denied: mv waldo.yaml x,denied: rm -f .git/config,denied: mv .git y,denied: mv .git/hooks z,denied: rmdir .git/hooks,denied: chmod 4755 src/a,denied: chmod 2755 src/a,done: chmod 755 src/a,set-id 1,watch False flags 6", ",") {
 		if !strings.Contains(sealed, line) {
@@ -88,7 +90,8 @@ for how in (lambda: os.open("/project/new", os.O_CREAT|os.O_WRONLY, 0o4755), lam
 	if strings.Contains(sealed, "set-id done") {
 		t.Errorf("set-id files are made:\n%s", sealed)
 	}
-	for name, want := range map[string]string{"src/a": "new\n", "src/b": "new\n", "waldo.yaml": "old\n", ".git/config": "old\n"} {
+	for name, want := range map[string]string{"src/a": "new\n", "src/b": "new\n", "waldo.yaml": "old\n",
+		".git/config": "old\n"} {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
 			t.Errorf("%s holds %q, %v; wanted %q", name, got, err, want)
 		}

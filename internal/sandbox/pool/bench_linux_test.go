@@ -90,7 +90,8 @@ func BenchmarkWarm(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				f, err := box.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: guest.Stdin(p.Ahead.Head, stdin, nil)})
+				f, err := box.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env,
+					Stdin: guest.Stdin(p.Ahead.Head, stdin, nil)})
 				if err == nil && (!f.Sandbox.Warm || f.Stdout != "1\n" || *f.ExitCode != 0) {
 					b.Fatalf("not a warm run: %+v", f)
 				}
@@ -280,7 +281,8 @@ func BenchmarkOverhead(b *testing.B) {
 // BenchmarkOthers measures what others make of the same, where they are installed.
 func BenchmarkOthers(b *testing.B) {
 	for _, argv := range [][]string{
-		{"bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--cap-drop", "ALL"},
+		{"bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
+			"--cap-drop", "ALL"},
 		{"firejail", "--quiet", "--net=none", "--private", "--caps.drop=all", "--seccomp"},
 	} {
 		b.Run(argv[0], func(b *testing.B) {
@@ -323,7 +325,8 @@ func BenchmarkRunc(b *testing.B) {
 		b.Skip(err)
 	}
 	config["root"].(map[string]any)["path"] = root
-	config["mounts"] = slices.DeleteFunc(config["mounts"].([]any), func(m any) bool { return m.(map[string]any)["type"] == "cgroup" })
+	config["mounts"] = slices.DeleteFunc(config["mounts"].([]any),
+		func(m any) bool { return m.(map[string]any)["type"] == "cgroup" })
 	if spec, err = json.Marshal(config); err != nil {
 		b.Fatal(err)
 	}
@@ -333,7 +336,8 @@ func BenchmarkRunc(b *testing.B) {
 	n := 0
 	run := func() error {
 		n++
-		out, err := exec.Command("runc", "run", "--bundle", dir, fmt.Sprintf("waldo-bench-%d-%d", os.Getpid(), n)).CombinedOutput()
+		out, err := exec.Command("runc", "run", "--bundle", dir,
+			fmt.Sprintf("waldo-bench-%d-%d", os.Getpid(), n)).CombinedOutput()
 		if err != nil || string(out) != "1\n" {
 			return fmt.Errorf("runc: %v %s", err, out)
 		}

@@ -30,7 +30,8 @@ func ahead(t testing.TB, lang guest.Lang, exe string) *sandbox.Ahead {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sandbox.Ahead{Argv: append([]string{exe}, argv...), Env: env, Head: head, Zygote: guest.Start{Lang: lang}.Zygote(), Domain: "test"}
+	return &sandbox.Ahead{Argv: append([]string{exe}, argv...), Env: env, Head: head,
+		Zygote: guest.Start{Lang: lang}.Zygote(), Domain: "test"}
 }
 
 // job is the command that the waiting interpreter of a is for.
@@ -57,7 +58,8 @@ func newPool(t testing.TB, most int) *pool.Driver {
 // newServed is newPool with namespaces made ahead, as waldo serve has them.
 func newServed(t testing.TB, most, spares int) *pool.Driver {
 	t.Helper()
-	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000, Spares: spares}), pool.Options{Most: most, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
+	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000, Spares: spares}),
+		pool.Options{Most: most, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Errorf("closing the pool: %v", err)
@@ -176,7 +178,8 @@ func TestEnds(t *testing.T) {
 		stdout    string
 	}{
 		{"it says how", "import sys; print(1); sys.exit(7)", 7, "", "1\n"},
-		{"a child that ends first ends nothing", "import os, time\nif not os.fork(): os._exit(5)\nos.wait(); print('on')", 0, "", "on\n"},
+		{"a child that ends first ends nothing", "import os, time\nif not os.fork(): os._exit(5)\nos.wait(); print('on')",
+			0, "", "on\n"},
 		{"a child that outlives it has no say", "import os, time\nif not os.fork():\n  time.sleep(.2); os._exit(5)\nprint('first')", 0, "", "first\n"},
 		{"a child that ends while its parent has ended without a word", `
 import os, ctypes
@@ -186,7 +189,8 @@ if not os.fork():
 ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 9)`, 9, "", ""},
 		{"a thread ends it", "import os, threading, time\nthreading.Thread(target=lambda: os._exit(4)).start(); time.sleep(60)", 4, "", ""},
 		{"a signal ends it", "import os; os.kill(os.getpid(), 15)", 0, "SIGTERM", ""},
-		{"a program in its place ends", "import os; print('x', flush=True); os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "", "x\n"},
+		{"a program in its place ends", "import os; print('x', flush=True); os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6,
+			"", "x\n"},
 		{"all it wrote is there", "import sys; sys.stdout.write('y' * 60000)", 0, "", strings.Repeat("y", 60000)},
 	} {
 		t.Run(r.why, func(t *testing.T) {
@@ -196,7 +200,8 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 9)`
 					signal = *f.Signal
 				}
 				if signal != r.signal || signal == "" && (f.ExitCode == nil || *f.ExitCode != r.exit) || f.Stdout != r.stdout {
-					t.Errorf("exit %v signal %q stdout %.40q, want %d %q %.40q: %s", f.ExitCode, signal, f.Stdout, r.exit, r.signal, r.stdout, f.Stderr)
+					t.Errorf("exit %v signal %q stdout %.40q, want %d %q %.40q: %s", f.ExitCode, signal, f.Stdout, r.exit, r.signal,
+						r.stdout, f.Stderr)
 				}
 			}
 		})
@@ -283,11 +288,13 @@ func TestAdopt(t *testing.T) {
 	}
 	p.ID, p.Tmpfs[1].Seed, p.Limits.Output = "s_own", seed, 5
 	var f facts.Facts
-	for p.Limits.Wall = 300 * time.Millisecond; len(f.Files.Written) == 0 && p.Limits.Wall < 10*time.Second; p.Limits.Wall *= 5 { // a busy machine comes so far later
+	// a busy machine comes so far later
+	for p.Limits.Wall = 300 * time.Millisecond; len(f.Files.Written) == 0 && p.Limits.Wall < 10*time.Second; p.Limits.Wall *= 5 {
 		filled(t, d, p, 1)
 		f = run(t, d, p, "print(open('/workspace/output/given').read() + '1234', flush=True)\nopen('/workspace/output/new', 'w')\nimport time; time.sleep(60)")
 	}
-	if f.Stdout != "seed1" || !f.Truncated.Stdout || !f.TimedOut || f.Sandbox.ID != "s_own" || !slices.Equal(f.Files.Written, []string{"/workspace/output/new"}) {
+	if f.Stdout != "seed1" || !f.Truncated.Stdout || !f.TimedOut || f.Sandbox.ID != "s_own" ||
+		!slices.Equal(f.Files.Written, []string{"/workspace/output/new"}) {
 		t.Errorf("%+v: %s", f, f.Stderr)
 	}
 	p.Tmpfs[1].Seed = "/nonexistent"
@@ -352,7 +359,8 @@ func TestDead(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		f, err = b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env, Stdin: strings.NewReader("now\nthen\n")})
+		f, err = b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env,
+			Stdin: strings.NewReader("now\nthen\n")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -382,7 +390,8 @@ func TestBridge(t *testing.T) {
 		t.Error("the bridge came twice")
 	}
 	go func() { _, _ = ours.WriteString("over the bridge") }()
-	f, err := b.Run(context.Background(), job(t, p.Ahead, "import os; print(os.read(3, 100).decode(), [n for n in range(4, 200) if os.path.exists('/proc/self/fd/%d' % n)])"))
+	f, err := b.Run(context.Background(), job(t, p.Ahead,
+		"import os; print(os.read(3, 100).decode(), [n for n in range(4, 200) if os.path.exists('/proc/self/fd/%d' % n)])"))
 	if err != nil || !f.Sandbox.Warm || f.Stdout != "over the bridge []\n" {
 		t.Errorf("%v %q %s", err, f.Stdout, f.Stderr)
 	}
@@ -471,5 +480,7 @@ os._exit(0)`},
 
 // TestOrdinaryUser runs the tests again as a user without capabilities, usually without cgroups.
 func TestOrdinaryUser(t *testing.T) {
-	sandboxtest.AsOrdinaryUser(t, "TestEnds", "TestOneJob", "TestOwnChance", "TestAdopt", "TestNotTheJob", "TestDead", "TestBridge", "TestNothingRunsAfter", "TestForked", "TestForkedNothingKept", "TestForkedLikeExecuted", "TestForkedAtOnce", "TestZygoteEnds")
+	sandboxtest.AsOrdinaryUser(t, "TestEnds", "TestOneJob", "TestOwnChance", "TestAdopt", "TestNotTheJob", "TestDead",
+		"TestBridge", "TestNothingRunsAfter", "TestForked", "TestForkedNothingKept", "TestForkedLikeExecuted",
+		"TestForkedAtOnce", "TestZygoteEnds")
 }

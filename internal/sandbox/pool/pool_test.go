@@ -63,7 +63,8 @@ func (f *fake) Close() error {
 }
 
 func profile(name string) sandbox.Profile {
-	return sandbox.Profile{ID: "s_x", Ahead: &sandbox.Ahead{Argv: []string{name}}, Tmpfs: []sandbox.Tmpfs{{Target: "/tmp"}}}
+	return sandbox.Profile{ID: "s_x", Ahead: &sandbox.Ahead{Argv: []string{name}},
+		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp"}}}
 }
 
 // until waits for something that comes about behind the runs.
@@ -339,7 +340,8 @@ func TestAfterClose(t *testing.T) {
 
 // TestHidesNoAbility: a sandbox of a pool can do all that the sandbox in it can.
 func TestHidesNoAbility(t *testing.T) {
-	all := sandbox.Abilities{Bridge: func() *os.File { return nil }, Share: func(string, string) ([]string, error) { return nil, nil },
+	all := sandbox.Abilities{Bridge: func() *os.File { return nil },
+		Share: func(string, string) ([]string, error) { return nil, nil },
 		Pause: func() error { return nil }, Resume: func() error { return nil },
 		Spent: func() time.Duration { return 0 }, PID: func() int { return 1 }}
 	for _, can := range []sandbox.Abilities{all, {}} {

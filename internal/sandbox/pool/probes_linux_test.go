@@ -32,11 +32,13 @@ func boxMain(argv []string) (int, error) {
 	own := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "LANG=C.UTF-8", "TMPDIR=/tmp"}
 	p := sandbox.Profile{
 		ID: "s_probe", Template: sandbox.Template{Name: "host"},
-		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp", Bytes: disk, Inodes: inodes}, {Target: "/workspace/tmp", Bytes: disk, Inodes: inodes},
+		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp", Bytes: disk, Inodes: inodes},
+			{Target: "/workspace/tmp", Bytes: disk, Inodes: inodes},
 			{Target: "/workspace/output", Bytes: disk, Inodes: inodes, Export: true}},
 		Limits: sandbox.Limits{Wall: 10 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
 			Disk: disk, Inodes: inodes, Output: 1 << 20},
-		Ahead: &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, start...), Env: own, Dir: "/workspace/tmp", Head: head,
+		Ahead: &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, start...), Env: own, Dir: "/workspace/tmp",
+			Head:   head,
 			Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: "probes"},
 	}
 	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000}), pool.Options{Most: 1})
@@ -49,7 +51,8 @@ func boxMain(argv []string) (int, error) {
 		return 0, err
 	}
 	defer b.Close()
-	c := sandbox.Command{Argv: argv, Env: own, Dir: "/workspace/tmp", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	c := sandbox.Command{Argv: argv, Env: own, Dir: "/workspace/tmp", Stdin: os.Stdin, Stdout: os.Stdout,
+		Stderr: os.Stderr}
 	i := slices.Index(argv, "-c")
 	python := i > 0 && strings.HasPrefix(filepath.Base(argv[0]), "python3")
 	if python {
@@ -91,7 +94,8 @@ func TestProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	verdicts := filepath.Join(t.TempDir(), "verdicts.json")
-	c := exec.Command("/usr/bin/python3", filepath.Join(probes, "runner.py"), "--lim", "pids=64", "--lim", "nofile=64", "--lim", "out_kb=1024",
+	c := exec.Command("/usr/bin/python3", filepath.Join(probes, "runner.py"), "--lim", "pids=64", "--lim", "nofile=64",
+		"--lim", "out_kb=1024",
 		"--lim", "inodes=20000", "--cwd", t.TempDir(), "--only", only, "--json", verdicts, "--", self, "box", "--")
 	out, err := c.CombinedOutput()
 	var all struct {

@@ -33,7 +33,8 @@ func TestSoak(t *testing.T) {
 		}
 		runs = n
 	}
-	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000}), pool.Options{Most: 8, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
+	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000}),
+		pool.Options{Most: 8, Failed: func(err error) { t.Errorf("behind the runs: %v", err) }})
 	closed := false
 	defer func() {
 		if !closed {
@@ -53,7 +54,8 @@ func TestSoak(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					f, err := b.Run(context.Background(), job(t, p.Ahead, fmt.Sprintf("open('/workspace/output/x', 'w').write('x' * 1000)\nprint(%d)", i)))
+					f, err := b.Run(context.Background(), job(t, p.Ahead,
+						fmt.Sprintf("open('/workspace/output/x', 'w').write('x' * 1000)\nprint(%d)", i)))
 					if err != nil || f.Stdout != fmt.Sprintf("%d\n", i) {
 						t.Errorf("run %d: %v %+v", i, err, f)
 						left.Store(0)
@@ -76,7 +78,8 @@ func TestSoak(t *testing.T) {
 	warm := some(runs)
 	took := time.Since(began)
 	after := settled(t, d, p)
-	t.Logf("%d runs in %v, %.0f a second, %d in forked boxes; before %v, after %v", runs, took.Round(time.Second), float64(runs)/took.Seconds(), warm, before, after)
+	t.Logf("%d runs in %v, %.0f a second, %d in forked boxes; before %v, after %v", runs, took.Round(time.Second),
+		float64(runs)/took.Seconds(), warm, before, after)
 	for i, name := range left.names() {
 		if most := before[i] + left[i].slack; after[i] > most {
 			t.Errorf("%s: %d before, %d after", name, before[i], after[i])

@@ -89,7 +89,8 @@ lock = threading.RLock()
 with lock: pass
 t = threading.Thread(target=lambda: print(threading.get_native_id() != os.getpid())); t.start(); t.join()
 import subprocess; print(subprocess.run(["/usr/bin/env"], capture_output=True, text=True).stdout.split())`
-	for _, ignored := range []os.Signal{syscall.SIGUSR2, syscall.SIGINT} { // as a shell tells what it starts in the background
+	// as a shell tells what it starts in the background
+	for _, ignored := range []os.Signal{syscall.SIGUSR2, syscall.SIGINT} {
 		signal.Ignore(ignored)
 		defer signal.Reset(ignored)
 		p := python(t)
@@ -97,8 +98,10 @@ import subprocess; print(subprocess.run(["/usr/bin/env"], capture_output=True, t
 		p = python(t)
 		p.Ahead.Zygote = ""
 		executed := run(t, newPool(t, 1), p, look)
-		if forked.Stdout != executed.Stdout || !strings.Contains(forked.Stdout, "broken pipe") || !strings.Contains(forked.Stdout, "interrupted") {
-			t.Errorf("while waldo ignores %v: forked:\n%s%s\nexecuted:\n%s%s", ignored, forked.Stdout, forked.Stderr, executed.Stdout, executed.Stderr)
+		if forked.Stdout != executed.Stdout || !strings.Contains(forked.Stdout, "broken pipe") ||
+			!strings.Contains(forked.Stdout, "interrupted") {
+			t.Errorf("while waldo ignores %v: forked:\n%s%s\nexecuted:\n%s%s", ignored, forked.Stdout, forked.Stderr,
+				executed.Stdout, executed.Stderr)
 		}
 	}
 }
@@ -169,7 +172,8 @@ func TestForkedAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := b.Run(context.Background(), job(t, p.Ahead, "import os; print(open('/workspace/input/given').read(), os.environ['OWN'])"))
+		f, err := b.Run(context.Background(), job(t, p.Ahead,
+			"import os; print(open('/workspace/input/given').read(), os.environ['OWN'])"))
 		if err != nil || !f.Sandbox.Warm || f.Stdout != "mounted of this job\n" || f.Status != facts.OK {
 			t.Errorf("%v %+v", err, f)
 		}

@@ -50,7 +50,8 @@ func Open(program *os.File, pid int) (*Reach, error) {
 	s.Hear()
 	s.Call("a socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	six := s.Call("a socket of IPv6", unix.SYS_SOCKET, unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	s.Call("another of IPv4", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) // where there is no IPv6
+	// where there is no IPv6
+	s.Call("another of IPv4", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	s.Steps[six].Fail, s.Steps[six].Next = initvm.To(six+1), initvm.To(six+2)
 	s.SendFiles("the sockets", initproc.RecWay, initproc.CtlFD+1, 2)
 	last := s.Call("close the sockets", unix.SYS_CLOSE_RANGE, initproc.CtlFD+1, 0xffffffff, 0)

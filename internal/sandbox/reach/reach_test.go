@@ -90,7 +90,8 @@ func TestReach(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = box.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", served, fmt.Sprint(port)}, Env: []string{"PATH=/usr/bin:/bin"}, Stdout: w, Stderr: w})
+		_, _ = box.Run(ctx, sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", served, fmt.Sprint(port)},
+			Env: []string{"PATH=/usr/bin:/bin"}, Stdout: w, Stderr: w})
 		w.Close()
 	}()
 	defer func() { cancel(); <-ended }()

@@ -138,7 +138,8 @@ func openDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	data := filepath.Join(dir, "data")
-	if err := errs(os.Chmod(dir, 0o755), os.WriteFile(data, []byte("data"), 0o644), os.WriteFile(filepath.Join(dir, "free"), nil, 0o644),
+	if err := errs(os.Chmod(dir, 0o755), os.WriteFile(data, []byte("data"), 0o644),
+		os.WriteFile(filepath.Join(dir, "free"), nil, 0o644),
 		unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666), os.Chmod(filepath.Join(dir, "pipe"), 0o666)); err != nil {
 		t.Fatal(err)
 	}

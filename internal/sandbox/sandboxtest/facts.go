@@ -77,7 +77,8 @@ func (s *suite) factRow(t *testing.T, row factRow) {
 	l := row.Input.Limits
 	p.Limits.Wall = time.Duration(l.Wall) * time.Second
 	if row.Expect["limit_hit"] == "pids" || row.Expect["oom"] == true {
-		p.Limits.Wall *= 6 // storms of forks and half a gigabyte take long on a busy machine, and these rows are not about time
+		// storms of forks and half a gigabyte take long on a busy machine, and these rows are not about time
+		p.Limits.Wall *= 6
 	}
 	p.Limits.Memory, p.Limits.Pids, p.Limits.Output = l.Memory<<20, l.Pids, l.Output<<10
 	var b sandbox.Box
@@ -92,7 +93,8 @@ func (s *suite) factRow(t *testing.T, row factRow) {
 	}
 	for key, want := range row.Expect {
 		if !s.holds(key, want, row, f) {
-			t.Errorf("%s: want %v\ncode  %s\nfacts %+v\nexit %v signal %v limit %v", key, want, row.Input.Code, brief(f), deref(f.ExitCode), deref(f.Signal), deref(f.Limit))
+			t.Errorf("%s: want %v\ncode  %s\nfacts %+v\nexit %v signal %v limit %v", key, want, row.Input.Code, brief(f),
+				deref(f.ExitCode), deref(f.Signal), deref(f.Limit))
 		}
 	}
 	if row.Expect["leftover_killed"] == true {
@@ -114,7 +116,8 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 	case "exit_in":
 		return f.ExitCode != nil && slices.Contains(want.([]any), any(float64(*f.ExitCode)))
 	case "signal":
-		return f.Signal != nil && *f.Signal == map[float64]string{9: "SIGKILL", 11: "SIGSEGV"}[number] && f.ExitCode == nil && f.Status == facts.Failed
+		return f.Signal != nil && *f.Signal == map[float64]string{9: "SIGKILL", 11: "SIGSEGV"}[number] &&
+			f.ExitCode == nil && f.Status == facts.Failed
 	case "killed":
 		return (f.Signal != nil) == want.(bool)
 	case "timed_out":

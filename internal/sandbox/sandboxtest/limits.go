@@ -33,13 +33,18 @@ func (s *suite) testLimits(t *testing.T) {
 		{"wall clock", `time.sleep(60)`, func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
 		{"wall clock, every signal ignored", `[signal.signal(i, signal.SIG_IGN) for i in range(1, 32) if i not in (9, 19)]; time.sleep(60)`,
 			func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
-		{"wall clock, the process stopped", `os.kill(os.getpid(), 19)`, func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
-		{"processor time of a whole tree", "for i in range(3): os.fork()\nwhile 1: pass", func(p *sandbox.Profile) { p.Limits.CPU = time.Second }, facts.LimitCPU, facts.Timeout, ""},
-		{"output", "while 1: os.write(1, b'x' * 65536)", func(p *sandbox.Profile) { p.Limits.Output = 1 << 10 }, facts.LimitOutput, facts.Failed, strings.Repeat("x", 1<<10)},
+		{"wall clock, the process stopped", `os.kill(os.getpid(), 19)`,
+			func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
+		{"processor time of a whole tree", "for i in range(3): os.fork()\nwhile 1: pass",
+			func(p *sandbox.Profile) { p.Limits.CPU = time.Second }, facts.LimitCPU, facts.Timeout, ""},
+		{"output", "while 1: os.write(1, b'x' * 65536)", func(p *sandbox.Profile) { p.Limits.Output = 1 << 10 },
+			facts.LimitOutput, facts.Failed, strings.Repeat("x", 1<<10)},
 		{"bytes of a writable place", `open(TMP+"/f", "wb").write(b"x" * (15 << 20)); open(TMP+"/g", "wb").write(b"x" * (15 << 20))`, nil, facts.LimitDisk, facts.Failed, ""},
 		{"memory of many processes together", "for i in range(4):\n  if not os.fork(): x = b'x' * (60 << 20); time.sleep(5); os._exit(0)\n" +
-			"r = [os.wait()[1] for i in range(4)]; sys.exit(int(any(r)))", func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 }, facts.LimitMemory, facts.OOM, ""},
-		{"inodes of a writable place", "for i in range(2000): open(TMP+'/%d' % i, 'w')", nil, facts.LimitDisk, facts.Failed, ""},
+			"r = [os.wait()[1] for i in range(4)]; sys.exit(int(any(r)))",
+			func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 }, facts.LimitMemory, facts.OOM, ""},
+		{"inodes of a writable place", "for i in range(2000): open(TMP+'/%d' % i, 'w')", nil, facts.LimitDisk, facts.Failed,
+			""},
 	}
 	if s.ability["cgroup memory"] {
 		rows = append(rows, []struct {
@@ -50,7 +55,8 @@ func (s *suite) testLimits(t *testing.T) {
 			stdout    string
 		}{
 			{"memory of one process", `x = b"x" * (200 << 20)`, func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 }, facts.LimitMemory, facts.OOM, ""},
-			{"memory of a child, whose parent would go on", "if not os.fork():\n  x = [b'x' * (1 << 20) for i in range(200)]; os._exit(0)\nos.wait(); time.sleep(10); print('went on')",
+			{"memory of a child, whose parent would go on",
+				"if not os.fork():\n  x = [b'x' * (1 << 20) for i in range(200)]; os._exit(0)\nos.wait(); time.sleep(10); print('went on')",
 				func(p *sandbox.Profile) { p.Limits.Memory = 60 << 20 }, facts.LimitMemory, facts.OOM, ""},
 		}...)
 	}
@@ -74,7 +80,8 @@ func (s *suite) testLimits(t *testing.T) {
 			began := time.Now()
 			f := run(t, b, python(r.code))
 			if f.Limit == nil || *f.Limit != r.limit || f.Status != r.status || f.Stdout != r.stdout {
-				t.Errorf("limit %v status %s stdout %q, want %s %s %q: %s", deref(f.Limit), f.Status, brief(f).Stdout, r.limit, r.status, r.stdout, f.Stderr)
+				t.Errorf("limit %v status %s stdout %q, want %s %s %q: %s", deref(f.Limit), f.Status, brief(f).Stdout, r.limit,
+					r.status, r.stdout, f.Stderr)
 			}
 			if f.OOMKilled != (r.status == facts.OOM) {
 				t.Errorf("oom_killed %v of a run that ended as %s", f.OOMKilled, f.Status)
@@ -125,7 +132,8 @@ func (s *suite) testEnds(t *testing.T) {
 			t.Errorf("%s: exit %v signal %v status %s, want %d", r.why, deref(f.ExitCode), deref(f.Signal), f.Status, r.want)
 		}
 		for _, said := range []string{f.Stderr, stream.String()} { // one line, with nothing that a terminal obeys
-			if r.want > 1 && (!strings.HasPrefix(said, "waldo: ") || strings.Count(said, "\n") != 1 || strings.ContainsAny(said, "\x1b\u009b")) {
+			if r.want > 1 && (!strings.HasPrefix(said, "waldo: ") || strings.Count(said, "\n") != 1 ||
+				strings.ContainsAny(said, "\x1b\u009b")) {
 				t.Errorf("%s: stderr %q", r.why, said)
 			}
 		}
@@ -175,7 +183,9 @@ func (s *suite) testFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	seed := t.TempDir()
-	if err := errs(os.MkdirAll(filepath.Join(seed, "sub"), 0o755), os.WriteFile(filepath.Join(seed, "sub", "old"), []byte("old"), 0o600), os.Symlink(secret, filepath.Join(seed, "link"))); err != nil {
+	if err := errs(os.MkdirAll(filepath.Join(seed, "sub"), 0o755),
+		os.WriteFile(filepath.Join(seed, "sub", "old"), []byte("old"), 0o600),
+		os.Symlink(secret, filepath.Join(seed, "link"))); err != nil {
 		t.Fatal(err)
 	}
 	input := t.TempDir()
@@ -184,7 +194,8 @@ func (s *suite) testFiles(t *testing.T) {
 	}
 	p := Profile()
 	p.Tmpfs[1].Seed = seed
-	p.Mounts = []sandbox.Mount{{Source: input, Target: "/workspace/input"}, {Source: secret, Target: "/tmp/shown"}, {Source: secret, Target: "/workspace/output/mounted"}}
+	p.Mounts = []sandbox.Mount{{Source: input, Target: "/workspace/input"}, {Source: secret, Target: "/tmp/shown"},
+		{Source: secret, Target: "/workspace/output/mounted"}}
 	if s.less {
 		p.Mounts = s.shownAsTheyAre(t, p)
 	}
@@ -228,7 +239,8 @@ open("bottom", "w")
 		t.Fatal(err)
 	}
 	copied, err := b.Export("/workspace/output", out)
-	if err == nil || !strings.Contains(err.Error(), "plain") || !strings.Contains(err.Error(), "deeper") || !strings.Contains(err.Error(), "sparse") {
+	if err == nil || !strings.Contains(err.Error(), "plain") || !strings.Contains(err.Error(), "deeper") ||
+		!strings.Contains(err.Error(), "sparse") {
 		t.Errorf("the file that could not be copied is not named: %v", err)
 	}
 	slices.Sort(copied)
@@ -272,10 +284,12 @@ func (s *suite) testRemoved(t *testing.T, b sandbox.Box) {
 	}{
 		{`os.remove(OUT+"/plain")`, nil},
 		{`os.system("rm -rf "+OUT+"/deep")`, nil},
-		{`os.remove(OUT+"/sparse"); os.system("rm -r "+OUT+"/sub")`, []string{"/workspace/output/sub/old", "/workspace/output/sub", "/workspace/output/sparse"}},
+		{`os.remove(OUT+"/sparse"); os.system("rm -r "+OUT+"/sub")`,
+			[]string{"/workspace/output/sub/old", "/workspace/output/sub", "/workspace/output/sparse"}},
 	} {
 		f := run(t, b, python(r.code))
-		if f.Files.Removed = slices.DeleteFunc(f.Files.Removed, func(n string) bool { return strings.HasPrefix(n, "/workspace/output/deep") }); !slices.Equal(f.Files.Removed, r.gone) || *f.ExitCode != 0 {
+		if f.Files.Removed = slices.DeleteFunc(f.Files.Removed,
+			func(n string) bool { return strings.HasPrefix(n, "/workspace/output/deep") }); !slices.Equal(f.Files.Removed, r.gone) || *f.ExitCode != 0 {
 			t.Errorf("%s: removed %q, want %q: %s", r.code, f.Files.Removed, r.gone, f.Stderr)
 		}
 	}
@@ -322,7 +336,8 @@ func (s *suite) testNothingLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", "sleep " + tag + " & setsid sleep " + tag + " & exit 3"}, Env: env})
+		_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c",
+			"sleep " + tag + " & setsid sleep " + tag + " & exit 3"}, Env: env})
 		_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"nosuchcommand"}, Env: env})
 		if err := b.Close(); err != nil {
 			t.Error(err)

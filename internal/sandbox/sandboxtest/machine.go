@@ -26,17 +26,22 @@ var Machines = map[string]struct {
 	groups  bool       // cgroups can be looked at and not be written to
 }{
 	"docker": {Why: "docker run with nothing else said: its default filter, its capabilities, its covers over /proc",
-		calls: all(unix.EPERM, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
-			unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSCONFIG, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
-			unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+		calls: all(unix.EPERM, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT,
+			unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
+			unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSCONFIG, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_BPF,
+			unix.SYS_PERF_EVENT_OPEN,
+			unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_KEYCTL, unix.SYS_ADD_KEY,
+			unix.SYS_REQUEST_KEY,
 			unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT, unix.SYS_SETHOSTNAME,
-			unix.SYS_SETDOMAINNAME, unix.SYS_SWAPON, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_FANOTIFY_INIT, unix.SYS_LOOKUP_DCOOKIE), newUser: unix.EPERM, any: unix.EPERM, caps: true, masked: true, groups: true},
+			unix.SYS_SETDOMAINNAME, unix.SYS_SWAPON, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_FANOTIFY_INIT,
+			unix.SYS_LOOKUP_DCOOKIE), newUser: unix.EPERM, any: unix.EPERM, caps: true, masked: true, groups: true},
 	"unconfined":         {Why: "docker run with seccomp, apparmor and systempaths unconfined: its capabilities are left, and its cgroups", caps: true, groups: true},
 	"masked":             {Why: "a container without a filter, whose /proc has covers, so that no fresh one can be mounted", masked: true},
 	"no-user-namespaces": {Why: "a kernel or container that keeps user namespaces to root", newUser: unix.EPERM},
 	"none-allowed":       {Why: "user.max_user_namespaces is 0", newUser: unix.ENOSPC},
 	"ubuntu": {Why: "AppArmor's restriction: a user namespace is made, without capabilities in it",
-		calls: all(unix.EACCES, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_MOUNT_SETATTR)},
+		calls: all(unix.EACCES, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT,
+			unix.SYS_OPEN_TREE, unix.SYS_FSOPEN, unix.SYS_MOUNT_SETATTR)},
 }
 
 func all(errno unix.Errno, calls ...uintptr) map[uintptr]unix.Errno {
@@ -92,7 +97,8 @@ func Behind(name string) error {
 	}
 	f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	const allThreads = 1
-	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, allThreads, uintptr(unsafe.Pointer(&f))); e != 0 {
+	if _, _, e := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, allThreads,
+		uintptr(unsafe.Pointer(&f))); e != 0 {
 		return e
 	}
 	return nil
@@ -155,8 +161,10 @@ func dockersCapabilities() error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	keep := []uintptr{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID, unix.CAP_FOWNER, unix.CAP_MKNOD, unix.CAP_NET_RAW, unix.CAP_SETGID,
-		unix.CAP_SETUID, unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_KILL, unix.CAP_AUDIT_WRITE}
+	keep := []uintptr{unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID, unix.CAP_FOWNER, unix.CAP_MKNOD,
+		unix.CAP_NET_RAW, unix.CAP_SETGID,
+		unix.CAP_SETUID, unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_KILL,
+		unix.CAP_AUDIT_WRITE}
 	var mask uint64
 	for c := range uintptr(64) {
 		if slices.Contains(keep, c) {

@@ -34,7 +34,8 @@ func AsOrdinaryUser(t *testing.T, tests ...string) {
 		t.Fatal(err)
 	}
 	binary, home := filepath.Join(dir, "test"), filepath.Join(dir, "home")
-	if err := errs(os.Chmod(dir, 0o755), os.WriteFile(binary, self, 0o755), os.Mkdir(home, 0o700), os.Chown(home, int(nobody), int(nobody))); err != nil {
+	if err := errs(os.Chmod(dir, 0o755), os.WriteFile(binary, self, 0o755), os.Mkdir(home, 0o700),
+		os.Chown(home, int(nobody), int(nobody))); err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command(binary, "-test.run", "^("+strings.Join(tests, "|")+")$", "-test.v", "-test.count=1")
@@ -42,7 +43,8 @@ func AsOrdinaryUser(t *testing.T, tests ...string) {
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := c.CombinedOutput()
 	for _, name := range tests {
-		ended := strings.Contains(string(out), "\n--- PASS: "+name+" (") || strings.Contains(string(out), "\n--- SKIP: "+name+" (")
+		ended := strings.Contains(string(out), "\n--- PASS: "+name+" (") ||
+			strings.Contains(string(out), "\n--- SKIP: "+name+" (")
 		if err == nil && !ended {
 			err = errors.New(name + " is not there")
 		}

@@ -70,7 +70,8 @@ func Template(t *testing.T, d sandbox.Driver) {
 	if err := os.WriteFile(secret, []byte("of this machine"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for at, target := range map[string]string{"evil": "/old", "out": filepath.Dir(secret), "usr/up": "../../../../../../../.." + secret} {
+	for at, target := range map[string]string{"evil": "/old", "out": filepath.Dir(secret),
+		"usr/up": "../../../../../../../.." + secret} {
 		if err := os.Symlink(target, filepath.Join(root, at)); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,8 @@ func Template(t *testing.T, d sandbox.Driver) {
 	for _, row := range []struct{ why, command, want string }{
 		{"its own /etc", "cat /etc/motd", "another root\n"},
 		{"what only its owner may read", "cat /etc/private", "its owner's\n"},
-		{"none of this machine's programs", "ls /usr/bin/python3", "cannot access '/usr/bin/python3': No such file or directory"},
+		{"none of this machine's programs", "ls /usr/bin/python3",
+			"cannot access '/usr/bin/python3': No such file or directory"},
 		{"nothing behind a link to this machine", "cat /usr/up", "No such file or directory"},
 		{"nothing behind a link at the top", "cat /out/secret", "No such file or directory"},
 		{"not the host's root", "ls /evil/etc", "No such file or directory"},
@@ -98,7 +100,8 @@ func Template(t *testing.T, d sandbox.Driver) {
 		{"a /proc that works", "cat /proc/self/comm", "cat\n"},
 		{"our writable places", "echo x > /workspace/output/a && cat /workspace/output/a", "x\n"},
 	} {
-		f, err := box.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"}, Env: []string{"PATH=/usr/bin:/bin"}})
+		f, err := box.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"},
+			Env: []string{"PATH=/usr/bin:/bin"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +123,8 @@ func Template(t *testing.T, d sandbox.Driver) {
 		{"what only its owner may read", "cat /etc/private", "its owner's\n"},
 		{"our writable places", "echo x > /workspace/output/a && echo y > /tmp/a && cat /workspace/output/a", "x\n"},
 	} {
-		f, err := other.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"}, Env: []string{"PATH=/usr/bin:/bin"}})
+		f, err := other.Run(context.Background(), sandbox.Command{Argv: []string{"/bin/sh", "-c", row.command + " 2>&1"},
+			Env: []string{"PATH=/usr/bin:/bin"}})
 		if err != nil || !strings.Contains(f.Stdout, row.want) {
 			t.Errorf("%s: %s gave %q, want %q: %v", row.why, row.command, f.Stdout+f.Stderr, row.want, err)
 		}

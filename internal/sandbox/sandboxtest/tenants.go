@@ -106,7 +106,8 @@ func (s *suite) testTenants(t *testing.T) {
 	freePID, freeFolder := told()
 	sees := looksFor(free, key+1, freeFolder, freePID)
 	all, _ := outside(t, python(sees)).CombinedOutput()
-	for _, what := range []string{"file secret of a tenant\n", "signalled None\n", "looked at ", "shared memory ", "socket met\n"} {
+	for _, what := range []string{"file secret of a tenant\n", "signalled None\n", "looked at ", "shared memory ",
+		"socket met\n"} {
 		if !strings.Contains(string(all), what) {
 			t.Errorf("control: one command without a sandbox of another: %q is not in %q", what, all)
 		}
@@ -141,7 +142,8 @@ print("control", os.WTERMSIG(os.waitpid(child, 0)[1]))
 func (s *suite) share(t *testing.T) {
 	t.Helper()
 	burn := func(long string) sandbox.Command {
-		return python("for i in range(3): os.fork()\nend = time.time() + " + long + "\nwhile time.time() < end: pass\ntry:\n  while 1: os.wait()\nexcept OSError: pass")
+		return python("for i in range(3): os.fork()\nend = time.time() + " + long +
+			"\nwhile time.time() < end: pass\ntry:\n  while 1: os.wait()\nexcept OSError: pass")
 	}
 	said := false
 	for range 10 {
@@ -208,7 +210,8 @@ func (s *suite) testBombs(t *testing.T) {
 	tag := "301." + itoa(os.Getpid())
 	for _, r := range []struct{ why, code string }{
 		{"forks", "while 1:\n  try: os.fork() or os.setsid()\n  except OSError: pass"},
-		{"sleepers", "import subprocess\nwhile 1:\n  try: subprocess.Popen(['sleep', '" + tag + "'], start_new_session=True)\n  except OSError: pass"},
+		{"sleepers", "import subprocess\nwhile 1:\n  try: subprocess.Popen(['sleep', '" + tag +
+			"'], start_new_session=True)\n  except OSError: pass"},
 		{"memory", "x = []\nwhile 1: x.append(b'x' * (8 << 20))"},
 		{"disk", "f = open(TMP+'/f', 'wb')\nwhile 1:\n  try: f.write(b'x' * 65536); f.flush()\n  except OSError: f.seek(0)"},
 		{"inodes", "n = 0\nwhile 1:\n  n += 1\n  try: open(TMP+'/%d' % n, 'w')\n  except OSError: pass"},
@@ -251,7 +254,8 @@ func Killed(t *testing.T, test string, first func() sandbox.Driver) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c", "setsid sleep 300 & echo started; sleep 300"}, Env: env, Stdout: os.Stdout})
+		_, _ = b.Run(context.Background(), sandbox.Command{Argv: []string{"sh", "-c",
+			"setsid sleep 300 & echo started; sleep 300"}, Env: env, Stdout: os.Stdout})
 		return
 	}
 	temp := t.TempDir()

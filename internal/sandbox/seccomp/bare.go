@@ -13,7 +13,8 @@ var bare = []group{
 // noSetID refuses commands the making of set-id files: in a folder of the host, other users would run them as
 // the sandbox's user. A filter cannot see the arguments of openat2, and programs do without it.
 func noSetID(byName map[string]rule) {
-	for name, mode := range map[string]int{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "open": 2, "openat": 3, "mknod": 1, "mknodat": 2} {
+	for name, mode := range map[string]int{"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "open": 2,
+		"openat": 3, "mknod": 1, "mknodat": 2} {
 		allow := []test{bits(mode, setID, 0)}
 		for _, c := range byName[name].clauses { // of mknod: no devices either
 			allow = append(allow, c.tests...)

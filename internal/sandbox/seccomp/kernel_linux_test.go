@@ -67,7 +67,8 @@ print("ok")`}, "ok"},
 		{"node", []string{"node", "-e", `
 const {Worker} = require("worker_threads"), cp = require("child_process"), os = require("os"), fs = require("fs");
 os.networkInterfaces(); cp.execFileSync("true");
-new Worker("1", {eval: true}).on("exit", () => fs.promises.readFile("/etc/passwd").then(() => console.log("ok")))`}, "ok"},
+new Worker("1", {eval: true}).on("exit", () => fs.promises.readFile("/etc/passwd").then(() => console.log("ok")))`},
+			"ok"},
 		{"bash jobs", []string{"bash", "-c", "sleep 0 & wait; [[ $(cat <(echo x)) == x ]] && echo ok"}, "ok"},
 		{"git", []string{"sh", "-c", "cd $(mktemp -d) && git init -q . && echo a > a && git add a && git -c user.name=a -c user.email=a@b commit -qm a && git log --oneline | wc -l | tr -d ' '; rm -rf $PWD"}, "1"},
 		{"gcc", []string{"sh", "-c", "cd $(mktemp -d) && echo 'int main(){return 42;}' > a.c && gcc -o a a.c && ./a; echo $?; rm -rf $PWD"}, "42"},
@@ -123,7 +124,8 @@ print(r if r >= 0 else "errno %d" % ctypes.get_errno())`
 	for _, r := range rows {
 		argv := append([]string{"python3", "-c", ask}, r.args...)
 		bare, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-		if got := strings.TrimSpace(string(bare)); err != nil || got != r.without && !strings.HasPrefix(got, "errno 38") && !strings.HasPrefix(got, "errno 93") {
+		if got := strings.TrimSpace(string(bare)); err != nil ||
+			got != r.without && !strings.HasPrefix(got, "errno 38") && !strings.HasPrefix(got, "errno 93") {
 			t.Errorf("control: %s: %q without the filter, want %q (%v)", r.why, got, r.without, err)
 		}
 		out, err := exec.Command(self, append([]string{"under-filter"}, argv...)...).CombinedOutput()

@@ -81,9 +81,11 @@ func filtered(p Profile) map[string]rule {
 		"seccomp": first(eperm, when(Allow, is(0, 0, 2)), when(Allow, is(0, 1), bits(1, newListener, 0))),
 		"socket":  socketRule(p),
 		// AF_UNIX alone; other families answer socketpair too (TIPC).
-		"socketpair": first(eafnosupport, when(Allow, is(0, 1), bits(1, 0xf, 1)), when(Allow, is(0, 1), test{1, 0xf, []uint32{2, 5}})),
+		"socketpair": first(eafnosupport, when(Allow, is(0, 1), bits(1, 0xf, 1)),
+			when(Allow, is(0, 1), test{1, 0xf, []uint32{2, 5}})),
 		// No BPF on sockets, no kernel TLS.
-		"setsockopt": first(Allow, when(enoprotoopt, is(1, 1), is(2, 26, 50, 51, 52)), when(enoprotoopt, is(1, 6), is(2, 31))),
+		"setsockopt": first(Allow, when(enoprotoopt, is(1, 1), is(2, 26, 50, 51, 52)),
+			when(enoprotoopt, is(1, 6), is(2, 31))),
 		// The page cache belongs to the whole machine. RWF_NOWAIT and mincore report which pages are in it; DONTNEED
 		// and PAGEOUT remove pages from it, and COLD and NOREUSE make them the next to go.
 		// libunwind does without mincore where the kernel has none.
@@ -131,7 +133,8 @@ func socketRule(p Profile) rule {
 // names of network interfaces, clones of file ranges.
 var ioctls = []uint32{
 	0x5401, 0x5402, 0x5403, 0x5404, 0x802c542a, 0x402c542b, 0x402c542c, 0x402c542d, // TCGETS, TCSETS*, and …2
-	0x5409, 0x540a, 0x540b, 0x540f, 0x5410, 0x5411, 0x5413, 0x5414, 0x5429, // TCSBRK TCXONC TCFLSH TIOC{G,S}PGRP OUTQ {G,S}WINSZ GSID
+	// TCSBRK TCXONC TCFLSH TIOC{G,S}PGRP OUTQ {G,S}WINSZ GSID
+	0x5409, 0x540a, 0x540b, 0x540f, 0x5410, 0x5411, 0x5413, 0x5414, 0x5429,
 	0x541b, 0x5421, 0x5450, 0x5451, 0x5452, 0x5460, // FIONREAD FIONBIO FIONCLEX FIOCLEX FIOASYNC FIOQSIZE
 	0x80086601, 0x80046601, 0x40049409, 0x4020940d, // FS_IOC_GETFLAGS, FICLONE, FICLONERANGE
 	0x8905, 0x8910, 0x8912, 0x8913, 0x8915, 0x8917, 0x8919, 0x891b, 0x8921, 0x8927, 0x8933, // SIOCATMARK, SIOCGIF*
@@ -153,5 +156,6 @@ var prctls = []uint32{
 
 // archPrctls: the FS and GS bases, CPUID state, extended processor state, shadow stacks.
 var archPrctls = []uint32{
-	0x1001, 0x1002, 0x1003, 0x1004, 0x1011, 0x1021, 0x1022, 0x1023, 0x1024, 0x1025, 0x3001, 0x5001, 0x5002, 0x5003, 0x5004, 0x5005,
+	0x1001, 0x1002, 0x1003, 0x1004, 0x1011, 0x1021, 0x1022, 0x1023, 0x1024, 0x1025, 0x3001, 0x5001, 0x5002, 0x5003,
+	0x5004, 0x5005,
 }

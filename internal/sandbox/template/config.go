@@ -18,8 +18,9 @@ import (
 type Config struct {
 	Env []string `json:"env,omitempty"` // K=V
 	Dir string   `json:"dir,omitempty"` // the working folder of a command; empty: waldo's own
-	UID int      `json:"uid,omitempty"` // the user of commands, as the sandbox sees it; 0: waldo's own, also where the image says root
-	GID int      `json:"gid,omitempty"`
+	// the user of commands, as the sandbox sees it; 0: waldo's own, also where the image says root
+	UID int `json:"uid,omitempty"`
+	GID int `json:"gid,omitempty"`
 }
 
 // Bounds of an image's environment, and of its passwd.

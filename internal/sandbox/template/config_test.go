@@ -30,7 +30,8 @@ func TestConfigOf(t *testing.T) {
 		ok   bool
 	}{
 		{"nothing said", v1.Config{}, Config{}, true},
-		{"environment and folder", v1.Config{Env: []string{"PATH=/opt/bin:/bin", "A="}, WorkingDir: "/app/"}, Config{Env: []string{"PATH=/opt/bin:/bin", "A="}, Dir: "/app"}, true},
+		{"environment and folder", v1.Config{Env: []string{"PATH=/opt/bin:/bin", "A="}, WorkingDir: "/app/"},
+			Config{Env: []string{"PATH=/opt/bin:/bin", "A="}, Dir: "/app"}, true},
 		{"the root folder is no folder", v1.Config{WorkingDir: "/"}, Config{}, true},
 		{"root", v1.Config{User: "root"}, Config{}, true},
 		{"root by number", v1.Config{User: "0:50"}, Config{}, true},
@@ -61,7 +62,8 @@ func FuzzConfigOf(f *testing.F) {
 	f.Add("app", "app:x:10001:10002::/:/bin/sh\n", "/app", "A=b")
 	f.Add("0:0", "", "..", "=")
 	f.Fuzz(func(t *testing.T, user, passwd, dir, env string) {
-		c, err := configOf(v1.Config{User: user, WorkingDir: dir, Env: []string{env}}, func(string) (string, error) { return passwd, nil })
+		c, err := configOf(v1.Config{User: user, WorkingDir: dir, Env: []string{env}},
+			func(string) (string, error) { return passwd, nil })
 		if err != nil {
 			return
 		}

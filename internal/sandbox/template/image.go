@@ -62,9 +62,11 @@ func readImage(manifest []byte, open opener, b Bounds) (*image, error) {
 	i := &image{config: config}
 	for _, d := range m.Layers {
 		if len(d.URLs) > 0 || !d.MediaType.IsLayer() {
-			return nil, fmt.Errorf("layer %s of type %q: only layers of the image's own repository are taken", d.Digest, d.MediaType)
+			return nil, fmt.Errorf("layer %s of type %q: only layers of the image's own repository are taken", d.Digest,
+				d.MediaType)
 		}
-		i.layers = append(i.layers, part{digest: d.Digest.String(), size: d.Size, open: func() (io.ReadCloser, error) { return open(d) }})
+		i.layers = append(i.layers, part{digest: d.Digest.String(), size: d.Size,
+			open: func() (io.ReadCloser, error) { return open(d) }})
 	}
 	return i, nil
 }

@@ -38,7 +38,8 @@ func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, er
 			return t, nil
 		}
 	}
-	puller, err := remote.NewPuller(remote.WithTransport(transport()), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("waldo"))
+	puller, err := remote.NewPuller(remote.WithTransport(transport()),
+		remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("waldo"))
 	if err != nil {
 		return Template{}, err
 	}

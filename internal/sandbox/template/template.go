@@ -32,9 +32,10 @@ func Defaults() Bounds { return Bounds{Bytes: 16 << 30, Entries: 1_000_000, Laye
 
 // Template is a root filesystem that is there.
 type Template struct {
-	Name    string    `json:"name"`             // as facts show it: "host", "dir:/srv/root", "python:3.12@sha256:…"
-	Dir     string    `json:"-"`                // the root as a folder of this machine; empty: the machine's own
-	Digest  string    `json:"digest,omitempty"` // "sha256:…" of the image's manifest or of the archive; empty: not kept by digest
+	Name string `json:"name"` // as facts show it: "host", "dir:/srv/root", "python:3.12@sha256:…"
+	Dir  string `json:"-"`    // the root as a folder of this machine; empty: the machine's own
+	// "sha256:…" of the image's manifest or of the archive; empty: not kept by digest
+	Digest  string    `json:"digest,omitempty"`
 	Bytes   int64     `json:"bytes,omitempty"`
 	Entries int       `json:"entries,omitempty"`
 	Skipped int       `json:"skipped,omitempty"` // devices, pipes and the like, which are left out
@@ -262,7 +263,8 @@ func (s *Store) keep(ctx context.Context, name, digest string, fill func(t *tree
 	if err := t.finish(); err != nil {
 		return Template{}, fmt.Errorf("template %s: %w", name, err)
 	}
-	out = Template{Name: name, Digest: digest, Bytes: s.bounds.Bytes - t.left.Bytes, Entries: s.bounds.Entries - t.left.Entries,
+	out = Template{Name: name, Digest: digest, Bytes: s.bounds.Bytes - t.left.Bytes,
+		Entries: s.bounds.Entries - t.left.Entries,
 		Skipped: t.skipped, Config: t.config, At: time.Now().UTC().Truncate(time.Millisecond)}
 	about, err := json.Marshal(out)
 	if err != nil {

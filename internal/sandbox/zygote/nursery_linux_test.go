@@ -15,7 +15,8 @@ import (
 )
 
 // hello is an interpreter that says that it waits, and waits until waldo is gone.
-var hello = Options{Argv: []string{"/bin/sh", "-c", "printf hello >&3; exec cat <&3 >/dev/null"}, Env: []string{"PATH=/usr/bin:/bin"},
+var hello = Options{Argv: []string{"/bin/sh", "-c", "printf hello >&3; exec cat <&3 >/dev/null"},
+	Env:   []string{"PATH=/usr/bin:/bin"},
 	Hello: 5, UID: os.Geteuid(), GID: os.Getegid()}
 
 func nursery(t *testing.T, r Rotation) (*Nursery, *atomic.Int32) {
@@ -54,7 +55,8 @@ func TestDomains(t *testing.T) {
 	if keep(t, n, Kind{Argv: "python", Domain: "a"}) != a || started.Load() != 1 {
 		t.Error("control: the same kind has another zygote")
 	}
-	for _, k := range []Kind{{Argv: "python", Domain: "b"}, {Argv: "python"}, {Argv: "other", Domain: "a"}, {Argv: "python", Head: "x", Domain: "a"}} {
+	for _, k := range []Kind{{Argv: "python", Domain: "b"}, {Argv: "python"}, {Argv: "other", Domain: "a"},
+		{Argv: "python", Head: "x", Domain: "a"}} {
 		if n.Get(k) != nil {
 			t.Errorf("%+v has a zygote that nobody made for it", k)
 		}
@@ -99,7 +101,8 @@ func TestMost(t *testing.T) {
 
 // TestNotReady: a program that cannot become a zygote returns the reason, and leaves no process behind.
 func TestNotReady(t *testing.T) {
-	for _, r := range []struct{ code, want string }{{"echo no modules here >&2; exit 3", "no modules here"}, {"exec sleep 60", "not ready"}} {
+	for _, r := range []struct{ code, want string }{{"echo no modules here >&2; exit 3", "no modules here"},
+		{"exec sleep 60", "not ready"}} {
 		o := hello
 		o.Argv = []string{"/bin/sh", "-c", r.code}
 		patience := time.Minute

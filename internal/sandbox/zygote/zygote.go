@@ -69,7 +69,8 @@ func Start(ctx context.Context, o Options) (_ *Zygote, err error) {
 			return nil, err
 		}
 	}
-	attr := &os.ProcAttr{Dir: "/", Env: o.Env, Files: theirs, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}}
+	attr := &os.ProcAttr{Dir: "/", Env: o.Env, Files: theirs,
+		Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}}
 	if o.UID != os.Geteuid() {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)} // no supplementary groups
 	}

@@ -159,7 +159,8 @@ const (
 )
 
 func (e *End) append(b []byte) ([]byte, error) {
-	flags := flag(endStill, e.Still) | flag(endPidsDenied, e.PidsDenied) | flag(endCPU, e.Over == "cpu") | flag(endMemory, e.Over == "memory")
+	flags := flag(endStill, e.Still) | flag(endPidsDenied, e.PidsDenied) | flag(endCPU,
+		e.Over == "cpu") | flag(endMemory, e.Over == "memory")
 	b = append(b, endMark, flags)
 	b = binary.LittleEndian.AppendUint32(b, e.Status)
 	b = binary.LittleEndian.AppendUint32(b, uint32(e.NoStart))
@@ -195,8 +196,10 @@ func parseEnd(b []byte) (*End, error) {
 	number := func(at int) int64 { return int64(binary.LittleEndian.Uint64(b[at:])) }
 	e.Status, e.NoStart = binary.LittleEndian.Uint32(b[2:]), int(binary.LittleEndian.Uint32(b[6:]))
 	e.CPU, e.Memory, e.Pids = time.Duration(number(10)), number(18), number(26)
-	if e.Status > 0xffff || e.Status&0x7f == 0x7f || e.CPU < 0 || e.Memory < 0 || e.Pids < 0 { // the low bits of one that only stopped
-		return nil, fmt.Errorf("an end that no command has: status %#x, %d ns, %d bytes, %d processes", e.Status, e.CPU, e.Memory, e.Pids)
+	// the low bits of one that only stopped
+	if e.Status > 0xffff || e.Status&0x7f == 0x7f || e.CPU < 0 || e.Memory < 0 || e.Pids < 0 {
+		return nil, fmt.Errorf("an end that no command has: status %#x, %d ns, %d bytes, %d processes", e.Status, e.CPU,
+			e.Memory, e.Pids)
 	}
 	if len(b) == endSize {
 		return e, nil

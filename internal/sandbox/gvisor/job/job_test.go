@@ -122,7 +122,8 @@ func TestEnd(t *testing.T) {
 	a, b := pair(t)
 	for _, e := range []End{
 		{Denials: []Denial{}},
-		{Status: 256, Still: true, CPU: time.Second, Memory: 1 << 40, Pids: 3, Denials: []Denial{{"network", "a\"b", "EPERM"}}},
+		{Status: 256, Still: true, CPU: time.Second, Memory: 1 << 40, Pids: 3,
+			Denials: []Denial{{"network", "a\"b", "EPERM"}}},
 		{NoStart: 2, Over: "cpu", PidsDenied: true, Denials: []Denial{}},
 		{Status: 9, Over: "memory", Denials: []Denial{}},
 	} {
@@ -164,7 +165,8 @@ func FuzzEnd(f *testing.F) {
 			t.Fatal(err)
 		}
 		again, err := parseEnd(said)
-		if err != nil || again.Status != e.Status || again.CPU != e.CPU || again.Over != e.Over || len(again.Denials) != len(e.Denials) {
+		if err != nil || again.Status != e.Status || again.CPU != e.CPU || again.Over != e.Over ||
+			len(again.Denials) != len(e.Denials) {
 			t.Errorf("%+v became %+v: %v", e, again, err)
 		}
 	})

@@ -12,7 +12,7 @@ import (
 	"waldo/internal/sandbox/admission"
 )
 
-// TestRoom: what waldo.yaml says bounds the live sandboxes, and a run that finds no room is told why.
+// TestRoom: waldo.yaml limits the number of live sandboxes, and a run beyond the limit gets the reason.
 func TestRoom(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "meminfo")
 	if err := os.WriteFile(file, []byte("MemTotal:        4194304 kB\nMemFree: 1 kB\n"), 0o600); err != nil {

@@ -85,7 +85,7 @@ func (l *Launcher) started(ctx context.Context, s contract.Server) ([]string, []
 	return argv, mountsOf(shown), err
 }
 
-// shown returns the command of a server and what its sandbox is shown of this machine's files.
+// shown returns the command of a server and the files of this machine to mount in its sandbox.
 func (l *Launcher) shown(s contract.Server, packaged bool) ([]string, []files.Mount, error) {
 	argv, shown, faults := files.Here(l.State).For(l.Config).Shown(s, packaged)
 	if len(faults) > 0 {

@@ -25,7 +25,7 @@ func newPipe() *pipe {
 
 var errNoPipe = errors.New("the pipe does not exist yet")
 
-// take takes the pipe of the sandbox and returns when it is no longer used. The sandbox closes it.
+// take takes the pipe of the sandbox and returns after its last use. The sandbox closes it.
 func (s *pipe) take(end any) (int64, error) {
 	f, ok := end.(*os.File)
 	if !ok {

@@ -31,7 +31,7 @@ func (l *Launcher) inWorkspace(ctx context.Context, s contract.Server, n call.Se
 	return p, errors.Join(err, ws.Close()) // the files stay, and are opened by their path
 }
 
-// sharing returns a function that syncs the output of a sandbox with that of a workspace; nil: there is no workspace.
+// sharing returns a function that syncs the output of a sandbox with that of a workspace; nil without a workspace.
 func sharing(sb sandbox.Box, ws *workspace.Workspace) func() ([]string, error) {
 	if ws == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"waldo/internal/network/egress/packages"
 )
 
-// Of returns the address of a registry, the other hosts that have its files, and who set it.
+// Of returns a registry's address, the other hosts that serve its files, and who set it.
 func Of(m packages.Manager, r contract.Registry) (address string, files []string, set string) {
 	if r.URL != "" {
 		return r.URL, r.Files, "the contract"
@@ -36,8 +36,8 @@ var MachineFiles = map[packages.Manager][]string{
 	packages.PyPI: {"/etc/pip.conf"},
 }
 
-// Machine returns the registry that this machine is set to, read as npm and pip read it; "" if none is set. It ignores
-// settings of the current folder, because an agent can write there.
+// Machine returns this machine's registry setting, read as npm and pip read it; "" if unset. It ignores settings of
+// the current folder, because an agent can write there.
 func Machine(m packages.Manager) string {
 	home, _ := os.UserHomeDir()
 	switch m {

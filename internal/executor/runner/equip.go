@@ -14,8 +14,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// equip completes the options of a run with what its contract says of its sandbox: template, input
-// folder and environment. Options never change what the contract says.
+// equip completes the options of a run with the contract's settings for its sandbox: template, input folder and
+// environment. Options never override the contract.
 func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Options, *call.Reason) {
 	c := d.Contract
 	if c.Template != "" && c.Template != host.Name {
@@ -55,8 +55,8 @@ func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Optio
 	return o, nil
 }
 
-// limits returns the limits of a run: what was asked for, within what the contract writes, and where
-// that is silent within the runner's own.
+// limits returns the limits of a run: the requested ones, capped by the contract, or by the runner's own if the
+// contract sets none.
 func (r *Runner) limits(d policy.Decision, o Options) sandbox.Limits {
 	def, most, run := r.Default, r.Most, d.Contract.Run
 	written(&def.Memory, &most.Memory, int64(run.MemoryMB)<<20)
@@ -70,7 +70,7 @@ func (r *Runner) limits(d policy.Decision, o Options) sandbox.Limits {
 
 // written puts a limit that a contract writes in the place of the runner's.
 func written[N int64 | time.Duration](def, most *N, n N) {
-	if n > 0 && *most > 0 { // a runner without limits runs nothing, whatever a contract says
+	if n > 0 && *most > 0 { // a runner without limits runs nothing, regardless of the contract
 		*def, *most = n, n
 	}
 }

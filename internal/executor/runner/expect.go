@@ -13,13 +13,13 @@ type keeper interface {
 	Keep(p sandbox.Profile, n int)
 }
 
-// Expect has n boxes kept ready for scripts like that of d, before there is one. Nothing is run.
-// Where the driver keeps none, or d's run would be refused, nothing happens.
+// Expect prewarms n sandboxes for scripts like that of d. It runs nothing. It does nothing if the driver has no pool,
+// or if d's run would be refused.
 func (r *Runner) Expect(d policy.Decision, n int) (err error) {
 	driver, why := r.driver(d.Contract.Isolation, "")
 	k, ok := driver.(keeper)
 	if d.Contract.Network.Reaches() {
-		n = 0 // a way out belongs to one job; what boxes are forked from can be there
+		n = 0 // an egress belongs to one job; the zygotes can be ready
 	}
 	if why != nil || !ok || d.Effect == policy.Deny || len(d.Contract.Secrets) > 0 { // secrets are for those that run
 		return nil

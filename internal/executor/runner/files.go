@@ -24,10 +24,10 @@ import (
 // ReadOutput is the capability that reads a file of the session's workspace.
 const ReadOutput = "read_output"
 
-// FileURI is what the address of a file of the session's workspace begins with: waldo:///output/chart.png.
+// FileURI is the prefix of the address of a file of the session's workspace: waldo:///output/chart.png.
 const FileURI = "waldo:///"
 
-// Bounds of what a run's answer shows of its files, and of one answer of read_output.
+// Limits on the files that a run's answer shows, and on one answer of read_output.
 const (
 	maxPictures = 4
 	maxPicture  = 1 << 20 // bytes of one
@@ -35,7 +35,7 @@ const (
 	maxRead     = 4 << 20 // bytes of one answer
 )
 
-// pictureTypes are the images that a model is shown, by what they are and not by their name.
+// pictureTypes are the image types that a model is shown, detected by content and not by name.
 var pictureTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}
 
 // shown returns a run's artifacts as content: small pictures as images, other files as links that

@@ -9,8 +9,8 @@ import (
 	"waldo/internal/sandbox/guest"
 )
 
-// imaged returns the environment of a run: what is asked for, what the image says, and our own lines
-// with the image's PATH among them. Ours win, and then what was asked for.
+// imaged returns the environment of a run: the requested lines, the image's, and our own lines, which include the
+// image's PATH. Our lines win, then the requested ones.
 func (o Options) imaged(asked []string) []string {
 	asked = slices.Clone(asked)
 	for _, kv := range o.Image.Env {

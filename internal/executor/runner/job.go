@@ -18,21 +18,21 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// MaxCommand is how many bytes a shell command may have: what one argument of a program can hold.
+// MaxCommand limits a shell command in bytes, below the kernel's 128 KiB for one argument.
 const MaxCommand = 100 << 10
 
 // MaxFiles is how many files one call may bring along.
 const MaxFiles = 64
 
-// job is what a box is to run.
+// job is the command of one sandbox, with its input and files.
 type job struct {
 	argv  []string
-	first string          // what stdin begins with, the same for every script of the language; empty: nothing
+	first string          // the start of stdin, the same for every script of the language; can be empty
 	fork  string          // the same where boxes are to be forked from the interpreter; empty: none can be
-	head  *strings.Reader // what follows it; nil: nothing
+	head  *strings.Reader // the next part of stdin; can be nil
 	tools bool            // the code has a runtime that speaks over the bridge, and somebody answers
 	files []file
-	env   []string // K=V of the secrets that the contract reveals; nothing that waits or is kept has it
+	env   []string // K=V of the secrets that the contract reveals; prewarmed interpreters never have them
 }
 
 type file struct{ name, text string }
@@ -40,8 +40,8 @@ type file struct{ name, text string }
 // host is the root that runs start from which ask for no other.
 var host = sandbox.Template{Name: "host"}
 
-// interpreters says where a root keeps an interpreter, most wanted first. Of the host only /usr is
-// shown in a box, so shims in home folders are of no use there.
+// interpreters lists the paths of an interpreter in a root, most wanted first. A sandbox shows only /usr of the host,
+// so shims in home folders do not work there.
 var interpreters = map[guest.Lang][]string{
 	guest.Python:     {"/usr/bin/python3", "/usr/local/bin/python3"},
 	guest.JavaScript: {"/usr/bin/node", "/usr/local/bin/node", "/usr/bin/nodejs"},
@@ -60,7 +60,7 @@ var scripts = map[call.Capability]guest.Lang{
 	"run_python": guest.Python, "run_javascript": guest.JavaScript, "run_typescript": guest.TypeScript,
 }
 
-// job reads the arguments of a decided call. What does not fit is refused with its reason.
+// job reads the arguments of a decided call. It refuses invalid arguments with the reason.
 func (r *Runner) job(d policy.Decision, o Options) (job, *call.Reason) {
 	env, why := r.revealed(d, o)
 	if why != nil {
@@ -152,8 +152,8 @@ func shell(d policy.Decision, o Options) (job, *call.Reason) {
 	return job{argv: []string{exe, "-c", *a.Command}}, nil
 }
 
-// program makes a job of {argv}. Only the built-in exec runs any program; what another capability
-// may run, its contract names.
+// program makes a job of {argv}. Only the built-in exec runs any program; for another capability the contract names
+// the programs.
 func program(d policy.Decision) (job, *call.Reason) {
 	var a struct {
 		Argv []string `json:"argv"`
@@ -177,8 +177,8 @@ func decode(a call.Args, out any) error {
 	return a.Value().Decode(out)
 }
 
-// interpreter finds the interpreter of a language as the box will see it: where it is named first, or
-// in another root under /usr/local, and what its distribution brought elsewhere.
+// interpreter returns a language's interpreter on the host or, with a template, in its root. In a template it tries
+// the paths in first, then those under /usr/local, then the distribution's.
 func interpreter(lang guest.Lang, root sandbox.Template, first []string) (string, *call.Reason) {
 	places, look, where := interpreters[lang], os.Stat, "under /usr"
 	if root.Dir != "" {
@@ -206,7 +206,7 @@ func local(p string) int {
 // files reports whether the contract shows the code the session's workspace.
 func files(d policy.Decision) bool { return d.Contract.Filesystem == contract.WorkspaceOnly }
 
-// environment is all that the code inherits. What is asked for comes first, so that ours wins.
+// environment is everything that the code inherits. Requested lines come first, so that ours win.
 func environment(asked []string) []string {
 	ours := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8"}
 	var env []string
@@ -219,8 +219,8 @@ func environment(asked []string) []string {
 	return append(env, ours...)
 }
 
-// ahead says what is known of a job's command by those who do not know the job. Nobody's box comes
-// from an interpreter that another's came from.
+// ahead describes a job's command for prewarming, without the job's code. Sandboxes of different principals never
+// share an interpreter.
 func (j job) ahead(o Options, whose call.Principal) *sandbox.Ahead {
 	if j.first == "" {
 		return nil
@@ -250,7 +250,7 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 		}
 		t := sandbox.Tmpfs{Target: at, Bytes: l.Disk, Inodes: l.Inodes}
 		t.Sealed = f == workspace.Input
-		t.Export = f == workspace.Output // where nothing is kept, what was written is still told
+		t.Export = f == workspace.Output // lists written files even without a workspace
 		if ws != nil && f != workspace.Tmp {
 			t.Seed = ws.Path(f)
 		}

@@ -12,8 +12,8 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// Sentence says in one line how a run ended and what it was denied, as in "Terminated by timeout after 8s,
-// denied: evil.example.org:443, side effect: none."
+// Sentence describes in one line how a run ended and its denials, as in "Terminated by timeout after 8s, denied:
+// evil.example.org:443, side effect: none."
 func Sentence(f facts.Facts) string {
 	var s string
 	switch {
@@ -41,7 +41,7 @@ func Sentence(f facts.Facts) string {
 	return s + ", side effect: " + f.SideEffect.String() + "."
 }
 
-// Report is the account of what a run used, in lines, escaped for a person.
+// Report lists a run's resource usage, in lines, escaped for a person.
 func Report(f facts.Facts) string {
 	var b strings.Builder
 	cut := ""
@@ -61,7 +61,7 @@ func Report(f facts.Facts) string {
 	}
 	warnings := "None"
 	own := slices.DeleteFunc(slices.Clone(f.Warnings), func(w string) bool { return strings.HasSuffix(w, facts.SeeDoctor) })
-	if len(own) > 0 { // what the machine lacks stands in waldo doctor, and in the facts
+	if len(own) > 0 { // missing abilities of the machine appear in waldo doctor and in the facts
 		warnings = strings.Join(own, "; ")
 	}
 	display.Fprintf(&b, "Warnings: %s\n", warnings)
@@ -105,7 +105,7 @@ func denied(f facts.Facts) (out []string) {
 	return out
 }
 
-// unreached lists the hosts that were allowed and that nobody answered at, each with the reason.
+// unreached lists the allowed hosts that did not answer, each with the reason.
 func unreached(f facts.Facts) (out []string) {
 	for _, a := range f.Network.Attempts {
 		if a.Allowed && a.Why != "" {

@@ -28,20 +28,20 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// Doorbell serves the calls that a run's code makes over conn, as children of the run's own call.
-// It returns at once. stop ends it, closes conn, and says what is known of those calls' effects.
+// Doorbell serves, over conn, the calls that a run's code makes, as children of the run's own call. It returns at
+// once. stop ends it, closes conn, and returns the side effect of those calls.
 type Doorbell func(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect)
 
 // Runner runs code in boxes. The zero Runner runs nothing: it has no driver and limits of zero.
 type Runner struct {
 	Drivers map[string]sandbox.Driver // by isolation level
 	Auto    string                    // the level where neither contract nor caller names one
-	Default sandbox.Limits            // what a run gets that asks for nothing
-	Most    sandbox.Limits            // what a run may ask for
-	Warm    bool                      // the drivers keep interpreters started, which get ready before they are used
+	Default sandbox.Limits            // limits of a run that requests none
+	Most    sandbox.Limits            // upper bounds of a run's requests
+	Warm    bool                      // the drivers start interpreters ahead of their use
 	// Doorbell answers the code's calls; nil: the code has no tools.
 	Doorbell Doorbell
-	// Workspace returns where a session's files are kept; nil: nothing is kept. The runner closes it.
+	// Workspace returns a session's workspace; nil: files are not stored. The runner closes it.
 	Workspace func(s call.Session) (*workspace.Workspace, error)
 	// Egress makes the way out for lines of hosts that a contract allows; nil: a run that wants one is refused.
 	Egress func(d policy.Decision, n contract.Network) (*sandboxegress.Egress, error)
@@ -52,8 +52,9 @@ type Runner struct {
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
 
-	// Admit returns when there is room for a sandbox of a memory limit in bytes, or why there is none; without
-	// patience it does not wait. leave is called when the sandbox is gone. Nil: there always is room.
+	// Admit waits until there is room for a sandbox of a memory limit in bytes, or returns the reason for its
+	// absence. Without patience it does not wait. The caller calls leave when the sandbox is gone. A nil Admit admits
+	// all.
 	Admit func(ctx context.Context, whose call.Principal, memory int64, patience bool) (leave func(), against *call.Reason)
 
 	// Shares is whether anybody has the files of a session beside its runs, as a server in its workspace does.
@@ -82,7 +83,7 @@ func (o Options) Request() *call.Run {
 
 // Streams belong to one call and to this process alone. They are no part of the decision.
 type Streams struct {
-	Stdin  io.Reader // what the code reads; nil: nothing
+	Stdin  io.Reader // stdin of the code; nil: empty
 	Stdout io.Writer // a copy as it comes; may be nil
 	Stderr io.Writer
 	Pass   bool             // Stdout and Stderr get all of it: Limits.Output holds for the facts alone
@@ -286,8 +287,8 @@ func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace
 	return ws, nil
 }
 
-// inside runs the job in the box, with the bridge beside it, and judges its effect: what its calls
-// through the bridge came to, for there is no other way out of a box without a network.
+// inside runs the job in the sandbox, with the bridge beside it, and judges its side effect. Without a network the
+// bridge is the only exit, so the effect is that of its calls.
 func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
 	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass, Stdin: o.Stdin, TTY: o.TTY}
 	if d.Call.Capability == "exec" {
@@ -318,12 +319,12 @@ func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box s
 		f.Warnings = append(f.Warnings, fmt.Sprintf("the wall clock stood still for %v while a human was asked", d.Round(time.Second)))
 	}
 	if err != nil || d.Contract.Network.Reaches() {
-		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
+		f.SideEffect = facts.Unknown // an effect over the network cannot be verified
 	}
 	return f, err
 }
 
-// whole is what a named sandbox keeps of a workspace, beside what is apart in it.
+// whole is the folder of a named sandbox's workspace, without the paths that are stored apart.
 const whole = "/workspace"
 
 // apart are the names in /workspace that are places of their own, and the old name of output.
@@ -337,7 +338,7 @@ func (o Options) dir() string {
 	return o.Dir
 }
 
-// target is where a box has a folder that is kept.
+// target returns the path in the sandbox of a workspace folder.
 func target(f workspace.Folder) string {
 	if f == workspace.Files {
 		return whole
@@ -345,7 +346,7 @@ func target(f workspace.Folder) string {
 	return path.Join(whole, string(f))
 }
 
-// below returns the name of a box's path in a folder that is kept.
+// below returns the name of a sandbox path within a workspace folder.
 func below(f workspace.Folder, at string) (name string, ok bool) {
 	if name, ok = strings.CutPrefix(at, target(f)+"/"); !ok || f != workspace.Files {
 		return name, ok
@@ -354,8 +355,8 @@ func below(f workspace.Folder, at string) (name string, ok bool) {
 	return name, !slices.Contains(apart, top)
 }
 
-// keep copies what the run left in a folder to the workspace, and removes there what it removed. Its
-// artifacts are the files that it wrote, by their names in /workspace. What cannot be kept is a warning.
+// keep copies a run's files in a folder to the workspace, and deletes there the files that the run deleted. Its
+// artifacts are the written files, by their names in /workspace. A file that cannot be stored adds a warning.
 func keep(box sandbox.Box, ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
 	remove(ws, folder, f)
 	at := target(folder)
@@ -430,7 +431,7 @@ func refuse(d policy.Decision, why call.Reason) call.Outcome {
 // missing are the reasons that a shell has an exit code for, though no process ran.
 var missing = map[string]int{"interpreter.absent": 127}
 
-// connect makes the two ends of a bridge. Where the box has one already, theirs is nil.
+// connect makes the two ends of a bridge. If the sandbox has one already, theirs is nil.
 func connect(box sandbox.Box) (net.Conn, *os.File, error) {
 	bridge := box.Abilities().Bridge
 	if bridge == nil {
@@ -459,8 +460,8 @@ func pair() (net.Conn, *os.File, error) {
 	return conn, theirs, nil
 }
 
-// narrow returns the limits of a run: what was asked for or else the default, never more than most
-// and never longer than the contract says.
+// narrow returns the limits of a run: the requested ones or else the default, never more than most and never longer
+// than the contract's time.
 func narrow(asked, def, most sandbox.Limits, contract time.Duration) sandbox.Limits {
 	l := sandbox.Limits{
 		Wall:   least(asked.Wall, def.Wall, most.Wall),

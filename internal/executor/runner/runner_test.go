@@ -56,7 +56,7 @@ func (d *fake) Run(_ context.Context, c sandbox.Command) (facts.Facts, error) {
 	d.command = c
 	if c.Stdin != nil {
 		b, _ := io.ReadAll(c.Stdin)
-		d.stdin = strings.ReplaceAll(string(b), "\x00", "") // what parts words, and fills a job up
+		d.stdin = strings.ReplaceAll(string(b), "\x00", "") // separates words, and pads a job
 	}
 	f := d.facts
 	if f.Status == "" {
@@ -506,7 +506,7 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// TestRemoved: what a run has deleted goes, also beside what cannot be deleted.
+// TestRemoved: files that a run deleted are removed, also beside a file that cannot be removed.
 func TestRemoved(t *testing.T) {
 	ws, err := workspace.Open(filepath.Join(t.TempDir(), "workspaces"), id.New(id.Workspace))
 	if err != nil {
@@ -528,7 +528,7 @@ func TestRemoved(t *testing.T) {
 	if len(f.Warnings) != 1 {
 		t.Errorf("%q", f.Warnings)
 	}
-	for _, n := range []string{"gone", "output/gone"} { // the second is of another folder, whatever stands here
+	for _, n := range []string{"gone", "output/gone"} { // the second is in another folder, so it is not removed
 		at := filepath.Join(ws.Path(workspace.Files), n)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, nil, 0o600)); err != nil {
 			t.Fatal(err)

@@ -64,7 +64,7 @@ func TestRevealedSecrets(t *testing.T) {
 	}
 }
 
-// asking is allowed with what the operator asks of the sandbox.
+// asking is an allowed decision with the operator's sandbox options.
 func asking(t *testing.T, capability call.Capability, args string, run call.Run, change ...func(*contract.Contract)) *grant.Grant {
 	t.Helper()
 	_, d := allowed(t, capability, args, change...)

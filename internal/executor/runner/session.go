@@ -27,14 +27,14 @@ import (
 
 // Bounds of an interpreter that stays. Those of a call are the call's own.
 const (
-	sessionLife  = 8 * time.Hour    // of its box, whatever is done with it
+	sessionLife  = 8 * time.Hour    // of its sandbox, regardless of its use
 	sessionCPU   = time.Hour        // of all its cells together
 	sessionIdle  = 15 * time.Minute // without a cell, after which it ends
 	maxReply     = 40 << 20         // bytes of one answer
 	maxNameOfOne = 64
 )
 
-// errGone is what is said of an interpreter that ended by itself.
+// errGone is the error for an interpreter that ended by itself.
 var errGone = errors.New("the interpreter has ended")
 
 // residents are the Pythons that stay, by agent's session and name.
@@ -66,7 +66,7 @@ type resident struct {
 	vacate func() // gives back its room
 }
 
-// reply is what the interpreter says of a cell. It is content, believed as little as any.
+// reply is the interpreter's answer to a cell. It is untrusted content.
 type reply struct {
 	Code    *uint8 `json:"code"` // nil: it failed
 	Stdout  string `json:"stdout"`
@@ -91,7 +91,7 @@ func session(d policy.Decision) (name string, why *call.Reason) {
 	return name, nil
 }
 
-// cell runs code in an interpreter that stays, which it starts where there is none of that name.
+// cell runs code in a resident interpreter. It starts one if the name is new.
 func (r *Runner) cell(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string) (call.Outcome, error) {
 	if r.Sessions <= 0 {
 		return refuse(d, call.Reason{Code: "session.absent", Text: "variables are kept between calls by a running waldo serve alone; leave session out"}), nil
@@ -225,7 +225,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	var lost error
 	go func() { // sharing files takes time too, as code in the sandbox has it
 		if i.share != nil {
-			_, _ = i.share() // what is new in the workspace is there; what was not taken is, the next time
+			_, _ = i.share() // new files of the workspace are there; a failed sync is retried at the next cell
 		}
 		v, err := i.exchange(cell)
 		if err != nil {
@@ -240,7 +240,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	f := facts.New()
 	f.SideEffect = facts.None // no tools
 	if i.way != nil {
-		f.SideEffect = facts.Unknown // what went over a network, nobody saw arrive
+		f.SideEffect = facts.Unknown // an effect over the network cannot be verified
 	}
 	f.Sandbox = facts.Sandbox{ID: i.id, Driver: i.level, Template: i.root, Warm: true}
 	f.Limits = facts.Limits{WallMS: wall.Milliseconds(), CPUMS: wall.Milliseconds(), MemoryBytes: l.Memory, Pids: l.Pids}
@@ -296,7 +296,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	return out
 }
 
-// clip cuts text to what a call may write.
+// clip cuts text to the output limit of a call.
 func clip(s string, most int64) (string, bool) {
 	if int64(len(s)) <= most {
 		return s, false
@@ -322,7 +322,7 @@ func (v reply) blocks(most int64) []call.Content {
 	return out
 }
 
-// isPNG reports whether data is base64 of what begins as a PNG does, and nothing besides.
+// isPNG reports whether data is valid base64 that begins with the PNG signature.
 func isPNG(data string) bool {
 	b, err := base64.StdEncoding.Strict().DecodeString(data)
 	return err == nil && !strings.ContainsAny(data, "\r\n") && bytes.HasPrefix(b, []byte("\x89PNG\r\n\x1a\n"))

@@ -147,7 +147,7 @@ func TestEachCellHasItsOwnLimits(t *testing.T) {
 	}
 }
 
-// noting is a driver that notes of what type the boxes are that it starts.
+// noting is a driver that records the type of the sandboxes that it starts.
 type noting struct {
 	sandbox.Driver
 	types []string
@@ -223,7 +223,7 @@ func TestFiguresAndTables(t *testing.T) {
 			t.Errorf("%s: %+v %q", row.why, out.Content, out.Facts.Stderr)
 		}
 	}
-	// The answer is only content, whoever writes it: code that writes one itself ends up with that.
+	// The answer is untrusted content: code that forges one gets the forged one as its output.
 	out := cellOf(t, r, "n_1", "forged", "import os\nfor fd in range(3, 10):\n try: os.write(fd, b'         -1\\n')\n except OSError: pass")
 	if out.Facts.Status != facts.Failed {
 		t.Errorf("a forged answer: %s", out.Facts.Status)

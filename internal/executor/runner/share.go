@@ -17,7 +17,7 @@ var output = path.Join("/workspace", string(workspace.Output))
 // got, as "output/name"; nil: the box keeps its own until its end.
 type share func() ([]string, error)
 
-// sharing returns the share of a box, from what its files are now; nil: the box cannot.
+// sharing returns the share of a sandbox, with its current files as the baseline; nil if the sandbox cannot share.
 func sharing(box sandbox.Box, ws *workspace.Workspace) share {
 	give := box.Abilities().Share
 	if ws == nil || give == nil {
@@ -31,13 +31,13 @@ func sharing(box sandbox.Box, ws *workspace.Workspace) share {
 		return names, err
 	}
 	if _, err := share(); err != nil {
-		return nil // its files are kept at its end, as those of any box
+		return nil // its files are stored at its end, as those of any sandbox
 	}
 	return share
 }
 
-// Share brings the files of a run that is under way and those of its session together, where the run
-// has them and its box can: what a script has written is there for a server that it calls, and back.
+// Share syncs the files of a running run with those of its session, if both the run and its sandbox support it. A
+// file written by a script is then visible to a server that it calls, and vice versa.
 func (r *Runner) Share(callID string) error {
 	if s, ok := r.live.Load(callID); ok {
 		_, err := s.(share)()

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestShared: a Python that stays gives its files to its session and takes the session's with each call, and
-// its end puts nothing old in the place of what others have written since, whoever else has them.
+// TestShared: a resident Python syncs its files with its session at each call. Its end never overwrites newer files
+// from other writers with old ones.
 func TestShared(t *testing.T) {
 	for _, shares := range []bool{true, false} {
 		r, files := staying(t)

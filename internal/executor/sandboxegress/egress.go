@@ -14,7 +14,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Egress is the network of one sandbox, and what the sandbox needs to use it. A nil Egress reaches nothing.
+// Egress is the network of one sandbox, and the settings that the sandbox needs to use it. A nil Egress reaches
+// nothing.
 type Egress struct {
 	Server *egress.Server
 	Hosts  []string        // allowed hosts, as the operator wrote them

@@ -62,7 +62,7 @@ func (a *Assembler) registryRule(line string, s packages.Source) (egress.Rule, e
 	if err != nil {
 		return r, err
 	}
-	if len(r.Ports) > 1 { // none is written
+	if len(r.Ports) > 1 { // the configuration sets no port
 		r.Ports = []uint16{443}
 	}
 	s.Base = strings.TrimSuffix(r.Paths[0], "*")

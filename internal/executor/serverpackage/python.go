@@ -86,7 +86,7 @@ func (p *Packages) ask(ctx context.Context, exe string) (is interpreter, err err
 	return is, nil
 }
 
-// pythonIndex returns the index that this machine sets for uv or pip; "" if none is set.
+// pythonIndex returns this machine's index setting for uv or pip; "" if unset.
 func pythonIndex() string {
 	for _, name := range []string{"UV_DEFAULT_INDEX", "UV_INDEX_URL"} {
 		v := os.Getenv(name)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPython: what a Python of this machine says of itself is taken, and no folder shown for its sake that
-// holds waldo's own files. Only pip's own index has its files at pip's own host.
+// TestPython: the paths that this machine's Python reports are used, except folders that hold waldo's own files. Only
+// pip's own index has its files at pip's own host.
 func TestPython(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the stand-in for Python is a shell script")

@@ -45,7 +45,7 @@ type Packages struct {
 	Options
 	Fresh bool // ask the registries, also those that were asked within the hour
 
-	mu   sync.Mutex // several servers are looked at at a time
+	mu   sync.Mutex // several servers are inspected at a time
 	pins map[string]*pkginstall.Pin
 }
 
@@ -253,7 +253,7 @@ func (p *Packages) Open(ctx context.Context, s contract.Server, w pkginstall.Wan
 	return argv, append(mounts, sandbox.Mount{Source: dir, Target: At}), nil
 }
 
-// Pin returns the accepted package of a server; nil: there is none.
+// Pin returns the accepted package of a server; nil if not accepted.
 func (p *Packages) Pin(server string) *pkginstall.Pin {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// What a server may ask during one call, and how long each question may stand.
+// Limits on the questions of a server during one call.
 const (
 	maxAsks     = 10
 	maxStanding = time.Hour // the channel has a shorter time of its own
@@ -34,9 +34,9 @@ const (
 type running struct {
 	ses   *session
 	d     policy.Decision
-	host  call.Host // nil: nobody can be asked
+	host  call.Host // nil: questions are refused
 	clock *bounds.Clock
-	over  context.Context // done when the call is; nobody is asked on its behalf then
+	over  context.Context // done when the call is; its questions end then
 	mu    sync.Mutex
 	asked int
 	no    bool // the last question was declined
@@ -55,8 +55,8 @@ func fault(code int, format string, a ...any) *call.Fault {
 	return &call.Fault{Code: code, Message: fmt.Sprintf(format, a...)}
 }
 
-// ask puts the questions of the server to the host, if the operator lets the server ask them and the
-// host answers such. What waldo itself can answer never gets there.
+// ask sends the server's questions to the host, if the operator allows the server to ask them and the host supports
+// them. waldo answers those that it can itself.
 func (r *running) ask(ctx context.Context, asked map[string]call.Question) (map[string]strictjson.Value, *call.Fault) {
 	r.mu.Lock()
 	r.asked += len(asked)
@@ -108,8 +108,8 @@ func (r *running) ask(ctx context.Context, asked map[string]call.Question) (map[
 	return out, nil
 }
 
-// permit says whether the operator lets the server ask this and the host answers it, and returns the
-// question as it may be shown: what is not of the protocol's core left out, the server named.
+// permit checks that the operator lets the server ask this and that the host supports it. It returns the question as
+// shown: reduced to the protocol's core fields, with the server's name.
 func (r *running) permit(q call.Question) (call.Question, *call.Fault) {
 	asks := r.ses.s.cfg.Asks
 	var can call.Abilities
@@ -189,7 +189,7 @@ func (r *running) elicitation(mode string, members map[string]strictjson.Value, 
 	return nil
 }
 
-// sound reads an answer of the host: what the protocol names, and no more.
+// sound checks an answer of the host and reduces it to the fields of the protocol.
 func (r *running) sound(q call.Question, v strictjson.Value) (strictjson.Value, bool) {
 	m, ok := v.Members()
 	if !ok || len(v.Raw()) > maxAnswer {
@@ -228,8 +228,8 @@ func (r *running) sound(q call.Question, v strictjson.Value) (strictjson.Value, 
 	return a.Value(), ok && err == nil
 }
 
-// declared is what a server is told that it may ask: what the operator allows and, where a host is
-// given, the host answers.
+// declared returns the client capabilities announced to a server: those that the operator allows and, with a host,
+// that the host supports.
 func (s *server) declared(host call.Host, perCall bool) map[string]any {
 	caps := map[string]any{}
 	var can call.Abilities

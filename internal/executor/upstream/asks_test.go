@@ -68,8 +68,8 @@ func (p *person) count() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.as
 
 const accept = `{"action":"accept","content":{"name":"Ann"},"_meta":{"x":1},"more":true}`
 
-// nosy is a legacy server that, over a call, asks the questions given, one after the other, and
-// answers with what it heard.
+// nosy is a legacy server that asks the given questions during a call, one after the other, and answers with the
+// replies.
 func nosy(questions ...string) func(*bufio.Scanner, io.Writer) {
 	return func(in *bufio.Scanner, out io.Writer) {
 		var caller json.RawMessage
@@ -134,7 +134,7 @@ func elicitation(params string) string {
 	return `"method":"elicitation/create","params":` + params
 }
 
-// What a server may ask, how it is shown, and what comes back.
+// Which questions a server can ask, how they are shown, and the answers that return.
 func TestPermittedQuestions(t *testing.T) {
 	all := contract.Asks{Form: true, URL: true, Sampling: true, HostRoots: true}
 	for _, row := range []struct {
@@ -188,7 +188,7 @@ func TestPermittedQuestions(t *testing.T) {
 	}
 }
 
-// A server that asks and asks is told no.
+// A server that keeps asking gets a refusal.
 func TestALoopOfQuestionsEnds(t *testing.T) {
 	var many []string
 	for range maxAsks + 1 {
@@ -299,7 +299,7 @@ func TestAddressesToOpenFirst(t *testing.T) {
 	}
 }
 
-// A question outside of any call belongs to nobody.
+// A question outside of any call is refused.
 func TestQuestionsBelongToACall(t *testing.T) {
 	heard := make(chan string, 1)
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": func(in *bufio.Scanner, out io.Writer) {
@@ -337,8 +337,7 @@ func TestQuestionsBelongToACall(t *testing.T) {
 	}
 }
 
-// A question ends with the call in which it was asked, however that ends: the host is not left with a dialog
-// over nothing, and the server hears that there is no answer.
+// A question ends with its call, however the call ends: the host closes the dialog, and the server gets an error.
 func TestQuestionsEndWithTheirCall(t *testing.T) {
 	heard, asked, under := make(chan string, 1), make(chan bool, 2), make(chan bool, 2)
 	m, _ := asking(t, contract.Asks{Form: true}, odd("", func(r request, out io.Writer) string {
@@ -383,7 +382,7 @@ func (w watched) Ask(ctx context.Context, server string, asked map[string]call.Q
 	return out, err
 }
 
-// A server that floods its log is cut, and what is below the wanted level is dropped.
+// A server that floods its log is cut, and messages below the wanted level are dropped.
 func TestLogsAreLimited(t *testing.T) {
 	p := &person{}
 	m, _ := asking(t, contract.Asks{}, legacy(echoTool, func(r request, out io.Writer) string {
@@ -402,8 +401,8 @@ func TestLogsAreLimited(t *testing.T) {
 	}
 }
 
-// What a server is told of the client: what the operator allows, and nothing of the client's own
-// _meta but its place in a trace.
+// A server sees the client capabilities that the operator allows. Of the client's own _meta it gets the trace
+// position only.
 func TestWhatServersAreTold(t *testing.T) {
 	said := make(chan string, 10)
 	serve := func(in *bufio.Scanner, out io.Writer) {

@@ -7,8 +7,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// conn is a connection to a server, whatever carries it: the lines of a process, or HTTP. What the
-// server asks and says comes through the handlers that it was made with (session.handlers).
+// conn is a connection to a server: the lines of a process, or HTTP. Requests and notifications of the server come
+// through the handlers that it was made with (session.handlers).
 type conn interface {
 	// Serve runs the connection until it is over.
 	Serve(ctx context.Context) error

@@ -14,13 +14,13 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Who waits for a server outside learns how its program has ended, as if nobody stood between: by which
-// signal, or with which status.
+// A process that waits for a server outside gets the program's own exit: its signal or its status, as without a
+// keeper.
 func TestHowAServerOutsideEnds(t *testing.T) {
 	for script, want := range map[string]string{
 		"exit 0":        "<nil>",
 		"exit 7":        "exit status 7",
-		"exit 139":      "exit status 139", // which is no signal
+		"exit 139":      "exit status 139", // an exit status above 128 is not a signal
 		"kill -SEGV $$": "signal: segmentation fault",
 		"kill -ABRT $$": "signal: aborted",
 		"kill -KILL $$": "signal: killed",
@@ -59,7 +59,7 @@ func (s sh) Launch(ctx context.Context, _ contract.Server, _ call.Session) (Proc
 	return Exec(ctx, []string{"/bin/sh", "-c", string(s)}, []string{"PATH=/bin:/usr/bin"}, "/")
 }
 
-// The operator is told how a server's program ended and what it wrote, at its start and during a call.
+// The operator sees how a server's program ended and its stderr, at its start and during a call.
 func TestHowAServerEndedIsSaid(t *testing.T) {
 	const serves = `read m; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"?"}}'
 read m; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}'

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A server outside any sandbox, and what it has left behind in a session of its own, outlives neither a
-// waldo that is killed, nor its own end, nor that of whoever stops it.
+// A server outside any sandbox ends, with its descendants in sessions of their own, when waldo is killed, when it
+// ends itself, or when the process that stops it ends.
 func TestServersDieWithWaldo(t *testing.T) {
 	for why, end := range map[string]func(t *testing.T) (line string, end func()){
 		"waldo is killed": func(t *testing.T) (string, func()) {
@@ -71,7 +71,7 @@ func TestServersDieWithWaldo(t *testing.T) {
 	}
 }
 
-// A server that stops whoever keeps it can be ended all the same, by a waldo that waits for that.
+// waldo can end a server that stops (SIGSTOP) its keeper, and waits for that.
 func TestServerThatStopsItsKeeper(t *testing.T) {
 	p, err := Exec(context.Background(), []string{"/bin/sh", "-c", "kill -STOP $PPID; echo $PPID $$; exec sleep 60"}, nil, "/")
 	if err != nil {
@@ -115,7 +115,7 @@ func runs(pid string) bool {
 	return err == nil && !strings.Contains(string(b), ") Z ")
 }
 
-// A program that cannot be started is said so.
+// A program that cannot be started gives an error.
 func TestExecOfNothing(t *testing.T) {
 	for _, program := range []string{"/nowhere/at-all", "/etc/passwd", "no-such-program"} {
 		if _, err := Exec(context.Background(), []string{program}, nil, "/"); err == nil {

@@ -13,8 +13,8 @@ import (
 	"waldo/internal/executor/upstream/outside"
 )
 
-// Exec starts a program outside any sandbox, with exactly the environment given. Kill ends it and what it
-// has started. It is for servers that an operator has placed outside.
+// Exec starts a program outside any sandbox, with exactly the environment given. Kill ends it and its descendants. It
+// is for servers that an operator has placed outside.
 func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	if filepath.IsAbs(argv[0]) {
@@ -49,8 +49,8 @@ func Exec(_ context.Context, argv, env []string, dir string) (Process, error) {
 	}
 	wait := func() error {
 		err := cmd.Wait()
-		outside.Kill(cmd)                                   // what the server has left behind
-		_ = f[4].SetReadDeadline(time.Now().Add(lastWords)) // whoever reads has what was written, and closes it
+		outside.Kill(cmd)                                   // the server's remaining descendants
+		_ = f[4].SetReadDeadline(time.Now().Add(lastWords)) // the reader can read the rest until then, and closes it
 		if err != nil {
 			err = fmt.Errorf("its program ended: %w", err)
 		}

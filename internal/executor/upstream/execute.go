@@ -23,9 +23,8 @@ import (
 // defaultTimeout holds for a contract that names none.
 const defaultTimeout = 30 * time.Second
 
-// Execute carries out the one call that a grant permits: tools/call of the server that the contract
-// names. A server that fails, is silent or answers nonsense is told in the outcome; an error means
-// that there was nothing to redeem.
+// Execute carries out the one call that a grant permits: tools/call of the contract's server. A server that fails,
+// times out or answers nonsense is reported in the outcome. An error means that the grant was already spent.
 func (m *Manager) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, error) {
 	d, err := g.Redeem()
 	if err != nil {
@@ -84,7 +83,7 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	}
 	offer := strings.Contains(tool, "/") // no tool has such a name
 	short := ctx
-	if offer || !s.listed() { // what is known already takes no time
+	if offer || !s.listed() { // known lists take no time
 		limited, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		short = limited
@@ -108,7 +107,7 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	}
 	switch d.Call.ToolDigest {
 	case def.tool.Digest:
-	case "": // so nobody has held the arguments against its schema, or the call against what its server says of it
+	case "": // so the arguments were not checked against its schema, nor the call against the server's annotations
 		return no(refused("upstream.unseen", "the tool is not in the list of tools, or was not when the call was decided: waldo tools says what is left out, and why"))
 	default:
 		return no(refused("upstream.changed", "the tool is not the one that was shown: list the tools again"))
@@ -116,8 +115,8 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	return errand{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, task: tasks.Required(def.raw), read: answered}, nil
 }
 
-// again says whether a failed attempt may be repeated: only of a read, as often as the contract
-// says, after a failure that it names. What may have acted is never repeated.
+// again reports whether to retry a failed attempt: reads only, as often as the contract says, after a failure that it
+// names. A call that could have acted is never retried.
 func again(d policy.Decision, failure string, try int) bool {
 	on := d.Contract.Retry.On
 	if len(on) == 0 {
@@ -126,9 +125,8 @@ func again(d policy.Decision, failure string, try int) bool {
 	return d.Repeats() && try < d.Contract.Retry.Max && slices.Contains(on, failure)
 }
 
-// The kinds of failure. After unavailable a contract may ask for another try; after forgotten, when
-// the server has lost the session and said so, or had answered calls and was gone at this one, a read
-// is asked once more whatever the contract says.
+// Failure kinds. unavailable: retried if the contract says so. forgotten: the server reported a lost session, or
+// exited after it had answered calls. A read is then retried once regardless of the contract.
 const (
 	unavailable = "unavailable"
 	forgotten   = "forgotten"
@@ -141,8 +139,8 @@ func (s *server) listed() bool {
 	return s.pins.defs != nil
 }
 
-// find returns the definition that the decision is about, nil if there is none. It lists the
-// server's tools the first time.
+// find returns the definition of the decision's tool; nil if the server does not list it. It lists the server's tools
+// the first time.
 func (s *server) find(ctx context.Context, d policy.Decision) (*definition, error) {
 	if !s.listed() {
 		if _, err := s.list(ctx); err != nil {
@@ -178,7 +176,7 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	if q.plan == nil {
 		defer ses.begin(r)()
 	}
-	ses.share(ctx, nil) // what its session's scripts have left is there
+	ses.share(ctx, nil) // so that the server sees the files of its session's scripts
 	before, served := ses.conn.Reads(), ses.served.Load()
 	m, short, err := ses.rounds(ctx, r, q)
 	o, failure := s.judge(ctx, ses, q, d, m, short, err, before)
@@ -195,8 +193,8 @@ func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeo
 	return s.where(ses, o), failure
 }
 
-// share brings the server's files and its session's together, within the call's time. The facts are told
-// which the server has left, and that some could not be kept.
+// share syncs the server's files with its session's, within the call's time. It records the server's files in the
+// facts, and that some could not be stored.
 func (ses *session) share(ctx context.Context, f *facts.Facts) {
 	if ses.proc == nil || ses.proc.Share == nil {
 		return
@@ -246,7 +244,7 @@ func (ses *session) shared(ctx context.Context) ([]string, error) {
 	}
 }
 
-// judge makes an outcome of what came back, if anything did.
+// judge makes an outcome of the server's result, if there is one.
 func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Decision, m result, short *call.Outcome, err error, before int64) (call.Outcome, string) {
 	var fault *jsonrpc.Error
 	var spoilt *jsonrpc.Spoilt
@@ -350,15 +348,15 @@ func refused(code, text string) call.Outcome {
 	return call.Outcome{Content: []call.Content{call.Text(code + ": " + text)}, IsError: true, Refused: &call.Reason{Code: code, Text: text}, Facts: f}
 }
 
-// failed is the outcome of a call whose answer is no success.
+// failed is the outcome of a call whose answer is an error.
 func failed(d policy.Decision, text string) call.Outcome {
 	f := facts.New()
 	f.Status, f.SideEffect = facts.Failed, effect(d, false)
 	return call.Outcome{Content: []call.Content{call.Text(text)}, IsError: true, Facts: f}
 }
 
-// unanswered is the outcome of a call without an answer: out of time, cancelled, or the server is
-// gone. What was never sent has done nothing; what was sent may have.
+// unanswered is the outcome of a call without an answer: out of time, cancelled, or the server is gone. An unsent
+// request has no side effect; a sent one could have.
 func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcome {
 	o := failed(d, "")
 	text := "the server ended before it answered"

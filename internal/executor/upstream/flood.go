@@ -8,8 +8,8 @@ import (
 // errFlooded is why a server was stopped that sent without pause.
 var errFlooded = errors.New("it was stopped, since it sent messages without pause that answer nothing")
 
-// unasked counts a message of the server that answers nothing, and stops a server that sends too many: the operator
-// is told once, and its calls say why until it has rested.
+// unasked counts an unsolicited message, and stops a server that sends too many. The operator gets one warning, and
+// the server's calls fail with the reason until its backoff ends.
 func (ses *session) unasked(bytes int) {
 	if !ses.meter.Full(bytes, time.Now()) || !ses.flooded.CompareAndSwap(false, true) {
 		return

@@ -154,8 +154,8 @@ func TestForgottenSession(t *testing.T) {
 	}
 }
 
-// What hostile servers at an address do reaches neither another server nor the memory of waldo, and
-// each is said for what it is.
+// A hostile server at an address affects neither another server nor waldo's memory, and each is reported with its
+// fault.
 func TestHostileServersAtAnAddress(t *testing.T) {
 	event := func(w http.ResponseWriter, format string, a ...any) bool {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -258,7 +258,7 @@ func TestWrongHeaderMarks(t *testing.T) {
 func TestAgreementAtAnAddress(t *testing.T) {
 	for _, row := range []struct {
 		why, fault string // of server/discover, the first time
-		want       string // the revision, or what the error says
+		want       string // the revision, or the error's text
 	}{
 		{"control: a legacy server", `{"code":-32601,"message":"no such method"}`, "2025-11-25"},
 		{"control: no word of revisions", `{"code":-32022,"message":"no"}`, "2025-11-25"},

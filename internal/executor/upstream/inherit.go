@@ -2,9 +2,9 @@ package upstream
 
 import "maps"
 
-// Inherit takes over servers that run in the manager before it: their processes and sessions go on, and end when
-// both managers are closed. same decides by the name of a server and by what each of its processes was made with
-// (Process.Made). Inherit must be called before anything else of m. It returns how many servers it took.
+// Inherit takes over servers that run in the manager before it. Their processes and sessions go on, and end when both
+// managers are closed. same decides by the name of a server and by the digests of its processes (Process.Made).
+// Inherit must be called before anything else of m. It returns how many servers it took.
 func (m *Manager) Inherit(before *Manager, same func(name string, made []string) bool) (n int) {
 	for name, s := range before.servers {
 		fresh := m.servers[name]
@@ -19,7 +19,7 @@ func (m *Manager) Inherit(before *Manager, same func(name string, made []string)
 	return n
 }
 
-// hold adds a manager to those that the server belongs to. It reports false where none is left.
+// hold adds a manager to those that the server belongs to. It reports false if the server has none left.
 func (s *server) hold() bool {
 	for {
 		n := s.holders.Load()

@@ -43,8 +43,8 @@ func (l made) manager(t *testing.T) *Manager {
 	return m
 }
 
-// TestAStartUnderWayEndsWithItsManager: the last manager of a server ends a start that nobody waits for any more, also
-// where another server of the same manager goes on.
+// TestAStartUnderWayEndsWithItsManager: closing the last manager of a server ends a start without waiting callers,
+// also if another server of the same manager goes on.
 func TestAStartUnderWayEndsWithItsManager(t *testing.T) {
 	asked, goOn := make(chan struct{}, 8), make(chan struct{})
 	defer close(goOn)

@@ -10,8 +10,8 @@ import (
 // maxChildren is how many sessions may have a server of their own at once.
 const maxChildren = 64
 
-// of returns the server for a session: the one that all share or, with per_session, its own, whose
-// process nobody else's calls reach.
+// of returns the server for a session: the shared one or, with per_session, its own, whose process serves that
+// session only.
 func (s *server) of(n call.Session) (*server, error) {
 	if !s.cfg.PerSession {
 		return s, nil

@@ -18,7 +18,7 @@ import (
 func TestPerSession(t *testing.T) {
 	for _, row := range []struct {
 		own  bool
-		want string // what the calls of sessions a, b, a say
+		want string // the answers to the calls of sessions a, b, a
 	}{{true, "2 3 2"}, {false, "1 1 1"}} {
 		t.Run(fmt.Sprint(row.own), func(t *testing.T) {
 			var starts, ended atomic.Int64
@@ -73,8 +73,8 @@ func TestSessionsBeyondTheLimitHaveNoServer(t *testing.T) {
 	}
 }
 
-// A server that ends over every call costs a few starts, and then one now and then; calls in
-// between are told so at once.
+// A server that exits on every call costs a few starts, and then one now and then; calls in between fail at once with
+// the reason.
 func TestRestartsRest(t *testing.T) {
 	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": func(in *bufio.Scanner, out io.Writer) {
 		r, w := io.Pipe()

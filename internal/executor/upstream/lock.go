@@ -12,7 +12,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Quarantine is a tool, prompt or template that is kept from agents, and why.
+// Quarantine is a tool, prompt or template that is hidden from agents, and why.
 type Quarantine struct {
 	Capability call.Capability `json:"capability"`
 	Name       string          `json:"name,omitempty"` // of a prompt or a template
@@ -20,8 +20,8 @@ type Quarantine struct {
 	Text       string          `json:"text"`
 }
 
-// pins are the definitions of a server that were seen first, or accepted: a tool keeps the one it
-// had, and one that has changed since is kept from agents. So are prompts and templates of resources.
+// pins are the definitions of a server that were seen first, or accepted. A tool whose definition changed since is
+// hidden from agents. The same applies to prompts and resource templates.
 type pins struct {
 	first              lockfile.Locked // as first seen since waldo started, where no lock speaks of the server
 	defs               []*definition
@@ -95,7 +95,7 @@ func (m *Manager) Accepted(name string) []call.Tool {
 	return p.good()
 }
 
-// Relock takes another lock. It counts for what servers list from now on.
+// Relock replaces the lock for later listings.
 func (m *Manager) Relock(l *lockfile.Lock) {
 	m.lock.Store(l)
 	for _, s := range m.servers {

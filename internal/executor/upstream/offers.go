@@ -28,9 +28,8 @@ func (m *Manager) Offer(ctx context.Context, name string) (prompts, resources, t
 	return sound(s.pins.prompts), resources, sound(s.pins.templates), nil
 }
 
-// offer lists prompts and templates, which it holds against what was accepted or seen before, and
-// resources if they are wanted. Those are data, which nobody pins; of a server that is not the one that was
-// accepted there are none.
+// offer lists prompts and templates, which it compares with the accepted or first seen ones, and resources if they
+// are wanted. Resources are data and have no pins; a server that differs from the accepted one gives none.
 func (s *server) offer(ctx context.Context, wanted bool) (resources []strictjson.Value, err error) {
 	ses, ctx, over, err := s.toList(ctx)
 	if err != nil {
@@ -71,8 +70,8 @@ func (ses *session) known(ctx context.Context, method, key string) ([]strictjson
 	return list, err
 }
 
-// withheld says why what a call that is no tool's is about is kept from agents; nil: it is not. A prompt
-// is one that the server lists.
+// withheld returns an outcome if the subject of a call without a tool is hidden from agents; otherwise nil. A prompt
+// must be one that the server lists.
 func (s *server) withheld(ctx context.Context, method string, d policy.Decision) *call.Outcome {
 	no := func(o call.Outcome) *call.Outcome { return &o }
 	if l := s.m.lock.Load(); l != nil {
@@ -115,8 +114,8 @@ func (s *server) withheld(ctx context.Context, method string, d policy.Decision)
 	return nil
 }
 
-// offers reads a list of prompts or templates, which are named by key. One that has no name nobody can ask
-// for; of two with one name nobody could say which is meant.
+// offers reads a list of prompts or templates, named by key. It drops entries without a name. If two entries share a
+// name, it quarantines the first and drops the second.
 func offers(capability call.Capability, key string, list []strictjson.Value) []*definition {
 	var out []*definition
 	byName := map[string]*definition{}

@@ -79,8 +79,8 @@ func TestListNobodyKnows(t *testing.T) {
 	}
 }
 
-// offering is a server that answers a method with that, the member of a result or an error. What it is told nothing
-// for it answers as a server with one tool and one resource, and all else with an empty result.
+// offering is a server that answers a method with the given member: a result or an error. By default it answers as a
+// server with one tool and one resource, and any other method with an empty result.
 func offering(answer func(method string) string) func(*bufio.Scanner, io.Writer) {
 	return func(in *bufio.Scanner, out io.Writer) {
 		for in.Scan() {

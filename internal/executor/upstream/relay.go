@@ -30,10 +30,10 @@ func abilitiesOf(answer strictjson.Value) abilities {
 		subscribe: string(r["subscribe"].Raw()) == "true"}
 }
 
-// result is the members of a result, read once; nil: it is no object.
+// result holds the members of a result, parsed once; nil: the result is not an object.
 type result map[string]strictjson.Value
 
-// errand is what a decision comes to on the wire.
+// An errand is the request of a decision on the wire.
 type errand struct {
 	method string
 	params map[string]any
@@ -42,8 +42,8 @@ type errand struct {
 	plan   func(ses *session) *call.Outcome               // may answer in the server's place; nil: it asks
 }
 
-// relayed makes the request of a capability that is no tool, from its arguments; false where there
-// is no such method here.
+// relayed makes the request of a capability that is not a tool, from its arguments; false if the method is not
+// supported.
 func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
 	args, _ := d.Call.Args.Value().Members()
 	pick := func(names ...string) map[string]any {
@@ -298,8 +298,8 @@ func (ses *session) setLevel(ctx context.Context, r *running) error {
 	return err
 }
 
-// callOf returns the call that a message of the server belongs to: the one on whose stream it came,
-// or the only one there is. Of several nobody can say which is meant.
+// callOf returns the call that a message of the server belongs to: the one on whose stream it came, or the only one
+// under way. With several calls it returns nil.
 func (ses *session) callOf(m jsonrpc.Message) *running {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()

@@ -79,7 +79,7 @@ var sequences = map[string]struct {
 	}, status: facts.OK, text: "fine"},
 }
 
-// manyAnswers are answers to requests that nobody has made yet.
+// manyAnswers are answers to requests that were never made.
 func manyAnswers() string {
 	var b strings.Builder
 	for id := range 20 {
@@ -140,8 +140,8 @@ func odd(before string, answer func(request, io.Writer) string) func(*bufio.Scan
 	}
 }
 
-// Whatever a server does out of turn, its call ends as it should, the next call is answered by what
-// answers it, and a call of another server beside it is answered.
+// If a server sends messages out of turn, its call ends as it should. The next call gets its own answer, and so does
+// a call of another server.
 func TestSequences(t *testing.T) {
 	for script, row := range sequences {
 		t.Run(script, func(t *testing.T) {

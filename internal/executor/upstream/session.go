@@ -37,8 +37,8 @@ type session struct {
 	killed   atomic.Bool   // by us, before it ended
 	served   atomic.Bool   // it has answered a call
 	dual     atomic.Bool   // modern: it says that it takes legacy sessions too
-	stray    atomic.Bool   // it has written lines that are no messages
-	flooded  atomic.Bool   // it was stopped for what it sent unasked
+	stray    atomic.Bool   // it has written lines that are not messages
+	flooded  atomic.Bool   // it was stopped for a flood of unsolicited messages
 	meter    bounds.Meter  // of that
 	sharing  chan struct{} // holds a token while files are shared
 
@@ -69,7 +69,7 @@ func (s *server) start(ctx context.Context) (*session, error) {
 	if err != nil {
 		s.relapse()
 	}
-	if s.told == nil { // otherwise it is asked in a legacy revision whatever it speaks
+	if s.told == nil { // otherwise the legacy revision was our choice
 		s.m.o.Eras.Note(ctx, command, err == nil && ses.revision != jsonrpc.Modern)
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 		defer s.m.running.Done()
 		err := ses.conn.Serve(s.m.ctx)
 		s.mu.Lock()
-		if s.session == ses && ses.proc != nil { // nobody has stopped it
+		if s.session == ses && ses.proc != nil { // it ended without a stop
 			s.fell(true, time.Since(began))
 		}
 		s.mu.Unlock()
@@ -275,7 +275,7 @@ func (ses *session) initialize(ctx context.Context) error {
 	return nil
 }
 
-// speak settles the revision of what is asked from now on.
+// speak sets the revision of all later requests.
 func (ses *session) speak(revision string) {
 	ses.revision = revision
 	ses.conn.Speak(revision)
@@ -290,8 +290,8 @@ func (ses *session) ask(ctx context.Context, method string, params map[string]an
 	return ses.conn.Call(ctx, method, func(id int64) any { return ses.params(id, params, progress != nil, nil) }, progress)
 }
 
-// params completes the parameters of a request: what the protocol wants in _meta and nothing that a
-// client has put there, but for the place of a call in a trace.
+// params completes the parameters of a request: the protocol's members of _meta, without the client's own, except for
+// the trace position of the call.
 func (ses *session) params(id int64, params map[string]any, progress bool, r *running) map[string]any {
 	meta := map[string]any{}
 	if progress {
@@ -340,7 +340,7 @@ func (ses *session) ending(ctx context.Context, err error) error {
 	return err
 }
 
-// said returns how the server ended and what it last wrote to stderr, without secrets, for the operator.
+// said describes how the server ended and the end of its stderr, without secrets, for the operator.
 func (ses *session) said() string {
 	if ses.s.m.o.Scrub == nil {
 		return ""

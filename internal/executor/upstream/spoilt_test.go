@@ -15,8 +15,8 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// What a server gives for an answer and cannot be read fails its call at once, saying what was wrong,
-// and leaves another call of the same server alone; over a line as over HTTP.
+// A malformed answer fails its call at once, with the fault named, and leaves another call of the same server alone,
+// over stdio and over HTTP.
 func TestMalformedAnswers(t *testing.T) {
 	for _, row := range []struct{ why, frame, says string }{
 		{"a name twice", `{"jsonrpc":"2.0","id":%s,"result":{"content":[],"content":[]}}`, "not one strict JSON value"},
@@ -82,7 +82,7 @@ func TestMalformedAnswers(t *testing.T) {
 	}
 }
 
-// An answer that is written over several lines is told as what it is, and costs its call no time.
+// An answer written over several lines is reported as such, and costs its call no time.
 func TestSpreadAnswers(t *testing.T) {
 	m := manager(t, launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, func(r request, out io.Writer) string {
 		fmt.Fprintf(out, "{\n  \"jsonrpc\": \"2.0\",\n  \"id\": %s,\n  \"result\": {\n    \"content\": []\n  }\n}\n", r.ID)
@@ -95,7 +95,7 @@ func TestSpreadAnswers(t *testing.T) {
 	}
 }
 
-// Before a call, too: what cannot be read of the list or of the greeting is said, and the call was not made.
+// Before a call, too: a malformed list or greeting is reported, and the call was not made.
 func TestMalformedBeforeACall(t *testing.T) {
 	greets := func(answer string) func(*bufio.Scanner, io.Writer) {
 		return func(in *bufio.Scanner, out io.Writer) {
@@ -118,7 +118,7 @@ func TestMalformedBeforeACall(t *testing.T) {
 	}
 }
 
-// Where nobody can tell what a server has written, the call ends with its time, and the facts say it.
+// If a server's lines cannot be parsed at all, the call times out, and the facts report the lines.
 func TestStrayLines(t *testing.T) {
 	for say, want := range map[string]bool{"hello\n": true, "": false} {
 		var heard atomic.Int64
@@ -134,7 +134,7 @@ func TestStrayLines(t *testing.T) {
 	}
 }
 
-// An error of HTTP is told as what it is, before a call and as its answer.
+// An HTTP error is reported with its status, before a call and as its answer.
 func TestStatusIsTold(t *testing.T) {
 	no := func(w http.ResponseWriter, _ *http.Request, _ request) {
 		http.Error(w, "slow down", http.StatusTooManyRequests)

@@ -1,6 +1,6 @@
 package upstream
 
-// Status is what is known of one upstream.
+// Status describes one upstream.
 type Status struct {
 	Server     string
 	Running    bool

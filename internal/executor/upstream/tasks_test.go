@@ -15,8 +15,8 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// tasker is a legacy server whose tool is offered as a task alone; it takes two looks to complete. What it is asked
-// goes to heard; the arguments choose what its task does.
+// tasker is a legacy server whose tool is offered as a task only; the task completes at the second poll. Requests go
+// to heard; the arguments choose the behaviour of its task.
 func tasker(heard func(method, params string)) func(*bufio.Scanner, io.Writer) {
 	return func(in *bufio.Scanner, out io.Writer) {
 		looks, how := 0, ""
@@ -71,8 +71,8 @@ func tasker(heard func(method, params string)) func(*bufio.Scanner, io.Writer) {
 	}
 }
 
-// A tool that is offered as a task alone is called as one: the call ends with the result of the task. A task of
-// another id, or in an unknown state, is no answer; one whose call ends is cancelled.
+// A tool offered as a task only is called as one: the call ends with the result of the task. A task with another id,
+// or in an unknown state, is not an answer; a task whose call ends is cancelled.
 func TestTasksOfLegacyServers(t *testing.T) {
 	var mu sync.Mutex
 	var log []string

@@ -12,15 +12,14 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// What a server may list.
+// Limits on a server's lists.
 const (
 	maxPages     = 200
 	maxTools     = 5000
 	maxListBytes = 16 << 20
 )
 
-// toList returns a running session, a context that ends when lists have taken as long as a start may, and
-// a function to say that the session is no longer used.
+// toList returns a running session, a context bounded by the start timeout, and a function that releases the session.
 func (s *server) toList(ctx context.Context) (*session, context.Context, func(), error) {
 	ses, release, err := s.use(ctx)
 	if err != nil {
@@ -47,7 +46,7 @@ func (s *server) list(ctx context.Context) (*session, error) {
 	return ses, nil
 }
 
-// definitions reads a list of the server's tools. What cannot be called is in quarantine.
+// definitions reads a list of the server's tools. It quarantines tools that cannot be called.
 func (s *server) definitions(list []strictjson.Value) []*definition {
 	defs := definitions(s.cfg.Name, list)
 	if s.cfg.URL != "" {
@@ -96,14 +95,14 @@ func (ses *session) pages(ctx context.Context, method, key string) ([]strictjson
 type definition struct {
 	name  string           // the server's own
 	tool  call.Tool        // of a prompt or template only Capability and Digest are set
-	offer bool             // it is no tool
+	offer bool             // a prompt or template, not a tool
 	raw   strictjson.Value // as it came
 	why   string           // why it is in quarantine; empty: it is not
 	code  string
 }
 
-// definitions reads the tools of a list. A name that is no name, or that is there twice, puts the
-// tool in quarantine: nobody could say which one an approval was for.
+// definitions reads the tools of a list. It quarantines a tool with an invalid or duplicate name: an approval could
+// not say which one it is for.
 func definitions(server string, list []strictjson.Value) []*definition {
 	var out []*definition
 	byName := map[string]*definition{}

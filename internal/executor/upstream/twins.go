@@ -68,9 +68,9 @@ func (s *server) split(ses *session) bool {
 	return s.both && s.session == ses
 }
 
-// adopt makes the next session of a program the one that its first host needs, if no call has reached the present one:
-// so one process serves that host, its scripts, lists and subscriptions. A server at a url keeps what it knows
-// whatever the session. It waits a little for lists that are being read.
+// adopt restarts a program's session as its first host needs it, unless a call has reached the present one. One
+// process then serves that host, its scripts, lists and subscriptions. A server at a url keeps its state across
+// sessions. It waits up to 2 s for lists that are being read.
 func (s *server) adopt(ctx context.Context, ses *session, told map[string]any) {
 	for range 100 {
 		s.mu.Lock()
@@ -92,7 +92,7 @@ func (s *server) adopt(ctx context.Context, ses *session, told map[string]any) {
 	}
 }
 
-// first is what the server's first session is told. The lock is held.
+// first returns the key of the capabilities announced to the server's first session. The caller holds the lock.
 func (s *server) first() string {
 	if s.told != nil {
 		return keyOf(s.told)

@@ -32,7 +32,7 @@ func (o olden) Abilities() call.Abilities {
 }
 
 // dual is a server that speaks both eras, as go-sdk's do: its tool asks by a request, which the modern revision
-// forbids. Its answer says what it was told that it may ask, and what it heard. With refuses, it only claims to.
+// forbids. Its answer lists the announced capabilities and the replies. With refuses, it only claims to.
 func dual(refuses bool) func(*bufio.Scanner, io.Writer) {
 	return func(in *bufio.Scanner, out io.Writer) {
 		var caller json.RawMessage
@@ -110,8 +110,8 @@ func TestALegacyHostKeepsItsQuestions(t *testing.T) {
 	}
 }
 
-// A legacy server is told what the host of the call answers, and no more; so its tools know what they can ask. Calls
-// without a host go where the last call went.
+// A legacy server gets the capabilities of the call's host, and no others, so that its tools know which questions are
+// possible. Calls without a host go to the server of the last call.
 func TestALegacyServerIsToldWhatTheHostAnswers(t *testing.T) {
 	m, f := asking(t, contract.Asks{Form: true, Sampling: true}, func(in *bufio.Scanner, out io.Writer) {
 		legacyOnly, w := io.Pipe()

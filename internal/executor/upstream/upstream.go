@@ -1,6 +1,6 @@
-// Package upstream reaches MCP servers: it starts them when they are first needed, lists their tools,
-// carries out calls that a grant permits, and keeps the trouble of one from every other. What a
-// server says is untrusted; a server that asks for something is refused.
+// Package upstream reaches MCP servers: it starts them on demand, lists their tools, and carries out calls that a
+// grant permits. It isolates each server's failures from the others. Server output is untrusted; a server's own
+// requests are refused unless the operator allows them.
 package upstream
 
 import (
@@ -32,7 +32,7 @@ type Process struct {
 	Wait   func() error  // returns when the process has ended
 	Kill   func()        // ends the process and all it has started; may be called twice
 	Box    facts.Sandbox // where it runs, as the launcher knows it
-	Made   string        // a digest of what it was started with; equal: another would be the same
+	Made   string        // a digest of its start parameters; equal digests mean interchangeable processes
 	// Share brings its files and those of its session together, and returns the names of those that
 	// it has left since the last time; nil: it shares none.
 	Share func() (left []string, err error)
@@ -58,7 +58,7 @@ func (p *Process) reap() (own error) {
 		if own == nil {
 			own = errOver
 		}
-		p.end() // whatever ended the connection, nothing may stay behind
+		p.end() // however the connection ended, no process remains
 	case <-time.After(lastWords):
 		p.end()
 		<-over
@@ -80,13 +80,13 @@ type Launcher interface {
 // Options are what the manager is made of. Launcher is needed for programs, Remote for servers at a url.
 type Options struct {
 	Launcher Launcher
-	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // the way to a server at a url; nil: none is reached
+	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // options of a server at a url; nil: unsupported
 	Lock     *lockfile.Lock                                                  // accepted definitions; nil: none were accepted
-	Eras     *eras.Book                                                      // which servers speak legacy revisions alone; nil: none is remembered
+	Eras     *eras.Book                                                      // legacy servers; nil: not remembered
 	Changed  func(server string)                                             // told when a server says that its tools are others now
 	Offers   func(server string)                                             // the same of its prompts and resources
 	Updated  func(server, uri string)                                        // told when a resource that somebody subscribed to is another now
-	Scrub    func(text string) string                                        // takes secrets out of what a server wrote to stderr; nil: it is dropped
+	Scrub    func(text string) string                                        // redacts stderr; nil: stderr is dropped
 	Log      *slog.Logger                                                    // nil: nothing is logged
 	Version  string                                                          // ours, told to servers
 	Start    time.Duration                                                   // how long a start may take; 0: 60 s
@@ -128,11 +128,11 @@ type server struct {
 	holders atomic.Int32
 	owner   call.Session // whose it is alone; empty: everybody's
 
-	changed, offers *bounds.Pace // what it says of its lists, passed on
+	changed, offers *bounds.Pace // notifications of its list changes, passed on
 
 	mu       sync.Mutex
 	session  *session                 // nil: not running
-	starting chan struct{}            // closed when the start under way is over; nil: none is
+	starting chan struct{}            // closed when the start under way is over; nil without one
 	abort    context.CancelFunc       // ends that start
 	failed   error                    // of the last start
 	failedAt time.Time                // when it last failed to start, or ended
@@ -142,17 +142,17 @@ type server struct {
 	legacy   bool                     // it is known not to speak the newest revision
 	starts   int
 	using    int         // calls under way
-	unused   time.Time   // since when nobody uses it
-	idle     *time.Timer // nil: none is set
+	unused   time.Time   // since when it is unused
+	idle     *time.Timer // nil: not set
 	pins     pins
 	subs     map[string]map[call.Session]bool // who wants to hear of which resource
 	twins    []*server                        // of the same server, for calls that must be alone
-	told     map[string]any                   // what its server may ask; nil: all that the operator allows
+	told     map[string]any                   // announced capabilities; nil: all that the operator allows
 	both     bool                             // it has a legacy session for a host, and speaks both eras
 	single   bool                             // it only said that it does
 	recent   *server                          // the twin that had the last call; nil: none
 	taken    bool                             // by a call that must be alone
-	freed    chan struct{}                    // closed when one of them is free again; nil: nobody waits
+	freed    chan struct{}                    // closed when one of them is free again; nil without a waiter
 }
 
 // New makes a manager. No server is started before it is needed.
@@ -222,7 +222,7 @@ func (m *Manager) Tools(ctx context.Context, name string) ([]call.Tool, error) {
 	return s.pins.good(), nil
 }
 
-// Quarantined returns what was last listed of a server and is kept from agents.
+// Quarantined returns the last listed definitions of a server that are hidden from agents.
 func (m *Manager) Quarantined(name string) []Quarantine {
 	s := m.servers[name]
 	if s == nil {
@@ -233,8 +233,8 @@ func (m *Manager) Quarantined(name string) []Quarantine {
 	return s.pins.quarantine()
 }
 
-// use returns a running session and a function to say that it is no longer used. It starts the
-// server if need be; many may wait for one start.
+// use returns a running session and a function that releases it. It starts the server if need be; many callers can
+// wait for one start.
 func (s *server) use(ctx context.Context) (*session, func(), error) {
 	for range 3 { // a server that starts well and ends at once is not started for ever
 		s.mu.Lock()
@@ -281,8 +281,7 @@ type restError struct {
 
 func (r *restError) Error() string { return fmt.Sprintf("%v (retrying in %s)", r.why, r.again()) }
 
-// unrested is the reason why a server could not be listed, without when it is started again: the list is
-// asked for again at another time.
+// unrested strips the retry time from a backoff error: listing has its own retry schedule.
 func unrested(err error) error {
 	if rest := (*restError)(nil); errors.As(err, &rest) {
 		return rest.why
@@ -299,7 +298,7 @@ type startError struct{ error }
 
 func (e *startError) Unwrap() error { return e.error }
 
-// warn logs why a server could not be asked, unless that was logged before, or nobody waits any more.
+// warn logs why a server could not be queried. It skips a repeated reason, and a cancelled context.
 func (s *server) warn(ctx context.Context, what string, err error) {
 	if known := (*startError)(nil); !errors.As(err, &known) && !errors.Is(context.Cause(ctx), context.Canceled) {
 		s.m.o.Log.Warn(what, "server", s.cfg.Name, "error", err)
@@ -353,8 +352,8 @@ func (s *server) release() {
 	s.rest()
 }
 
-// rest notes that nobody uses the server, which ends it once that lasts for its idle timeout. The lock is held.
-// One timer stands for many calls: to set it for each would cost more than some of them.
+// rest records that the server is unused, and ends it after its idle timeout. The caller holds the lock. One timer
+// serves many calls: to set it for each would cost more than some of them.
 func (s *server) rest() {
 	if s.using > 0 || s.session == nil || s.cfg.IdleTimeout <= 0 {
 		return
@@ -365,13 +364,13 @@ func (s *server) rest() {
 	}
 }
 
-// expire ends the server if nobody has used it for its idle timeout, and looks again later otherwise.
+// expire ends the server if it was unused for its idle timeout, and checks again later otherwise.
 func (s *server) expire() {
 	s.mu.Lock()
 	s.idle = nil
 	ses, left := s.session, s.cfg.IdleTimeout-time.Since(s.unused)
 	switch {
-	case ses == nil || s.using > 0: // it is told when they are done
+	case ses == nil || s.using > 0: // the release of the last user sets the timer
 		ses = nil
 	case left > 0:
 		ses, s.idle = nil, time.AfterFunc(left, s.expire)
@@ -384,8 +383,8 @@ func (s *server) expire() {
 	}
 }
 
-// stop ends the server for good, with its twins and children. It waits until their processes are gone, also one that
-// is being started: that start is given up.
+// stop ends the server for good, with its twins and children. It waits until their processes have ended. A start
+// under way is aborted.
 func (s *server) stop() {
 	s.mu.Lock()
 	for _, t := range s.twins {

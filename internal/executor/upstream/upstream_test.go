@@ -73,7 +73,7 @@ func (f *fakes) Launch(_ context.Context, s contract.Server, _ call.Session) (Pr
 	return Process{Stdin: inW, Stdout: outR, Wait: wait, Kill: kill, Box: facts.Sandbox{Driver: "fake"}, Share: f.share}, nil
 }
 
-// request is what a fake server reads.
+// request is one message that a fake server reads.
 type request struct {
 	ID     json.RawMessage
 	Method string
@@ -130,7 +130,7 @@ func manager(t *testing.T, f *fakes, o Options) *Manager {
 	}
 	o.Launcher = f
 	if o.Probe == 0 {
-		o.Probe = 30 * time.Second // as long as a busy machine may take: nobody here is silent
+		o.Probe = 30 * time.Second // as long as a busy machine may take: every server here answers
 	}
 	m := New(servers, o)
 	t.Cleanup(func() {
@@ -146,7 +146,7 @@ func manager(t *testing.T, f *fakes, o Options) *Manager {
 	return m
 }
 
-// decision is an allowed call as the corridor would have it.
+// decision is an allowed call as the pipeline makes it.
 func decision(t *testing.T, cap, args string, c contract.Contract) policy.Decision {
 	t.Helper()
 	a, err := call.ParseArgs([]byte(args))
@@ -160,7 +160,7 @@ func decision(t *testing.T, cap, args string, c contract.Contract) policy.Decisi
 	return policy.Decision{ID: id.New(id.Decision), Effect: policy.Allow, Contract: c, Call: call.Call{ID: id.New(id.Call), Capability: call.Capability(cap), Args: a}}
 }
 
-// nobody stands for the digest of a tool that was shown to nobody.
+// A placeholder for the digest of a tool that was never shown.
 const nobody = "nobody"
 
 // shown is the digest of the tool that a decision is about, as the list of tools has it.
@@ -196,8 +196,8 @@ func execute(t *testing.T, ctx context.Context, m *Manager, d policy.Decision) c
 	return o
 }
 
-// late executes a call whose time is over after its server has heard it. Where a busy machine lets the
-// time pass before that, the call is made again, with more.
+// late executes a call that times out after its server has received it. If a busy machine lets the time pass before
+// that, the call is repeated, with more time.
 func late(t *testing.T, m *Manager, d policy.Decision, heard *atomic.Int64) call.Outcome {
 	t.Helper()
 	for before := heard.Load(); ; d.Contract.Timeout *= 3 {
@@ -489,7 +489,7 @@ func TestTimeoutAndCancellation(t *testing.T) {
 	}
 }
 
-// What one server does reaches no other, and its memory is not ours.
+// One server's behaviour affects no other, and its memory is separate from ours.
 func TestOneServerDoesNotReachAnother(t *testing.T) {
 	var heard [6]atomic.Int64
 	forever := func(n int, chunk string) func(*bufio.Scanner, io.Writer) {

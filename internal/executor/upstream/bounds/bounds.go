@@ -1,5 +1,5 @@
-// Package bounds holds what a server sends within bounds: how much that answers nothing, how often that its lists have
-// changed, and what is kept of its stderr.
+// Package bounds limits a server: its unsolicited messages, its list change notifications, and the part of its stderr
+// that is stored.
 package bounds
 
 import (
@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// What a server may send that answers nothing: so many units at once, and so many more in each second. A message is
-// one unit, and one more for each KiB. A server that sends more is stopped: reading costs processor time, a second or two for the burst, and a hundredth of a processor for the rate.
+// The limits on unsolicited messages: a burst in units, and a rate in units per second. A message costs one unit, and
+// one more for each KiB. A server beyond the limit is stopped. Reading costs a second or two of processor time for
+// the burst, and a hundredth of a processor for the rate.
 const (
 	Burst = 200_000
 	Rate  = 1000
@@ -35,7 +36,7 @@ func (m *Meter) Full(bytes int, now time.Time) bool {
 	return m.used > Burst
 }
 
-// How long lie between two times that somebody is told of a change: twice as long each time, until it is quiet.
+// Bounds of the interval between two notifications of a change. It doubles each time, until the server is quiet.
 const (
 	FirstPace   = 100 * time.Millisecond
 	LongestPace = 30 * time.Second
@@ -52,7 +53,7 @@ type Pace struct {
 	due   bool                            // it will be
 }
 
-// For makes the pace of what is told of a server until ctx is done; tell may be nil.
+// For makes the pace of a server's notifications until ctx is done; tell can be nil.
 func For(ctx context.Context, server string, tell func(server string)) *Pace {
 	return &Pace{Tell: func() {
 		if tell != nil && ctx.Err() == nil {

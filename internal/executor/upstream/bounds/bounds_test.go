@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What a server may send is counted by number and by size, and is paid back with time.
+// A server's messages are counted by number and by size, and the count decays with time.
 func TestMeter(t *testing.T) {
 	at := time.Unix(1, 0)
 	for _, row := range []struct{ bytes, most int }{{0, Burst}, {1024, Burst / 2}, {1 << 20, Burst / 1025}} {

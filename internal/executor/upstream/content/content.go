@@ -105,7 +105,7 @@ func Named(s string) bool {
 	return true
 }
 
-// Folders answers roots/list with what the operator wrote.
+// Folders answers roots/list with the folders of the operator's configuration.
 func Folders(s contract.Server) strictjson.Value {
 	list := []any{}
 	for _, f := range s.Asks.Roots {

@@ -7,7 +7,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// What has changed is shown so that nothing in it can hide.
+// Changes are shown so that no text in them can hide.
 func TestChangesAreShown(t *testing.T) {
 	value := func(s string) strictjson.Value {
 		v, err := strictjson.Parse([]byte(s))
@@ -33,8 +33,7 @@ func TestChangesAreShown(t *testing.T) {
 	}
 }
 
-// FuzzLines: what is shown of a difference is printable ASCII but for the mark of a cut, and two
-// definitions that are the same have none.
+// FuzzLines: a shown difference is printable ASCII, except for the mark of a cut, and equal definitions have none.
 func FuzzLines(f *testing.F) {
 	f.Add(`{"a":"b"}`, `{"a":"\u202e"}`)
 	f.Add(`{"a":[1,{"b":null}]}`, `[]`)

@@ -19,12 +19,12 @@ const keep = 7 * 24 * time.Hour
 
 const bucket = "server eras"
 
-// Book is what is remembered. A nil Book remembers nothing.
+// Book remembers servers that speak legacy revisions only. A nil Book remembers nothing.
 type Book struct {
 	store Store
 	now   func() time.Time
 	mu    sync.Mutex
-	known map[string]bool // by what this process has written
+	known map[string]bool // by the writes of this process
 }
 
 // New makes a book.

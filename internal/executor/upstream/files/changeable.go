@@ -23,8 +23,8 @@ func (m Machine) For(cfg *contract.Config) Machine {
 	return m
 }
 
-// below returns the writable folder that a path leads into, by itself or by a link on its way; empty: none. The
-// folder itself does not count: what is in it cannot exchange it.
+// below returns the writable folder that a path leads into, directly or by a link on its way, or "". The folder
+// itself does not count: a server in it cannot exchange it.
 func (m Machine) below(at string) string {
 	for ; at != "/" && at != "."; at = filepath.Dir(at) {
 		real, parent := resolved(at), resolved(filepath.Dir(at))
@@ -37,9 +37,9 @@ func (m Machine) below(at string) string {
 	return ""
 }
 
-// Outside returns what speaks against the programs that waldo runs outside of any sandbox: servers placed
-// there, commands that print secrets, and the command of approval.notify. A program, or a file that it is told of,
-// in a folder that a server can change would run what the server wrote.
+// Outside returns the faults of the programs that waldo runs outside of any sandbox: servers placed there, commands
+// that print secrets, and the command of approval.notify. A program or file argument in a folder that a server can
+// change would run the server's code.
 func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 	m = m.For(cfg)
 	if len(m.changeable) == 0 {
@@ -92,7 +92,7 @@ func (m Machine) Outside(cfg *contract.Config) (faults []Fault) {
 	return faults
 }
 
-// pieces are the words of a word that may name a file: itself, and what stands in it as in sh -c "exec ./x".
+// pieces splits a word into parts that can name a file: the word itself, and its parts as in sh -c "exec ./x".
 func pieces(word string) []string {
 	parts := strings.FieldsFunc(word, func(r rune) bool { return strings.ContainsRune(" \t\n;&|<>()'\"`$={},:", r) })
 	return append([]string{word}, parts...)

@@ -11,8 +11,8 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// TestChangeable: what a server can change is neither run outside of a sandbox nor taken for anything else, by whatever
-// way it is named. The control is the same configuration without a writable folder.
+// TestChangeable: a file that a server can change is neither run outside of a sandbox nor trusted, under any of its
+// names. The control is the same configuration without a writable folder.
 func TestChangeable(t *testing.T) {
 	top := resolved(t.TempDir())
 	dir := filepath.Join(top, "work")

@@ -19,11 +19,11 @@ var fetchers = map[string][]string{
 	"nix":  {"run", "shell"},
 }
 
-// wrappers are programs that start another which they are told.
+// wrappers are programs that start the program in their arguments.
 var wrappers = []string{"sh", "bash", "dash", "ash", "zsh", "env", "nice", "timeout", "corepack", "stdbuf", "nohup", "xargs", "setsid", "exec"}
 
-// Fetcher returns the program in a command that fetches what it runs at each start; "": none is known to.
-// behind: another program of the command starts it.
+// Fetcher returns the program in a command that fetches its code at each start, or "". behind reports that another
+// program of the command starts it.
 func Fetcher(command []string) (program string, behind bool) {
 	if len(command) == 0 {
 		return "", false

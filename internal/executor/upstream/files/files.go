@@ -1,5 +1,5 @@
-// Package files says which files of this machine the sandbox of a server is shown: its program, the
-// script of an interpreter, and what stands under mounts. An argument opens nothing.
+// Package files decides which files of this machine the sandbox of a server is shown: its program, the script of an
+// interpreter, and the configured mounts. An argument alone opens nothing.
 package files
 
 import (
@@ -23,7 +23,7 @@ type Mount struct {
 	Why    string   `json:"why"`    // program, script, mounts or package
 }
 
-// Fault is why a server cannot be shown what it was written with, and what to do.
+// Fault is the reason why a server's sandbox cannot be made as configured, with a hint.
 type Fault struct {
 	At      contract.Position
 	Text    string
@@ -40,7 +40,7 @@ func (f Fault) Error() string {
 	return f.Text + ": " + f.Hint
 }
 
-// Machine is what must be known of this machine.
+// Machine holds the paths of this machine that decide which files can be shown.
 type Machine struct {
 	Homes []string // home folders of the user, whole paths
 	State string   // waldo's state directory
@@ -65,8 +65,8 @@ func resolved(path string) string {
 	return filepath.Clean(path)
 }
 
-// Shown returns the command of a server as it is run, what its sandbox is shown, and what speaks against it.
-// Of a package that waldo installs the command is not the one that runs; its arguments are.
+// Shown returns the command of a server as run, the mounts of its sandbox, and the faults. A package that waldo
+// installs runs another program, with the arguments of the command.
 func (m Machine) Shown(s contract.Server, packaged bool) (argv []string, shown []Mount, faults []Fault) {
 	switch {
 	case len(s.Command) == 0 || s.Command[0] == "":
@@ -103,7 +103,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// mounts returns what stands under mounts, and what of it cannot be shown.
+// mounts returns the configured mounts, and the faults of those that cannot be shown.
 func (m Machine) mounts(s contract.Server) (shown []Mount, faults []Fault) {
 	all := slices.Clone(s.Mounts)
 	if s.Input != "" {
@@ -139,9 +139,8 @@ func (m Machine) mounts(s contract.Server) (shown []Mount, faults []Fault) {
 	return shown, faults
 }
 
-// command returns the command of a server as its sandbox runs it: the program and the script of an
-// interpreter that are written relative to the configuration's folder are made whole, and these two
-// files are shown. shown is what the sandbox has by mounts.
+// command returns the command of a server as its sandbox runs it. It makes relative paths of the program and of an
+// interpreter's script absolute, and mounts these two files. shown are the configured mounts.
 func (m Machine) command(s contract.Server, shown []Mount) (argv []string, more []Mount, faults []Fault) {
 	argv = slices.Clone(s.Command)
 	for _, x := range []struct {
@@ -167,8 +166,8 @@ func (m Machine) command(s contract.Server, shown []Mount) (argv []string, more 
 	return argv, more, faults
 }
 
-// file finds one file of a command. at is its path in the sandbox, "" where the word names none; source is
-// what has to be shown there, "" where it is there already.
+// file finds one file of a command. at is its path in the sandbox, "" if the word names no file. source is the file
+// to mount there, "" if it is there already.
 func (m Machine) file(s contract.Server, word string, shown []Mount) (source, at string, fault *Fault) {
 	fail := func(hint, format string, a ...any) (string, string, *Fault) {
 		return "", "", &Fault{At: s.CommandAt, Text: fmt.Sprintf(format, a...), Hint: hint}
@@ -191,7 +190,7 @@ func (m Machine) file(s contract.Server, word string, shown []Mount) (source, at
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil && !strings.Contains(word, "/") {
-		return "", "", nil // a word that is no file: the interpreter knows what it means
+		return "", "", nil // the word is not a file: the interpreter interprets it
 	}
 	if err != nil {
 		_, _, f := fail(fmt.Sprintf("name a file that exists, or show its folder: mounts: {%s: FOLDER}", filepath.Dir(path)), "%s does not exist", path)
@@ -254,7 +253,7 @@ func (m Machine) Programs(s contract.Server) (paths []string) {
 	return paths
 }
 
-// inSandbox reports whether a path belongs to what every sandbox has.
+// inSandbox reports whether a path belongs to the files of every sandbox.
 func inSandbox(at string) bool {
 	return slices.ContainsFunc([]string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/dev", "/proc", "/workspace", "/opt/server"},
 		func(own string) bool { return contract.Within(at, own) }) || at == "/tmp"
@@ -326,7 +325,7 @@ var (
 	ending = []string{"-c", "-m", "-e", "-p", "--eval", "--print", "-s"}
 )
 
-// scriptOf returns which word of a command is the script of an interpreter; -1: none is.
+// scriptOf returns the index of the word that is an interpreter's script; -1 without one.
 func scriptOf(argv []string) int {
 	if len(argv) == 0 || !interpreter.MatchString(filepath.Base(argv[0])) {
 		return -1

@@ -38,7 +38,7 @@ func server(t *testing.T, dir, lines string) contract.Server {
 	return cfg.Servers["s"]
 }
 
-// Of a command the program and an interpreter's script are shown, each as one file, and nothing else.
+// The program of a command and its interpreter's script are mounted, each as one file, and nothing else.
 func TestShown(t *testing.T) {
 	dir := place(t, "srv/server.py", "srv/lib.py", "prog", "home/.ssh/id", "data/a", "node_modules/x/index.js")
 	here := Machine{Homes: []string{dir + "/home"}, State: dir + "/state"}
@@ -87,7 +87,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// What is too much of this machine is shown to no sandbox, by whatever name; what lies beside it is.
+// Sensitive files of this machine are never mounted, under any name; their neighbours are.
 func TestTooMuch(t *testing.T) {
 	dir := place(t, "home/project/a", "home/.ssh/id", "home/.nvm/versions/node", "home/.nvm/alias", "state/waldo.db", "beside/a", "holder/home/a")
 	for link, to := range map[string]string{"root": "/", "keys": "home/.ssh", "proc": "/proc/self"} {

@@ -27,10 +27,10 @@ type stamp struct {
 	size, changed int64 // changed: nanoseconds; on Linux the time that no program can set
 }
 
-// ErrMany is said where a folder has more entries than a Ledger looks at.
+// ErrMany reports that a folder has more entries than a Ledger reads.
 var ErrMany = errors.New("the writable folders have more entries than are looked at: not every write is listed")
 
-// Open begins a Ledger of the writable ones among the mounts, with what is in them now; nil: none is writable.
+// Open begins a Ledger of the writable ones among the mounts, with their current files; nil if there are none.
 func Open(mounts []Mount) (*Ledger, error) {
 	l := &Ledger{}
 	for _, m := range mounts {

@@ -13,8 +13,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// runs are the names in a project, at any depth, that make programs of this machine run something: what a server
-// writes there would run outside of its sandbox. They are read-only where they exist.
+// runs are the names in a project, at any depth, that make programs of this machine run something. Anything that a
+// server writes there would run outside of its sandbox. They are read-only if they exist.
 var runs = []string{".git", ".mcp.json", ".claude", ".codex", ".cursor", ".gemini", ".vscode", ".zed", ".idea", ".envrc", ".husky", "waldo.yaml", "waldo.lock"}
 
 // gitRuns are those of a repository that a server may write.
@@ -110,7 +110,7 @@ func lookThrough(root *os.Root) (found []string, door string, err error) {
 	n := 0
 	err = fs.WalkDir(root.FS(), ".", func(at string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // what waldo may not read the server may not either
+			return nil // waldo cannot read it, so the server cannot either
 		}
 		if n++; n > maxProject {
 			return fmt.Errorf("it has more than %d entries", maxProject)

@@ -73,7 +73,7 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// TestLedger: what is written to a writable folder is named once, also where its times are set back.
+// TestLedger: a file written to a writable folder is reported once, also if its times are set back.
 func TestLedger(t *testing.T) {
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old")

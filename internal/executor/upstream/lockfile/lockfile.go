@@ -17,7 +17,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Lock is waldo.lock: what an operator has accepted of each server.
+// Lock is waldo.lock: the definitions that an operator has accepted of each server.
 type Lock struct {
 	Version int               `json:"version"` // 1
 	Servers map[string]Locked `json:"servers"`
@@ -26,7 +26,7 @@ type Lock struct {
 // Locked is one server as it was accepted.
 type Locked struct {
 	Command string `json:"command"` // digest of how it is started: command, environment, placement, secrets by name
-	Name    string `json:"name"`    // as the server calls itself
+	Name    string `json:"name"`    // name that the server gives itself
 	// Package is what the server's program was installed from; nil: it was there already.
 	Package *pkginstall.Pin   `json:"package,omitempty"`
 	Tools   map[string]string `json:"tools"` // the server's own name of a tool to the digest of its definition
@@ -36,8 +36,7 @@ type Locked struct {
 	Templates   Pins                        `json:"templates,omitzero"` // of resources, by uriTemplate
 }
 
-// Pins are the definitions of one kind that were accepted: their digests, which decide, and what they
-// were made of.
+// Pins are the accepted definitions of one kind: their digests, which decide, and their sources.
 type Pins struct {
 	Digests     map[string]string           `json:"digests"`
 	Definitions map[string]strictjson.Value `json:"definitions"`
@@ -46,7 +45,7 @@ type Pins struct {
 // IsZero reports whether nothing was accepted; encoding/json asks.
 func (p Pins) IsZero() bool { return len(p.Digests) == 0 }
 
-// Change is one difference between what was accepted and what a server shows.
+// Change is one difference between the accepted definitions and the current ones.
 type Change struct {
 	Server   string   `json:"server"`
 	Tool     string   `json:"tool,omitempty"` // at most one of these three; none: the server itself
@@ -89,7 +88,7 @@ func (c Change) String() string {
 	}
 }
 
-// Read reads a lock. A file that is not there is an empty lock, which holds nobody to anything.
+// Read reads a lock. A missing file is an empty lock, which pins nothing.
 func Read(file string) (*Lock, error) {
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,8 +138,8 @@ func (l *Lock) Write(file string) error {
 	return os.Rename(f.Name(), file)
 }
 
-// Compare returns how a server differs from what was accepted: the server itself, then its tools, prompts
-// and templates, each sorted by name; nothing for a server of which nothing was accepted.
+// Compare returns the differences between a server and its accepted state: the server itself, then its tools, prompts
+// and templates, each sorted by name. It returns nothing for a server without an accepted state.
 func (l *Lock) Compare(server string, now Locked) []Change {
 	if l == nil {
 		return nil
@@ -210,8 +209,8 @@ func (l *Lock) Annotations(server, tool string) (strictjson.Value, bool) {
 // Accept records a server as it is now.
 func (l *Lock) Accept(server string, now Locked) { l.Servers[server] = now }
 
-// Command returns the digest of how a server is started: what it runs, where, and with which
-// environment and secrets, by name.
+// Command returns the digest of how a server is started: the command, the folder, and the names of its environment
+// and secrets.
 func Command(s contract.Server) string {
 	how := map[string]any{"command": s.Command, "url": s.URL, "placement": s.Placement, "env": s.Env, "secrets": s.Secrets, "input": s.Input, "network": s.Network}
 	if s.URL != "" {

@@ -13,8 +13,8 @@ func Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// Kill ends the program and what is left in its process group.
+// Kill ends the program and the rest of its process group.
 func Kill(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 
-// Main does nothing: nobody keeps a program here.
+// Main does nothing: this system has no keeper.
 func Main() {}

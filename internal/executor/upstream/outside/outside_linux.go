@@ -18,10 +18,9 @@ import (
 // keeper is the name under which waldo starts itself to keep a program.
 const keeper = "waldo-keeper"
 
-// Start starts the program below a keeper, which ends it and all that it has started, also what has gone
-// into the background or a session of its own, when it is told to, when the program ends, and when waldo
-// does, however that ends (prctl(2), PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER). The keeper ends as the
-// program has ended of itself, by the same signal.
+// Start starts the program below a keeper process. The keeper ends the program and all its descendants, also daemons
+// and new sessions. It does so on request, when the program ends, and when waldo ends in any way (prctl(2),
+// PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER). The keeper exits as the program did, by the same signal.
 func Start(cmd *exec.Cmd) error {
 	cmd.Args = append([]string{keeper, cmd.Path}, cmd.Args...)
 	cmd.Path = "/proc/self/exe"
@@ -39,7 +38,7 @@ func Start(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// patience is how long a keeper may take to end a program, and what that has started.
+// patience limits how long a keeper takes to end a program and its descendants.
 const patience = 10 * time.Second
 
 // Kill tells the keeper to end the program, also one that the program has stopped. One that does not hear
@@ -52,8 +51,8 @@ func Kill(cmd *exec.Cmd) {
 	time.AfterFunc(patience+time.Second, func() { _ = cmd.Process.Kill() }) // an error: it is over
 }
 
-// Main keeps a program and ends this process where that is what it was started for; otherwise it
-// returns. It must be called before anything else of a program that calls Start.
+// Main runs as the keeper and exits, if this process was started as one; otherwise it returns. A program that calls
+// Start must call it first.
 func Main() {
 	if os.Args[0] == keeper && len(os.Args) > 2 {
 		os.Exit(keep(os.Args[1], os.Args[2:]))
@@ -94,8 +93,8 @@ func like(how syscall.WaitStatus) int {
 	if !how.Signaled() {
 		return how.ExitStatus()
 	}
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // what there is to see was the program's
-	var usual [4]uint64                              // the kernel's struct sigaction with SIG_DFL, in place of what the Go runtime does
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // no core dump of the keeper itself
+	var usual [4]uint64                              // struct sigaction with SIG_DFL
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(how.Signal()), uintptr(unsafe.Pointer(&usual)), 0, 8, 0, 0)
 	_ = unix.Kill(os.Getpid(), how.Signal())
 	time.Sleep(time.Second) // another thread may be the one that it comes to

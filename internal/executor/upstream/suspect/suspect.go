@@ -125,7 +125,7 @@ func Text(s string) (why, found string) {
 	return "", ""
 }
 
-// packed is what may be base64 of a sentence.
+// packed matches text that could be base64 of a sentence.
 var packed = regexp.MustCompile(`[A-Za-z0-9+/]{32,}={0,2}`)
 
 // plain reports whether bytes are a text of several words.

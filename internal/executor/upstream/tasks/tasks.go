@@ -10,7 +10,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// How often a server is asked how far a task is, whatever it would like, and how long a task may be cancelled.
+// How often a server is polled for a task's progress, regardless of its own wish, and how long a cancellation can
+// take.
 const (
 	least  = 50 * time.Millisecond
 	usual  = time.Second

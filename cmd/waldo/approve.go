@@ -315,7 +315,8 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	display.Fprintf(c.OutOrStdout(), "enrolled %s, key %s\n", a.Name, a.Fingerprint())
 	if by == nil {
 		display.Fprintf(c.ErrOrStderr(), "This is the first approver. Write its key into waldo.yaml, so that no other can take its place:\n"+
-			"  approval: {root: \"%s\"}\n", a.Fingerprint())
+			"  approval: {root: \"%s\"}\n"+
+			"Where approval: is there already, write root: below it. Then: waldo trust\n", a.Fingerprint())
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 			case !a.OK:
 				mark = p.warn("missing")
 			}
-			display.Fprintf(w, "  %s %-24s %s\n", mark, a.Name, a.What)
+			display.Fprintf(w, "  %s %-31s %s\n", mark, a.Name, a.What)
 			if !a.OK && a.Hint != "" && a.Hint != told { // once for abilities that are lost together
 				told = a.Hint
 				display.Fprintf(w, "       %s\n", display.Text(strings.ReplaceAll(string(display.Lines(a.Hint)), "\n  | ", "\n       ")))

@@ -550,8 +550,8 @@ func outcome(r call.Result) error {
 	case facts.OOM:
 		return &exit{code: exitOOM, text: strings.ToLower(runner.Sentence(f)[:1]) + runner.Sentence(f)[1:]}
 	case facts.Cancelled:
-		if len(r.Why) > 0 {
-			return &exit{code: 130, text: "cancelled: " + reasons(r.Why)}
+		if why := r.Ended(); len(why) > 0 {
+			return &exit{code: 130, text: "cancelled: " + reasons(why)}
 		}
 		return &exit{code: 130, text: "cancelled"}
 	}

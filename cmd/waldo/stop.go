@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,7 +114,11 @@ func letIn(c *cobra.Command, s *database.Store, name string) error {
 				stopped = append(stopped, strings.ReplaceAll(of, everybody, "--all"))
 			}
 		}
-		return usage("stopped now: "+strings.Join(append(stopped, "(no more)"), ", "), "nobody was stopped by that name")
+		if len(stopped) == 0 {
+			return usage("", "nothing is stopped under that name, nor under any other")
+		}
+		slices.Sort(stopped)
+		return usage("stopped now: "+strings.Join(stopped, ", "), "nothing is stopped under that name")
 	}
 	return s.Delete(c.Context(), ordersBucket, stopOrder+name)
 }

@@ -60,18 +60,18 @@ func newTrust(g *global) *cobra.Command {
 			if err := trust.Write(state, m); err != nil {
 				return err
 			}
-			tellTrust(c.OutOrStdout(), abs, t)
+			tellTrust(c.OutOrStdout(), abs, t, len(cfg.Servers) > 0)
 			tellShown(c.OutOrStdout(), shown)
 			return nil
 		},
 	}
 }
 
-func tellTrust(w io.Writer, file string, t trust.Record) {
+func tellTrust(w io.Writer, file string, t trust.Record, servers bool) {
 	display.Fprintf(w, "trusted %s (%s)\n", file, t.Digest)
 	if t.Pinned {
 		display.Fprintf(w, "with waldo.lock (%s)\n", t.Lock)
-	} else {
+	} else if servers {
 		display.Fprintf(w, "without a waldo.lock: nothing pins what its servers show\n")
 	}
 	for _, p := range slices.Sorted(maps.Keys(t.Programs)) {

@@ -80,7 +80,9 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	defer unbind()
 	answer, waiting, err := b.ask(ctx, d)
 	if why := call.Stopped(ctx); why != nil { // while a human was asked
-		d.Reasons = slices.Insert(d.Reasons, 0, *why)
+		if !slices.Contains(d.Reasons, *why) {
+			d.Reasons = slices.Insert(d.Reasons, 0, *why)
+		}
 		return b.refuse(ctx, d, "", nil)
 	}
 	if err != nil || waiting != "" {

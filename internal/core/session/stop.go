@@ -7,7 +7,7 @@ import (
 )
 
 // Ended is the code of the reason against the calls of a session that the operator has ended.
-const Ended = "session.stopped"
+const Ended = call.SessionStopped
 
 var stopped = call.Reason{Code: Ended, Text: "the operator has ended this session (waldo stop)"}
 

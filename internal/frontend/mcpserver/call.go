@@ -366,8 +366,8 @@ func epilogue(r call.Result) string {
 	if r.Facts.Limit != nil {
 		say += " at the limit on " + string(*r.Facts.Limit)
 	}
-	if len(r.Why) > 0 && r.Status != facts.Denied {
-		say += " (" + reasons(r.Why) + ")"
+	if why := r.Ended(); len(why) > 0 {
+		say += " (" + reasons(why) + ")"
 	}
 	return fmt.Sprintf("%s after %.1f s; side effect: %s. Decision %s.", say, r.Facts.Usage.WallMS/1000, r.Facts.SideEffect, r.DecisionID)
 }

@@ -187,6 +187,21 @@ type Reason struct {
 	Column int    `json:"column,omitempty"` // from 1, in characters
 }
 
+// SessionStopped is the code of the reason against the calls of a session that the operator has ended.
+const SessionStopped = "session.stopped"
+
+// Ended returns why a call that was allowed was ended from outside. The other reasons of a call that ran are notes on
+// what was allowed.
+func (r Result) Ended() []Reason {
+	var out []Reason
+	for _, w := range r.Why {
+		if w.Code == SessionStopped {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
 // Stop is the cause of a context whose call was ended from outside.
 type Stop struct{ Why Reason }
 

@@ -88,7 +88,7 @@ func (b *box) serve() error {
 	}
 }
 
-// start runs one command beside the loop that hears waldo, so that a kill can be heard.
+// start runs one command in a goroutine beside the loop that reads waldo's messages, so that a kill can arrive.
 func (b *box) start(ask job.Run, files []*os.File) {
 	b.boot()
 	b.mu.Lock()

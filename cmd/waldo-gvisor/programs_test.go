@@ -48,7 +48,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// same tries system calls, most of them with numbers that stand in the programs as arguments.
+// same tries system calls; most have numbers from the programs as arguments.
 func same(t *testing.T, name string, a, b precompiledseccomp.Program) {
 	values := precompiledseccomp.Values{}
 	for i, v := range slices.Sorted(maps.Keys(b.VarOffsets)) {

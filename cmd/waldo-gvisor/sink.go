@@ -37,7 +37,7 @@ type notes struct {
 	peak    atomic.Int64  // tasks, the most there were at once
 	refused atomic.Int64  // clones
 	used    atomic.Uint32 // bytes of text
-	ended   atomic.Uint32 // 1: the command has ended and all else stands still; PID 1 waits for it
+	ended   atomic.Uint32 // 1: the command has ended and all other tasks are stopped; PID 1 waits for it
 	status  atomic.Uint32 // of the command then, as wait(2) tells it
 	_       uint32
 	text    [notesSize - 32]byte
@@ -71,7 +71,7 @@ func wake(word *atomic.Uint32) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1, 0, 0, 0)
 }
 
-// wait waits until the command has ended and all stands still, or until leave.
+// wait waits until the command has ended and all tasks are stopped, or until leave.
 func (n *notes) wait() (still bool) {
 	for n.ended.Load() == 0 {
 		_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&n.ended)), futexWait, 0, 0, 0, 0)
@@ -200,7 +200,7 @@ func command(ctx context.Context) *kernel.Task {
 func (s *sink) TaskExit(ctx context.Context, _ seccheck.FieldSet, info *pb.TaskExit) error {
 	if t := command(ctx); t != nil && t == t.ThreadGroup().Leader() && info.ExitStatus != 0 {
 		s.end(t, uint32(info.ExitStatus))
-	} // with 0 its other threads may go on
+	} // with 0 its other threads can continue
 	return nil
 }
 

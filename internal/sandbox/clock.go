@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// MaxStopped is how long the clock of one run stands still at most, in all.
+// MaxStopped is the longest time for which the clock of one run stops, in total.
 const MaxStopped = time.Hour
 
-// Clock says for how long the wall clock of a run stood still, because a human was asked. It stands still while at least
-// one question is open. A nil Clock never does.
+// Clock measures for how long the wall clock of a run was stopped while a human was asked. It is stopped while
+// at least one question is open. A nil Clock never stops.
 type Clock struct {
 	mu      sync.Mutex
 	open    int       // questions
@@ -33,7 +33,7 @@ func (c *Clock) Stop() (start func()) {
 	})
 }
 
-// Stopped returns for how long the clock has stood still, MaxStopped at most.
+// Stopped returns for how long the clock was stopped, MaxStopped at most.
 func (c *Clock) Stopped() time.Duration {
 	if c == nil {
 		return 0
@@ -52,5 +52,6 @@ func (c *Clock) Left(began time.Time, limit time.Duration) time.Duration {
 	return limit + c.Stopped() - time.Since(began)
 }
 
-// Again is when to look again at a clock with so much left: not at once where it stands still.
+// Again returns the time until the next check of a clock with so much left. It has a lower bound for a stopped
+// clock.
 func Again(left time.Duration) time.Duration { return max(left, 20*time.Millisecond) }

@@ -8,7 +8,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// TestClock: the clock stands still while at least one question is open, and no longer than MaxStopped in all.
+// TestClock: the clock is stopped while at least one question is open, and no longer than MaxStopped in total.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var none *sandbox.Clock

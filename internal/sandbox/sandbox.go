@@ -171,7 +171,7 @@ type Limits struct {
 	Files  int64         // open descriptors of one process
 	Disk   int64         // bytes, of each volume
 	Inodes int64         // of each volume
-	Output int64         // bytes kept of each of stdout and stderr
+	Output int64         // limit in bytes for each of stdout and stderr
 }
 
 // Command is one program to run in a sandbox.
@@ -187,7 +187,7 @@ type Command struct {
 	// TTY is one end of a terminal of waldo's own making, never the host's: it becomes the standard streams and the
 	// command's controlling terminal. Stdin, Stdout and Stderr are then not used. nil: there is none.
 	TTY   *os.File
-	Clock *Clock // stops the wall clock of Limits.Wall; nil: nothing does
+	Clock *Clock // stops the wall clock of Limits.Wall; nil: never
 	// a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
 	Serve bool
 }
@@ -221,8 +221,8 @@ type Promise struct {
 	Why   string
 }
 
-// Promiser is a driver that does not promise everything. sandboxtest proves each promise that is
-// held, and that what is not held is refused or told.
+// Promiser is a driver that does not promise every class. sandboxtest proves each promise, and that the rest is
+// refused or reported.
 type Promiser interface {
 	Promises() []Promise
 }
@@ -230,7 +230,7 @@ type Promiser interface {
 // Driver is a way to make sandboxes.
 type Driver interface {
 	Name() string
-	// Probe makes a sandbox, looks at it from inside, and says what holds on this machine.
+	// Probe makes a sandbox, tests it from inside, and reports the abilities of this machine.
 	Probe(ctx context.Context) Report
 	// Start prepares a sandbox. It refuses a profile that it cannot hold to on this machine.
 	Start(ctx context.Context, p Profile) (Box, error)
@@ -260,8 +260,8 @@ type Abilities struct {
 	// and takes those of the folder that are; at first all. It returns the paths of those it gave. It
 	// follows no link, makes no folder that is gone, and lets the folder hold no more than the Tmpfs may.
 	Share func(target, dir string) (given []string, err error)
-	// Pause stops the processes of the sandbox where they stand until Resume. The clocks go on: the wall-clock
-	// limit holds for a paused run too.
+	// Pause stops the processes of the sandbox until Resume. The clocks continue: the wall-clock limit applies
+	// to a paused run too.
 	Pause, Resume func() error
 	// Spent returns the processor time of everything in the sandbox so far.
 	Spent func() time.Duration

@@ -139,7 +139,7 @@ func (g *Group) Close() error {
 	return err
 }
 
-// remove removes the folders of one group, ending again what stands in the way.
+// remove removes the folders of one group. It kills again processes that prevent that.
 func (h *Host) remove(dirs []string, patience time.Duration) error {
 	end := time.Now().Add(patience)
 	var errs []error

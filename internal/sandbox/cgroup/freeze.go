@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Freeze stops every process of the group where it stands, or lets all go on, and returns when that
-// is so. It needs version 2, also where that has no controllers. A frozen process can be killed.
+// Freeze stops every process of the group, or lets all continue, and returns when the kernel reports it. It
+// needs a version 2 hierarchy, with or without controllers. A frozen process can be killed.
 func (g *Group) Freeze(frozen bool) error {
 	if err := g.freezable(); err != nil {
 		return err

@@ -46,7 +46,7 @@ type Group struct {
 	moving  bool // not all its processes are in the version 2 group yet
 	v1      map[string]string
 	mu      sync.Mutex
-	counts  map[string]int // descriptors of the files that Usage and PidsNow read, kept from the first time on
+	counts  map[string]int // descriptors of the files that Usage and PidsNow read, open from the first use on
 }
 
 // New makes a group and sets the limits that the host supports: see Memory, Pids and CPUs of Host. The id is 1

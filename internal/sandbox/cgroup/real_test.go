@@ -219,7 +219,7 @@ while True:
 		t.Fatal(err)
 	}
 	waitFor(t, cmd)
-	// A dead process leaves the list, reaped or not. A process that escaped goes on making others.
+	// A dead process leaves the list, reaped or not. A process that escaped continues to fork.
 	for end := time.Now().Add(30 * time.Second); read(g.dir(pids), "cgroup.procs") != ""; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("processes %q are left", read(g.dir(pids), "cgroup.procs"))

@@ -83,7 +83,7 @@ func FeedHead(ctx context.Context, stdin *os.File, head string, patience time.Du
 	return errors.New("a command started ahead did not read what it was told")
 }
 
-// unread returns how many bytes stand in a pipe.
+// unread returns the number of unread bytes in a pipe.
 func unread(pipe *os.File) (n int, err error) {
 	conn, err := pipe.SyscallConn()
 	if err != nil {

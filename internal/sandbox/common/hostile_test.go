@@ -111,8 +111,8 @@ func TestNoModeOutside(t *testing.T) {
 	}
 }
 
-// TestNoPipeForAFile: an entry that was a file when it was looked at, and a pipe with a writer when it is
-// opened, is not read.
+// TestNoPipeForAFile: an entry that was a file at its stat, and is a pipe with a writer when it is opened, is
+// not read.
 func TestNoPipeForAFile(t *testing.T) {
 	box, host := t.TempDir(), t.TempDir()
 	write(t, box, "file", strings.Repeat("x", 5000))

@@ -46,7 +46,7 @@ func SourceOf(m sandbox.Mount, uid int) (s Source, err error) {
 	return s, err
 }
 
-// Folder is the folder of a file that stands for its owner.
+// Folder is the folder of a file, with the file's owner.
 func (s Source) Folder() Source {
 	return Source{Path: filepath.Dir(s.Path), Info: s.Info, Held: s.Held}
 }
@@ -78,7 +78,7 @@ func below(mountinfo, folder string) (paths []string) {
 
 var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// openToAll returns an error where not everybody may look at a file or folder.
+// openToAll returns an error if some user cannot read a file or folder.
 func openToAll(source string) error {
 	want := fs.FileMode(0o004)
 	for at := source; ; at = filepath.Dir(at) {

@@ -96,7 +96,7 @@ type State struct {
 	Odd     []string
 	names   int  // bytes of the paths it holds
 	more    int  // entries it does not hold
-	unread  bool // something could not be looked at
+	unread  bool // an entry could not be read
 }
 
 const (

@@ -127,7 +127,7 @@ func refuseTarget(target string) error {
 // maxText is how much of arguments and environment is passed on to the kernel, which takes 2 MiB.
 const maxText = 4 << 20
 
-// RefuseCommand says what the kernel could not be told as it stands.
+// RefuseCommand returns an error for a command that the kernel could not take unchanged.
 func RefuseCommand(c sandbox.Command) error {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return fmt.Errorf("no command to run")

@@ -140,7 +140,7 @@ func Gone(thread *os.File) bool {
 	return err != nil
 }
 
-// Stat opens what tells how a process, by its first thread, stands; nil: it has ended.
+// Stat opens the state of a process's first thread (/proc/PID/stat). It returns nil if the process has ended.
 func Stat(pid int) *os.File {
 	f, _ := os.Open(fmt.Sprintf("/proc/%d/stat", pid))
 	return f

@@ -86,7 +86,7 @@ func TestExchange(t *testing.T) {
 	write(t, box, "big", strings.Repeat("y", 8000)) // the file that it replaces makes room for it
 	swap("a=4 big=yyyyyyyyyy in/b=1 out/c=333", "big")
 
-	// A deletion on one side does not reach the other, and the file does not come back by itself.
+	// A deletion on one side does not reach the other, and the next exchange does not restore the file.
 	if err := os.Remove(filepath.Join(box, "a")); err != nil {
 		t.Fatal(err)
 	}

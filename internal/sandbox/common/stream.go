@@ -60,7 +60,7 @@ func (s *Stream) Drain() {
 
 var buffers = sync.Pool{New: func() any { return new(make([]byte, 64<<10)) }}
 
-// rest takes what stands in the pipe, and waits for nothing.
+// rest reads the present contents of the pipe without waiting.
 func (s *Stream) rest() {
 	if conn, err := s.From.SyscallConn(); err == nil {
 		_ = conn.Control(func(fd uintptr) { s.Now(int(fd)) })
@@ -105,8 +105,8 @@ func (s *Stream) take(b []byte) {
 	}
 }
 
-// Text returns what was kept, fit for JSON.
+// Text returns the captured bytes as valid UTF-8.
 func (s *Stream) Text() string { return strings.ToValidUTF8(string(s.Kept), "\uFFFD") }
 
-// Truncated reports whether something was not kept.
+// Truncated reports whether bytes were dropped.
 func (s *Stream) Truncated() bool { return !s.Whole && s.Total > s.Limit }

@@ -173,7 +173,7 @@ func (w *Wires) Watch(end time.Time, out, err *Stream, fds []int, over func(i in
 	}
 }
 
-// now takes what stands in the streams that have something.
+// now reads the present contents of the readable streams.
 func (w *Wires) now(at []unix.PollFd, out, err *Stream) {
 	if w.Out >= 0 && at[0].Revents != 0 && !out.Now(w.Out) {
 		closeEnd(&w.Out)

@@ -12,7 +12,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// TestPlaceWithin: places of their own that stand in an exported place are neither compared nor copied with it.
+// TestPlaceWithin: volumes inside an exported volume are neither compared nor copied with it.
 func TestPlaceWithin(t *testing.T) {
 	from := t.TempDir()
 	for _, name := range []string{"input/a", "kept/input/b", "c"} {

@@ -223,8 +223,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestPinned looks at the processors that a sandbox of one may use. On a machine of one there is nothing to
-// tell.
+// TestPinned checks the number of processors of a sandbox that is limited to one. A machine with one processor
+// shows nothing.
 func TestPinned(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
 	var out strings.Builder

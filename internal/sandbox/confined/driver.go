@@ -44,7 +44,7 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 type box struct {
 	profile  sandbox.Profile
 	milli    int64
-	dir      string   // of all the sandbox's folders; empty: the sandbox is over
+	dir      string   // of all the sandbox's folders; empty: the sandbox has ended
 	held     *os.File // dir, locked for as long as this process lives
 	uid, gid int
 	places   []common.Place
@@ -211,7 +211,7 @@ func (b *box) used() (bytes, inodes int64) {
 	return bytes, inodes
 }
 
-// Probe makes a sandbox and looks at it from inside.
+// Probe makes a sandbox and tests it from inside.
 func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	r := sandbox.Report{Driver: d.Name(), OK: true}
 	add := func(name string, err error, what, hint string) {

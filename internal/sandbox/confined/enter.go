@@ -201,10 +201,10 @@ func enter() error {
 	return command.execute()
 }
 
-const ignored = 1 // SIG_IGN, where a handler would stand
+const ignored = 1 // SIG_IGN, in the handler's field
 
-// heedSignals gives its default action to every signal that waldo was told to ignore, as by nohup: the command
-// would ignore it too. Signals that are handled become so by execve.
+// heedSignals restores the default action of every signal that waldo ignores, as under nohup: the command would
+// ignore it too. execve does that for signals with a handler.
 func heedSignals() {
 	for sig := uintptr(1); sig <= 64; sig++ {
 		var now, zero [4]uint64 // struct sigaction begins with the handler

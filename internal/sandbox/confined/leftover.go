@@ -35,7 +35,7 @@ func tempDir() string {
 	return os.TempDir()
 }
 
-// open reports whether everybody can go into a folder.
+// open reports whether all users can enter a folder.
 func open(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)

@@ -40,7 +40,7 @@ type run struct {
 	once     sync.Once
 	out, err *common.Stream
 	peak     common.Sample
-	disk     int64 // bytes in the sandbox's folders when they were last looked at
+	disk     int64 // bytes in the sandbox's folders at the last measurement
 }
 
 // end ends the run, for a limit or, with the empty limit, for the caller.

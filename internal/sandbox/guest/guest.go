@@ -81,7 +81,7 @@ func (s Start) Command() (argv []string, head string, err error) {
 	return argv, s.head(runtime...), nil
 }
 
-// heads are the heads that were made: one string each, which is compared without being looked at.
+// heads holds the heads that were made, one string each: comparing a string with itself does not read it.
 var heads sync.Map
 
 func (s Start) head(runtime ...string) string {

@@ -120,10 +120,10 @@ func (b *box) Abilities() sandbox.Abilities {
 	return sandbox.Abilities{Bridge: b.Bridge, Pause: b.Pause, Resume: b.Resume, Spent: b.group.CPU}
 }
 
-// Pause stops every process of the sandbox where it stands.
+// Pause stops every process of the sandbox.
 func (b *box) Pause() error { return b.group.Freeze(true) }
 
-// Resume lets the processes of the sandbox go on.
+// Resume lets the processes of the sandbox continue.
 func (b *box) Resume() error { return b.group.Freeze(false) }
 
 var (

@@ -165,7 +165,7 @@ func tree2(pid int) []int {
 	return out
 }
 
-// TestKilledWaldo: when waldo is killed nothing of its sandboxes goes on running.
+// TestKilledWaldo: when waldo is killed, no process of its sandboxes survives.
 func TestKilledWaldo(t *testing.T) {
 	if os.Getenv("WALDO_TEST_HOLD") != "" {
 		d := New(Options{State: os.Getenv("WALDO_TEST_HOLD")})
@@ -177,7 +177,7 @@ func TestKilledWaldo(t *testing.T) {
 				Argv: []string{"sh", "-c", "setsid sleep 300 & echo up; sleep 300"}, Stdout: w})
 		}()
 		_, _ = up.Read(make([]byte, 3))
-		_ = unix.Kill(b.init.Pid, unix.SIGSTOP) // so that it cannot see by itself that waldo is gone
+		_ = unix.Kill(b.init.Pid, unix.SIGSTOP) // so that it cannot notice waldo's end
 		for stopped := false; !stopped; time.Sleep(10 * time.Millisecond) {
 			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", b.init.Pid))
 			stopped = len(threads) > 0 && !slices.ContainsFunc(threads, func(f string) bool {

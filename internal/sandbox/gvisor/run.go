@@ -35,7 +35,7 @@ type run struct {
 	once     sync.Once
 }
 
-// Run runs one command, in a gVisor of its own. After a run that was ended by force the sandbox is over.
+// Run runs one command, in a gVisor of its own. A run that was ended by force ends the sandbox.
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
@@ -110,8 +110,8 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 
 func (r *run) group() cgroup.Usage { return r.box.group.Usage() }
 
-// straight runs a command that waits and has all its input at once, in the caller's thread. It reports
-// whether PID 1 has told its end. One that takes longer than until the first look at it goes on as any other.
+// straight runs a waiting command in the caller's thread, if all its input is in memory. It reports whether PID
+// 1 has reported the command's end. A command that outlasts the first measurement continues as any other.
 func (r *run) straight() (end job.End, over bool, err error) {
 	if !r.warm || !r.FeedWhole(r.command) {
 		return end, false, nil
@@ -126,7 +126,7 @@ func (r *run) straight() (end job.End, over bool, err error) {
 	return end, over, err
 }
 
-// wait hears PID 1 until the command's end.
+// wait reads PID 1's messages until the command's end.
 func (r *run) wait() (job.End, error) {
 	for {
 		a, err := r.box.hear()
@@ -225,7 +225,7 @@ func (r *run) end(l facts.Limit) {
 func (r *run) kill() {
 	r.once.Do(func() {
 		r.killed.Store(true)
-		_ = r.box.group.Freeze(false) // a sandbox that is paused would not hear
+		_ = r.box.group.Freeze(false) // a paused sandbox would not read the message
 		_ = r.box.conn.Send(job.Ask{Kill: &job.Kill{}})
 		r.box.conn.SetReadDeadline(time.Now().Add(killPatience))
 	})

@@ -12,9 +12,8 @@ import (
 	"waldo/internal/sandbox/initvm"
 )
 
-// The layout of the machine's memory. The header is the word where the machine starts and the record of the
-// last failure; after it stands the boot list; then come the areas for a program that prepares a sandbox and
-// for the job that runs in it.
+// The layout of the machine's memory. The header is the address of the first step and the record of the last
+// failure. The boot list follows, then the areas for a program that prepares a sandbox and for the job in it.
 const (
 	CodeBase    = initvm.CodeBase
 	DataBase    = initvm.DataBase
@@ -35,7 +34,7 @@ type List struct{ initvm.List }
 // LinkAt lays the list out at base; a step that fails and says nothing else ends the process.
 func (l *List) LinkAt(base uint64) []byte { return l.Link(base, dieAddr) }
 
-// Optional makes the last step one whose failure is reported, and goes on.
+// Optional makes the last step one whose failure is reported without ending the list.
 func (l *List) Optional() {
 	i := len(l.Steps) - 1
 	l.Steps[i].Next = initvm.To(i + 2)
@@ -66,7 +65,7 @@ func (l *List) MakeInit(failed, made initvm.Target) {
 	l.TakeProgram("take the sandbox's program", ProgramBase, initvm.At(Gone))
 }
 
-// clone appends the making of a process, which goes on at child. The one that made it reports its number.
+// clone appends the creation of a process that continues at child. Its parent reports the child's number.
 func (l *List) clone(flags unix.Signal, failed, made, child initvm.Target) {
 	rec := l.Record(RecPID)
 	clone := l.Call("make namespaces", unix.SYS_CLONE, uint64(flags), 0, 0, 0, 0)
@@ -107,7 +106,7 @@ func (l *List) SendFiles(what string, kind uint64, first, n int) {
 	l.Call("send "+what, unix.SYS_SENDMSG, CtlFD, head, 0)
 }
 
-// Hear appends the waiting for a word from waldo.
+// Hear appends a wait for one byte from waldo.
 func (l *List) Hear() {
 	hear := l.Call("hear from waldo", unix.SYS_RECVFROM, CtlFD, l.Bytes(make([]byte, 8)), 1, unix.MSG_WAITALL, 0, 0)
 	l.Steps[hear].Equal, l.Steps[hear].Same = l.Structure(initvm.Num(1)), initvm.To(hear+1)

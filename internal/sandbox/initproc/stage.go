@@ -54,8 +54,8 @@ func (s *Stage) handOver(end time.Time) error {
 	s.Init, s.Made = nil, false
 	err := s.begin(end)
 	if err != nil {
-		_ = unix.Shutdown(s.FD, unix.SHUT_WR) // a PID 1 that waits to be told something ends
-		if first != nil {                     // otherwise the first process ends by itself
+		_ = unix.Shutdown(s.FD, unix.SHUT_WR) // a PID 1 that waits for a message ends
+		if first != nil {                     // otherwise the first process ends when it has reported
 			_ = first.Kill()
 		}
 	}
@@ -99,15 +99,15 @@ type Shared struct {
 
 // SpawnJoined is SpawnInit for a sandbox that shares namespaces. If it shares the PID namespace, its first
 // process is not PID 1 there: the caller must end the processes that it leaves running.
-func SpawnJoined(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, in Shared) (s *Stage, joined bool,
-	err error) {
+func SpawnJoined(machine *os.File, uid, gid int, g *cgroup.Group, milli int64,
+	in Shared) (s *Stage, joined bool, err error) {
 	return spawnInit(machine, uid, gid, g, milli, func(s *Stage) error {
 		return errors.Join(s.Send(joinProgram(in.Processes)), s.SendFiles(in.Spaces))
 	})
 }
 
-func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, begin func(*Stage) error) (s *Stage,
-	joined bool, err error) {
+func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64,
+	begin func(*Stage) error) (s *Stage, joined bool, err error) {
 	if g.CloneFD >= 0 {
 		s, err = spawn(machine, uid, gid, g.CloneFD, milli)
 		joined = err == nil
@@ -124,7 +124,7 @@ func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64, beg
 	return s, joined, err
 }
 
-// Spawn starts a machine that waits for a program. Its process stands in for PID 1.
+// Spawn starts a machine that waits for a program. Its process acts as PID 1.
 func Spawn(machine *os.File, uid, gid int) (*Stage, error) { return spawn(machine, uid, gid, -1, 0) }
 
 // spawn is Spawn, in a version 2 cgroup or where waldo is (-1), and on so many processors.

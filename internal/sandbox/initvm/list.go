@@ -23,7 +23,7 @@ const (
 	inStep
 )
 
-// Num is a number as it stands.
+// Num is a number without relocation.
 func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](n T) Value { return Value{n: uint64(n)} }
 
 // InStep is the address of a word of a step: 0 is the call's number, its arguments follow.
@@ -32,17 +32,17 @@ func InStep(index, word int) Value { return Value{kind: inStep, n: uint64(index)
 // Plus is the address that many bytes after that of some data.
 func (v Value) Plus(off uint64) Value { return Value{kind: v.kind, n: v.n + off, word: v.word} }
 
-// Target says where the machine goes on: at the step of an index, or at an address.
+// Target is the machine's next step: by index, or by address.
 type Target struct {
 	index   int
 	address uint64
 	set     bool
 }
 
-// To goes on at a step.
+// To continues at a step.
 func To(index int) Target { return Target{index: index, set: true} }
 
-// At goes on at an address.
+// At continues at an address.
 func At(address uint64) Target { return Target{address: address, set: true} }
 
 // Step is one system call; its result is stored at Store. A call that fails goes to Fail. One whose result

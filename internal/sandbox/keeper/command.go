@@ -27,8 +27,8 @@ func (h *Hold) Tree() bool { return h != nil && h.Processes }
 
 // Spawn makes the first process of a command in a cgroup of its own, and a guard that ends its processes when waldo is
 // gone.
-func (h *Hold) Spawn(machine *os.File, host *cgroup.Host, l cgroup.Limits) (st *initproc.Stage, g *cgroup.Group,
-	joined bool, err error) {
+func (h *Hold) Spawn(machine *os.File, host *cgroup.Host,
+	l cgroup.Limits) (st *initproc.Stage, g *cgroup.Group, joined bool, err error) {
 	if g, err = host.New(cgroup.NewID(), l); err != nil {
 		return nil, nil, false, err
 	}

@@ -58,7 +58,7 @@ func New(o Options) *Driver {
 	return d
 }
 
-// filters are those of one kind of sandbox: without a listener, with one, and with one that hears of ends.
+// filters are those of one kind of sandbox: without a listener, with one, and with one that also reports exits.
 type filters [3]seccomp.Program
 
 // compile makes the filters of every sandbox: shared memory and the choice of processors are left to the command only
@@ -334,8 +334,8 @@ func (b *box) fill(targets []string, files []*os.File) error {
 	return nil
 }
 
-// join puts PID 1, and with it all that it will start, into the sandbox's version 2 cgroup, where it is not there
-// from its beginning. Into those of version 1 it goes by itself.
+// join puts PID 1, and all its later children, into the sandbox's version 2 cgroup, if it was not born there. PID 1
+// joins the version 1 groups itself.
 func (b *box) join() error {
 	if !b.joined {
 		if err := b.group.JoinUnified(b.stage.Init.Pid); err != nil {

@@ -281,8 +281,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestFine looks at guards of this driver that no attack has to get past, as others stand before
-// them: each is to hold on its own.
+// TestFine tests guards of this driver that attacks do not reach, because others come first: each must work alone.
 func TestFine(t *testing.T) {
 	b := start(t, sandboxtest.Profile())
 	data := "(536870912, 536870912)" // where no cgroup bounds memory

@@ -30,9 +30,9 @@ func (r *run) hold() bool {
 	return true
 }
 
-// straight runs a command that has all its input at once, in the caller's thread. It reports whether the
-// command has ended and is held. One that takes longer than until the first look at it, or of which PID 1
-// speaks, goes on as any other.
+// straight runs a command in the caller's thread, if all its input is in memory. It reports whether the command has
+// ended and is held. A command that outlasts the first measurement, or for which PID 1 sends a message, continues as
+// any other.
 func (r *run) straight() bool {
 	b := r.box
 	if b.notice.FD() < 0 || !r.FeedWhole(r.command) {
@@ -100,7 +100,7 @@ func (r *run) alone() bool {
 // quell ends a held command that has other threads: the job decides what they would run.
 func (b *box) quell() {
 	if b.held && len(b.threads) > 1 {
-		_ = b.leader.Kill() // settle hears of an error
+		_ = b.leader.Kill() // settle reports an error
 	}
 }
 
@@ -125,10 +125,10 @@ func (b *box) settle() error {
 	return errors.Join(err, b.stage.Ctl.SetReadDeadline(time.Time{}))
 }
 
-// Pause stops every process of the sandbox where it stands.
+// Pause stops every process of the sandbox.
 func (b *box) Pause() error { return b.group.Freeze(true) }
 
-// Resume lets the processes of the sandbox go on.
+// Resume lets the processes of the sandbox continue.
 func (b *box) Resume() error { return b.group.Freeze(false) }
 
 // Spent returns the processor time of everything in the sandbox so far.

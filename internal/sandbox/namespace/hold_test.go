@@ -116,8 +116,8 @@ func TestAnotherThread(t *testing.T) {
 	}
 }
 
-// TestThreadAfterTheEnd: a thread that the interpreter had before its job, and that the job has made work for
-// it, works no more once the run is over, though the command is held.
+// TestThreadAfterTheEnd: the job makes a thread work that the interpreter had before the job. The thread stops when
+// the run ends, though the command is held.
 func TestThreadAfterTheEnd(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
@@ -152,7 +152,7 @@ ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 		return 0
 	}
 	before, later := written(), int64(-1)
-	// a thread on another processor hears of it there
+	// a thread on another processor notices it later
 	for end := time.Now().Add(10 * time.Second); before != later && time.Now().Before(end); {
 		before = written()
 		time.Sleep(300 * time.Millisecond)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// kept holds things prepared in advance, of several kinds. After the first request for a kind it keeps a number of
-// that kind ready.
+// kept holds things prepared in advance, of several kinds. From the first request for a kind on, a number of that
+// kind is ready.
 type kept[K comparable, V thing] struct {
 	most func(K) int
 	make func(K) (V, error)

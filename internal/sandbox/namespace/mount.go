@@ -41,8 +41,8 @@ type part struct {
 	folder       bool
 }
 
-// take looks at the sources of the mounts, and takes hold of those that the sandbox's user cannot reach. A mount
-// whose overlay was refused becomes a place with a copy of the files.
+// take opens the sources of the mounts, and holds those that the sandbox's user cannot reach. A mount whose overlay
+// was refused becomes a volume with a copy of the files.
 func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
 	if dir := b.profile.Template.Dir; dir != "" {
 		source, err := common.SourceOf(sandbox.Mount{Source: dir, Target: "/"}, b.uid)
@@ -269,8 +269,8 @@ func (s *setup) show(made map[string]bool, m shown, fd int) {
 	}
 }
 
-// bindWritable appends the mounting of a folder itself. A sealed path is covered by itself, read-only, and each
-// folder above it by itself: a mount point can be neither renamed nor removed. Nothing in it can be watched: its
+// bindWritable appends the mounting of a folder itself. A sealed path is bind-mounted on itself, read-only, and so is
+// each folder above it: a mount point can be neither renamed nor removed. No file in it can be watched, because its
 // inodes are the host's.
 func (s *setup) bindWritable(name, from, at string, seals []string) {
 	s.unwatched = true
@@ -312,7 +312,7 @@ func (b *box) refresh() {
 	}
 }
 
-// closeOverlays lets go of the overlays.
+// closeOverlays closes the overlays' descriptors.
 func (b *box) closeOverlays() {
 	for _, f := range slices.Backward(b.overlays) {
 		f.Close()

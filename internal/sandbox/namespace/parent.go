@@ -37,8 +37,7 @@ const (
 	zygoteNext = initproc.BootBase + 3*initproc.StepSize
 )
 
-// zygoteBoot is the list that the machine in a zygote starts with: take the socket of a sandbox, make its PID 1, go
-// on to the next.
+// zygoteBoot returns the first list of the machine in a zygote: take the socket of a sandbox, make its PID 1, repeat.
 var zygoteBoot = sync.OnceValue(func() *initproc.List {
 	l := initproc.NewBoot()
 	l.Ignore("report that the sandbox failed", unix.SYS_WRITE, initproc.CtlFD, initproc.FailureAddr, initproc.RecordSize)
@@ -78,9 +77,8 @@ func zygoteMachine() []byte {
 // hashes, which one of them may have found out for the next.
 var rotation = zygote.Rotation{Most: 5000, Age: 10 * time.Minute}
 
-// zygoteEnv is the environment of a zygote; that of a command comes with its sandbox. PID 1 lets go of the memory
-// that rseq(2) would have the kernel write to. Functions of libraries are looked for once, and not by each sandbox
-// that calls them.
+// zygoteEnv is the environment of a zygote; a command's comes with its sandbox. rseq is off, because PID 1 unmaps the
+// memory that the kernel would write to. Functions of libraries are resolved once, and not in each sandbox.
 var zygoteEnv = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.pthread.rseq=0", "LD_BIND_NOW=1"}
 
 // headOf returns the input of a forked command in place of its head: its urgency, and its environment.
@@ -147,8 +145,7 @@ func fork(z *zygote.Zygote) (*initproc.Stage, error) {
 	return s, nil
 }
 
-// mapIDs lets the sandbox's user stand for one outside that is not the zygote's, as only root can, and tells PID 1
-// so.
+// mapIDs maps the sandbox's user to one outside that is not the zygote's, which only root can do, and notifies PID 1.
 func (b *box) mapIDs() error {
 	proc := fmt.Sprintf("/proc/%d/", b.init.Pid)
 	uid, gid := b.profile.Template.IDs()
@@ -178,8 +175,8 @@ func (s *setup) letGo() {
 	s.Ignore("let go of the interpreter", unix.SYS_MUNMAP, initproc.MemoryEnd, initvm.TaskSize-initproc.MemoryEnd)
 }
 
-// comeBack appends the end of a job that is the interpreter's own: the process may be looked into like one that was
-// executed, keeps nothing of how its sandbox was made, and goes on.
+// comeBack appends the end of a job that continues as the interpreter. The process becomes dumpable like an executed
+// one, drops all state of its sandbox's preparation, and returns to Python.
 func comeBack(l *initproc.List) {
 	for i, sig := range handled {
 		l.Call("signal action of the interpreter", unix.SYS_RT_SIGACTION, sig, initproc.HandlerAddr+i*sigactionSize, 0, 8)

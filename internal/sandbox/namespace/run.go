@@ -31,7 +31,7 @@ type box struct {
 	profile  sandbox.Profile
 	host     *cgroup.Host
 	group    *cgroup.Group
-	stage    *initproc.Stage // nil: the sandbox is over
+	stage    *initproc.Stage // nil: the sandbox has ended
 	init     *os.Process     // its PID 1
 	uid, gid int
 	warnings []string
@@ -46,7 +46,7 @@ type box struct {
 	ran      bool                    // a command was run, or is
 	leader   *os.Process             // of the command that was started ahead; nil: there was none
 	threads  []*os.File              // its threads, before there was a job
-	stands   *os.File                // tells how its first thread stands; nil: not opened yet
+	stands   *os.File                // the state of its first thread; nil: not opened yet
 	forked   bool                    // PID 1 is a copy of the interpreter that its first command is to be
 
 	running sync.Mutex
@@ -75,7 +75,7 @@ type run struct {
 	held     atomic.Pointer[ending]
 }
 
-// Run runs one command. After a run that was ended by force the sandbox is over.
+// Run runs one command. A run that was ended by force ends the sandbox.
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
@@ -176,8 +176,8 @@ func (b *box) connect(c sandbox.Command, program []byte) (common.Wires, error) {
 	return w, nil
 }
 
-// wait reads what PID 1 reports until the end. A sandbox that has ended without a word gives the zero ending, and is
-// over.
+// wait reads PID 1's reports until the end. For a sandbox that ended without a report it returns the zero ending, and
+// the sandbox is closed.
 func (r *run) wait() (ending, error) {
 	var e ending
 	var worst error

@@ -187,8 +187,8 @@ func (s *setup) serve() {
 	s.Steps[last].Next = initvm.To(take)
 }
 
-// seccompSteps appends the filter: one with a listener, which goes to waldo, where the kernel gives
-// one, and if it can one that hears of ends; else the plain one.
+// seccompSteps appends the filter: one with a listener, which goes to waldo, if the kernel supports it, and one that
+// also reports exits if possible. Otherwise it appends the plain one.
 func (s *setup) seccompSteps() {
 	set := func(name string, flags, filter int) int {
 		p := s.filters[1][filter]

@@ -116,7 +116,7 @@ func (s steady) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, erro
 	s.spares.mu.Lock()
 	asked := len(s.spares.making)+len(s.spares.ready) > 0
 	s.spares.mu.Unlock()
-	if asked { // also where one was taken in vain
+	if asked { // also if a taken one was unusable
 		waitSpares(s.t, s.spares, s.options.Spares)
 	}
 	return b, err

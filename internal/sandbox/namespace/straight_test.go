@@ -48,7 +48,7 @@ type straightRow struct {
 	code           int
 	held           bool
 	denied         string
-	serves         bool // somebody had to listen after all
+	serves         bool // the listener's goroutine had to run after all
 }
 
 // TestStraight: a short command runs in one thread, and its facts are those of any other command.
@@ -88,7 +88,7 @@ func TestStraight(t *testing.T) {
 	}
 }
 
-// try runs the job in a sandbox of its own and reports whether somebody had to listen.
+// try runs the job in a sandbox of its own and reports whether the listener's goroutine had to run.
 func (row straightRow) try(t *testing.T) (served bool) {
 	const head = "head\n"
 	b, c := waits(t, head)

@@ -120,7 +120,7 @@ func (d *Driver) made(k *kind, b sandbox.Warmer, err error) {
 	}
 }
 
-// watch adapts the sizes: sandboxes that were never needed are not kept ready.
+// watch adapts the sizes: the pool shrinks for sandboxes that were never needed.
 func (d *Driver) watch(ctx context.Context) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()

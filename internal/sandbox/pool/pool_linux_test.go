@@ -413,8 +413,8 @@ func TestBridgeOfAnother(t *testing.T) {
 	}
 }
 
-// TestNothingRunsAfter: when the facts are there nothing in the sandbox runs any more, so that what is copied
-// out of it stands still.
+// TestNothingRunsAfter: when the facts are returned, no process in the sandbox runs any more, so files do not
+// change while they are copied out.
 func TestNothingRunsAfter(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
 	for _, r := range []struct{ why, code string }{

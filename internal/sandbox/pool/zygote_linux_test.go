@@ -106,8 +106,8 @@ import subprocess; print(subprocess.run(["/usr/bin/env"], capture_output=True, t
 	}
 }
 
-// TestForkedOutside looks at forked sandboxes from outside, as only root can: each belongs to a user of its
-// own, and PID 1 has neither the interpreter's memory nor its descriptors.
+// TestForkedOutside checks forked sandboxes from outside, as only root can: each belongs to a user of its own,
+// and PID 1 has neither the interpreter's memory nor its descriptors.
 func TestForkedOutside(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Log("only root sees PID 1 of a box, and has a user for each")
@@ -184,7 +184,7 @@ func TestForkedAtOnce(t *testing.T) {
 	}
 }
 
-// TestZygoteEnds: a zygote that has died is replaced, and its sandboxes go on.
+// TestZygoteEnds: a zygote that has died is replaced, and its sandboxes continue.
 func TestZygoteEnds(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
 	filled(t, d, p, 1)

@@ -152,7 +152,7 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 	case "filesystem":
 		return strings.Contains(f.Stderr, "OSError") || strings.Contains(f.Stderr, "PermissionError")
 	case "leftover_killed":
-		return true // looked at in the sandbox, afterwards
+		return true // checked in the sandbox, afterwards
 	case "max_rss_reported":
 		return f.Usage.MemoryPeak > 1<<20
 	case "wall_s_below":

@@ -406,7 +406,7 @@ func childrenOf(t *testing.T) int {
 	return n
 }
 
-// clock: the wall clock of a run stands still while a human is asked, and ends it otherwise.
+// clock: the wall clock of a run is stopped while a human is asked, and ends the run otherwise.
 func (s *suite) clock(t *testing.T) {
 	p := Profile()
 	p.Limits.Wall = time.Second

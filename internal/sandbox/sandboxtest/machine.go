@@ -23,7 +23,7 @@ var Machines = map[string]struct {
 	any     unix.Errno // to any new namespace
 	caps    bool       // only those of Docker's are left
 	masked  bool       // /proc has covers and read-only places
-	groups  bool       // cgroups can be looked at and not be written to
+	groups  bool       // cgroups are read-only
 }{
 	"docker": {Why: "docker run with nothing else said: its default filter, its capabilities, its covers over /proc",
 		calls: all(unix.EPERM, unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT,

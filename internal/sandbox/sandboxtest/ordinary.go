@@ -24,7 +24,7 @@ func AsOrdinaryUser(t *testing.T, tests ...string) {
 	if os.Geteuid() != 0 {
 		t.Skip("these tests already run as an ordinary user")
 	}
-	dir, err := os.MkdirTemp("/tmp", "waldo-nobody-") // which is open to everybody
+	dir, err := os.MkdirTemp("/tmp", "waldo-nobody-") // which all users can enter
 	if err != nil {
 		t.Fatal(err)
 	}

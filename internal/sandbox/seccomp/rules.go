@@ -21,8 +21,8 @@ const (
 	eafnosupport    = Errno | 97
 )
 
-// test holds when the low half of an argument, under the mask, is one of the values. The upper
-// half is never looked at: the kernel reads these arguments as int (CVE-2019-10063).
+// test matches if the low half of an argument, under the mask, is one of the values. The upper half is ignored:
+// the kernel reads these arguments as int (CVE-2019-10063).
 type test struct {
 	arg  int
 	mask uint32

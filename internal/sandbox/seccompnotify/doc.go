@@ -1,3 +1,3 @@
-// Package seccompnotify hears from the kernel what code in a sandbox tried and was refused, through the
-// listener of the sandbox's seccomp filter (seccomp_unotify(2)).
+// Package seccompnotify receives refused calls of code in a sandbox from the kernel, through the listener of
+// the sandbox's seccomp filter (seccomp_unotify(2)).
 package seccompnotify

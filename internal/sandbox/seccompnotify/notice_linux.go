@@ -44,7 +44,7 @@ const Killable = 1 << 5
 // namespaces and the filter do.
 type Listener struct {
 	listener *os.File // nil while paused
-	fd       int      // then; -1: somebody does
+	fd       int      // the listener while paused; -1: a goroutine serves it
 	done     chan struct{}
 
 	mu      sync.Mutex
@@ -121,7 +121,7 @@ func (n *Listener) stop() {
 	n.listener = nil
 }
 
-// Serve goes on after Rest.
+// Serve restarts the goroutine after Rest.
 func (n *Listener) Serve() {
 	if n.fd < 0 {
 		return
@@ -264,7 +264,7 @@ func (n *Listener) hold(ask notification, name string) bool {
 	return true
 }
 
-// Release lets a held process go on. One that only asked for its end must have been killed by then.
+// Release lets a held process continue. One that only asked for its end must have been killed by then.
 func (n *Listener) Release() {
 	n.mu.Lock()
 	id := n.held

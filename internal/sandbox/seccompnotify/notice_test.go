@@ -13,7 +13,7 @@ import (
 	"waldo/internal/sandbox/seccomp"
 )
 
-// TestAnother: where who asked has died, the process that now has its number is not told of.
+// TestAnother: if the caller has died, the process that now has its number is not reported.
 func TestAnother(t *testing.T) {
 	addr := []byte{2, 0, 0, 80, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0}
 	nr, ok := seccomp.Host().Number(callOfConnect)

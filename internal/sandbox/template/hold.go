@@ -28,7 +28,7 @@ func (u until) Read(p []byte) (int, error) {
 
 // begin makes a folder in dir that is held for as long as this process lives, so that no other waldo sweeps it.
 func begin(dir string) (at string, release func(), err error) {
-	enter, err := hold(dir, shared) // no sweep goes on between making the folder and holding it
+	enter, err := hold(dir, shared) // no sweep can run between making the folder and holding it
 	if err != nil {
 		return "", nil, err
 	}
@@ -76,7 +76,7 @@ func sweep(dir string) {
 func abandoned(dir string) map[string]func() {
 	leave, err := hold(dir, alone)
 	if err != nil {
-		return nil // one is being begun, or somebody else sweeps
+		return nil // one is being begun, or another process sweeps
 	}
 	defer leave()
 	left := map[string]func(){}

@@ -12,7 +12,7 @@ import (
 
 // The ways to hold a folder.
 const (
-	alone  = unix.LOCK_EX | unix.LOCK_NB // an error where somebody else holds it
+	alone  = unix.LOCK_EX | unix.LOCK_NB // an error if another process holds it
 	shared = unix.LOCK_SH                // waits for the exclusive holder
 )
 

@@ -169,7 +169,7 @@ func same(h hash.Hash, digest string) error {
 	return nil
 }
 
-// decompress reads gzip and zstd, told by their first bytes, and anything else as it is.
+// decompress reads gzip and zstd, recognised by their first bytes, and passes other data through.
 func decompress(r *bufio.Reader) (io.ReadCloser, error) {
 	head, err := r.Peek(4)
 	if err != nil && err != io.EOF {

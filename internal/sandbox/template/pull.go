@@ -26,8 +26,8 @@ func transport() http.RoundTripper {
 	}
 }
 
-// pull takes an image from its registry, where it is not kept already. Credentials are those of
-// docker login; HTTPS is spoken, but to a registry on this machine.
+// pull takes an image from its registry, unless it is stored already. It uses the credentials of docker login,
+// and HTTPS except for a registry on this machine.
 func (s *Store) pull(ctx context.Context, text string, fresh bool) (Template, error) {
 	ref, err := name.ParseReference(text)
 	if err != nil {

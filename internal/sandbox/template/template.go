@@ -165,7 +165,7 @@ func isDigest(d string) bool {
 	return ok && len(hexa) == 64 && strings.Trim(hexa, "0123456789abcdef") == ""
 }
 
-// kept returns the template of a digest under a name, where it is unpacked already.
+// kept returns the stored template of a digest under a name, if there is one.
 func (s *Store) kept(name, digest string) (Template, bool) {
 	if !isDigest(digest) {
 		return Template{}, false

@@ -42,7 +42,7 @@ func hard(name, to string) tar.Header {
 	return tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: to}
 }
 
-// pack makes a tar of entries; the text of a file stands in its Uname.
+// pack makes a tar of entries; the text of a file is in its Uname.
 func pack(t testing.TB, entries ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -108,7 +108,7 @@ func grown(t *testing.T, layers ...[]byte) (*tree, string, error) {
 	return tr, outside, nil
 }
 
-// naive unpacks as a program does that looks at nothing: the control of the attacks.
+// naive unpacks without any check: the control of the attacks.
 func naive(t *testing.T, layers ...[]byte) string {
 	t.Helper()
 	outside := t.TempDir()

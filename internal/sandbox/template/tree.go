@@ -31,7 +31,7 @@ const (
 )
 
 // tree is a root filesystem in the making. Layers are unpacked into it, one over the other. No code of a
-// sandbox runs while it is made, so what was looked at stays as it was.
+// sandbox runs meanwhile, so checked entries do not change.
 type tree struct {
 	root    *os.Root
 	left    Bounds

@@ -1,5 +1,5 @@
-// Package zygote keeps interpreters that never run an agent's code, and from which sandboxes are forked:
-// started, with their usual modules, and told how to make a sandbox of a copy of themselves. One serves one
-// trust domain, and is replaced by age and by the number of its children: they all have its places in memory
-// and its seed of hashes.
+// Package zygote runs interpreters that never run an agent's code, and from which sandboxes are forked. A
+// zygote is started with the usual modules and then gets a program that turns copies of it into sandboxes. Each
+// serves one trust domain. It is replaced by age and by the number of its children, because they share its
+// memory layout and its hash seed.
 package zygote

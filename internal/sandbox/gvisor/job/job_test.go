@@ -117,7 +117,7 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// TestEnd: an end is heard as it was said.
+// TestEnd: an end arrives as it was sent.
 func TestEnd(t *testing.T) {
 	a, b := pair(t)
 	for _, e := range []End{

@@ -170,7 +170,7 @@ func (k *Desk) EnrollKey(ctx context.Context, name string, roles []string, pub e
 }
 
 func badName(name string) error {
-	return fmt.Errorf("approval: %q is no name for an approver: use up to 32 of a-z, 0-9, '.', '_', '-'", name)
+	return fmt.Errorf("approval: invalid approver name %q: use up to 32 of a-z, 0-9, '.', '_', '-'", name)
 }
 
 // mayBeFirst refuses a self-signed enrolment if the log or the configuration names a first approver. Otherwise an

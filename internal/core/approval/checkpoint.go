@@ -76,6 +76,6 @@ func (l *Ledger) Whole(pins []string) error {
 	if !l.cut || (l.signer != "" && named && pinned(pins, l.signer)) {
 		return nil
 	}
-	return refused("prune.unsigned", "records were removed, and the first approver whom approval.root names has not signed for that; "+
+	return refused("prune.unsigned", "records were removed, and the first approver of approval.root has not signed the removal; "+
 		"approvals are refused until waldo prune is run at a terminal")
 }

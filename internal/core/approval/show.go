@@ -215,7 +215,7 @@ func (q Question) Show() string {
 		row("role", name(q.Role))
 	}
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
-	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); what they say is its claim:\n", len(q.Args), q.ArgsDigest)
+	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); their content is its claim:\n", len(q.Args), q.ArgsDigest)
 	for _, f := range fields {
 		fmt.Fprintf(&b, "  | %s = %s\n", f.Path, f.Value)
 		if f.Note != "" {

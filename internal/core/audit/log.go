@@ -192,7 +192,7 @@ func (l *Log) Recovery() Recovery { return l.recovery }
 // failure no record is taken until the log was repaired, which each Append tries first.
 func (l *Log) Append(ctx context.Context, kind string, body []byte, sync bool) (Record, error) {
 	if !isKind([]byte(kind)) {
-		return Record{}, fmt.Errorf("audit: %q is no kind of record", kind)
+		return Record{}, fmt.Errorf("audit: unknown kind of record %q", kind)
 	}
 	return l.append(ctx, kind, bounded(body), sync)
 }

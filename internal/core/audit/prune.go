@@ -32,7 +32,7 @@ type Pruned struct {
 }
 
 // ErrUnsigned says that a removal needs the signature of the first approver.
-var ErrUnsigned = errors.New("audit: the log names approvers, so the first of them signs for what is removed: run waldo prune at a terminal")
+var ErrUnsigned = errors.New("audit: the log names approvers, so the first one must sign the removal: run waldo prune at a terminal")
 
 // Prunable returns the oldest segments whose records were all written before a time, as the record of their removal.
 // Through is 0 if there are none. The current segment and those that the heads have not passed are excluded.

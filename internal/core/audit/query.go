@@ -178,7 +178,7 @@ func Export(ctx context.Context, w io.Writer, dir, format string) (int, error) {
 		c.Flush()
 		return n, errors.Join(err, c.Error())
 	}
-	return 0, fmt.Errorf("audit: %q is no format; use jsonl or csv", format)
+	return 0, fmt.Errorf("audit: unknown format %q; use jsonl or csv", format)
 }
 
 // inert keeps a spreadsheet from taking a cell for a formula.

@@ -34,7 +34,7 @@ func (l *Log) start(ctx context.Context) error {
 	}
 	if len(names) == 0 {
 		if len(heads) > 0 {
-			return tampered("there is no segment, and its head says that there are %d records", heads[0].Seq)
+			return tampered("the log has no segment, and its head counts %d records", heads[0].Seq)
 		}
 		return l.create(ctx, map[string]any{})
 	}

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// house is every package beside the pipeline, each a few lines, recording the order in which it is entered.
+// A house has every package beside the pipeline, each a few lines, and records the order in which they are entered.
 type house struct {
 	effect        policy.Effect
 	answer        *bool // nil: the question stays open

@@ -49,7 +49,7 @@ func Issue(d policy.Decision, a *approval.Answer, restored call.Args) (*Grant, *
 func refuse(d policy.Decision, a *approval.Answer) *call.Reason {
 	switch {
 	case a == nil:
-		return &call.Reason{Code: "approval.absent", Text: "nobody has answered"}
+		return &call.Reason{Code: "approval.absent", Text: "the approval has no answer yet"}
 	case a.DecisionID != d.ID || a.Capability != d.Call.Capability || a.ArgsDigest != d.Call.Args.Digest():
 		return &call.Reason{Code: "approval.mismatch", Text: "the answer belongs to another decision or to other arguments"}
 	case a.Refusal != "":

@@ -94,7 +94,7 @@ func session(d policy.Decision) (name string, why *call.Reason) {
 // cell runs code in a resident interpreter. It starts one if the name is new.
 func (r *Runner) cell(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, name string) (call.Outcome, error) {
 	if r.Sessions <= 0 {
-		return refuse(d, call.Reason{Code: "session.absent", Text: "variables are kept between calls by a running waldo serve alone; leave session out"}), nil
+		return refuse(d, call.Reason{Code: "session.absent", Text: "only a running waldo serve retains variables between calls; leave session out"}), nil
 	}
 	var a struct {
 		Code *string `json:"code"`

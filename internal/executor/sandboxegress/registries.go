@@ -27,7 +27,7 @@ func (a *Assembler) registries(n contract.Network) (rules []egress.Rule, env []s
 		address, files, _ := registry.Of(m, r)
 		line := contract.RegistryLine(address)
 		if line == "" { // the error leaves the address out: it can hold a password
-			return nil, nil, fmt.Errorf("packages: the registry that this machine is set to for %s is no plain https address; write another in waldo.yaml under %s: {registry: …}", name, name)
+			return nil, nil, fmt.Errorf("packages: this machine's registry for %s is not a plain https address; write another in waldo.yaml under %s: {registry: …}", name, name)
 		}
 		s := packages.Source{Manager: m}
 		if r.Lock != "" {
@@ -80,7 +80,7 @@ func (a *Assembler) locked(m packages.Manager, lock string) (packages.Pins, erro
 	if st, err := os.Stat(lock); err != nil {
 		return nil, err
 	} else if !st.Mode().IsRegular() {
-		return nil, errors.New("it is no file")
+		return nil, errors.New("not a regular file")
 	}
 	f, err := os.Open(lock)
 	if err != nil {

@@ -100,7 +100,7 @@ func (r *running) ask(ctx context.Context, asked map[string]call.Question) (map[
 	for key, q := range pass {
 		v, ok := r.sound(q, answers[key])
 		if !ok {
-			r.note("the host's answer to %s is none", q.Method)
+			r.note("the host's answer to %s is malformed", q.Method)
 			return nil, fault(jsonrpc.CodeInternal, "there was no answer that fits")
 		}
 		out[key] = v
@@ -168,7 +168,7 @@ func (r *running) elicitation(mode string, members map[string]strictjson.Value, 
 		schema, _ := members["requestedSchema"].Members()
 		fields, ok := schema["properties"].Members()
 		if !ok {
-			return fault(jsonrpc.CodeParams, "requestedSchema is no schema of an object")
+			return fault(jsonrpc.CodeParams, "requestedSchema must be the schema of an object")
 		}
 		for name, field := range fields {
 			f, _ := field.Members()

@@ -272,7 +272,7 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		}
 		o := unanswered(ctx, d, false)
 		if ses.stray.Load() {
-			o.Facts.Warnings = append(o.Facts.Warnings, "the server has written lines that are no messages; what it says to people belongs on its stderr")
+			o.Facts.Warnings = append(o.Facts.Warnings, "the server has written lines that are not messages; text for people belongs on its stderr")
 		}
 		return o, "timeout"
 	}

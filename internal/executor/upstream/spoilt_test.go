@@ -128,7 +128,7 @@ func TestStrayLines(t *testing.T) {
 			return ""
 		})}), Options{})
 		o := late(t, m, decision(t, "s.echo", `{}`, contract.Contract{Timeout: 300 * time.Millisecond}), &heard)
-		if got := strings.Contains(strings.Join(o.Facts.Warnings, " "), "lines that are no messages"); got != want || o.Facts.Status != facts.Timeout {
+		if got := strings.Contains(strings.Join(o.Facts.Warnings, " "), "lines that are not messages"); got != want || o.Facts.Status != facts.Timeout {
 			t.Errorf("%q: %s %q", say, o.Facts.Status, o.Facts.Warnings)
 		}
 	}

@@ -126,7 +126,7 @@ func (m Machine) mounts(s contract.Server) (shown []Mount, faults []Fault) {
 		}
 		if why != "" {
 			faults = append(faults, Fault{At: x.At, Refused: true, Text: fmt.Sprintf("mounts: %s: %s %s", x.Target, from, why),
-				Hint: "name a folder that holds nothing but what the server needs"})
+				Hint: "name a folder that holds only files that the server needs"})
 			continue
 		}
 		shown = append(shown, Mount{Source: from, Target: x.Target, Why: "mounts"})

@@ -28,7 +28,7 @@ type stamp struct {
 }
 
 // ErrMany reports that a folder has more entries than a Ledger reads.
-var ErrMany = errors.New("the writable folders have more entries than are looked at: not every write is listed")
+var ErrMany = errors.New("the writable folders have too many entries: not every write is listed")
 
 // Open begins a Ledger of the writable ones among the mounts, with their current files; nil if there are none.
 func Open(mounts []Mount) (*Ledger, error) {

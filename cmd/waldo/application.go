@@ -55,7 +55,8 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// application is every room, joined. It is built by openApplication, floor by floor, and closed in reverse.
+// application joins all packages: storage, core, executors and front ends. openApplication builds it in that order,
+// and Close closes it in reverse.
 type application struct {
 	state     string
 	cfg       *contract.Config
@@ -67,43 +68,43 @@ type application struct {
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	approvals *approval.Desk
-	lock      *lockfile.Lock    // as it was when the application was opened
-	witness   *audit.Witness    // what the log says of approvals
-	asker     *presence.Process // says that this process is at work; nil: no file can
-	lasting   call.Session      // of waldo call, which the next process resumes
+	lock      *lockfile.Lock    // as read when the application was opened
+	witness   *audit.Witness    // the approvals in the log
+	asker     *presence.Process // marks this process as running; nil: not supported here
+	lasting   call.Session      // the session of waldo call, which the next process resumes
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
 	upstreams *upstream.Manager
-	packages  *serverpackage.Packages // of servers; only `waldo lock --accept` pins one
-	programs  map[string]string       // digests of the programs of a trusted configuration; nil: it was named
+	packages  *serverpackage.Packages // of servers; only `waldo lock --accept` pins a package
+	programs  map[string]string       // digests of the programs of a found configuration; nil: the operator named it
 	catalogue *catalog.Catalogue
 	broker    *broker.Broker
 	attendant *attendant               // carries out the operator's orders
-	entry     func() *identity.Options // who is let in over HTTP
-	lives     *lives                   // the application in force, and those before it
+	entry     func() *identity.Options // who can connect over HTTP
+	lives     *lives                   // the current application, and earlier ones
 	picture   string                   // the snapshot whose files a run starts with; empty: none
 	set       settings
 	close     []func() error
-	ground    []func() error // closes what later applications stand on; empty in those
+	ground    []func() error // closes the shared services; empty in later applications
 }
 
-// settings are what a command changes about the application it opens.
+// settings are the choices of a command for the application that it opens.
 type settings struct {
-	cfg      *contract.Config // nil: as found
+	cfg      *contract.Config // nil: load the configured one
 	limits   sandbox.Limits   // the most a run may ask for; zero: mostLimits
-	patience time.Duration    // how long a call waits at least for a human before it says "waiting"
+	patience time.Duration    // the shortest wait for a human before a call returns "waiting"
 	carriers []approval.Carrier
-	keep     string           // a folder to use as the workspace; empty: one of the session's own
-	warm     int              // boxes that are kept ready, for a waldo that lives long; 0: none
-	sessions int              // Pythons that may stay between calls, for a waldo that lives long; 0: none
-	tells    bool             // the command itself says what is wrong with a server
-	redact   bool             // the person at the terminal is shown no more than the model is
-	relocks  bool             // the command may pin anew where waldo.lock is gone
-	hup      <-chan os.Signal // asks for a reload; nil: nothing does
-	after    *application     // the one whose ground it shares: store, log, sessions, approvals, sandboxes that wait; nil: none
+	keep     string           // a folder to use as the workspace; empty: the session's own
+	warm     int              // prewarmed sandboxes, for a long-running waldo; 0: none
+	sessions int              // resident Pythons, for a long-running waldo; 0: none
+	tells    bool             // the command itself reports server faults
+	redact   bool             // redact terminal output as for the model
+	relocks  bool             // the command can pin again if waldo.lock is missing
+	hup      <-chan os.Signal // requests a reload; nil: no signal
+	after    *application     // shares its store, log, sessions, approvals and pools; nil: none
 }
 
-// The levels of isolation, by the name that contracts use.
+// drivers returns a driver for each isolation level, by the name that contracts use.
 func drivers(state string) map[string]sandbox.Driver {
 	return map[string]sandbox.Driver{
 		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000}),
@@ -112,14 +113,14 @@ func drivers(state string) map[string]sandbox.Driver {
 	}
 }
 
-// spareBoxes is for how many boxes a waldo that lives long makes namespaces ahead.
+// spareBoxes is the number of namespace sets that a long-running waldo creates ahead.
 const spareBoxes = 2
 
-// strongBoxes is how many boxes of gVisor wait at most: each is a kernel of its own.
+// strongBoxes limits the prewarmed gVisor sandboxes: each runs a kernel of its own.
 const strongBoxes = 2
 
-// keepWarm puts a pool in front of each driver whose boxes can wait for their job. They are closed last:
-// boxes end in them. A kind of box is made ahead once one was asked for.
+// keepWarm wraps the drivers in pools of prewarmed sandboxes. A pool starts a kind of sandbox ahead after its first
+// use. The pools close last, since sandboxes end in them.
 func (h *application) keepWarm(most int) {
 	if most <= 0 {
 		return
@@ -132,13 +133,13 @@ func (h *application) keepWarm(most int) {
 	}
 }
 
-// defaultLimits are what a run gets that asks for nothing.
+// defaultLimits apply to a run that requests no limits.
 var defaultLimits = sandbox.Limits{
 	Wall: 30 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
 	Disk: 256 << 20, Inodes: 20_000, Output: 200 << 10,
 }
 
-// mostLimits are what a run may ask for where a person at the terminal is the operator.
+// mostLimits bound a run whose operator is the person at the terminal.
 var mostLimits = sandbox.Limits{
 	Wall: 24 * time.Hour, CPU: 24 * time.Hour, Memory: 1 << 40, Pids: 1 << 15, Files: 1 << 16,
 	Disk: 1 << 40, Inodes: 10_000_000, Output: 1 << 30,
@@ -147,11 +148,11 @@ var mostLimits = sandbox.Limits{
 // bridgePatience is how long a call of a script at a terminal waits for a human.
 const bridgePatience = 10 * time.Minute
 
-// patience is how long a call of each channel waits for a human. An agent host gives up on a call
-// after a minute or less and asks again; a script in a box has nothing better to do.
+// patience is how long a call of each channel waits for a human. An agent host cancels a call after about a minute
+// and retries it, so it gets the shorter wait.
 var patience = map[string]time.Duration{"mcp": 2 * time.Second, "bridge": 20 * time.Second}
 
-// openState makes sure of the state directory and returns its path.
+// openState creates and checks the state directory, and returns its path.
 func openState(g *global) (string, error) {
 	dir, err := configfile.StateDir(g.state)
 	if err != nil {
@@ -164,7 +165,7 @@ func openState(g *global) (string, error) {
 	return dir, nil
 }
 
-// openApplication builds the application: values and configuration, then the study, the workers, the corridor.
+// openApplication reads the configuration, then opens storage and core, the executors, and the pipeline.
 func openApplication(ctx context.Context, g *global, s settings) (h *application, err error) {
 	h = &application{known: g.known, set: s}
 	if s.after != nil {
@@ -209,7 +210,7 @@ func openApplication(ctx context.Context, g *global, s settings) (h *application
 	return h, h.openCorridor(s)
 }
 
-// machine says what this deployment gives, for the policy.
+// machine describes this deployment to the policy: isolation levels, transports and secrets.
 func (h *application) machine() policy.Machine {
 	m := policy.Machine{
 		Isolations: map[string]bool{},
@@ -220,14 +221,13 @@ func (h *application) machine() policy.Machine {
 		m.Annotations = h.lock.Annotations
 	}
 	for level := range h.drivers {
-		m.Isolations[level] = true // each start proves it again, and refuses with the step that failed
+		m.Isolations[level] = true // each start checks the level again
 	}
 	return m
 }
 
-// logOptions says where the head of the log is kept: in waldo.db and, where $WALDO_LOG_HEAD names a
-// file, there as well. On another machine's disk it shows what somebody who can rewrite both the
-// log and the database has done.
+// logOptions returns where the log stores its head: in waldo.db, and in the file that $WALDO_LOG_HEAD names. A file
+// on another machine exposes an attacker who can rewrite both the log and the database.
 func logOptions(s *database.Store) audit.Options {
 	o := audit.Options{Heads: s}
 	if path := os.Getenv("WALDO_LOG_HEAD"); path != "" {
@@ -236,8 +236,8 @@ func logOptions(s *database.Store) audit.Options {
 	return o
 }
 
-// openLog opens the log of a state directory. Where records are kept for a time, segments are begun often
-// enough for the older ones to be removed.
+// openLog opens the log of a state directory. A retention time shortens the segments, because only whole segments can
+// be removed.
 func openLog(ctx context.Context, s *database.Store, keep time.Duration) (*audit.Log, error) {
 	o := logOptions(s)
 	o.SegmentAge = keep / 10
@@ -270,7 +270,7 @@ func (h *application) openStudy(ctx context.Context, s settings) (err error) {
 	return nil
 }
 
-// openGround opens what stays when the configuration is replaced.
+// openGround opens the services that survive a reload of the configuration.
 func (h *application) openGround(ctx context.Context, s settings) (err error) {
 	h.lives = newLives(h)
 	defer func() { h.ground, h.close = h.close, nil }()
@@ -300,7 +300,7 @@ func (h *application) openGround(ctx context.Context, s settings) (err error) {
 			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.patience // the host is asked at once
 			}
-			if channel == "bridge" && s.patience > 0 { // a person waits; the script's clock stands still
+			if channel == "bridge" && s.patience > 0 { // a person waits; the script's clock is paused
 				return bridgePatience
 			}
 			return max(s.patience, patience[channel])
@@ -309,7 +309,7 @@ func (h *application) openGround(ctx context.Context, s settings) (err error) {
 	return h.attend(ctx, s.hup)
 }
 
-// stand puts the application on the ground of another.
+// stand shares the services of another application that survive a reload.
 func (h *application) stand(on *application) {
 	h.lives, h.drivers, h.store, h.log, h.sessions = on.lives, on.drivers, on.store, on.log, on.sessions
 	h.witness, h.asker, h.approvals = on.witness, on.asker, on.approvals
@@ -319,7 +319,7 @@ func (h *application) openWorkers(s settings) error {
 	most := s.limits
 	if most == (sandbox.Limits{}) {
 		most = defaultLimits
-		most.Wall, most.CPU = mostLimits.Wall, mostLimits.CPU // the contract's own timeout holds them
+		most.Wall, most.CPU = mostLimits.Wall, mostLimits.CPU // the contract's timeout bounds these
 	}
 	h.runner = &runner.Runner{
 		Drivers: h.drivers, Warm: s.warm > 0, Auto: "namespace", Default: defaultLimits, Most: most, Sessions: s.sessions,
@@ -356,7 +356,7 @@ func (h *application) openWorkers(s settings) error {
 	return nil
 }
 
-// launcher starts servers.
+// launcher returns the launcher of the configured servers.
 func (h *application) launcher() *launch.Launcher {
 	return &launch.Launcher{
 		State: h.state, Config: h.cfg, Driver: h.drivers["namespace"], Egress: h.egresses(), Packages: h.packages,
@@ -387,7 +387,7 @@ func (h *application) openCorridor(s settings) error {
 		Patience: func(cap call.Capability) time.Duration { k, _ := h.policy.Lookup(cap); return k.Timeout },
 		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.policy.Usable(cap, v.Principal, v.Channel) },
 	}
-	if s.warm > 0 { // it lists again and again: nobody looks at what is missing, and a first list does not wait
+	if s.warm > 0 { // a gateway: its first list does not wait, and it logs left-out tools
 		o.Kept = func(server string) []call.Tool {
 			accepted, err := h.told(h.upstreams.Accepted(server), nil)
 			if err != nil {
@@ -438,14 +438,14 @@ func (h *application) openCorridor(s settings) error {
 	return nil
 }
 
-// mode is the class of a tool for hosts: its contract's, or what its server says where that is more.
+// mode returns the class of a tool for hosts: the stricter of its contract and its server's annotations.
 func (h *application) mode(cap call.Capability, annotations strictjson.Value) contract.Mode {
 	k, _ := h.policy.Lookup(cap)
 	return policy.Tighten(policy.Decision{Contract: k}, annotations).Mode()
 }
 
-// aside hides in what a server says beside its answer what its contract hides; in a question to a
-// person, what must not leave in any case.
+// aside redacts a server message outside a result, according to the contract. A question to a person loses secrets
+// only.
 func (h *application) aside(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 	k, _ := h.policy.Lookup(c.Capability)
 	if question {
@@ -454,11 +454,11 @@ func (h *application) aside(c call.Call, v strictjson.Value, question bool) stri
 	return h.redact.Aside(policy.Decision{Call: c, Contract: k}, v)
 }
 
-// clean makes what a server says of itself safe to show: nothing hidden in it, and no secret, since a
-// server that was given one may tell it in a description.
+// clean sanitises text that a server wrote about itself. It removes invisible characters and known secrets, since a
+// server can put an injected secret into a description.
 func (h *application) clean(text string) string { return h.known.Text(redact.Clean(text)) }
 
-// Close closes the rooms in the reverse order of their opening, and the ground beneath them last.
+// Close closes the services in reverse order of their opening, and the shared ones last.
 func (h *application) Close() error {
 	var errs []error
 	if len(h.ground) > 0 {
@@ -478,7 +478,7 @@ func (h *application) Close() error {
 	return errors.Join(errs...)
 }
 
-// retire closes what is the application's own.
+// retire closes the services that this application does not share.
 func (h *application) retire() error {
 	var errs []error
 	for _, c := range slices.Backward(h.close) {
@@ -496,11 +496,11 @@ func (h *application) open() (session.Info, error) {
 	return h.sessions.Open(principal(), id.New(id.Workspace))
 }
 
-// cliBucket holds that session of each user.
+// cliBucket stores the session of `waldo call` for each user.
 const cliBucket = "cli"
 
-// openCLI opens the one session that all `waldo call`s of this user share, so that a call that
-// waited for a human can be made again by the next process.
+// openCLI opens the session that all `waldo call`s of this user share. The next process can then retry a call that
+// waited for a human.
 func (h *application) openCLI(ctx context.Context) (session.Info, error) {
 	name := string(principal())
 	if text, ok, err := h.store.Get(ctx, cliBucket, name); err != nil {
@@ -517,7 +517,7 @@ func (h *application) openCLI(ctx context.Context) (session.Info, error) {
 	return info, h.store.Put(ctx, cliBucket, name, string(info.ID)+" "+info.Workspace)
 }
 
-// workspace opens the files of a session, or those of a folder that the operator named.
+// workspace opens the workspace of a session, or the folder that the operator named.
 func (h *application) workspace(n call.Session, keep string) (*workspace.Workspace, error) {
 	if keep != "" {
 		return workspace.OpenFolder(keep)
@@ -529,7 +529,8 @@ func (h *application) workspace(n call.Session, keep string) (*workspace.Workspa
 	return h.pictured(workspace.Open(filepath.Join(h.state, "workspaces"), info.Workspace))
 }
 
-// spill keeps what a result had no room for in the session's workspace, where the next box has room for it.
+// spill writes the part of a result over its budget to the session's workspace. It fails if the sandbox limits leave
+// no room.
 func (h *application) spill(n call.Session, name string, data []byte) (string, error) {
 	w, err := h.workspace(n, "")
 	if err != nil {
@@ -544,13 +545,13 @@ func (h *application) spill(n call.Session, name string, data []byte) (string, e
 	return w.Spill(name, "txt", data)
 }
 
-// The catalogue, as the code in a box sees it.
+// The catalogue as code in a sandbox sees it.
 
 func (h *application) tools(run call.Call) []call.Tool {
 	return plain(h.catalogue.List(context.Background(), viewOf(run)))
 }
 
-// viewOf is the view of the code of a run.
+// viewOf returns the catalogue viewer for the code of a run.
 func viewOf(run call.Call) catalog.Viewer {
 	return catalog.Viewer{Principal: run.Principal, Channel: "bridge"}
 }
@@ -575,15 +576,15 @@ func plain(entries []*catalog.Entry) []call.Tool {
 	return tools
 }
 
-// check holds the arguments against the tool's schema.
+// check validates arguments against the schema of the tool. It returns nil if they are valid.
 func (h *application) check(c call.Call, t call.Tool) *call.Reason {
 	e, ok := h.catalogue.Lookup(context.Background(), string(t.Capability))
 	if !ok {
-		return nil // the policy decides on what nobody knows
+		return nil // unknown tool: the policy decides
 	}
 	faults := e.Check(c.Args)
 	if len(faults) == 0 || !h.catalogue.Shows(catalog.Viewer{Principal: c.Principal, Channel: c.Channel}, e) {
-		return nil // and it refuses, whatever the arguments, what the caller may not know of
+		return nil // hidden tool: the policy refuses, and the schema must not leak
 	}
 	text := make([]string, len(faults))
 	for i, f := range faults {
@@ -592,7 +593,8 @@ func (h *application) check(c call.Call, t call.Tool) *call.Reason {
 	return &call.Reason{Code: "args.schema", Text: strings.Join(text, "; ")}
 }
 
-// askerOf names this process for the sessions that end with it, which is all but that of waldo call.
+// askerOf returns the name of this process for a session that ends with it. Only the session of waldo call outlives
+// it.
 func (h *application) askerOf(n call.Session) string {
 	if h.asker == nil || n == h.lasting {
 		return ""

@@ -21,26 +21,26 @@ import (
 	"waldo/internal/storage/presence"
 )
 
-// Orders of the operator's reach every waldo of a state directory through its store: there is no daemon.
-// Each waldo looks for them, carries them out and says what became of each.
+// Orders of the operator reach every waldo of a state directory through its store: there is no daemon. Each waldo
+// polls for orders, carries them out and stores a reply.
 const (
-	ordersBucket = "orders"  // reload, and "stop NAME" for as long as it holds
-	repliesFor   = "replies" // "ORDER ASKER": what a waldo has done about an order
+	ordersBucket = "orders"  // reload, and "stop NAME" while it is in force
+	repliesFor   = "replies" // "ORDER ASKER": the reply of one waldo to an order
 	reloadOrder  = "reload"
 	stopOrder    = "stop "
 	everybody    = "*"
 
 	ordersEvery = 250 * time.Millisecond
-	repliesTime = 15 * time.Second // a waldo that has not answered by then is told of
+	repliesTime = 15 * time.Second // a waldo without a reply by then is reported
 )
 
-// The kinds of record that orders leave in the log.
+// The record kinds of orders in the log.
 const (
 	kindReload = "reload"
 	kindStop   = "stop"
 )
 
-// order is what is kept of one.
+// order is the stored form of an order.
 type order struct {
 	ID   string    `json:"id"`
 	At   time.Time `json:"at"`
@@ -48,19 +48,19 @@ type order struct {
 	Lock string    `json:"lock,omitempty"` // its digest
 }
 
-// orderedAt is when an order was given.
+// orderedAt returns the time of an order.
 func orderedAt(row string) time.Time {
 	var o order
-	_ = json.Unmarshal([]byte(row), &o) // one that cannot be read is old
+	_ = json.Unmarshal([]byte(row), &o) // an unreadable order counts as old
 	return o.At
 }
 
-// reply is what one waldo has done about an order.
+// reply is the reply of one waldo to an order.
 type reply struct {
 	PID    int      `json:"pid"`
 	Serves bool     `json:"serves,omitempty"` // it is a waldo serve
-	Said   string   `json:"said,omitempty"`   // of a reload: the configuration now in force
-	Kept   string   `json:"kept,omitempty"`   // why the configuration before it stays in force
+	Said   string   `json:"said,omitempty"`   // after a reload: the configuration in force
+	Kept   string   `json:"kept,omitempty"`   // why the earlier configuration stays in force
 	Ended  []string `json:"ended,omitempty"`  // sessions
 }
 
@@ -72,18 +72,18 @@ type attendant struct {
 	work sync.WaitGroup
 
 	mu     sync.Mutex                      // one reload at a time
-	reload func(ctx context.Context) reply // nil: this waldo does not
+	reload func(ctx context.Context) reply // nil: this waldo cannot reload
 }
 
-// attend takes the orders that stand already, and from now on looks for others until it is closed. hup
-// has the signals that ask for a reload.
+// attend applies the orders in force, then polls for new ones until Close. hup carries the signals that request a
+// reload.
 func (h *application) attend(ctx context.Context, hup <-chan os.Signal) error {
 	rows, err := h.store.List(ctx, ordersBucket)
 	if err != nil {
 		return err
 	}
 	h.sessions.Stop(stoppedBy(rows))
-	maps.DeleteFunc(rows, func(_, row string) bool { // whoever has just given it may wait for our answer
+	maps.DeleteFunc(rows, func(_, row string) bool { // a recent order can still wait for our reply
 		return time.Since(orderedAt(row)) < repliesTime
 	})
 	a := &attendant{h: h, seen: rows}
@@ -106,13 +106,13 @@ func (h *application) attend(ctx context.Context, hup <-chan os.Signal) error {
 	return nil
 }
 
-// Close ends what is being done about orders.
+// Close stops polling and waits for the work on orders.
 func (a *attendant) Close() {
 	a.end()
 	a.work.Wait()
 }
 
-// look carries out the orders that are new.
+// look carries out new orders.
 func (a *attendant) look(ctx context.Context) {
 	rows, err := a.h.store.List(ctx, ordersBucket)
 	if err != nil {
@@ -137,7 +137,7 @@ func (a *attendant) look(ctx context.Context) {
 		}
 		stop, is := strings.CutPrefix(name, stopOrder)
 		if !is {
-			a.work.Go(func() { a.say(ctx, o, a.renew(ctx)) }) // secrets may be slow to come, and a stop does not wait
+			a.work.Go(func() { a.say(ctx, o, a.renew(ctx)) }) // fetching secrets can be slow, and a stop must not wait
 			continue
 		}
 		r := reply{PID: os.Getpid(), Serves: a.serves()}
@@ -157,7 +157,7 @@ func (a *attendant) serves() bool {
 	return a.reload != nil
 }
 
-// renew takes the configuration anew where this waldo can.
+// renew reloads the configuration if this waldo can reload.
 func (a *attendant) renew(ctx context.Context) reply {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,7 +167,7 @@ func (a *attendant) renew(ctx context.Context) reply {
 	return a.reload(ctx)
 }
 
-// over ends what stopped sessions have beside their calls.
+// over ends the other resources of stopped sessions.
 func (a *attendant) over(ctx context.Context, ended []session.Info) {
 	for _, n := range ended {
 		for _, h := range a.h.lives.All() {
@@ -192,7 +192,7 @@ func (a *attendant) say(ctx context.Context, o order, r reply) {
 	}
 }
 
-// record writes what was done about an order into the log.
+// record writes the result of an order to the log.
 func (h *application) record(ctx context.Context, kind string, body any) {
 	if err := recordOrder(ctx, h.log, kind, body); err != nil {
 		slog.Warn("an order could not be recorded", "order", kind, "why", err)
@@ -207,7 +207,7 @@ func recordOrder(ctx context.Context, log *audit.Log, kind string, body any) err
 	return err
 }
 
-// ordered says in a few words what a record holds of an order.
+// ordered summarises the record of an order.
 func ordered(p paint, r audit.Record) display.Text {
 	var b struct {
 		File, By, Why, Name, Session string
@@ -228,13 +228,12 @@ func ordered(p paint, r audit.Record) display.Text {
 	return display.Sprintf("%s %s, by %s", p.bad("stopped"), b.Name, b.By)
 }
 
-// named reports whether a name is one that waldo shows for a session: its principal, that without token:,
-// or its own id.
+// named reports whether a name identifies a session: its principal, the principal without "token:", or its id.
 func named(name string, n session.Info) bool {
 	return name == everybody || name == string(n.Principal) || "token:"+name == string(n.Principal) || n.ID != "" && name == string(n.ID)
 }
 
-// stoppedBy says which sessions the orders stop.
+// stoppedBy returns a predicate for the sessions that the orders stop.
 func stoppedBy(rows map[string]string) func(session.Info) bool {
 	var names []string
 	for name := range rows {
@@ -252,7 +251,7 @@ func stoppedBy(rows map[string]string) func(session.Info) bool {
 	}
 }
 
-// putOrder puts an order and returns what every waldo at work did about it, and how many have not answered.
+// putOrder stores an order. It returns the replies of every running waldo, and how many sent none in time.
 func putOrder(ctx context.Context, s *database.Store, name string) (replies []reply, silent int, err error) {
 	return putOrderOf(ctx, s, name, order{})
 }
@@ -302,7 +301,7 @@ func putOrderOf(ctx context.Context, s *database.Store, name string, o order) (r
 	}
 }
 
-// forgetReplies removes what nobody waits for: answers to orders that stand no more.
+// forgetReplies deletes the replies to orders that no longer exist.
 func forgetReplies(ctx context.Context, s *database.Store) error {
 	orders, err := s.List(ctx, ordersBucket)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// line is what the fields of every kind of record have to say in one line.
+// line has the fields of all record kinds that fit in one line.
 type line struct {
 	CallID     string        `json:"call_id"`
 	DecisionID string        `json:"decision_id"`
@@ -63,7 +63,7 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 		return
 	}
 	var l line
-	_ = json.Unmarshal(r.Body, &l) // a record of another kind has none of these
+	_ = json.Unmarshal(r.Body, &l) // other kinds lack these fields
 	p := painter(w)
 	what := display.Text("")
 	switch r.Kind {
@@ -121,7 +121,7 @@ func effect(p paint, e string) display.Text {
 	return p.warn(e)
 }
 
-// place says a reason in a few words: its code and where it stands.
+// place returns a reason's code and position.
 func place(r call.Reason) string {
 	if r.File == "" {
 		return r.Code
@@ -172,7 +172,7 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 		return audit.Report{}, err
 	}
 	pins := []string{os.Getenv(rootVariable)}
-	if cfg, err := g.source().Load(state); err == nil { // a log can be verified where the configuration is gone
+	if cfg, err := g.source().Load(state); err == nil { // verification works without a configuration
 		pins = append(pins, cfg.Approval.Root)
 	}
 	bar := progress(os.Stderr, "verifying the log", logBytes(state))
@@ -213,7 +213,7 @@ func newExport(g *global) *cobra.Command {
 				return err
 			}
 			out := c.OutOrStdout()
-			if !onScreen(out) { // there the lines themselves show how far it is
+			if !onScreen(out) { // on a terminal the printed lines show progress
 				bytes := int64(-1)
 				if format == "jsonl" {
 					bytes = logBytes(state)
@@ -230,7 +230,7 @@ func newExport(g *global) *cobra.Command {
 	return c
 }
 
-// logBytes is how many bytes the segments of the log have.
+// logBytes returns the size of all log segments, in bytes.
 func logBytes(state string) (n int64) {
 	all, _ := filepath.Glob(filepath.Join(audit.Dir(state), "*.jsonl"))
 	for _, f := range all {
@@ -285,7 +285,7 @@ func newSetAside(g *global) *cobra.Command {
 	return c
 }
 
-// find returns the records about an id, which must have the form of one.
+// find returns the records of an id. It refuses a text that does not have the form of an id.
 func find(ctx context.Context, g *global, ident string) ([]audit.Record, error) {
 	if !anyID(ident) {
 		return nil, usage("ids look like c_… or d_…; waldo log lists them", "%q is not an id", ident)
@@ -349,7 +349,7 @@ func newExplain(g *global) *cobra.Command {
 	}
 }
 
-// notAnID refuses what looks like an id and is none, unless it is the name of a contract.
+// notAnID refuses a text that looks like a malformed id, unless a contract has that name.
 func notAnID(cfg *contract.Config, name string) error {
 	kinds := []id.Kind{id.Call, id.Decision, id.Approval, id.Record, id.Session, id.Sandbox}
 	looks := slices.ContainsFunc(kinds, func(k id.Kind) bool { return strings.HasPrefix(name, string(k)) })
@@ -375,7 +375,7 @@ func tellDecision(c *cobra.Command, g *global, d policy.Decision) error {
 	w := c.OutOrStdout()
 	if g.json {
 		if d.ID == "" {
-			d.ID = id.New(id.Decision) // a dry run is decided afresh each time, and recorded nowhere
+			d.ID = id.New(id.Decision) // a dry run is decided again each time and never recorded
 		}
 		if err := printJSON(w, told{d.ID, d.Effect, string(d.Call.Capability), d.Danger, d.Contract.Pattern, d.Policy, d.DryRun, d.Reasons}); err != nil {
 			return err
@@ -429,7 +429,7 @@ func networkWord(n contract.Network) string {
 	return strings.Join(words, ",")
 }
 
-// tellReasons says why: the reason that decided is the first.
+// tellReasons prints the reasons, the deciding one first.
 func tellReasons(w io.Writer, p paint, all []call.Reason) {
 	for i, r := range all {
 		word := "because"
@@ -446,7 +446,7 @@ func tellReasons(w io.Writer, p paint, all []call.Reason) {
 	}
 }
 
-// explainRecords tells the story of one call from its records.
+// explainRecords prints the history of one call from its records.
 func explainRecords(c *cobra.Command, g *global, ident string) error {
 	records, err := find(c.Context(), g, ident)
 	if err != nil {
@@ -458,9 +458,9 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 	return tellStory(c.OutOrStdout(), painter(c.OutOrStdout()), records)
 }
 
-// tellStory says what the records of one call add up to.
+// tellStory prints a summary of the records of one call.
 func tellStory(w io.Writer, p paint, records []audit.Record) error {
-	var said []call.Reason // a reason is told once
+	var said []call.Reason // each reason is printed once
 	for _, r := range records {
 		switch r.Kind {
 		case audit.KindDecision:
@@ -504,7 +504,7 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 	return nil
 }
 
-// enrolled says in a line what became of who may answer.
+// enrolled summarises a change of the enrolled approvers in one line.
 func enrolled(p paint, e audit.Enrolled) display.Text {
 	say := display.Sprintf("%s %s", map[string]string{"enrol": "enrolled", "revoke": "revoked"}[e.Action], e.Approver)
 	if len(e.Roles) > 0 {
@@ -520,7 +520,7 @@ func enrolled(p paint, e audit.Enrolled) display.Text {
 	return say
 }
 
-// compact shows redacted arguments on one line of at most 200 characters.
+// compact returns redacted arguments on one line of at most 200 characters.
 func compact(raw json.RawMessage) string {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "not kept"

@@ -1,5 +1,5 @@
-// Command waldo stands between an AI agent and the outside world. Start at application.go, which lists
-// every room and how they are joined; each other file is a group of commands.
+// Command waldo mediates between an AI agent and the outside world. Start at application.go, which connects all
+// packages. Each other file is a group of commands.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"waldo/internal/sandbox/confined"
 )
 
-// The exit codes of waldo itself. Where a command ran, its own code is passed on instead.
+// The exit codes of waldo itself. A command that ran in a sandbox passes its own code on.
 const (
 	exitProblems  = 1   // a check found problems
 	exitUsage     = 2   // usage or configuration
@@ -36,10 +36,10 @@ const (
 	exitOOM       = 137 // killed for memory
 )
 
-// exit is an error that carries an exit code, what was wrong, and what to do about it.
+// exit is an error with an exit code, a message and a hint.
 type exit struct {
 	code int
-	text string // empty: already told
+	text string // empty: already printed
 	hint string
 	err  error
 }
@@ -60,7 +60,7 @@ func usage(hint, format string, a ...any) error {
 	return &exit{code: exitUsage, text: fmt.Sprintf(format, a...), hint: hint}
 }
 
-// exitOf returns the exit of an error of a command or of the application; nil: it has none.
+// exitOf returns the exit in an error of a command or of an application package; nil: there is none.
 func exitOf(err error) *exit {
 	var e *exit
 	if errors.As(err, &e) {
@@ -75,7 +75,7 @@ func exitOf(err error) *exit {
 	return e
 }
 
-// hinted is any error that knows what to do about it.
+// hinted is an error that carries a hint.
 type hinted interface{ Hint() string }
 
 func main() {
@@ -88,7 +88,7 @@ func main() {
 func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // whoever asks twice to end does not wait
+	context.AfterFunc(ctx, stop) // a second signal ends waldo at once
 	g := &global{known: &redact.Registry{}}
 	errs := hiding{errw, g.known}
 	log.SetOutput(logged{errs})
@@ -104,7 +104,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	root.SetErr(errw)
 	err := root.ExecuteContext(ctx)
 	if e := exitOf(err); e != nil && e.code == exitUsage {
-		g.json = g.json || asksJSON(args) // a mistake before the flag kept it from being read
+		g.json = g.json || asksJSON(args) // an earlier mistake can hide the flag
 	}
 	return report(errs, g.json, stopped(ctx, err))
 }
@@ -117,8 +117,8 @@ func asksJSON(args []string) bool {
 	return slices.Contains(args, "--json")
 }
 
-// stopped gives the error of a command that Ctrl-C or SIGTERM ended one word and exit code. What a command in a
-// sandbox ended with is passed on.
+// stopped maps the error of a command that Ctrl-C or SIGTERM ended to one message and exit code. A command in a
+// sandbox passes its own code on.
 func stopped(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -129,7 +129,7 @@ func stopped(ctx context.Context, err error) error {
 	return &exit{code: exitCancelled, text: "cancelled"}
 }
 
-// report writes an error the one way waldo does and returns the exit code for it.
+// report prints an error, as text or JSON, and returns its exit code.
 func report(w io.Writer, asJSON bool, err error) int {
 	if err == nil {
 		return 0
@@ -151,7 +151,7 @@ func report(w io.Writer, asJSON bool, err error) int {
 		_, _ = w.Write(append(display.JSON(b), '\n'))
 		return e.code
 	}
-	if text := display.Lines(said); text != "" { // it may name what somebody else has named
+	if text := display.Lines(said); text != "" { // it can contain names from outside
 		display.Fprintf(w, "waldo: %s\n", text)
 	}
 	if hint != "" {
@@ -160,24 +160,24 @@ func report(w io.Writer, asJSON bool, err error) int {
 	return e.code
 }
 
-// failure is an error as --json writes it, one line on standard error.
+// failure is an error as --json prints it: one line on standard error.
 type failure struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint,omitempty"`
 	Code  int    `json:"code"`
 }
 
-// global holds the flags that every command takes.
+// global holds the flags of every command.
 type global struct {
 	config string
 	state  string
-	// trusted is --trusted-config; hosted: an agent host started this process, in a folder that nobody chose.
+	// trusted is --trusted-config. hosted: an agent host started this process, in an arbitrary folder.
 	trusted string
 	hosted  bool
 	json    bool
 	env     string           // --environment
-	redact  bool             // the person at the terminal is shown no more than the model is
-	known   *redact.Registry // every secret that was fetched; nil: the application has its own
+	redact  bool             // redact terminal output as for the model
+	known   *redact.Registry // all fetched secrets; nil: the application creates its own registry
 }
 
 func newRoot(g *global) *cobra.Command {
@@ -220,7 +220,7 @@ func newRoot(g *global) *cobra.Command {
 	return root
 }
 
-// wrapArgs gives the argument checks of a command, and of those below it, the exit code for usage.
+// wrapArgs makes argument errors of a command and its subcommands exit with the usage code.
 func wrapArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
@@ -238,7 +238,7 @@ func wrapArgs(c *cobra.Command) {
 // colourChoice is the value of --color.
 type colourChoice string
 
-// colours is what --color said. It is set once, before anything is printed.
+// colours is the value of --color. It is set once, before any output.
 var colours colourChoice = "auto"
 
 func (v *colourChoice) String() string { return string(*v) }
@@ -253,7 +253,7 @@ func (v *colourChoice) Set(s string) error {
 	return nil
 }
 
-// coloured reports whether what is written to w has colours: at a terminal that shows them, or where asked for.
+// coloured reports whether output to w has colours: at a colour terminal, or with --color always.
 func coloured(w any) bool {
 	switch colours {
 	case "always":
@@ -264,7 +264,7 @@ func coloured(w any) bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && onScreen(w)
 }
 
-// onScreen reports whether what is written to w is seen by a person as it is written.
+// onScreen reports whether w is a terminal.
 func onScreen(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -14,8 +14,8 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// takesReloads has the application take a configuration anew when it is told to. fits refuses one that cannot
-// be served where this waldo serves.
+// takesReloads lets the application reload its configuration on request. fits refuses a configuration that this
+// process cannot serve.
 func (h *application) takesReloads(g *global, fits func(next *application) error) {
 	h.attendant.mu.Lock()
 	defer h.attendant.mu.Unlock()
@@ -42,7 +42,7 @@ func (h *application) takesReloads(g *global, fits func(next *application) error
 	}
 }
 
-// fixed is what of gateway is read at the start alone.
+// fixed returns the gateway settings that only a restart changes.
 func fixed(g contract.Gateway) contract.Gateway {
 	g.Tokens = nil
 	return g
@@ -55,7 +55,7 @@ func orNone(file string) string {
 	return file
 }
 
-// successor opens the application of the configuration as it is now, on the same ground.
+// successor opens an application for the current configuration. It shares the services that survive a reload.
 func (h *application) successor(ctx context.Context, g *global, fits func(next *application) error) (*application, error) {
 	s := h.set
 	s.after, s.cfg = h, nil
@@ -64,14 +64,14 @@ func (h *application) successor(ctx context.Context, g *global, fits func(next *
 		return nil, err
 	}
 	err = next.requireSecrets()
-	if was := h.lives.inForce().cfg.File; err == nil && was != "" && next.cfg.File != was { // never a looser one because a file is gone
+	if was := h.lives.inForce().cfg.File; err == nil && was != "" && next.cfg.File != was { // a deleted file must not select a looser configuration
 		err = usage("bring it back", "%s is gone; what is found in its place is %s", was, orNone(next.cfg.File))
 	}
 	if err == nil {
 		err = fits(next)
 	}
 	if err != nil {
-		_ = next.Close() // it has served nobody
+		_ = next.Close() // no client used it
 		return nil, err
 	}
 	return next, nil
@@ -125,7 +125,7 @@ func newReload(g *global) *cobra.Command {
 	}
 }
 
-// unheeded is the error of an order that was not carried out everywhere.
+// unheeded returns the error of an order that some waldo did not carry out.
 func unheeded(kept, silent int) error {
 	switch {
 	case silent > 0:

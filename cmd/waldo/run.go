@@ -34,16 +34,15 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// maxScript is how many bytes a script may have.
+// maxScript is the size limit of a script, in bytes.
 const maxScript = 1 << 20
 
-// isolations are the levels that may be asked for. A level that this machine does not give is
-// refused by policy.
+// isolations are the levels that --isolation accepts. The policy refuses a level that this machine lacks.
 var isolations = []string{"auto", "gvisor", "namespace", "confined", "engine", "pod", "microvm"}
 
-// boxFlags are the flags of run and exec that say what the box may use.
+// boxFlags are the flags of run and exec that configure the sandbox.
 type boxFlags struct {
-	tty                       bool // exec alone
+	tty                       bool // exec only
 	lang, isolation           string
 	cpu                       float64
 	memory, pids, files, disk int64
@@ -84,12 +83,12 @@ func (b *boxFlags) add(c *cobra.Command) {
 	f.BoolVar(&b.allowNetwork, "allow-network", false, "refused: name the hosts with --allow-host instead")
 	f.BoolVar(&b.denyNetwork, "disable-network", true, "no network; the default")
 	for _, flag := range []string{"servers-dir", "firejail", "seccomp", "allow-network", "disable-network"} {
-		_ = f.MarkHidden(flag) // accepted for scripts of others; none of them gives a choice
+		_ = f.MarkHidden(flag) // accepted for compatibility; has no effect
 	}
 	f.BoolVarP(&b.quiet, "quiet", "q", false, "do not print the usage report")
 }
 
-// limits returns what the flags ask for. A number that is not positive is refused.
+// limits returns the limits of the flags. Every number must be positive.
 func (b *boxFlags) limits() (sandbox.Limits, error) {
 	l := sandbox.Limits{
 		Wall: b.timeout, CPU: time.Duration(b.cpu * float64(time.Second)), Memory: b.memory << 20, Pids: b.pids,
@@ -109,7 +108,7 @@ func (b *boxFlags) limits() (sandbox.Limits, error) {
 		}
 	}
 	if b.changed("timeout") && !b.changed("cpu-seconds") {
-		l.CPU = max(l.CPU, l.Wall) // processor time fits the time that was asked for
+		l.CPU = max(l.CPU, l.Wall) // CPU time covers the requested wall time
 	}
 	return l, nil
 }
@@ -117,7 +116,7 @@ func (b *boxFlags) limits() (sandbox.Limits, error) {
 // changed reports whether a flag was given.
 func (b *boxFlags) changed(flag string) bool { return b.flags != nil && b.flags.Changed(flag) }
 
-// asked returns the limits whose flags were given; the others are zero, so that a contract decides.
+// asked returns the limits whose flags were given. The others are zero, so that the contract decides.
 func (b *boxFlags) asked(l sandbox.Limits) sandbox.Limits {
 	for flag, forget := range map[string]func(){
 		"timeout": func() { l.Wall = 0 }, "memory-mb": func() { l.Memory = 0 }, "pids": func() { l.Pids = 0 },
@@ -134,7 +133,7 @@ func (b *boxFlags) asked(l sandbox.Limits) sandbox.Limits {
 	return l
 }
 
-// refused returns an error for the flags that this build cannot keep to. None is ignored.
+// refused returns an error for a flag that this build does not support. No flag is ignored.
 func (b *boxFlags) refused() error {
 	switch {
 	case b.allowNetwork:
@@ -167,13 +166,13 @@ func (b *boxFlags) refused() error {
 	return nil
 }
 
-// loopback reports whether a rule names this machine's own loopback, which a sandbox has one of its own of.
+// loopback reports whether a rule names the loopback of this machine. A sandbox has its own loopback.
 func loopback(r egress.Rule) bool {
 	return r.Host.Name == "localhost" || r.Host.Prefix.IsValid() && r.Host.Prefix.Addr().IsLoopback()
 }
 
-// widen applies the flags to the built-in contracts. With a configuration there is none to widen:
-// its contracts stand, and flags only narrow.
+// widen applies the flags to the built-in contracts. A configuration replaces those: flags then only narrow its
+// contracts.
 func (b *boxFlags) widen(cfg *contract.Config, l sandbox.Limits) {
 	for i := range cfg.Contracts {
 		c := &cfg.Contracts[i]
@@ -181,7 +180,7 @@ func (b *boxFlags) widen(cfg *contract.Config, l sandbox.Limits) {
 			continue
 		}
 		c.Timeout = l.Wall
-		c.ResponseBudget += 2 * int(l.Output) // what --output-kb keeps is shown whole
+		c.ResponseBudget += 2 * int(l.Output) // show all output within --output-kb
 		c.Network.Allow = slices.Clone(b.hosts)
 		for _, s := range b.secrets {
 			v, ref := secretFlag(s)
@@ -246,7 +245,7 @@ func newExec(g *global) *cobra.Command {
 	return c
 }
 
-// script returns the name and the text of what to run.
+// script returns the name and text of the script to run.
 func (b *boxFlags) script(in io.Reader, args []string) (name, code string, err error) {
 	given := slices.DeleteFunc([]string{b.code, b.file, strings.Join(args, " ")}, func(s string) bool { return s == "" })
 	if len(given) != 1 || len(args) > 1 {
@@ -280,13 +279,13 @@ func (b *boxFlags) script(in io.Reader, args []string) (name, code string, err e
 	if len(code) > maxScript {
 		return "", "", usage("keep data in a file and show it with --input", "the script is longer than %d bytes", maxScript)
 	}
-	if !utf8.ValidString(code) { // what runs is what was recorded, byte for byte, and a record is UTF-8
+	if !utf8.ValidString(code) { // the log records the exact script, and a record is UTF-8
 		return "", "", usage("save it as UTF-8", "%s is not UTF-8 text", name)
 	}
 	return name, code, nil
 }
 
-// language returns the capability that runs a language and the argument its code goes into.
+// language returns the capability that runs a language, and the name of its code argument.
 func language(lang, name string) (call.Capability, string, error) {
 	if lang == "" {
 		lang = map[string]string{".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript", ".mts": "typescript", ".sh": "shell", ".bash": "shell"}[filepath.Ext(name)]
@@ -307,7 +306,7 @@ func language(lang, name string) (call.Capability, string, error) {
 	return "", "", usage("python, javascript, typescript or shell", "unknown language %q", lang)
 }
 
-// inBox opens the application, makes the one call and shows what came of it.
+// inBox opens the application, makes one call and prints its result.
 func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability, args any, o runner.Options) error {
 	if err := b.refused(); err != nil {
 		return err
@@ -357,7 +356,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		if flush, err = h.onTerminal(c, &o, b.isolation, cancel); err != nil {
 			return err
 		}
-		defer func() { _ = flush() }() // also where this panics
+		defer func() { _ = flush() }() // also after a panic
 	} else if !g.json {
 		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr(), cancel)
 		o.Pass = capability == "exec" && !c.Flags().Changed("output-kb")
@@ -371,15 +370,15 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		return err
 	}
 	if o.Pass {
-		r.Facts.Truncated = facts.Truncated{} // of the facts, which nobody sees here
+		r.Facts.Truncated = facts.Truncated{} // concerns the facts, which this output omits
 	}
 	return cmp.Or(b.show(c, g, r), masked)
 }
 
-// through returns writers that hide secrets in what a run prints, and a function to flush them. It says what was
-// hidden; where that was in what is no text, its error is for the exit code, since what came out is not what was
-// written. When the reader of the output has gone it calls end, and the error says so. Until the flush a write to a
-// broken pipe is an error: Go would otherwise end waldo by SIGPIPE, with a run that no record ends.
+// through returns writers that mask secrets in the output of a run, and a function that flushes them. The flush
+// reports the masking. It returns an error if binary output was masked, since its bytes changed. A reader that
+// disconnects triggers end and an error. Until the flush a broken pipe is an error too: SIGPIPE would end waldo
+// without a final record.
 func (h *application) through(out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
@@ -395,7 +394,7 @@ func (h *application) through(out, errw io.Writer, end func()) (io.Writer, io.Wr
 	return so, se, func() error {
 		defer signal.Stop(broken)
 		for _, w := range []io.Closer{so, se, to, te} {
-			_ = w.Close() // of a reader that has gone, the command was told
+			_ = w.Close() // a disconnected reader was reported already
 		}
 		if gone.Load() {
 			return &exit{code: signalled("SIGPIPE"), err: unread{}}
@@ -412,7 +411,7 @@ func (h *application) through(out, errw io.Writer, end func()) (io.Writer, io.Wr
 	}
 }
 
-// watched is an output of a run. When its reader has gone the run is ended, as SIGPIPE ends a command.
+// watched is one output of a run. A write to a disconnected reader ends the run, as SIGPIPE ends a command.
 type watched struct {
 	io.Writer
 	end  func()
@@ -428,12 +427,12 @@ func (w *watched) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// unread says that the reader of the output has gone, to nobody: that reader knows.
+// unread is the error of a run whose reader disconnected. It prints no message, since the reader knows.
 type unread struct{}
 
 func (unread) Error() string { return "" }
 
-// screen is w for what code in a sandbox prints: a terminal gets it escaped, a file or a pipe byte for byte.
+// screen wraps w for output of code in a sandbox. A terminal gets escaped text, a file or a pipe the exact bytes.
 func screen(w io.Writer) io.WriteCloser {
 	if onScreen(w) {
 		return display.Writer(w)
@@ -441,12 +440,12 @@ func screen(w io.Writer) io.WriteCloser {
 	return whole{w}
 }
 
-// whole is a writer that holds nothing back.
+// whole is a writer without buffering.
 type whole struct{ io.Writer }
 
 func (whole) Close() error { return nil }
 
-// once makes one call in a session of its own.
+// once makes one call in a new session.
 func (h *application) once(ctx context.Context, capability call.Capability, args any, o *runner.Options) (call.Result, error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
@@ -470,7 +469,7 @@ func (h *application) once(ctx context.Context, capability call.Capability, args
 	return r, err
 }
 
-// keptIn is the folder of this machine that has what a session's runs kept.
+// keptIn returns the host folder with the files that a session's runs saved.
 func (h *application) keptIn(n call.Session) (string, error) {
 	w, err := h.runner.Workspace(n)
 	if err != nil {
@@ -480,7 +479,7 @@ func (h *application) keptIn(n call.Session) (string, error) {
 	return filepath.Abs(filepath.Dir(w.Path(workspace.Output)))
 }
 
-// tidy removes the workspace of a session that has kept nothing in it.
+// tidy removes the workspace of a session if it has no saved files.
 func (h *application) tidy(n session.Info) {
 	if _, err := os.Stat(filepath.Join(h.state, "workspaces", n.Workspace)); err != nil {
 		return
@@ -534,8 +533,8 @@ func artifacts(f facts.Facts) string {
 	return "Kept" + where + ": " + strings.Join(names, ", ") + "\n"
 }
 
-// outcome turns a result into an error that carries the exit code of INTERFACE: that of the
-// command it ran where one ran, else why none did.
+// outcome turns a result into an error with the documented exit code. A command that ran passes its own code on;
+// otherwise the code gives the reason.
 func outcome(r call.Result) error {
 	f := r.Facts
 	switch f.Status {
@@ -556,7 +555,7 @@ func outcome(r call.Result) error {
 		return &exit{code: 130, text: "cancelled"}
 	}
 	if f.Limit != nil && (f.Signal != nil || f.ExitCode != nil && *f.ExitCode == 0) {
-		code := exitFailed // what has failed is no success to a script, whatever the command said last
+		code := exitFailed // a failed call never exits with 0
 		if f.Signal != nil {
 			code = signalled(*f.Signal)
 		}
@@ -571,10 +570,10 @@ func outcome(r call.Result) error {
 	return &exit{code: exitFailed, text: "the run failed: " + strings.Join(append(f.Warnings, reasons(r.Why)), "; ")}
 }
 
-// first returns the reason that decided. The others are for waldo explain.
+// first returns the deciding reason. waldo explain shows the others.
 func first(why []call.Reason) []call.Reason { return why[:min(1, len(why))] }
 
-// deniedHint says what to do about a denial.
+// deniedHint returns a hint for a denial.
 func deniedHint(r call.Result) string {
 	if len(r.Why) > 0 && r.Why[0].Code == session.Ended {
 		return "the operator lets everybody in again with: waldo stop --release --all (or NAME in place of --all)"
@@ -585,7 +584,7 @@ func deniedHint(r call.Result) string {
 	return "waldo explain " + r.DecisionID
 }
 
-// deniedCode tells a human's no from a contract's, by the reason that decided it: the first.
+// deniedCode returns the exit code of a denial. The first reason tells a human's answer from a contract's rule.
 func deniedCode(why []call.Reason) int {
 	if len(why) > 0 && strings.HasPrefix(why[0].Code, "approval.") {
 		return exitWaiting
@@ -593,7 +592,7 @@ func deniedCode(why []call.Reason) int {
 	return exitDenied
 }
 
-// reasons says why in one line: each reason's code, words and place.
+// reasons joins the code, text and position of each reason in one line.
 func reasons(why []call.Reason) string {
 	parts := make([]string, 0, len(why))
 	for _, r := range why {

@@ -40,14 +40,14 @@ func newSandbox(g *global) *cobra.Command {
 	return c
 }
 
-// boxes opens the named sandboxes of an application, pausing and stopping what was idle first.
+// boxes opens the named sandboxes of an application. It first pauses and stops idle ones.
 func (h *application) boxes(ctx context.Context) (*sandboxes.Manager, error) {
 	m := sandboxes.New(h.store, time.Now)
 	_, err := m.Sweep(ctx)
 	return m, err
 }
 
-// withBoxes runs f with the named sandboxes of the state directory and their owner's name.
+// withBoxes runs f with the named sandboxes of the state directory and an open application.
 func withBoxes(g *global, f func(c *cobra.Command, h *application, m *sandboxes.Manager, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		h, err := openApplication(c.Context(), g, settings{})
@@ -63,7 +63,7 @@ func withBoxes(g *global, f func(c *cobra.Command, h *application, m *sandboxes.
 	}
 }
 
-// inWords gives the errors of named sandboxes the words that help.
+// inWords adds messages and hints to the errors of named sandboxes.
 func inWords(err error) error {
 	for _, row := range []struct {
 		is   error
@@ -92,7 +92,7 @@ func inWords(err error) error {
 	return err
 }
 
-// owner is who the sandboxes of this command belong to.
+// owner returns the principal that owns the sandboxes of this command.
 func owner() string { return string(principal()) }
 
 func newSandboxCreate(g *global) *cobra.Command {
@@ -151,7 +151,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 	return c
 }
 
-// onlyKept refuses the flags of a run that are not kept with a sandbox, and those that a snapshot says.
+// onlyKept refuses flags that a named sandbox does not store, and flags that its snapshot fixes.
 func (b *boxFlags) onlyKept(c *cobra.Command, pictured bool) error {
 	for _, row := range []struct{ flags, hint string }{
 		{"workspace input servers-dir", "put files in with waldo sandbox cp"},
@@ -175,7 +175,7 @@ func (b *boxFlags) onlyKept(c *cobra.Command, pictured bool) error {
 	return b.refused()
 }
 
-// pinned finds a template and returns its name and its digest, so that it is the same one later.
+// pinned resolves a template to its name and digest, so that later commands use the same one.
 func (h *application) pinned(ctx context.Context, name string, fresh bool) (string, string, error) {
 	if name == "" || name == "host" {
 		return "host", "", nil
@@ -230,7 +230,7 @@ func newSandboxExec(g *global) *cobra.Command {
 			"  waldo sandbox exec --background --timeout 2h work -- sh watch.sh",
 		RunE: func(c *cobra.Command, args []string) error {
 			name := args[:1:1]
-			if err := c.Flags().Parse(args[1:]); err != nil { // flags may stand behind the name, too
+			if err := c.Flags().Parse(args[1:]); err != nil { // flags can follow the name, too
 				return c.FlagErrorFunc()(c, err)
 			}
 			if c.Flags().Changed("help") {
@@ -285,10 +285,10 @@ func newSandboxExec(g *global) *cobra.Command {
 	return c
 }
 
-// portUsage is what --port does.
+// portUsage is the help text of --port.
 const portUsage = "forward `PORT[:LOCAL]` of the sandbox to this machine's loopback"
 
-// wall is the wall clock of the command.
+// wall returns the wall-clock limit of the command.
 func (e *execFlags) wall(sandboxs time.Duration) time.Duration {
 	switch {
 	case e.timeout > 0:
@@ -299,8 +299,8 @@ func (e *execFlags) wall(sandboxs time.Duration) time.Duration {
 	return sandboxs
 }
 
-// processor is the limit of the command's processor time: what was given for it or for its sandbox, or else as
-// much as its wall clock allows one processor.
+// processor returns the CPU limit of the command: its flag, or the limit of the sandbox. Without either it is the
+// wall clock, for one processor.
 func (e *execFlags) processor(s sandboxes.Sandbox) time.Duration {
 	switch {
 	case e.cpu > 0:
@@ -311,7 +311,7 @@ func (e *execFlags) processor(s sandboxes.Sandbox) time.Duration {
 	return max(s.Limits.CPU, e.wall(s.Limits.Wall))
 }
 
-// execIn makes one call in a named sandbox, in the sandbox's own session.
+// execIn makes one call in a named sandbox, in its session.
 func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability call.Capability, args any, o runner.Options) (err error) {
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
@@ -330,7 +330,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	o.Limits.Wall, o.Limits.CPU = e.wall(s.Limits.Wall), e.processor(s)
 	o.Whole, o.Dir = true, e.dir
 	o.Share = sandboxes.New(h.store, time.Now).Shared(s)
-	h.runner.Default = s.Limits // also of what is kept beside the command's own files
+	h.runner.Default = s.Limits // also bounds output stored beside the command's files
 	o.Started = func(b sandbox.Box) func() {
 		if e.as != "" {
 			up()
@@ -342,7 +342,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 		if flush, err = h.onTerminal(c, &o, s.Isolation, cancel); err != nil {
 			return err
 		}
-		defer func() { _ = flush() }() // also where this panics
+		defer func() { _ = flush() }() // also after a panic
 	} else if !g.json {
 		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr(), cancel)
 		o.Pass = true
@@ -368,7 +368,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	return cmp.Or((&boxFlags{quiet: true}).show(c, g, r), masked)
 }
 
-// openIn opens the application as a sandbox's limits need it, the sandbox's session, and its next command.
+// openIn opens the application with the limits of a sandbox, and returns the sandbox's session and next call.
 func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *application, run *sandboxes.Run, k call.Call, err error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
@@ -382,7 +382,7 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 			return nil, nil, k, err
 		}
 		set.cfg = contract.Default()
-		(&boxFlags{isolation: level}).widen(set.cfg, mostLimits) // the sandbox's own limits hold it
+		(&boxFlags{isolation: level}).widen(set.cfg, mostLimits) // the sandbox's own limits apply
 	}
 	if h, err = openApplication(ctx, g, set); err != nil {
 		return nil, nil, k, err
@@ -414,7 +414,7 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 	return h, run, k, nil
 }
 
-// line is the words of a command, as ps shows them.
+// line returns the words of a command, as ps shows them.
 func (e *execFlags) line(args any) string {
 	asked, _ := args.(map[string]any)
 	words, ok := asked["argv"].([]string)
@@ -424,7 +424,7 @@ func (e *execFlags) line(args any) string {
 	return strings.Join(words, " ")
 }
 
-// levelOf returns the isolation that a sandbox was made with.
+// levelOf returns the isolation level that a sandbox was created with.
 func levelOf(ctx context.Context, g *global, name string) (string, error) {
 	state, err := openState(g)
 	if err != nil {
@@ -438,7 +438,7 @@ func levelOf(ctx context.Context, g *global, name string) (string, error) {
 	return s.Isolation, errors.Join(err, kept.Close())
 }
 
-// reopen finds the template of a sandbox again, the one that it was made with.
+// reopen finds the template that a sandbox was created with.
 func (h *application) reopen(s sandboxes.Sandbox) (template.Template, error) {
 	if s.Template == "host" {
 		return template.Host(), nil

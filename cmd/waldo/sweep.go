@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/core/approval"
+	"waldo/internal/executor/sandboxegress"
 	"waldo/internal/model/display"
 	"waldo/internal/pkginstall"
 	"waldo/internal/storage/sandboxes"
@@ -35,7 +36,8 @@ func (h *application) sweep(ctx context.Context, now time.Time, sign signing) er
 	_, err = workspace.Sweep(filepath.Join(h.state, "workspaces"), now.Add(-keptFor), func(w string) bool { return named[w] || open[w] })
 	_, unused := pkginstall.Sweep(filepath.Join(h.state, "packages"), now, now.Add(-keptFor), h.packages.Accepted())
 	_, old := h.log.Prune(ctx, h.cfg.Log.Keep, string(principal()), sign)
-	return errors.Join(err, unused, old, h.approvals.Sweep(ctx, now.Add(-keptFor)))
+	bundles := sandboxegress.Sweep(h.state, now)
+	return errors.Join(err, unused, old, bundles, h.approvals.Sweep(ctx, now.Add(-keptFor)))
 }
 
 // signing puts the first approver's signature under what is removed of the log; nil: nobody is there to sign.

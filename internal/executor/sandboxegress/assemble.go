@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"waldo/internal/core/policy"
 	"waldo/internal/model/contract"
@@ -15,6 +16,7 @@ import (
 	"waldo/internal/network/egress"
 	"waldo/internal/network/egress/pkgcache"
 	"waldo/internal/sandbox"
+	"waldo/internal/storage/presence"
 )
 
 // Assembler makes the egress of sandboxes from one configuration.
@@ -151,9 +153,10 @@ func (a *Assembler) trust(e *Egress, ours []byte) error {
 	if err != nil {
 		return err
 	}
-	e.Close = func() error { return os.Remove(f.Name()) }
+	e.Close = func() error { return errors.Join(os.Remove(f.Name()), f.Close()) }
+	_, _ = presence.Hold(f) // until it is closed; where there are no such locks Sweep removes nothing
 	_, err = f.Write(slices.Concat(authorities(), ours))
-	if err = errors.Join(err, f.Chmod(0o444), f.Close()); err != nil {
+	if err = errors.Join(err, f.Chmod(0o444)); err != nil {
 		return err
 	}
 	e.Mounts = []sandbox.Mount{{Source: f.Name(), Target: bundleAt}}
@@ -161,6 +164,27 @@ func (a *Assembler) trust(e *Egress, ours []byte) error {
 		e.Env = append(e.Env, v+"="+bundleAt)
 	}
 	return nil
+}
+
+// Sweep removes the CA bundles that processes of waldo left behind which were killed. It leaves those of the last
+// minute: one that is being made has no lock yet.
+func Sweep(state string, now time.Time) error {
+	left, err := filepath.Glob(filepath.Join(state, "run", "trust-*.pem"))
+	for _, name := range left {
+		st, gone := os.Lstat(name)
+		if gone != nil || !st.Mode().IsRegular() || now.Sub(st.ModTime()) < time.Minute {
+			continue
+		}
+		f, gone := os.Open(name)
+		if gone != nil {
+			continue
+		}
+		if free, _ := presence.Hold(f); free {
+			err = errors.Join(err, os.Remove(name))
+		}
+		_ = f.Close() // it was only read
+	}
+	return err
 }
 
 // authorities returns the certificates that this machine trusts, in PEM, from the files that crypto/x509 reads too.

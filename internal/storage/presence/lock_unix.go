@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// holdFile locks a file for this process, and reports false where another has locked it.
-func holdFile(f *os.File) (bool, error) {
+// Hold locks a file for as long as it stays open. It reports false if another process has the lock.
+func Hold(f *os.File) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, nil

@@ -33,7 +33,7 @@ func New(state string) (*Process, error) {
 		return nil, err
 	}
 	a.file = f
-	if locked, err := holdFile(f); !locked || err != nil {
+	if locked, err := Hold(f); !locked || err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return a, nil
@@ -55,7 +55,7 @@ func Gone(state string) func(name string) bool {
 			return errors.Is(err, fs.ErrNotExist)
 		}
 		defer f.Close()
-		locked, err := holdFile(f)
+		locked, err := Hold(f)
 		if !locked || err != nil {
 			return false
 		}

@@ -124,7 +124,7 @@ func describe(t call.Tool, detail string) map[string]any {
 	return m
 }
 
-// call answers tools/call: it makes the call.Call and sends it through the corridor.
+// call answers tools/call: it builds the call.Call and sends it through the pipeline.
 func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	var p struct {
 		Name       string         `json:"name"`
@@ -178,11 +178,11 @@ func broken(decision, id string) error {
 
 var notIdentifier = regexp.MustCompile(`[^A-Za-z0-9_.]`)
 
-// identifier spells a dotted name as code must: what cannot stand in an identifier becomes "_".
+// identifier spells a dotted name as a code identifier: every character that an identifier cannot hold becomes "_".
 func identifier(name string) string { return notIdentifier.ReplaceAllString(name, "_") }
 
-// spell lists the run's tools by how code has to write their names: what cannot stand in an
-// identifier becomes "_", and import may be written import_.
+// spell maps the name that code must write to the run's tools. A character that an identifier cannot hold becomes
+// "_"; import can be written import_.
 func (w *wicket) spell() map[string][]call.Tool {
 	m := map[string][]call.Tool{}
 	for _, t := range w.b.c.Tools(w.run) {

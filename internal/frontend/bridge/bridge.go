@@ -1,6 +1,6 @@
-// Package bridge is the channel of code that runs in a box. It serves one box over one connection:
-// newline-delimited JSON-RPC 2.0 in the shape of MCP, with the same catalogue the agent sees. Each
-// tools/call becomes a call.Call and walks the corridor; there is no lighter path.
+// Package bridge is the channel of code that runs in a sandbox. It serves one sandbox over one connection:
+// newline-delimited JSON-RPC 2.0 in the shape of MCP, with the catalogue that the agent sees. Each tools/call becomes
+// a call.Call and passes the whole pipeline.
 package bridge
 
 import (
@@ -23,7 +23,7 @@ const (
 	stopWait    = 2 * time.Second  // for cancelled calls to return, once the box has ended
 )
 
-// Corridor is what the bridge needs of waldo. Every field is needed.
+// The pipeline functions that the bridge calls. Every field is required.
 type Corridor struct {
 	// Call takes a call to its result: broker.Call.
 	Call func(ctx context.Context, c call.Call) (call.Result, error)
@@ -45,7 +45,7 @@ type Bridge struct {
 	version string
 }
 
-// New makes a bridge. It refuses a corridor with a piece missing.
+// New makes a bridge. It returns an error if a required field is nil.
 func New(version string, c Corridor) (*Bridge, error) {
 	if c.Call == nil || c.Refuse == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil {
 		return nil, errors.New("bridge: a function is missing")
@@ -64,7 +64,7 @@ func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop f
 	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
 		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxMessages: MaxMessages,
 		Unbuffered:    true,               // a box that does not read is owed at most MaxInFlight answers
-		AnswerGarbage: true, Strict: true, // whoever writes garbage here is not our runtime
+		AnswerGarbage: true, Strict: true, // malformed lines do not come from our runtime
 	})
 	go func() {
 		_ = w.conn.Serve(ctx) // a box that closed its end or broke the rules gets no more answers
@@ -78,7 +78,7 @@ func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop f
 	}
 }
 
-// wicket is the bridge of one box.
+// One connection of the bridge: it serves one sandbox.
 type wicket struct {
 	b    *Bridge
 	run  call.Call
@@ -102,8 +102,8 @@ func (w *wicket) judge(e facts.SideEffect) {
 	}
 }
 
-// settle waits for the calls to return and gives the effect of all of them. A call that does not
-// return in time is one whose effect nobody knows.
+// settle waits for the calls to return and merges their side effects. A call that does not return in time has an
+// unknown side effect.
 func (w *wicket) settle() facts.SideEffect {
 	done := make(chan struct{})
 	go func() { w.conn.Wait(); close(done) }()

@@ -20,7 +20,7 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// house is a corridor that remembers what came.
+// A pipeline that records the calls it receives.
 type house struct {
 	mu      sync.Mutex
 	calls   []call.Call
@@ -182,7 +182,7 @@ func TestACallWalksTheCorridor(t *testing.T) {
 	}
 }
 
-// What the box writes about who it is must not be believed: there is no field for it.
+// A caller cannot claim an identity in a message: the protocol has no field for it.
 func TestIdentityCannotBeClaimed(t *testing.T) {
 	h := &house{tools: []string{"x.y"}}
 	b := open(t, h)
@@ -381,7 +381,7 @@ func TestUnknownNamesReachTheCorridorToBeRefused(t *testing.T) {
 	for asked, want := range map[string]string{
 		"s.create_issue":  "s.create-issue", // one tool is spelled so
 		"s.a_b":           "s.a_b",          // the exact name wins
-		"s.import_":       "s.import",       // what a keyword becomes
+		"s.import_":       "s.import",       // a keyword gets an underscore
 		"s.nothing":       "s.nothing",
 		"s.create-issue":  "s.create-issue",
 		"s__create-issue": "s.create-issue",

@@ -16,8 +16,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// call answers tools/call. What is no call of a tool is a protocol error; what is one and cannot be
-// done is a result with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
+// call answers tools/call. A malformed request is a protocol error. A call that cannot be carried out is a result
+// with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
 func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error) {
 	if s.d.o.Lean {
 		inner, no := unwrap(m)
@@ -39,7 +39,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 	if !found {
 		return s.unlisted(ctx, name, c)
 	}
-	// What it may not use at all it is told nothing of: the corridor refuses that, whatever the arguments.
+	// A viewer that may not use the tool gets no schema faults: the pipeline denies the call for any arguments.
 	if faults := e.Check(args); len(faults) > 0 && s.d.lists().Shows(s.viewer(), e) {
 		var say []string
 		for _, f := range faults {
@@ -85,8 +85,8 @@ func (s *Session) refused(ctx context.Context, c call.Call, say string, why call
 	return out
 }
 
-// unlisted answers a call of what the list does not show. Where no contract speaks of it the corridor
-// denies it, and so it is on record; otherwise there is no such tool now, or its server has listed nothing.
+// unlisted answers a call of a tool that the list does not show. If no contract covers the tool, the pipeline denies
+// the call and records it. Otherwise the tool does not exist now, or its server has not been listed yet.
 func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[string]any, error) {
 	c.Capability = call.Capability(strings.ReplaceAll(name, "__", "."))
 	if s.d.lists().Visible(c.Capability) {
@@ -105,8 +105,8 @@ func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[s
 	return s.corridor(ctx, jsonrpc.Message{}, c, nil, "")
 }
 
-// corridor sends a call of a tool through and puts its result into MCP's form. An error of the server
-// that says more than words stays an error.
+// Sends a tool call through the pipeline and converts the result to MCP's form. An upstream error that carries data
+// stays a JSON-RPC error.
 func (s *Session) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, h *host, server string) (map[string]any, error) {
 	r, err := s.through(ctx, m, c, h)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Session) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, 
 	return s.result(r, server), nil
 }
 
-// through sends a call through the corridor. An error is waldo's own failure, and logged.
+// through sends a call through the pipeline. An error is waldo's own failure and is logged.
 func (s *Session) through(ctx context.Context, m jsonrpc.Message, c call.Call, h *host) (call.Result, error) {
 	key := string(c.Capability) + "\n" + c.Args.Digest()
 	c.ApprovalID, c.Trace = s.quoted(m, key), trace(m)
@@ -158,7 +158,7 @@ func (s *Session) consent(ctx context.Context, h *host, approvalID string) bool 
 	if err != nil {
 		return false
 	}
-	key := "waldo_" + rand.Text() // nobody answers it before it is asked
+	key := "waldo_" + rand.Text() // random: no client can answer it before it is asked
 	answers, err := h.put(ctx, map[string]call.Question{key: {Method: "elicitation/create", Params: form.Value()}})
 	if err != nil {
 		return false
@@ -201,8 +201,8 @@ func meta(m jsonrpc.Message, name string) strictjson.Value {
 	return members[name]
 }
 
-// quoted returns the approval that a call quotes: in _meta, or because the same call was told to
-// wait before. It is a pointer to look at, no more: the corridor checks it.
+// quoted returns the approval id that a call quotes: from _meta, or from an earlier identical call that had to wait.
+// The id is only a reference: the pipeline verifies it.
 func (s *Session) quoted(m jsonrpc.Message, key string) string {
 	if text, ok := meta(m, "waldo/approval_id").Text(); ok && id.Is(id.Approval, text) {
 		return text
@@ -279,7 +279,8 @@ func (s *Session) result(r call.Result, server string) map[string]any {
 func metaOf(r call.Result) map[string]any {
 	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": string(r.Status),
 		"waldo/trust": r.Trust.String(), "waldo/facts": facts.Brief(r.Facts)}
-	if len(r.Why) > 0 && (r.Status == facts.Denied || r.Status == facts.Waiting) { // otherwise they are notes on what was allowed
+	// otherwise Why holds notes on an allowed call
+	if len(r.Why) > 0 && (r.Status == facts.Denied || r.Status == facts.Waiting) {
 		meta["waldo/reasons"] = call.Reasons(r.Why)
 	}
 	if r.ApprovalID != "" {
@@ -288,10 +289,10 @@ func metaOf(r call.Result) map[string]any {
 	return meta
 }
 
-// content returns the blocks of a result and, where it is no plain success, a text that says what
-// became of the call. A run's blocks are its stdout, what it made, and its stderr, which a run that
-// failed has in its text already. What a server answers stays as it is. A result is readable without
-// its structured content, and one that holds nothing says so: a model's interface may refuse an empty text.
+// content returns the blocks of a result, followed by a text about the status unless the call succeeded. A run's
+// blocks are its stdout, the files it made, and its stderr; a failed run has stderr in its text. An upstream's answer
+// stays unchanged. A result is readable without its structured content. An empty result gets a placeholder text,
+// because some model APIs refuse an empty text.
 func (s *Session) content(r call.Result, server string) []any {
 	out := []any{}
 	for _, c := range r.Content {
@@ -347,7 +348,7 @@ func known(revision, kind string, block any) any {
 	return block
 }
 
-// epilogue tells the model what became of a call that is no plain success, and what to do.
+// epilogue tells the model the status of a call that did not succeed, and the next step.
 func epilogue(r call.Result) string {
 	switch r.Status {
 	case facts.OK:

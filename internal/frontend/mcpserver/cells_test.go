@@ -255,7 +255,7 @@ func eachCell(t *testing.T, f func(t *testing.T, revision string, serve launcher
 	}
 }
 
-// What a server asks reaches the person, and the answer the server, in all four cells.
+// A server's question reaches the person, and the answer reaches the server, in all four combinations.
 func TestQuestionsInEveryCell(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
 		d, rec := serverFor(t, open, serve, nil)
@@ -335,7 +335,7 @@ func TestQuestionsAreClosedByDefault(t *testing.T) {
 	})
 }
 
-// The operator's own folders are told, and the host is not asked for its.
+// The server gets the operator's own folders, and the host is not asked for its roots.
 func TestRootsOfTheOperator(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
 		d, _ := serverFor(t, strings.Replace(open, "roots: host", "roots: [/srv/repo]", 1), serve, nil)
@@ -347,8 +347,8 @@ func TestRootsOfTheOperator(t *testing.T) {
 	})
 }
 
-// Prompts, resources, templates, completion: through the corridor, under names that say whose they
-// are, and redacted.
+// Prompts, resources, templates and completion pass the pipeline, have names that show their server, and are
+// redacted.
 func TestOffersInEveryCell(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
 		for _, plain := range []bool{false, true} {

@@ -11,8 +11,8 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// A call that waits for a human is put to the host's person, where the operator takes a host's answer,
-// in the way of its revision. What is no plain yes or no leaves the call waiting.
+// If the operator accepts a host's answers, a call that waits for a human is put to the host's person as the protocol
+// revision provides. Any answer but a plain yes or no leaves the call waiting.
 func TestHostsAnswerForTheirPersons(t *testing.T) {
 	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
 		for _, row := range []struct {

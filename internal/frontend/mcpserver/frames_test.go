@@ -155,8 +155,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A client that closes in the middle of a frame leaves nothing running, and what it had asked before
-// is still answered.
+// A client that closes in the middle of a frame leaves nothing running. Its earlier requests are still answered.
 func TestHalfAFrameAndTheEnd(t *testing.T) {
 	d := newDesk(t)
 	inR, inW := io.Pipe()
@@ -294,8 +293,8 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// preserved returns what is wrong with the calls that a frame has led to: what is no JSON leads to none, and what is
-// leads to one, with the value that was sent.
+// preserved compares the calls that a frame led to with the frame, and returns the difference. A frame that is not
+// JSON must lead to no call; valid JSON must lead to one call with the value that was sent.
 func preserved(expect, frame string, calls []call.Call) string {
 	switch {
 	case strings.Contains(frame, `{"a":"b","a":"b"}`) && len(calls) == 0: // valid JSON; waldo refuses a name twice
@@ -363,7 +362,7 @@ func judge(expect, frame string, answers []answer) string {
 	return "" // that the server still answers is all that the other rows ask
 }
 
-// Whatever is sent, the server answers the next ping.
+// The server answers the next ping after any input.
 func FuzzDoor(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo","arguments":{"message":"x"}}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"eA"}}`))

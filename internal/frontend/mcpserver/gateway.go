@@ -1,7 +1,6 @@
-// Package mcpserver is the server that agents come through: an MCP server, a Session for each client. It
-// checks arguments against the tool's schema, binds the call to a session and a principal, hands it to
-// the corridor and puts the result into MCP's form. It decides nothing. Lines are served here, HTTP in
-// gateway/web.
+// Package mcpserver is the MCP server that agents connect to, with a Session for each client. It checks arguments
+// against the tool's schema, binds the call to a session and a principal, and sends it through the pipeline. It
+// converts the result to MCP's form. It makes no policy decision. It serves stdio here; mcpserver/web serves HTTP.
 //
 // It speaks the legacy revisions, which open with initialize, and the modern one, where every
 // request carries its revision; which one is meant, each request says.
@@ -32,21 +31,22 @@ type Options struct {
 	Version      string // of waldo
 	Instructions string // how to use it, for the model; ours, never a server's
 	Catalogue    *catalog.Catalogue
-	Call         func(ctx context.Context, c call.Call) (call.Result, error) // the corridor
+	Call         func(ctx context.Context, c call.Call) (call.Result, error) // the pipeline
 	// Refuse records a call that is not let in, and says how it ended: broker.Refuse. nil: nothing is recorded.
 	Refuse func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error)
-	// Mode is the class of a tool: what its contract says, or its server's annotations where they say more. nil: high risk.
+	// Mode is the class of a tool: from its contract, or from its server's annotations if those claim more risk. nil:
+	// high risk.
 	Mode  func(cap call.Capability, annotations strictjson.Value) contract.Mode
 	Log   *slog.Logger     // nil: nothing is logged
 	Now   func() time.Time // nil: time.Now
 	Lean  bool             // show three tools in place of all: search, call, run code
 	Drain time.Duration    // for answers once the input has ended; 0: 10 s
-	Park  time.Duration    // how long a modern client may take to come back with an answer; 0: 10 min
+	Park  time.Duration    // time in which a modern client must return with an answer; 0: 10 min
 	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
 	// message. The zero Value is not shown. nil: nothing of the kind is.
 	Aside func(c call.Call, v strictjson.Value, question bool) strictjson.Value
-	// Kept is a key that outlives this waldo. It seals what is left to tell of a parked call when waldo has
-	// ended, and opens no call. nil: nothing is told.
+	// Kept is a persistent key. With it a restarted waldo can explain, not resume, a suspended call. Nil disables
+	// that.
 	Kept *[32]byte
 	// Fate returns what is known of the effect of a call that has ended; nil, or false: nothing.
 	Fate func(ctx context.Context, callID string) (facts.SideEffect, bool)
@@ -54,7 +54,7 @@ type Options struct {
 	// person, and Said takes the answer; nil: no host may.
 	Put   func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
 	Said  func(ctx context.Context, n call.Session, approvalID string, yes bool) error
-	Ended func(n call.Session) // told when a session is over; nil: nobody is
+	Ended func(n call.Session) // called at the end of a session; nil: not called
 }
 
 // channel is the name of this front end in calls.
@@ -63,7 +63,7 @@ const channel = "mcp"
 // pageSize is how many tools one page of tools/list holds: enough that few hosts need a second.
 const pageSize = 500
 
-// Server is what all sessions share.
+// Server holds the state that all sessions share.
 type Server struct {
 	o     Options
 	lot   *lot
@@ -73,7 +73,7 @@ type Server struct {
 	sessions map[*Session]struct{}
 }
 
-// New makes a server. Nobody is behind it yet.
+// New makes a server without sessions.
 func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -113,11 +113,11 @@ type Link interface {
 	Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error)
 }
 
-// Session is one client's: what it has seen and what it waits for. It knows no transport.
+// Session is the state of one client. It is independent of the transport.
 type Session struct {
 	d      *Server
 	who    Who
-	stream Link // for what belongs to no request; only legacy clients hear it
+	stream Link // for messages outside a request; only legacy clients read it
 	stop   func()
 	closed chan struct{}
 
@@ -125,7 +125,7 @@ type Session struct {
 	opened    bool                   // initialize was answered
 	ready     bool                   // and the client has said that it is
 	seen      catalog.Versions       // of the lists that the agent was shown last; 0: none
-	declared  strictjson.Value       // what a legacy client answers
+	declared  strictjson.Value       // capabilities that a legacy client declared
 	revision  string                 // that a legacy client was given; empty: the newest
 	level     string                 // of the log messages that a legacy client wants; empty: none
 	subs      map[string]int         // resources that it wants to hear of
@@ -165,7 +165,7 @@ func (d *Server) Session(who Who, stream Link) *Session {
 	return s
 }
 
-// wake has the client told of what has changed.
+// wake notifies the client of changed lists.
 func (s *Session) wake() {
 	select {
 	case s.dirty <- struct{}{}:
@@ -173,10 +173,10 @@ func (s *Session) wake() {
 	}
 }
 
-// Close ends a session. What it has under way is ended by the contexts of the requests.
+// Close ends a session. The contexts of its requests cancel the work in progress.
 func (s *Session) Close() { s.stop() }
 
-// Who returns whom the session belongs to.
+// Who returns the owner of the session.
 func (s *Session) Who() Who { return s.who }
 
 func (s *Session) viewer() catalog.Viewer {
@@ -458,7 +458,8 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 		if uri, _ := v.Text(); resources && s.subscribe(ctx, v, false) == nil {
 			l.uris[uri]++
 			heard = append(heard, v)
-			defer func() { _ = s.subscribe(context.WithoutCancel(ctx), v, true) }() // the server is told; nobody waits for it
+			// the server is notified without waiting for its answer
+			defer func() { _ = s.subscribe(context.WithoutCancel(ctx), v, true) }()
 		}
 	}
 	if len(heard) > 0 {
@@ -469,7 +470,7 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 		return nil, err
 	}
 	if len(agreed) > 0 {
-		if l.tools { // what nobody has asked for, nobody keeps an eye on
+		if l.tools { // lists that the client never requested are not watched
 			o.List(ctx, s.viewer())
 		}
 		if l.prompts || l.resources {
@@ -535,7 +536,7 @@ func (s *Session) tellOnce(now catalog.Versions) {
 	}
 }
 
-// changed names the lists that are others than those seen; what was never seen is not among them.
+// changed names the lists that differ from those seen; lists never seen are omitted.
 func changed(seen, now catalog.Versions) (methods []string) {
 	for _, x := range []struct {
 		name      string

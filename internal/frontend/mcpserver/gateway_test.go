@@ -35,7 +35,7 @@ func parse(t testing.TB, s string) strictjson.Value {
 	return v
 }
 
-// desk is a corridor for tests: it records what it is asked and answers by the capability's name.
+// desk is a pipeline for tests: it records its calls and answers by the capability's name.
 type desk struct {
 	t       testing.TB
 	mu      sync.Mutex
@@ -406,7 +406,7 @@ func TestCancellationAndProgress(t *testing.T) {
 	}
 }
 
-// When a server's tools change, a client that has seen the list is told, in the way of its revision.
+// When a server's tools change, a client that has seen the list gets a notification in the form of its revision.
 func TestChangesOfTheListAreTold(t *testing.T) {
 	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
 		t.Run(revision, func(t *testing.T) {

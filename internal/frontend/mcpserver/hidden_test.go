@@ -13,8 +13,8 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// Who may not use a tool is told nothing of it, in either era: it is in no list and no search, and a call
-// of it is refused by the corridor, whose words do not hang on whether the arguments fit its schema.
+// A principal that may not use a tool learns nothing of it, in either era: no list or search shows it. The pipeline
+// denies a call of it, with the same words whether or not the arguments fit its schema.
 func TestHiddenFromPrincipals(t *testing.T) {
 	for era, meta := range map[string]string{"legacy": "", "modern": `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`} {
 		t.Run(era, func(t *testing.T) {
@@ -66,8 +66,8 @@ func TestHiddenFromPrincipals(t *testing.T) {
 	}
 }
 
-// A call whose arguments do not fit is refused by the server, and on record; what cannot be recorded is told as
-// waldo's own failure.
+// The server refuses a call whose arguments do not fit, and records it. If it cannot record it, it reports waldo's
+// own failure.
 func TestAMisfitIsOnRecord(t *testing.T) {
 	desk := newDesk(t)
 	o := options(t, desk)

@@ -23,7 +23,7 @@ type host struct {
 
 	mu    sync.Mutex
 	call  call.Call
-	link  Link                        // of the request that is being answered; nil: none is
+	link  Link                        // of the request that is being answered; nil outside a request
 	token strictjson.Value            // for progress, of that request
 	given map[string]strictjson.Value // answers that came before they were asked for
 	done  float64                     // told last
@@ -129,7 +129,7 @@ func (h *host) put(ctx context.Context, shown map[string]call.Question) (map[str
 	return out, nil
 }
 
-var errNobody = errors.New("there is nobody to ask")
+var errNobody = errors.New("the client cannot be asked")
 
 // Log satisfies call.Host. The message is redacted like a result of the call.
 func (h *host) Log(server, level string, params strictjson.Value) {
@@ -151,7 +151,7 @@ func (h *host) Log(server, level string, params strictjson.Value) {
 	link.Notify("notifications/message", map[string]any{"level": level, "logger": server, "data": shown["data"]})
 }
 
-// maxProgress is how often in a second a client is told how far a call is.
+// maxProgress bounds the progress notifications to a client in one second.
 const maxProgress = 20
 
 // progress tells the client how far a call is, in growing numbers.

@@ -7,8 +7,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// The lean mode shows three tools, however many there are behind them: what a host puts into its
-// prompt stays below 250 tokens.
+// The lean mode lists three tools for any number of tools behind them, so that the host's prompt grows by less than
+// 250 tokens.
 const (
 	callTool = "call_tool"
 	runCode  = "run_code"
@@ -35,8 +35,8 @@ func lean(modern bool) map[string]any {
 var languages = map[string][2]string{"": {"run_python", "code"}, "python": {"run_python", "code"}, "javascript": {"run_javascript", "code"},
 	"typescript": {"run_typescript", "code"}, "shell": {"run_shell", "command"}}
 
-// unwrap returns the call that call_tool or run_code stands for, or what is wrong with it. From there on
-// it is a call like any other.
+// unwrap returns the call inside call_tool or run_code, or the error result. The inner call is then treated as any
+// other call.
 func unwrap(m jsonrpc.Message) (inner jsonrpc.Message, no map[string]any) {
 	name, _ := m.Param("name").Text()
 	args, _ := m.Param("arguments").Members()

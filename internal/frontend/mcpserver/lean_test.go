@@ -13,7 +13,7 @@ import (
 	"waldo/internal/model/call"
 )
 
-// In lean mode the host sees three tools; what they stand for goes the same way as every call.
+// In lean mode the host sees three tools; the inner calls pass the same pipeline as every call.
 func TestLean(t *testing.T) {
 	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
 		t.Run(revision, func(t *testing.T) {
@@ -65,8 +65,8 @@ func TestLean(t *testing.T) {
 	}
 }
 
-// What a host puts into its prompt is small and stays so: 250 tokens is the promise. A token of JSON
-// and English is more than three bytes (4.4 with o200k_base, see BENCHMARKS.md).
+// The lean list fits the promised 250 tokens of prompt. A token of JSON and English is more than three bytes (4.4
+// with o200k_base, see BENCHMARKS.md).
 func TestLeanPromptIsSmall(t *testing.T) {
 	sizes := map[int]int{}
 	for _, n := range []int{1, 10_000} {

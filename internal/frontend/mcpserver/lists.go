@@ -19,8 +19,8 @@ func (l *lists) Versions() catalog.Versions {
 // lists returns what is shown now.
 func (d *Server) lists() *lists { return d.shows.Load() }
 
-// Replace shows another catalogue from now on. Sessions stay, and are told that their lists have changed.
-// One caller at a time.
+// Replace installs another catalogue. Sessions stay open and get list-changed notifications. It must not be called
+// concurrently.
 func (d *Server) Replace(c *catalog.Catalogue) {
 	next := &lists{Catalogue: c}
 	old := d.lists()
@@ -35,7 +35,7 @@ func (d *Server) Replace(c *catalog.Catalogue) {
 	}
 }
 
-// wake has every client told of what has changed.
+// wake notifies every client of changed lists.
 func (d *Server) wake() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -92,7 +92,7 @@ func (s *Session) asked(ctx context.Context, m jsonrpc.Message, modern bool, lin
 	return run(ctx, m, h)
 }
 
-// callOf makes a call of an offer of a server and sends it through the corridor.
+// callOf builds a call of a server's prompt or resource and sends it through the pipeline.
 func (s *Session) callOf(ctx context.Context, m jsonrpc.Message, h *host, capability call.Capability, args map[string]any) (call.Result, error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
@@ -345,8 +345,7 @@ func (s *Session) outer(server string, block strictjson.Value) any {
 	return out
 }
 
-// refusal makes an error of a result that is no success, for the methods whose results have no place
-// for one.
+// refusal turns an unsuccessful result into an error, for methods whose results cannot carry one.
 func refusal(r call.Result) error {
 	if f := r.Fault; f != nil {
 		return &jsonrpc.Error{Code: f.Code, Message: f.Message, Data: f.Data}

@@ -16,8 +16,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Of a client's _meta the place in a trace is handed on, if it has its form; baggage is not, nor
-// anything else.
+// A valid trace context in a client's _meta is forwarded; baggage and all other keys are dropped.
 func TestTrace(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, row := range []struct {
@@ -64,7 +63,7 @@ type heard struct {
 
 func (h *heard) Notify(_ string, params any) bool { h.n++; h.last = params; return true }
 
-// Progress is told in growing numbers, so often in a second, and to whoever waits now.
+// Progress grows, is rate-limited, and goes to the client that waits now.
 func TestProgressIsLimited(t *testing.T) {
 	s := New(options(t, newDesk(t))).Session(me, lines{})
 	defer s.Close()

@@ -52,7 +52,7 @@ type parked struct {
 	expire  *time.Timer
 }
 
-// question is what the worker waits for.
+// question is one question for the client that a worker waits for.
 type question struct {
 	asked  map[string]call.Question
 	answer chan map[string]strictjson.Value
@@ -63,7 +63,7 @@ type outcome struct {
 	err    error
 }
 
-// digestOf returns the digest of what a request asks, whatever it carries beside.
+// digestOf returns the digest of a request's own parameters, without its _meta and answers.
 func digestOf(m jsonrpc.Message) string {
 	members, _ := m.Params.Members()
 	asks := map[string]any{}
@@ -102,7 +102,7 @@ func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run fu
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	long, h := s.hosted(long, m, true, link)
 	if h.can.Elicitation.IsZero() && h.can.Sampling.IsZero() && h.can.Roots.IsZero() {
-		cancel() // there is nobody to ask
+		cancel() // the client that could answer is gone
 		ctx, h = s.hosted(ctx, m, true, link)
 		h.p = &parked{d: s.d, asks: make(chan question)}
 		return run(ctx, h)
@@ -139,7 +139,7 @@ func (p *parked) wait(ctx context.Context) (map[string]any, error) {
 	}
 }
 
-// ask is what the worker calls: it hands the questions over and waits until the client comes back.
+// ask hands the worker's questions over and waits until the client returns with answers.
 func (p *parked) ask(ctx context.Context, asked map[string]call.Question) (map[string]strictjson.Value, error) {
 	if p.cancel == nil {
 		return nil, errNobody
@@ -165,7 +165,7 @@ func (p *parked) ask(ctx context.Context, asked map[string]call.Question) (map[s
 	}
 }
 
-// fits returns the answers to the questions and no others, if none is missing.
+// fits returns the answers to exactly these questions, or an error if one is missing.
 func fits(asked map[string]call.Question, given map[string]strictjson.Value) (map[string]strictjson.Value, bool) {
 	out := map[string]strictjson.Value{}
 	for key := range asked {
@@ -250,7 +250,7 @@ func (l *lot) resume(ctx context.Context, s *Session, m jsonrpc.Message, text st
 	return p, answers, nil
 }
 
-// claim uses a state up and takes its call from the lot; of one that is past there is none.
+// claim consumes a state and removes its suspended call. A state of an earlier process has no suspended call.
 func (l *lot) claim(st state, past bool, now time.Time) (*parked, *jsonrpc.Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,7 +288,7 @@ func (d *Server) over(ctx context.Context, st state) *jsonrpc.Error {
 	}
 	say := map[facts.SideEffect]string{
 		facts.None:      "It had no side effect: make the request anew, without requestState.",
-		facts.Confirmed: "It had taken effect before: do not make it anew without looking at what it did.",
+		facts.Confirmed: "It had taken effect before: check its effect before you repeat it.",
 		facts.Unknown:   "Whether it took effect is not known: look before you make the request anew, without requestState.",
 	}[effect]
 	e := stateError("state.restarted", "waldo was started anew while the call "+st.Call+" waited for an answer, and the call ended with it. "+say)

@@ -20,7 +20,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// asker is a corridor whose calls ask the host; rounds says how often.
+// asker is a pipeline whose calls ask the host; rounds is the number of questions.
 type asker struct {
 	rounds int
 	hang   bool // after the questions, until it is ended
@@ -63,7 +63,7 @@ func (a *asker) over() int {
 	return len(a.ended)
 }
 
-// lines is a link that nobody listens to.
+// lines is a link without a reader.
 type lines struct{}
 
 func (lines) Notify(string, any) bool                 { return true }
@@ -83,7 +83,7 @@ func retry(t testing.TB, tool, args, more string) jsonrpc.Message {
 	return m
 }
 
-// ask makes a call and returns its requestState, or what else came of it.
+// ask makes a call and returns its requestState, or the other result.
 func ask(t testing.TB, s *Session, m jsonrpc.Message) (state, other string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -225,8 +225,8 @@ func TestRequestState(t *testing.T) {
 	}
 }
 
-// After waldo was started anew, a retry is told what became of the call: from the log where that knows it,
-// from the contract otherwise; and of nobody else's, of no other request, and once.
+// After a restart of waldo, a retry gets the status of the call: from the audit log if recorded there, otherwise from
+// the contract. It gets it once, and only for its own request and principal.
 func TestAPastRequestState(t *testing.T) {
 	kept := &[32]byte{1}
 	code := func(c string) string { return `-32602 {"code":"` + c + `"}` }
@@ -315,7 +315,7 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// What nobody comes back for is given up, and stands in nobody's way.
+// A suspended call that its client abandons expires and does not block other calls.
 func TestAbandonedCalls(t *testing.T) {
 	var a *asker
 	var s *Session
@@ -427,8 +427,8 @@ func TestNonces(t *testing.T) {
 	}
 }
 
-// FuzzRequestState: what opens is what was sealed, whole; nothing else does. The text is sealed within the
-// execution, since each process of the fuzzer has keys of its own: an input from outside never opened in another.
+// FuzzRequestState: the sealer opens only complete sealed texts of its own. The text is sealed within the execution,
+// since each process of the fuzzer has its own keys: an input from outside would not open in another process.
 func FuzzRequestState(f *testing.F) {
 	s, stranger := newSealer(&[32]byte{1}), newSealer(&[32]byte{2})
 	f.Add("r", "os:1", "", uint16(0), uint16(0))       // as it is

@@ -19,7 +19,7 @@ import (
 // waldo; that opens no call, and tells a later one what there was.
 type sealer struct {
 	key  [chacha20poly1305.KeySize]byte
-	kept *[chacha20poly1305.KeySize]byte // nil: there is no such key
+	kept *[chacha20poly1305.KeySize]byte // nil without a persistent key
 	run  string                          // this waldo, among all that have that key
 }
 
@@ -29,7 +29,7 @@ func newSealer(kept *[32]byte) *sealer {
 	return s
 }
 
-// state is what a requestState says: which parked call it continues, and what the retry must be.
+// state is the content of a requestState: the suspended call that it continues, and the required retry.
 type state struct {
 	Round     string           `json:"r"` // one question of one parked call
 	Principal call.Principal   `json:"p"`
@@ -40,7 +40,7 @@ type state struct {
 	Effect    facts.SideEffect `json:"s"`           // none, where its contract lets it have no other
 }
 
-// What a sealed text is for.
+// Purposes of a sealed text.
 const (
 	forState = "waldo requestState v2 "
 	forPast  = "waldo past requestState v2"
@@ -49,7 +49,8 @@ const (
 // maxState is how long a requestState may be.
 const maxState = 4 << 10
 
-// pair makes a requestState: what this waldo opens, and what a later one does, each bound to the other.
+// pair makes a requestState of two halves: one for this process, one for a later process. Each half is bound to the
+// other.
 func (s *sealer) pair(st state) string {
 	if s.kept == nil {
 		return seal(&s.key, st, forState)
@@ -60,7 +61,7 @@ func (s *sealer) pair(st state) string {
 	return seal(&s.key, st, before(past)) + "." + past
 }
 
-// before is the use of what stands before the other half: neither is good with another.
+// before is the purpose of the first half. It includes the other half, so neither half opens with another one.
 func before(past string) string { return forState + past }
 
 func seal(key *[chacha20poly1305.KeySize]byte, st state, use string) string {
@@ -82,7 +83,7 @@ func (s *sealer) open(text string) (st state, past, ok bool) {
 		return st, false, ok
 	}
 	st, ok = unseal(s.kept, behind, forPast)
-	ok = ok && st.Run != s.run // what this waldo made, it opens with its own key
+	ok = ok && st.Run != s.run // a text of this process opens only with its own key
 	return st, ok, ok
 }
 

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 )
 
-// special are the ranges that are not the public internet, with the word that a refusal says: the
-// IANA special-purpose registries (RFC 6890 and later), and what clouds keep for themselves.
+// special lists the address ranges outside the public internet, with the word that a refusal uses. The sources are
+// the IANA special-purpose registries (RFC 6890 and later) and the clouds' own ranges.
 var special = []struct {
 	prefix netip.Prefix
 	what   string
@@ -34,12 +34,12 @@ var special = []struct {
 	{netip.MustParsePrefix("2620:4f:8000::/48"), "reserved"},
 }
 
-// global is what IANA gives out as global unicast (RFC 4291 §2.4): whatever is not in it, such as
-// ::1, fc00::/7, fe80::/10, ff00::/8, 64:ff9b::/96 (NAT64) and 5f00::/16, is not public.
+// global is IANA's global unicast space (RFC 4291 §2.4). Every address outside it is not public: ::1, fc00::/7,
+// fe80::/10, ff00::/8, 64:ff9b::/96 (NAT64), 5f00::/16 and others.
 var global = netip.MustParsePrefix("2000::/3")
 
-// Special says in a word or two why an address is not of the public internet; "" when it is. An
-// IPv4 address in IPv6 clothes is what it is: a mapped one is unwrapped, other forms are refused whole.
+// Special returns a short reason why an address is not public, or "". It unwraps an IPv4-mapped IPv6 address and
+// refuses every other form of IPv4 within IPv6.
 func Special(a netip.Addr) string {
 	if !a.IsValid() || a.Zone() != "" {
 		return "no address"

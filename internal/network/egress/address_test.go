@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAddresses: a host that stands at addresses of the operator's own is dialled there, and nowhere
-// else, whatever its name stands for today; no other host gains anything by it.
+// TestAddresses: a host with addresses in the policy is dialled only there, for any answer of the resolver. No other
+// host may use those addresses.
 func TestAddresses(t *testing.T) {
 	own := map[string][]netip.Prefix{
 		"npm.example.com": {netip.MustParsePrefix("203.0.113.0/24")},
@@ -38,8 +38,8 @@ func TestAddresses(t *testing.T) {
 	for _, row := range []struct {
 		why, host string
 		at        []string
-		control   string // what is dialled where nothing is written
-		want      string // what is dialled; empty: refused
+		control   string // dialled without the policy's address
+		want      string // dialled; empty: refused
 	}{
 		{"its own address", "npm.example.com", []string{"203.0.113.80"}, "", "203.0.113.80"},
 		{"the same in IPv6 clothes", "npm.example.com", []string{"::ffff:203.0.113.80"}, "", "203.0.113.80"},

@@ -13,10 +13,10 @@ import (
 	"waldo/internal/network/egress/packages"
 )
 
-// maxAttempts is how many different attempts of one box are told; the rest is counted.
+// maxAttempts bounds the different attempts of one sandbox in its facts; the others are only counted.
 const maxAttempts = 200
 
-// attempt is one host and port, and what came of trying it.
+// attempt is one host and port, with the result of the connection attempts.
 type attempt struct {
 	host           string
 	port           uint16
@@ -24,14 +24,14 @@ type attempt struct {
 	refused        bool
 	times          int
 	sent, received atomic.Int64
-	told           facts.Attempt // what has been reported already
+	told           facts.Attempt // the part that was already reported
 	total          *atomic.Int64 // of the whole box
 }
 
 func (a *attempt) out(n int64) { a.sent.Add(n); a.total.Add(n) }
 func (a *attempt) in(n int64)  { a.received.Add(n); a.total.Add(n) }
 
-// attempts are all that a box tried. Equal ones are told once.
+// attempts are all connection attempts of a sandbox. Equal ones are reported once.
 type attempts struct {
 	mu   sync.Mutex
 	list []*attempt
@@ -71,7 +71,7 @@ func (l *attempts) refused(host string, port uint16, why *Refusal) {
 // began records what goes out, to be counted as it goes.
 func (l *attempts) began(host string, port uint16) *attempt { return l.find(host, port, "", false) }
 
-// maxPackages is how many packages of one box are told.
+// maxPackages bounds the packages of one sandbox in its facts.
 const maxPackages = 5000
 
 // fetched records a file of a package, once.
@@ -92,7 +92,7 @@ func (l *attempts) fetched(f packages.Package, kept bool) {
 	l.had[p], l.news = true, append(l.news, p)
 }
 
-// failed records a refusal, or what was let out and found nobody.
+// failed records a refusal, or an allowed attempt that did not connect.
 func (l *attempts) failed(host string, port uint16, err error) {
 	var why *Refusal
 	if errors.As(err, &why) {

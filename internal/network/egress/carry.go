@@ -109,7 +109,7 @@ func (s *Server) late(f *first, out net.Conn, a *attempt) bool {
 // chunk is how many bytes move between two looks at the limits.
 const chunk = 4 << 20
 
-// splice carries what a client says after its first words, and what comes back.
+// splice relays the client's bytes after its first message, and the host's answer.
 func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 	words := s.words(f)
 	s.both(f.Conn, out, words, func() bool {
@@ -127,8 +127,9 @@ func (s *Server) splice(f *first, out net.Conn, a *attempt) {
 	}, a)
 }
 
-// both copies both ways until both are over, nothing moves, or the box has had all it may have. What
-// the box says is read of words, once begin has said so. Between two TCP connections the kernel moves the bytes.
+// both relays in both directions until both end, the connection is idle too long, or the sandbox's byte limit is
+// reached. Once begin returns true, the sandbox's bytes are read from words. Between two TCP connections the kernel
+// splices the bytes.
 func (s *Server) both(in, out net.Conn, words io.Reader, begin func() bool, a *attempt) {
 	near(in)
 	near(out)
@@ -167,8 +168,8 @@ func (s *Server) both(in, out net.Conn, words io.Reader, begin func() bool, a *a
 	wait.Wait()
 }
 
-// words is what the box says on a connection. Where it may say a placeholder in the clear, somebody
-// listens; f.head has been sent.
+// words is the sandbox's byte stream on a connection. If it could send a placeholder in plain text, the stream is
+// scanned; f.head has been sent.
 func (s *Server) words(f *first) io.Reader {
 	if s.marks == nil || firstWords(f.head) == isTLS {
 		return f.Conn
@@ -193,8 +194,8 @@ type certificates struct {
 // lasting is how long one look at a certificate holds.
 const lasting = 5 * time.Minute
 
-// check looks at the certificate that an address shows for a host: whoever answers there must be
-// the host, also for a client that does not look. The client's own handshake is its own.
+// check verifies the certificate that an address shows for a host, so that the address must belong to the host even
+// if the client does not verify it. The client makes its own handshake besides.
 func (c *certificates) check(ctx context.Context, d *Dialer, host string, at net.Addr) *Refusal {
 	key := host + " " + at.String()
 	c.mu.Lock()

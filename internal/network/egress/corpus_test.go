@@ -315,7 +315,7 @@ func TestCorpusAddresses(t *testing.T) {
 	t.Logf("%d rows", judged)
 }
 
-// TestCorpusPatterns judges what may be written in a contract, and what it matches.
+// TestCorpusPatterns checks which patterns a contract accepts, and the hosts that they match.
 func TestCorpusPatterns(t *testing.T) {
 	judged := 0
 	for _, r := range rows(t) {

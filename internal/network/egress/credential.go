@@ -39,7 +39,7 @@ const (
 // paths are none.
 type Credential struct {
 	Name            string // of the secret, for people
-	Placeholder     string // what the box has
+	Placeholder     string // the sandbox's stand-in for the secret
 	Host            string
 	Port            uint16
 	Methods, Paths  []string
@@ -49,11 +49,11 @@ type Credential struct {
 	Database        string                       // of Postgres
 	Plain           bool                         // with Postgres: the server need not speak TLS
 	Value           func() (secret.Value, error) // asked at each use: a secret may change while the box lives
-	KeyID, Token    func() (secret.Value, error) // of SigV4; a nil Token is none
+	KeyID, Token    func() (secret.Value, error) // of SigV4; Token can be nil
 }
 
-// NewPlaceholder returns what a box is given in place of a secret: a word that nobody guesses, in
-// letters and digits that no encoding of URLs changes.
+// NewPlaceholder returns the sandbox's stand-in for a secret: an unguessable word of letters and digits that URL
+// encoding does not change.
 func NewPlaceholder() string {
 	b := make([]byte, 16)
 	_, _ = rand.Read(b) // never fails (crypto/rand)
@@ -88,14 +88,14 @@ func (c *Credential) fits(method string, t Target) bool {
 	return c.at(t) && slices.Contains(c.Methods, method) && underPaths(c.Paths, t.Path)
 }
 
-// filled is a credential with what its sources hold now.
+// filled is a credential with the current values of its sources.
 type filled struct {
 	*Credential
 	value, id, token string
 }
 
-// fill fetches the secret. What is hidden in answers must be more than anybody can try: an answer that
-// repeats what the sandbox has sent shows by its stars which of many values is the secret.
+// fill fetches the secret. A secret that is scrubbed from answers needs enough entropy. Otherwise the sandbox could
+// send guesses to a host that echoes them, and the stars would show the right guess.
 func (c *Credential) fill() (filled, *Refusal) {
 	f := filled{Credential: c}
 	for _, part := range []struct {
@@ -175,7 +175,7 @@ func hashes(r *http.Request) bool {
 	return r.Header.Get("X-Amz-Content-Sha256") == "" && r.Body != nil && r.Body != http.NoBody
 }
 
-// bodyHash is what a signature says of the body: what the client has said of it, or its hash.
+// bodyHash is the body hash for the signature: the client's declared value, or the computed hash.
 func bodyHash(r *http.Request) (string, *Refusal) {
 	said := r.Header.Get("X-Amz-Content-Sha256")
 	switch {
@@ -200,7 +200,7 @@ func bodyHash(r *http.Request) (string, *Refusal) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// marks finds placeholders in what a box sends.
+// marks finds placeholders in a sandbox's requests.
 type marks struct {
 	needles [][]byte
 	longest int
@@ -255,8 +255,8 @@ func (m *marks) inRequest(r *http.Request, t Target) bool {
 	return false
 }
 
-// maxLooked is how large a body may be that is looked at before anything is sent. A larger one is
-// watched on its way, and a host may answer before it has come.
+// maxLooked bounds a body that is scanned completely before it is sent. A larger body is scanned while it is sent,
+// and a host can answer before its end.
 const maxLooked = 64 << 10
 
 // looks reports whether a body is of known length and looked at before anything is sent.
@@ -310,7 +310,7 @@ func (w *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// keep remembers the last of what has passed, and reports whether a placeholder is in it.
+// keep stores the last bytes of the stream, and reports whether a placeholder is in it.
 func (w *watched) keep(b []byte) bool {
 	w.tail = append(w.tail, b...)
 	found := w.m.in(w.tail)

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// desk is a PostgreSQL server that lets in whoever has a password, and what it has heard.
+// desk is a PostgreSQL server that accepts any user with the password; heard gets the received messages.
 func desk(t *testing.T, cert tls.Certificate, heard chan<- string) (addr string) {
 	return answering(t, func(c net.Conn) {
 		defer c.Close()
@@ -54,11 +54,11 @@ func desk(t *testing.T, cert tls.Certificate, heard chan<- string) (addr string)
 	})
 }
 
-// TestDatabase: a client of the box is let in with the password that it does not have, as the one user
-// that the contract names, by the server that its certificate proves, and says the placeholder to nobody.
+// TestDatabase: a client in the sandbox is logged in with a password that it never gets. It can only be the
+// contract's user, at the server that its certificate proves, and the placeholder never leaves.
 func TestDatabase(t *testing.T) {
 	right, roots := certificate(t, "db.example.com")
-	wrong, _ := certificate(t, "db.example.com") // which nobody vouches for
+	wrong, _ := certificate(t, "db.example.com") // signed by no known authority
 	for _, row := range []struct {
 		why            string
 		cert           tls.Certificate

@@ -16,8 +16,8 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Dialer connects to what a policy allows. A name is resolved once, each address is checked, and
-// the connection goes to an address that was checked, so that a second answer changes nothing.
+// Dialer connects to the destinations that a policy allows. It resolves a name once, checks each address, and
+// connects to a checked address, so that DNS rebinding has no effect.
 type Dialer struct {
 	Policy   *Policy
 	Resolver Resolver                                                       // nil: the machine's own
@@ -65,7 +65,8 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 		return []netip.Addr{a}, nil
 	}
 	if hostrule.Normal(host) == "localhost" {
-		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil // nobody is asked (RFC 6761 §6.3)
+		// without a resolver (RFC 6761 §6.3)
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
 	}
 	var r Resolver = net.DefaultResolver
 	if d.Resolver != nil {

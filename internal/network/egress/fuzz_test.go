@@ -11,8 +11,8 @@ import (
 	"waldo/internal/model/hostrule"
 )
 
-// FuzzParseURL: what is read is a plain name or an address, Go reads the same host and port, and
-// reading what was read changes nothing.
+// FuzzParseURL: an accepted URL holds a plain name or an address, Go reads the same host and port, and parsing the
+// output again changes nothing.
 func FuzzParseURL(f *testing.F) {
 	for _, s := range []string{"http://api.example.com/", "https://a.b:8443/x?y#z", "http://[::1]:80/", "http://1.2.3.4", "http://a\\@b/", "http://ａ.com/", "http://0x7f.1/", "HTTP://A.B./"} {
 		f.Add(s)
@@ -35,7 +35,7 @@ func FuzzParseURL(f *testing.F) {
 	})
 }
 
-// FuzzHostPattern: what a pattern matches ends in its name, and a wildcard never matches its own domain.
+// FuzzHostPattern: every match of a pattern ends in its name, and a wildcard never matches its own domain.
 func FuzzHostPattern(f *testing.F) {
 	f.Add("*.example.com", "a.example.com")
 	f.Add("example.com", "example.com.evil.com")

@@ -75,7 +75,8 @@ func TestWebGuards(t *testing.T) {
 			t.Errorf("CONNECT with %q: %q", body, g.codes())
 		}
 	}
-	for up, want := range map[string]string{"websocket": "101", "h2c": "200"} { // what is no websocket stays a connection that is read
+	// a refused upgrade leaves an HTTP connection
+	for up, want := range map[string]string{"websocket": "101", "h2c": "200"} {
 		g := newRig(t, Limits{}, "api.example.com")
 		g.answer = func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Upgrade") == "" {
@@ -153,7 +154,8 @@ func TestPace(t *testing.T) {
 		g := newRig(t, Limits{BytesPerSec: rate}, "raw.example.org:5000")
 		g.raw = l
 		least := time.Hour
-		for tries := 0; least > 300*time.Millisecond && tries < 5; tries++ { // what nothing holds up is quick at least once
+		// an undelayed request is fast at least once
+		for tries := 0; least > 300*time.Millisecond && tries < 5; tries++ {
 			began := time.Now()
 			c := g.direct(t, "raw.example.org", 5000)
 			_, _ = io.WriteString(c, "\x00")

@@ -44,8 +44,8 @@ var (
 		"x_amz_signature", "x_amz_credential", "x_amz_security_token", "x_goog_signature", "x_goog_credential"}
 )
 
-// anonymous takes out of a request by what the sandbox says who it is. At the host of a secret the secret
-// alone says so: otherwise the sandbox could carry data out under an account of its own.
+// anonymous strips the client's own credentials from a request. At a host with an injected secret only that secret
+// may authenticate: otherwise the sandbox could carry data out under its own account.
 func anonymous(r *http.Request, t *Target) {
 	for name := range r.Header {
 		if slices.Contains(identities, canonical(name)) {

@@ -56,7 +56,7 @@ func (s *Server) intercept(f *first, host string, port uint16) {
 	s.web(f, Target{Scheme: "https", Host: host, Port: port}, config.(*tls.Config))
 }
 
-// injection is what is added to one request, and hidden in its answer.
+// injection is the secret added to one request and hidden in its answer.
 type injection struct {
 	use  []filled
 	hash string
@@ -159,8 +159,8 @@ func (in injection) unveil(resp *http.Response) error {
 	return nil
 }
 
-// body hides the secrets in the body of an answer and in what follows it. No spelling of a secret holds
-// a line end, since no header could carry that secret.
+// body hides the secrets in an answer's body and trailers. No spelling of a secret holds a line end, since no header
+// could carry that secret.
 func (in injection) body(b io.ReadCloser, resp *http.Response) io.ReadCloser {
 	if in.veil == nil {
 		return b

@@ -141,12 +141,12 @@ func credentialRig(t testing.TB, c Credential) *rig {
 	return newRigWith(t, Limits{}, Options{Credentials: []Credential{c}, Forms: spellings}, "api.example.com", "a.trusted.example", "raw.example.org:5000", "*.evil.example")
 }
 
-// TestCredential: the secret is added where it belongs, and what the client has put there is gone.
+// TestCredential: the secret is added in its place, and the client's own value is removed.
 func TestCredential(t *testing.T) {
 	for _, row := range []struct {
 		as         As
 		field      string
-		name, want string // a header, and what it begins with
+		name, want string // a header, and its prefix
 	}{
 		{Bearer, "", "Authorization", "Bearer " + hidden},
 		{Header, "X-Api-Key", "X-Api-Key", hidden},
@@ -297,7 +297,7 @@ func TestPlaceholderRaw(t *testing.T) {
 	}
 }
 
-// TestEcho: what a host says of the secret does not come back to the box.
+// TestEcho: a host that echoes the secret does not disclose it to the sandbox.
 func TestEcho(t *testing.T) {
 	for _, row := range []struct {
 		why    string
@@ -409,7 +409,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestSignedBody: a body is hashed where its hash comes first, and what cannot be signed is refused.
+// TestSignedBody: a body is hashed if its hash must come first; an unsignable request is refused.
 func TestSignedBody(t *testing.T) {
 	for _, row := range []struct{ said, body, want string }{
 		{"", "a=b", "hello"}, {"UNSIGNED-PAYLOAD", "a=b", "hello"}, {strings.Repeat("0", 64), "a=b", "hello"},
@@ -472,7 +472,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// FuzzVeil: whatever is cut where, no spelling of the secret passes, and nothing else is lost.
+// FuzzVeil: for any split of the stream, no spelling of the secret passes and all other bytes do.
 func FuzzVeil(f *testing.F) {
 	f.Add([]byte("you sent "+hidden+"."), uint8(3))
 	f.Add([]byte(hidden[:7]+hidden), uint8(1))
@@ -510,7 +510,7 @@ func (s *stepped) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// FuzzPlainPath: what is taken for a path climbs nowhere, however often it is read.
+// FuzzPlainPath: an accepted path never climbs to a parent, after any number of decodings.
 func FuzzPlainPath(f *testing.F) {
 	for _, s := range []string{"/v1/a%20b", "/v1/..%2f", "/%252e", `/a\b`} {
 		f.Add(s)

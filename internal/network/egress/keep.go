@@ -9,8 +9,8 @@ import (
 	"waldo/internal/network/egress/packages"
 )
 
-// keeps returns the package that a request is for, and whether its file is kept between runs: one
-// that everybody gets, over TLS, to whom nobody has said who asks.
+// keeps returns the requested package, and whether its file can be cached between runs. It can if the file is public,
+// comes over TLS, and no credential is sent for it.
 func (s *Server) keeps(r *http.Request, t Target, use injection) (packages.Package, bool) {
 	if s.shelf == nil || r.Method != http.MethodGet || t.Scheme != "https" || strings.Contains(t.Path, "?") || use.veil != nil ||
 		r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.ContentLength != 0 || r.Header.Get("Upgrade") != "" {
@@ -19,7 +19,7 @@ func (s *Server) keeps(r *http.Request, t Target, use injection) (packages.Packa
 	return s.policy.pack(t)
 }
 
-// kept answers with the file that is kept, where one is.
+// kept answers with the cached file, if there is one.
 func (s *Server) kept(w http.ResponseWriter, t Target, p packages.Package) bool {
 	f, n, ok := s.shelf.Get(t.String())
 	if !ok {

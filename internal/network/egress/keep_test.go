@@ -69,7 +69,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// What a secret has bought is for the box that has it.
+// A file fetched with a secret is not cached for other sandboxes.
 func TestASecretsFileIsNotKept(t *testing.T) {
 	s, err := pkgcache.Open(t.TempDir(), 1<<20)
 	if err != nil {

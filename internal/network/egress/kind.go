@@ -12,12 +12,12 @@ import (
 type portKind uint8
 
 const (
-	isAny  portKind = iota // told by what the client says first
+	isAny  portKind = iota // detected by the client's first bytes
 	isHTTP                 // plain HTTP and nothing else
 	isTLS                  // TLS and nothing else
 )
 
-// kindOf is what a port is for.
+// kindOf is the protocol that a port number implies.
 func kindOf(port uint16) portKind {
 	switch port {
 	case 80, 8080:
@@ -31,7 +31,7 @@ func kindOf(port uint16) portKind {
 // methods are those of HTTP, each with the blank that follows it, and the first words of HTTP/2.
 var methods = []string{"GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "CONNECT ", "OPTIONS ", "TRACE ", "PATCH ", "PRI "}
 
-// blanks are what servers skip before a request (RFC 9112 §2.2), and what lenient ones do.
+// blanks are the characters that servers, also lenient ones, skip before a request (RFC 9112 §2.2).
 const blanks = " \t\v\f\r\n"
 
 // firstWords tells by the first bytes of a client what it speaks.
@@ -52,7 +52,7 @@ func firstWords(b []byte) portKind {
 	return isAny
 }
 
-// Of TLS (RFC 8446 §4.1.2, §5.1; RFC 6066 §3; RFC 9849).
+// TLS constants (RFC 8446 §4.1.2, §5.1; RFC 6066 §3; RFC 9849).
 const (
 	recordHandshake = 22
 	clientHello     = 1

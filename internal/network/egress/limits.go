@@ -16,7 +16,7 @@ type Limits struct {
 	Names  int           // different names that are given an address
 
 	PerSec      int   // requests of HTTP, and other connections, in a second; 0: only PerMin holds
-	BytesPerSec int64 // both ways together; what is faster waits; 0: as fast as it goes
+	BytesPerSec int64 // both directions together; faster traffic waits; 0: unlimited
 }
 
 // DefaultLimits are what a box gets whose policy says nothing.
@@ -77,7 +77,7 @@ func (p *pace) request() *Refusal {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.requests.take(1, float64(p.limits.PerSec), time.Now()) < 0 {
-		p.requests.level++ // what is refused does not count
+		p.requests.level++ // refused requests do not count
 		return refuse("limit.requests", "too many requests in a second")
 	}
 	return nil
@@ -116,7 +116,7 @@ const maxHeld = 32 << 20
 type room struct {
 	mu   sync.Mutex
 	used int64
-	free chan struct{} // closed when bytes are given back; nil: nobody waits
+	free chan struct{} // closed when bytes are returned; nil without a waiter
 }
 
 // take waits until there is room for n bytes, and reports whether there was before ctx ended.

@@ -55,9 +55,9 @@ func (n *names) name(a netip.Addr) string {
 	return n.byAddr[a.Unmap()]
 }
 
-// answer answers one DNS question (RFC 1035): A for allowed names, nothing of other types, no such
-// name for the rest. No question leaves the machine. nil: it is no question. refused is the name
-// that was asked for in vain.
+// answer answers one DNS question (RFC 1035): A for allowed names, an empty answer for other types, NXDOMAIN for
+// other names. No question leaves the machine. It returns nil for a malformed question. refused is the name that was
+// refused.
 func (n *names) answer(query []byte) (reply []byte, refused string) {
 	var p dnsmessage.Parser
 	h, err := p.Start(query)

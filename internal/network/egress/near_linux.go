@@ -9,8 +9,8 @@ import (
 // nearby is the round trip, in microseconds, below which a peer is on this machine or beside it.
 const nearby = 1000
 
-// near gives a connection to a peer nearby a receive buffer that stays in the processor's cache, in
-// place of the kernel's, which grows to what distance needs.
+// near sets a small receive buffer for a local peer's connection, one that fits the processor's cache. The kernel's
+// default grows for distant peers.
 func near(c net.Conn) {
 	t, ok := c.(*net.TCPConn)
 	if !ok {

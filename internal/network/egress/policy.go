@@ -29,9 +29,9 @@ type Rule struct {
 	Host     hostrule.Pattern
 	Ports    []uint16         // empty: none
 	Methods  []string         // of HTTP; empty: any. With methods or paths, only HTTP goes out, inside TLS or plain
-	Paths    []string         // of HTTP, as in /v1/* where * stands for what follows; empty: any
+	Paths    []string         // of HTTP, as in /v1/* where * matches any suffix; empty: any
 	Internal bool             // the host is of the operator's own network: its private addresses may be dialled
-	Registry *packages.Source // the host is a registry: nothing but its packages goes out to it; nil: it is none
+	Registry *packages.Source // the host is a registry: only its packages pass; nil: an ordinary host
 }
 
 // standard are the ports of a rule that names none.
@@ -72,15 +72,15 @@ func (r Rule) String() string { return r.Host.String() }
 // webOnly reports whether the rule looks at requests, so that nothing but HTTP goes out.
 func (r Rule) webOnly() bool { return len(r.Methods)+len(r.Paths) > 0 }
 
-// Policy is what one box may reach. The zero Policy reaches nothing.
+// Policy is the set of destinations of one sandbox. The zero Policy reaches nothing.
 type Policy struct {
 	Rules     []Rule
 	Limits    Limits
 	Addresses map[string][]netip.Prefix // where the operator says that a host stands: it is dialled there and nowhere else
 }
 
-// rules returns those that are for a host and port. At the host of a registry they are the
-// registry's alone: a wider rule is no way around its pins.
+// rules returns the rules for a host and port. At a registry's host only the registry's rules apply: a wider rule
+// cannot bypass its pins.
 func (p *Policy) rules(host string, port uint16) (out []Rule) {
 	registry := slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Registry != nil && r.Host.Match(host) })
 	for _, r := range p.Rules {
@@ -164,8 +164,8 @@ func (r Rule) allows(method, target string) bool {
 	return (len(r.Methods) == 0 || slices.Contains(r.Methods, method)) && (len(r.Paths) == 0 || underPaths(r.Paths, target))
 }
 
-// underPaths reports whether a path with query is one of those of a rule. A path that servers read in
-// different ways is none of any rule's.
+// underPaths reports whether a path with query matches a rule's paths. A path that servers can read in different ways
+// matches no rule.
 func underPaths(rules []string, target string) bool {
 	p, ok := plainPath(target)
 	return ok && slices.ContainsFunc(rules, func(want string) bool {
@@ -176,9 +176,9 @@ func underPaths(rules []string, target string) bool {
 	})
 }
 
-// plainPath returns the path of a request without its escapes, and whether there is but one reading
-// of it: no dot or empty segments, no backslash, no parameters of segments, no escape of a separator,
-// of a percent sign, of a control character or of what needs none (RFC 3986 §2.4, §6.2.2).
+// plainPath returns the unescaped path of a request, and whether it has only one reading. It allows no dot or empty
+// segments, no backslash, no parameters of segments. It allows no escape of a separator, a percent sign, a control
+// character or an unreserved character (RFC 3986 §2.4, §6.2.2).
 func plainPath(target string) (string, bool) {
 	raw, _, _ := strings.Cut(target, "?")
 	p, err := url.PathUnescape(raw)

@@ -6,7 +6,7 @@ import (
 	"waldo/internal/network/egress/packages"
 )
 
-// At the host of a registry nothing passes but what its rules and pins let; other hosts are as they were.
+// At a registry's host only requests that its rules and pins allow pass; other hosts are unchanged.
 func TestRegistry(t *testing.T) {
 	rules, err := ParseRules([]string{"npm.example.com", "*.example.com", "GET,HEAD npm.example.com:443/team/*"})
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// sentPieces are what the targets of FuzzSent begin with: whatever parsers read in two ways.
+// sentPieces are seeds for the targets of FuzzSent: forms that parsers read in two ways.
 var sentPieces = []string{"/v1/x#/../../admin", "http://api.example.com/v1/x#/../../admin?all=1", "/v1/%2e%2e/admin", "/v1/..\\admin", "/v1/x?#", "/v1/a|b^`{}\"<>",
 	"/v1/é%c3%a9", "/v1//x", "//v1/x", "/v1/x?", "/v1/x??a=b&&c", "/health", "*", "http://api.example.com", "http://api.example.com?x=/v1/", "/v1/%zz", "/v1/;a", "/v1/@:&=+[]~"}
 
-// FuzzSent states that what was judged is what is sent, byte for byte: a request is read as the door reads
-// it, judged, and written as it goes out.
+// FuzzSent states that the checked request is sent byte for byte: a request is parsed as egress parses it, checked,
+// and written.
 func FuzzSent(f *testing.F) {
 	for _, s := range sentPieces {
 		f.Add(s)
@@ -75,7 +75,7 @@ func (g *rig) say(t *testing.T, text string) string {
 	return line
 }
 
-// TestSent: a host that rules name by path is asked for what was judged, and for nothing else.
+// TestSent: a host with path rules gets exactly the checked request.
 func TestSent(t *testing.T) {
 	for _, row := range []struct{ target, sent, code string }{
 		{"/v1/x", "GET /v1/x", ""},
@@ -272,7 +272,7 @@ func TestFlying(t *testing.T) {
 	}
 }
 
-// TestNamedAddress: an address that a rule names is open at the ports of that rule, whatever names stand for it.
+// TestNamedAddress: an address in a rule is open at the ports of that rule, for any name that resolves to it.
 func TestNamedAddress(t *testing.T) {
 	p := policyOf(t, "127.0.0.1:5432", "other.example.com:80", "other.example.com:5432")
 	if why := p.Address("other.example.com", 5432, netip.MustParseAddr("127.0.0.1")); why != nil {
@@ -283,7 +283,7 @@ func TestNamedAddress(t *testing.T) {
 	}
 }
 
-// TestTwoNames: a ClientHello with two server names is for nobody.
+// TestTwoNames: a ClientHello with two server names is refused.
 func TestTwoNames(t *testing.T) {
 	name := "api.example.com"
 	b := hello(&name, 0)

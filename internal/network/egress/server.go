@@ -39,7 +39,7 @@ type Server struct {
 	marks     *marks                 // nil: the box has no placeholder
 	authority *interceptca.Authority // nil: no TLS is looked into
 	databases map[Target]*postgres.Broker
-	configs   sync.Map // host → *tls.Config of what is looked into
+	configs   sync.Map // host → *tls.Config of intercepted hosts
 	http      *http.Server
 	handed    chan net.Conn
 
@@ -59,7 +59,7 @@ type Options struct {
 	Credentials []Credential
 	// Forms returns every spelling in which a host may echo a secret, itself among them; needed with Credentials.
 	Forms func(secret string) []string
-	Shelf *pkgcache.Shelf // keeps files of packages between runs; nil: none are kept
+	Shelf *pkgcache.Shelf // caches package files between runs; nil: no cache
 }
 
 // NewServer returns a server for one box. The dialer's policy is the box's.
@@ -74,7 +74,7 @@ func NewServer(d *Dialer, o Options) (*Server, error) {
 			return nil, fmt.Errorf("secret %s: %s: %s", c.Name, net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), why.Text)
 		}
 		if s.forms == nil {
-			return nil, fmt.Errorf("secret %s: nobody says how it could be echoed", c.Name)
+			return nil, fmt.Errorf("secret %s: Forms is required: the spellings to hide in answers", c.Name)
 		}
 	}
 	if domains := s.domains(); len(domains) > 0 {
@@ -103,8 +103,8 @@ func (s *Server) Trust() []byte {
 	return s.authority.PEM()
 }
 
-// Serve takes the sockets of a box and returns at once. Close of what it returns ends every
-// connection and waits until nothing of the box goes out any more.
+// Serve takes the sockets of a sandbox and returns at once. Close of the returned value ends every connection and
+// waits until no traffic of the sandbox remains.
 func (s *Server) Serve(w sandbox.Way) io.Closer {
 	s.way = []io.Closer{w.Names, w.Proxy}
 	s.wait.Go(func() {
@@ -238,7 +238,7 @@ func (s *Server) direct(c net.Conn) {
 	s.carry(&first{Conn: c}, host, port)
 }
 
-// carry judges a connection by what its first words are, and takes it to the host.
+// carry decides on a connection by its first bytes, and connects it to the host.
 func (s *Server) carry(c *first, host string, port uint16) {
 	why := s.policy.Classify(host, port)
 	if s.marks.in([]byte(host)) {
@@ -268,8 +268,8 @@ func (s *Server) carry(c *first, host string, port uint16) {
 	}
 }
 
-// kind says as what a connection is judged: as its port says, or else as its first words do. Where
-// rules look at requests, or a secret belongs to the host, it is HTTP, in TLS or plain, or nothing.
+// kind decides the protocol of a connection: by its port, or else by its first bytes. If rules look at requests, or
+// the host has an injected secret, only HTTP, over TLS or plain, is accepted.
 func (s *Server) kind(f *first, host string, port uint16) (portKind, *Refusal) {
 	if k := kindOf(port); k != isAny {
 		return k, nil

@@ -41,10 +41,10 @@ type rig struct {
 	went  []netip.AddrPort
 	hosts []string // Host headers that arrived outside
 	urls  []string
-	raw   string // address of what answers at other ports
+	raw   string // address that answers at other ports
 	heads []http.Header
 	facts facts.Facts
-	early []string // what came before an answer
+	early []string // informational answers before the final one
 	// answer is what the servers outside say; nil: hello
 	answer http.HandlerFunc
 }
@@ -185,7 +185,7 @@ func (g *rig) told() []facts.Attempt {
 	return g.facts.Network.Attempts
 }
 
-// codes are the reasons of all that was refused, and "" for what went out.
+// codes are the reasons of the refused attempts, and "" for the allowed ones.
 func (g *rig) codes() (out []string) {
 	for _, a := range g.told() {
 		out = append(out, a.Why)
@@ -272,7 +272,7 @@ func TestCorpusProxy(t *testing.T) {
 				t.Errorf("%s: %q, hosts %q", r.ID, answer, hosts)
 			}
 		}
-		for _, h := range strings.Fields(hosts) { // whatever the row, nothing reaches another host
+		for _, h := range strings.Fields(hosts) { // for every row, nothing reaches another host
 			if h != "api.example.com" {
 				t.Errorf("%s: a request for %s went out", r.ID, h)
 			}
@@ -308,7 +308,7 @@ func hello(sni *string, split int) []byte {
 	return out
 }
 
-// TestCorpusTLS makes every row's connection through CONNECT and looks at what went out.
+// TestCorpusTLS makes every row's connection through CONNECT and checks the outgoing bytes.
 func TestCorpusTLS(t *testing.T) {
 	tries := 0
 	for rows := wireRows(t, "connect_tls"); len(rows) > 0; {
@@ -528,7 +528,7 @@ func TestPrivateAnswer(t *testing.T) {
 	}
 }
 
-// TestLocalhost: where a rule names localhost it is this machine, whatever a resolver would say of it.
+// TestLocalhost: localhost in a rule means this machine, for any answer of a resolver.
 func TestLocalhost(t *testing.T) {
 	rules, err := ParseRules([]string{"localhost:4873"})
 	if err != nil {

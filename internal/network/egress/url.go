@@ -21,9 +21,9 @@ type Target struct {
 // maxURL is how many bytes a URL may have.
 const maxURL = 8 << 10
 
-// ParseURL reads an absolute http or https URL. It refuses whatever Go and WHATWG (url.spec.whatwg.org)
-// read in two ways: user names, backslashes and blanks before the path, hosts that are not plain
-// ASCII, numbers for addresses in any but the usual form, and control characters anywhere.
+// ParseURL parses an absolute http or https URL. It refuses every form that Go and WHATWG (url.spec.whatwg.org) read
+// differently: user names, backslashes and blanks before the path, hosts that are not plain ASCII, numeric addresses
+// in unusual forms, and control characters.
 func ParseURL(s string) (Target, *Refusal) {
 	if len(s) > maxURL {
 		return Target{}, refuse("url.long", "a URL has at most 8192 bytes")
@@ -53,8 +53,8 @@ func ParseURL(s string) (Target, *Refusal) {
 	return t, t.agree(scheme + "://" + authority + "/")
 }
 
-// setPath reads the path and query of a request target. What it keeps is judged and sent, byte for byte:
-// characters that no path holds are escaped, as Go escapes them.
+// setPath parses the path and query of a request target. The result is checked and sent byte for byte: invalid path
+// characters are escaped, as Go escapes them.
 func (t *Target) setPath(s string) *Refusal {
 	if strings.Contains(s, "#") {
 		return refuse("url.fragment", "a request target has no fragment")
@@ -86,7 +86,7 @@ func (t *Target) withoutParameters(drop func(name string) bool) {
 	raw, query, _ := strings.Cut(t.Path, "?")
 	kept, dropped := "?", false
 	for rest := query; rest != ""; {
-		n := strings.IndexFunc(rest, separates) + 1 // each piece with what ends it
+		n := strings.IndexFunc(rest, separates) + 1 // each piece with its separator
 		if n == 0 {
 			n = len(rest)
 		}
@@ -143,7 +143,7 @@ func sameAddr(a, b string) bool {
 // ParseAuthority reads "host:port", where the port must be there, as in CONNECT.
 func ParseAuthority(s string) (host string, port uint16, why *Refusal) { return parseAuthority(s, 0) }
 
-// parseAuthority reads "host" or "host:port"; a port of 0 means that there is no default.
+// parseAuthority parses "host" or "host:port"; standard is the default port, or 0 without one.
 func parseAuthority(s string, standard uint16) (string, uint16, *Refusal) {
 	if strings.ContainsAny(s, "@\\%") {
 		return "", 0, refuse("url.host", "a host has no user name, backslash or escape")

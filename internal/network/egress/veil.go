@@ -10,11 +10,11 @@ import (
 	"waldo/internal/detect/scrub"
 )
 
-// veil hides secrets in what comes back to a sandbox. Each is covered with as many stars as it has
-// bytes, so that lengths, ranges and frames stay true.
+// Hides secrets in the answers to a sandbox. It covers each secret with as many stars as the secret has bytes, so
+// that lengths, ranges and frames stay correct.
 type veil struct {
 	*scrub.Index
-	names *scrub.Index // in lower case: a name of a header is told in any
+	names *scrub.Index // in lower case: header names are case-insensitive
 }
 
 // minForm is how long the spelling of a secret must be to be looked for.
@@ -84,11 +84,11 @@ func (v *veil) header(h http.Header) {
 	}
 }
 
-// veiled reads a body through a veil.
+// veiled is a body without the secrets.
 type veiled struct {
 	io.ReadCloser
 	scrubbed *scrub.Reader
-	over     func() // called before the end is told: the trailers are there; may be nil
+	over     func() // called before EOF is returned: the trailers are there; may be nil
 }
 
 func (v *veil) body(b io.ReadCloser, boundary scrub.Boundary, over func()) io.ReadCloser {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// web carries HTTP to one host, plain or, with inside, within the TLS that the box makes with waldo.
-// Every request is read, judged and written anew, so that what is judged is what goes out; a second
-// request on the connection is judged as the first.
+// web proxies HTTP to one host, plain or, with inside, within the TLS that the sandbox makes with waldo. It parses,
+// checks and writes every request anew, so that the checked request is the sent one; this also holds for later
+// requests on the connection.
 func (s *Server) web(c net.Conn, to Target, inside *tls.Config) {
 	s.serveHTTP(c, inside, func(w http.ResponseWriter, r *http.Request) {
 		t, why := originTarget(r, to)
@@ -89,12 +89,13 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, t Target, why *
 	a := s.attempts.began(t.Host, t.Port)
 	p := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL, p.Out.Host = t.url(), t.Authority() // what was judged, and nothing of the request's own
+			p.Out.URL, p.Out.Host = t.url(), t.Authority() // the checked target, nothing from the request itself
 			if _, ok := p.Out.Header["User-Agent"]; !ok {
 				p.Out.Header.Set("User-Agent", "")
 			}
 			if keeps {
-				p.Out.Header = http.Header{"User-Agent": {""}, "Accept-Encoding": {"identity"}} // what is kept for all, no box has a say in
+				// a sandbox has no influence on a shared cache entry
+				p.Out.Header = http.Header{"User-Agent": {""}, "Accept-Encoding": {"identity"}}
 			}
 			use.add(p.Out)
 			if p.Out.Body != nil {
@@ -159,7 +160,7 @@ func (s *Server) answerRefusal(w http.ResponseWriter, host string, port uint16, 
 	http.Error(w, "waldo: "+why.Error(), http.StatusForbidden)
 }
 
-// final drops what a server says before its answer (103), which nobody would look through.
+// final drops informational answers (103), which are not scrubbed.
 type final struct{ http.ResponseWriter }
 
 func (f final) WriteHeader(code int) {
@@ -266,7 +267,7 @@ func (s *Server) newWeb() *http.Server {
 	}
 }
 
-// once is a connection whose end is told.
+// once is a connection that reports its end.
 type once struct {
 	net.Conn
 	serve http.HandlerFunc

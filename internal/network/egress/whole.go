@@ -17,9 +17,9 @@ func askWhole(h http.Header) {
 	h.Set("Accept-Encoding", "identity")
 }
 
-// asksOther reports whether a header asks for a part of an answer (Range, Request-Range, X-Amz-Range), for
-// another encoding or character set, for a difference (RFC 3229), or one against a dictionary (RFC 9842).
-// Content-Range, and the range of a source, are of what the request brings.
+// asksOther reports whether a header requests a part of an answer (Range, Request-Range, X-Amz-Range), another
+// encoding or character set, a delta (RFC 3229), or one against a dictionary (RFC 9842). Content-Range and a copy
+// source's range describe the request itself.
 func asksOther(name string) bool {
 	if strings.Contains(name, "range") {
 		return name != "content-range" && !strings.HasSuffix(name, "-source-range")
@@ -39,8 +39,8 @@ func packed(h http.Header) bool {
 		})
 }
 
-// partial reports whether an answer is a part of one, or what has changed in it. A Content-Range that counts no
-// bytes, with another status, is of rows in a list, as PostgREST has it.
+// partial reports whether an answer is a part or a delta. A Content-Range that counts no bytes, with another status,
+// describes rows of a list, as in PostgREST.
 func partial(resp *http.Response) bool {
 	if resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusIMUsed {
 		return true

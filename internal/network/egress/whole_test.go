@@ -16,8 +16,8 @@ import (
 	"waldo/internal/detect/scrub"
 )
 
-// TestAskWhole: a request that gets a secret asks for no part of the answer and for no other encoding of it. Where
-// no secret is added, what the client asks for stays.
+// TestAskWhole: a request with an injected secret asks for the whole answer without other encodings. Without a
+// secret, the client's headers stay unchanged.
 func TestAskWhole(t *testing.T) {
 	for name, stays := range map[string]bool{
 		"Range": false, "If-Range": false, "Request-Range": false, "request_range": false, "X-Amz-Range": false,
@@ -39,8 +39,8 @@ func TestAskWhole(t *testing.T) {
 	}
 }
 
-// TestPartial: an answer that is a part, or packed, does not reach who could put the parts together. Where no
-// secret was added it does.
+// TestPartial: with a secret, a partial or compressed answer does not reach the client, which could join the parts.
+// Without a secret it does.
 func TestPartial(t *testing.T) {
 	for _, row := range []struct {
 		why, name, value string
@@ -123,7 +123,7 @@ func TestFirstWords(t *testing.T) {
 		first               string
 		wait                time.Duration
 		second              string
-		open, secret, heard string // codes at a host without a secret and at one with, and what the first hears
+		open, secret, heard string // codes at a host without a secret and at one with, and the first one's input
 	}{
 		{"a request", foreign, 0, "", "egress.http.host", "egress.http.host", ""},
 		{"after an empty line", "\r\n" + foreign, 0, "", "egress.http.host", "egress.http.host", ""},
@@ -168,8 +168,8 @@ func TestFirstWords(t *testing.T) {
 	}
 }
 
-// TestEchoFolded: a secret comes back neither in the name of a header, whose case is lost, nor over two lines of
-// one, nor in UTF-16, nor in the characters of base64 that it shares with what stands beside it.
+// TestEchoFolded: a secret is hidden in every echo: in the name of a header, whose case is lost, over two lines of
+// one, in UTF-16, and in base64 characters that it shares with its neighbours.
 func TestEchoFolded(t *testing.T) {
 	const plain = "Zk3vQ9xWbT7mLr2PqYs8HdN4cJfG6uAe"
 	v := newVeil(func(s string) []string {

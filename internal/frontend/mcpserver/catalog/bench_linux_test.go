@@ -39,8 +39,9 @@ func BenchmarkFirstList(b *testing.B) {
 	}
 }
 
-// BenchmarkStorm is what one server costs that says without a pause that its list has changed, beside 10,000 tools of
-// others, in hundredths of one processor. Of its messages the upstreams pass on ten in a second at first.
+// BenchmarkStorm measures the cost of one server that reports list changes without pause, beside 10,000 tools of
+// other servers. The unit is hundredths of one processor. The upstreams forward at most ten such messages in a
+// second.
 func BenchmarkStorm(b *testing.B) {
 	sources := many(b, 50, 200)
 	sources["storm"] = fixed(tool(b, "storm.a", "", `{}`))

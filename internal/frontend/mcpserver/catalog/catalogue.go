@@ -1,5 +1,5 @@
-// Package catalog is the one list of what an agent may ask for: waldo's own tools and those of the
-// upstreams, under names that cannot be mistaken for each other, with search over them.
+// Package catalog is the one list of the tools, prompts and resources that an agent can use: waldo's own and those of
+// the upstreams. It gives each an unambiguous name and searches over them.
 package catalog
 
 import (
@@ -23,22 +23,24 @@ type Source func(ctx context.Context) ([]call.Tool, error)
 // Options say what the list is made of. The zero Options make an empty one.
 type Options struct {
 	Builtins []call.Tool
-	Sources  map[string]Source                           // by server
-	Offers   map[string]OfferSource                      // by server
-	Plain    string                                      // the server whose names stand without its own before them; empty: none
-	Visible  func(cap call.Capability) bool              // whether a contract line speaks of it; nil: none does
-	Usable   func(cap call.Capability, v Viewer) bool    // whether a call of it may be anything but denied; nil: it may
-	Names    func(server, tool string) []call.Capability // what contracts call a server's tool; nil: by its own name alone
-	Of       func(cap call.Capability) string            // the server that a contract says a capability is of; nil: its name tells
-	Patience func(cap call.Capability) time.Duration     // how long a call may take, and so who looks for its tool waits for the server; nil: Wait
-	Held     func(server string) []Problem               // what a server lists and is kept from agents; nil: nothing
-	Missing  func(first Problem, n int)                  // told when tools of a server are left out for one reason, and when they are others; nil: nobody is
-	Clean    func(text string) string                    // makes untrusted text safe to show; nil: it is not shown
-	Epoch    func() any                                  // is another whenever Clean may give other text; nil: it never does
-	Kept     func(server string) []call.Tool             // accepted tools, listed until the server has listed its own; nil: none
-	Load     time.Duration                               // how long one source may take; 0: 60 s
-	Wait     time.Duration                               // how long a reader waits for slow sources; 0: 10 s
-	Retry    time.Duration                               // before a source that failed is asked again; 0: 15 s
+	Sources  map[string]Source                        // by server
+	Offers   map[string]OfferSource                   // by server
+	Plain    string                                   // the server whose names stand without its own before them; empty: none
+	Visible  func(cap call.Capability) bool           // whether a contract line speaks of it; nil: none does
+	Usable   func(cap call.Capability, v Viewer) bool // whether a call of it may be anything but denied; nil: it may
+	// contracts that cover a server's tool; nil: the tool's own name alone
+	Names    func(server, tool string) []call.Capability
+	Of       func(cap call.Capability) string        // the server that a contract says a capability is of; nil: its name tells
+	Patience func(cap call.Capability) time.Duration // how long a call may take, and so who looks for its tool waits for the server; nil: Wait
+	Held     func(server string) []Problem           // tools that a server lists but agents cannot use; nil: none
+	// called when the set of tools omitted for one reason changes; nil: not called
+	Missing func(first Problem, n int)
+	Clean   func(text string) string        // makes untrusted text safe to show; nil: it is not shown
+	Epoch   func() any                      // is another whenever Clean may give other text; nil: it never does
+	Kept    func(server string) []call.Tool // accepted tools, listed until the server has listed its own; nil: none
+	Load    time.Duration                   // how long one source may take; 0: 60 s
+	Wait    time.Duration                   // how long a reader waits for slow sources; 0: 10 s
+	Retry   time.Duration                   // before a source that failed is asked again; 0: 15 s
 }
 
 // Entry is one tool as it is shown. It does not change once it is in a list.
@@ -90,7 +92,7 @@ type Catalogue struct {
 	shown    shown
 	sights   map[Viewer]*sight // of these lists
 	problems []Problem
-	held     map[string][]Problem // by server, what the last list left out
+	held     map[string][]Problem // by server: tools that the last list omitted
 	epoch    any                  // of the last list
 	version  Versions
 }
@@ -117,8 +119,8 @@ func New(o Options) *Catalogue {
 // Close ends the loads that are under way.
 func (c *Catalogue) Close() { c.cancel() }
 
-// Lookup returns the visible tool of a wire name or a dotted one, asking at most its own source. It finds
-// what a viewer may not use as well: the corridor refuses the call, and so it is on record.
+// Lookup returns the visible tool of a wire name or a dotted one, and loads at most its own source. It also finds
+// tools that a viewer may not use: the pipeline denies and records such a call.
 func (c *Catalogue) Lookup(ctx context.Context, name string) (*Entry, bool) {
 	cap, waited := call.Capability(strings.ReplaceAll(name, "__", ".")), ""
 	for server := range c.tools.by {
@@ -173,8 +175,8 @@ func (c *Catalogue) Problems() []Problem {
 	return problems
 }
 
-// Why returns the code of the reason for which a tool that a viewer may use is not in the list, which may be that its
-// server has listed nothing; "": none is known.
+// Why returns the reason code for which a tool that a viewer may use is missing from the list. One such reason is
+// that its server has not been listed. It returns "" if the reason is unknown.
 func (c *Catalogue) Why(v Viewer, cap call.Capability) string {
 	if c.o.Usable != nil && !c.o.Usable(cap, v) {
 		return ""
@@ -254,7 +256,7 @@ func (c *Catalogue) Watch(f func()) (stop func()) {
 	}
 }
 
-// now returns the epoch of what Clean gives.
+// now returns the epoch of the scrubber behind Clean.
 func (c *Catalogue) now() any {
 	if c.o.Epoch == nil {
 		return nil
@@ -262,8 +264,8 @@ func (c *Catalogue) now() any {
 	return c.o.Epoch()
 }
 
-// Rebuild makes the list anew from what is known, as when the contracts are others now. One list answers all
-// callers that wait for it to begin.
+// Rebuild builds the list again from the loaded sources, as after a change of contracts. Callers that wait at the
+// same time share one rebuild.
 func (c *Catalogue) Rebuild() {
 	n := c.asked.Add(1)
 	for _, f := range c.rebuild(n) {
@@ -271,7 +273,7 @@ func (c *Catalogue) Rebuild() {
 	}
 }
 
-// rebuild answers the n-th call of Rebuild, and returns whom to tell that a list is another now.
+// rebuild carries out the n-th Rebuild. It returns the functions to call if the list changed.
 func (c *Catalogue) rebuild(n int64) (tell []func()) {
 	c.building.Lock()
 	defer c.building.Unlock()
@@ -353,15 +355,14 @@ func sortedKeys[T any](m map[string]T) []string {
 // maxWire is the length of a tool name that model providers take.
 const maxWire = 64
 
-// A capability is made of what every host takes in a tool's name (MCP 2025-11-25 server/tools), and
-// at most 200 characters of it.
-// Named reports whether s has the form of a capability's name.
+// A capability uses the characters that every host accepts in a tool's name (MCP 2025-11-25 server/tools), at most
+// 200. Named reports whether s has the form of a capability's name.
 func Named(s string) bool { return call.Capability(s).Named() }
 
 type builder struct {
 	o        *Options
 	epoch    any
-	was, now cache // what was made for the last list, and for this one
+	was, now cache // caches of the last build and of this one
 	byWire   map[string][]*made
 	kept     map[string][]Problem // by server, as Held returned them
 	problems []Problem
@@ -392,7 +393,7 @@ func (b *builder) names(server, tool string) []call.Capability {
 	return b.o.Names(server, tool)
 }
 
-// held adds what a server lists and is kept from agents, as far as a contract speaks of it.
+// held adds the tools that a server lists and agents cannot use, if a contract covers them.
 func (b *builder) held(server string) {
 	if b.o.Held == nil {
 		return

@@ -95,7 +95,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Whatever contracts call a server's tool, it has no name of waldo's own.
+// A server's tool never gets one of waldo's own names, even if a contract gives it that name.
 func TestOwnNames(t *testing.T) {
 	for _, name := range []call.Capability{"run_python", "search_tools", "exec", "run_code", "echo"} {
 		c := New(Options{Builtins: Builtins(), Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tool(t, "s.echo", "theirs", `{"type":"object"}`))},
@@ -362,7 +362,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// Of a query that is a book the first words count.
+// A very long query is cut: its first words count.
 func TestLongQueries(t *testing.T) {
 	c := New(Options{Visible: all, Clean: plain, Sources: map[string]Source{"s": fixed(tool(t, "s.send", "", `{}`))}})
 	defer c.Close()
@@ -443,8 +443,8 @@ func TestRealTools(t *testing.T) {
 	}
 }
 
-// Every name that is taken is a name on the wire, and every other is refused: whatever a server
-// calls its tools, the list stays sound.
+// Every accepted name is a valid wire name, and every other is refused: the list stays valid for any tool names of a
+// server.
 func FuzzNames(f *testing.F) {
 	f.Add("send", "s.x__y")
 	f.Add("a.b", "a__b")
@@ -488,8 +488,8 @@ func BenchmarkSearch10000(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
-// A tool has the names that contracts have for it, and is found by each; what a server lists and is kept
-// from agents is among the problems under those names, for those who may use them.
+// A tool has every name that contracts give it, and is found by each. An omitted tool is among the problems under
+// those names, for viewers that may use it.
 func TestOtherNames(t *testing.T) {
 	object := `{"type":"object"}`
 	var told []string

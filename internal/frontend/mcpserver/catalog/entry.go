@@ -15,8 +15,8 @@ import (
 // maxText is how many bytes of a description are shown; the longest of 873 real ones has 2,781.
 const maxText = 8000
 
-// What the definitions of tools weigh at most: about the bytes of memory that their values take once they are read.
-// The definitions of 23 real servers weigh 3 MiB together.
+// Limits on tool definitions: approximate bytes of memory that their parsed values take. The definitions of 23 real
+// servers take 3 MiB together.
 const (
 	maxOf  = 16 << 20 // of one server
 	maxAll = 64 << 20 // of all servers
@@ -50,7 +50,7 @@ func shorten(wireName string, c call.Capability) string {
 	return wireName[:min(len(wireName), maxWire-len(tail))] + tail
 }
 
-// made is what was made of one definition, for as long as a server lists the same.
+// made caches the values derived from one definition, for as long as a server lists the same definition.
 type made struct {
 	of     call.Tool // as it came
 	schema *jsonschema.Schema
@@ -152,8 +152,8 @@ func (b *builder) clean(s string) string {
 	return s
 }
 
-// show cleans a schema for clients: its text is cleaned, what would make a client copy an argument
-// into a header is left out (MCP 2026-07-28 x-mcp-header), and so is text hidden in a comment.
+// show cleans a schema for clients. It strips hidden text and comments, and every key that would make a client copy
+// an argument into a header (MCP 2026-07-28 x-mcp-header).
 func (b *builder) show(v strictjson.Value) (strictjson.Value, error) {
 	var x any
 	if err := decodeNumbers(v, &x); err != nil {

@@ -18,18 +18,18 @@ type feeds[T any] struct {
 	after func(server string, same bool) // called when a server was asked: whether nothing has changed
 }
 
-// feed is what is known of one server's list.
+// feed is the loaded state of one server's list.
 type feed[T any] struct {
 	list    func(ctx context.Context) (T, error)
 	mu      sync.Mutex
 	have    T
 	told    bool // it has said something
-	kept    bool // have is what was accepted of it, until it has said something
+	kept    bool // have comes from the accepted lock file, until the server answers
 	problem *Problem
 	fresh   bool
 	begun   time.Time     // when it was last asked
 	failed  time.Time     // when it was last asked in vain
-	loading chan struct{} // closed when the load under way is over; nil: none is
+	loading chan struct{} // closed when the load under way is over; nil when idle
 }
 
 func newFeeds[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, code string, lists map[string]F,
@@ -74,7 +74,7 @@ func (f *feed[T]) awaited() bool {
 	return f.loading != nil && !f.told && !f.kept && f.problem == nil
 }
 
-// invalidate says that a list may be another now. If it was ever wanted it is asked for again.
+// invalidate marks a list as possibly changed. It reloads the list if it was ever requested.
 func (fs *feeds[T]) invalidate(server string) {
 	f := fs.by[server]
 	if f == nil {

@@ -17,11 +17,11 @@ import (
 // OfferSource lists what one upstream offers beside its tools.
 type OfferSource func(ctx context.Context) (Offer, error)
 
-// Offer is what a server offers beside its tools, each as the server gave it.
+// Offer holds a server's prompts, resources and resource templates, each exactly as the server sent it.
 type Offer struct{ Prompts, Resources, Templates []strictjson.Value }
 
-// What an agent asks for when it uses an offer: the capability is the server's name, a dot and one of
-// these. No tool can have such a name, because of the '/'.
+// Suffixes of the capabilities of prompts and resources: the server's name, a dot and one of these. No tool can have
+// such a name, because of the '/'.
 const (
 	ReadResource = "resources/read"
 	Subscribe    = "resources/subscribe"
@@ -29,7 +29,7 @@ const (
 	Complete     = "completion/complete"
 )
 
-// Of names the capability of a server's offer, as in files.resources/read.
+// A server's prompt or resource method has the capability that Of returns, as in files.resources/read.
 func Of(server, method string) call.Capability { return call.Capability(server + "." + method) }
 
 // Item is a prompt, a resource or a template of resources, as it is shown.
@@ -49,7 +49,7 @@ func (i *Item) Show() map[string]any {
 	return m
 }
 
-// shown are the lists of offers, each sorted by what is shown.
+// shown holds the visible prompts, resources and templates, each sorted by its displayed key.
 type shown struct{ prompts, resources, templates []*Item }
 
 // Offered reports whether a contract speaks of the prompts, or of the resources, of any server.
@@ -74,7 +74,7 @@ func (c *Catalogue) Prompt(ctx context.Context, name string) (*Item, bool) {
 	return nil, false
 }
 
-// offers makes the lists anew. What no contract speaks of is hidden.
+// offers rebuilds the lists. It omits an entry that no contract covers.
 func (b *builder) offers(fs *feeds[Offer]) shown {
 	var out shown
 	byWire := map[string][]*Item{}
@@ -124,8 +124,8 @@ func (b *builder) uris(server, kind, key string, list []strictjson.Value) []*Ite
 // maxName is how many bytes the name of a prompt or a URI may have.
 const maxName = 2000
 
-// items reads a list: what has no name, one that is not plain text, or one that was there already is
-// left out, with a reason.
+// items reads a list. It leaves out an entry without a name, with a name that is not plain text, or with a duplicate
+// name, and records the reason.
 func (b *builder) items(server, kind, key string, list []strictjson.Value) []*Item {
 	var out []*Item
 	seen, capability := map[string]bool{}, Of(server, ReadResource)
@@ -140,7 +140,7 @@ func (b *builder) items(server, kind, key string, list []strictjson.Value) []*It
 		case name == "" || len(name) > maxName || b.o.Clean == nil || b.o.Clean(name) != name || strings.ContainsAny(name, "\n\r\t"):
 			why = "the " + key + " cannot be shown"
 		case key != "name" && !isURI(name):
-			why = "the " + key + " is no URI"
+			why = "the " + key + " is not a URI"
 		case seen[name]:
 			why = "the " + key + " is there twice"
 		}

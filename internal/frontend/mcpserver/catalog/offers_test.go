@@ -130,7 +130,7 @@ func FuzzURIs(f *testing.F) {
 	})
 }
 
-// A server that does not answer is told of once; of one that lists its tools alone that is told.
+// A server that does not answer is reported once. A server that lists only its tools is not reported.
 func TestOffersThatAreMissing(t *testing.T) {
 	no := errors.New("no")
 	bad := func(context.Context) (Offer, error) { return Offer{}, no }
@@ -149,7 +149,7 @@ func TestOffersThatAreMissing(t *testing.T) {
 	}
 }
 
-// All text of a prompt, a resource and a template is cleaned of what nobody sees, however deep it lies.
+// Hidden text is removed from a prompt, a resource and a template, at any depth.
 func TestOffersAreCleaned(t *testing.T) {
 	clean := strings.NewReplacer("\u202e", "", "\u200b", "", "\U000e0041", "", "\x1b[2J", "").Replace
 	evil := `"name":"p","uri":"x:y","uriTemplate":"x:{y}","description":"say\u202e it\u200b","title":"\u001b[2Jt","arguments":[{"name":"a","description":"\udb40\udc41b"}]`

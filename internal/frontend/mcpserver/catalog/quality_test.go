@@ -91,7 +91,7 @@ func tokens(t testing.TB, c *Catalogue, q query, d Detail, limit int) int {
 	return len(b) * 10 / 36
 }
 
-// rank returns the place of the first tool that answers a query, from 1; 0: none is among the first ten.
+// rank returns the place of the first tool that answers a query, from 1; 0 if the first ten hold no such tool.
 func rank(c *Catalogue, q query) int {
 	return 1 + slices.IndexFunc(c.Search(context.Background(), Viewer{}, q.text, 10), func(e *Entry) bool { return slices.Contains(q.answers, string(e.Capability)) })
 }

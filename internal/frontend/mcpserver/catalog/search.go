@@ -11,7 +11,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Detail says how much of a tool is told. The zero value tells the least.
+// Detail selects how much of a tool a search returns. The zero value returns the least.
 type Detail string
 
 // The details.
@@ -29,7 +29,7 @@ const (
 	MaxHits     = 50
 )
 
-// Told is what is told of a tool at some detail.
+// Told is a search result at some detail.
 type Told struct {
 	Name        string           `json:"name"` // on the wire
 	Capability  call.Capability  `json:"capability"`
@@ -60,7 +60,7 @@ const (
 	inServer      = 1.5
 	inTitle       = 1.5
 	inFirst       = 2   // the first sentence of the description
-	inRest        = 0.4 // what follows
+	inRest        = 0.4 // the remaining text
 	inParam       = 0.8 // the name of a parameter
 	inParamText   = 0.2 // its description
 	asSynonym     = 0.65
@@ -70,7 +70,7 @@ const (
 
 type posting struct {
 	doc    int32
-	weight float32 // what this word of a query adds to this document
+	weight float32 // weight that this query word adds to this document
 }
 
 // index ranks a list. It is made by the first search in it.
@@ -82,7 +82,7 @@ type index struct {
 	scratch  sync.Pool            // of *scratch
 }
 
-// scratch is what one search counts in; scores are zero between searches.
+// scratch holds the counters of one search; scores are zero between searches.
 type scratch struct {
 	scores []float32
 	found  []int32
@@ -132,8 +132,8 @@ func weighed(list []posting, weight float32) []posting {
 	return out
 }
 
-// joined are the postings of a word and of those that stand for it, which are as frequent as the word at least. Of
-// several in one document the most counts; most is zero, before and after.
+// joined merges the postings of a word and of its synonyms, which must be at least as frequent as the word. Only the
+// largest weight in a document counts; most is zero before and after.
 func joined(most []float32, word string, others []string, own map[string][]posting, idf map[string]float32) (out []posting) {
 	add := func(list []posting, weight float32) {
 		for _, p := range list {

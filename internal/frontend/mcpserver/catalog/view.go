@@ -14,7 +14,7 @@ type Viewer struct {
 	Channel   string // as in call.Call
 }
 
-// sight is what one viewer may see of a list: all of it, but for what it may not use.
+// sight is the part of a list that one viewer may use.
 type sight struct {
 	once    sync.Once
 	entries []*Entry
@@ -23,7 +23,7 @@ type sight struct {
 	shown   shown
 }
 
-// maxSights is how many viewers' sights are kept; one that is made anew costs a decision for each tool.
+// maxSights bounds the cached views. A view that is built again costs one decision for each tool.
 const maxSights = 200
 
 // sight returns what a viewer sees of the list as it is now.

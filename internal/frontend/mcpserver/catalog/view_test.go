@@ -9,7 +9,7 @@ import (
 	"waldo/internal/model/call"
 )
 
-// What a viewer may not use it does not see, in no list and no search, and another sees it.
+// A viewer does not see a tool that it may not use, in any list or search; another viewer sees it.
 func TestViews(t *testing.T) {
 	object := `{"type":"object"}`
 	offers := offer(t, `{"name":"p"}`, `{"uri":"x:y"}`, `{"uriTemplate":"x:{y}"}`)
@@ -58,7 +58,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// However many look, no more than maxSights of what they see is kept.
+// The cache holds at most maxSights views for any number of viewers.
 func TestViewsAreBounded(t *testing.T) {
 	c := New(Options{Visible: all, Clean: plain, Usable: func(call.Capability, Viewer) bool { return true }})
 	defer c.Close()

@@ -7,7 +7,8 @@ import (
 	"unicode"
 )
 
-// stopWords say nothing about what a tool does: articles, prepositions, pronouns and what polite questions begin with.
+// stopWords carry no information about a tool: articles, prepositions, pronouns and the opening words of polite
+// questions.
 var stopWords = wordSet(`a an and any are as at be by can could do does for from give has have how i in into is it its let
  me my need of on or our please so some something that the their them then there this to use using want was we were what
  when where who whose will with would you your`)
@@ -42,8 +43,8 @@ var synonyms = sync.OnceValue(func() map[string][]string {
 	return out
 })
 
-// words splits text into lower-case words: at anything that is no letter or digit, and where a capital begins
-// (createIssue).
+// words splits text into lower-case words. It splits at every character that is not a letter or digit, and before a
+// capital (createIssue).
 func words(s string) []string {
 	var out []string
 	var word strings.Builder

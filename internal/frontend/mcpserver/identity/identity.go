@@ -1,6 +1,5 @@
-// Package identity says who a request over HTTP comes from: the holder of a token that the operator
-// has given out, the subject of a token that an issuer has signed, or the user of this machine at
-// the other end of a loopback connection. Whoever cannot be told is nobody and is not let in.
+// Package identity authenticates an HTTP request. It accepts a token that the operator issued, a token that an OIDC
+// issuer signed, or the local user at the other end of a loopback connection. Every other request is refused.
 package identity
 
 import (
@@ -55,7 +54,7 @@ func (o *Options) Identify(r *http.Request) (call.Principal, *web.Refusal) {
 	return call.Principal("oidc:" + subject), nil
 }
 
-// local lets in the user that waldo runs as, and nobody else of this machine.
+// local accepts the user that waldo runs as, and no other user of this machine.
 func (o *Options) local(r *http.Request) (call.Principal, *web.Refusal) {
 	uid, err := web.Peer(r)
 	if err != nil {
@@ -67,7 +66,7 @@ func (o *Options) local(r *http.Request) (call.Principal, *web.Refusal) {
 	return call.Principal(fmt.Sprintf("os:%d", uid)), nil
 }
 
-// named returns the name of a token, "" if it is none of ours. It looks at every one for as long.
+// named returns the name of a token, or "" if the token is unknown. It compares with every token in constant time.
 func (o *Options) named(token string) string {
 	hash, found := []byte(Hash(token)), ""
 	for name, known := range o.Tokens {
@@ -100,8 +99,8 @@ func (o *Options) refuse(status int, code, why string) *web.Refusal {
 // maxToken is how many bytes a token may have.
 const maxToken = 8 << 10
 
-// NewToken makes a token and what the operator keeps of it. The token has 256 bits of chance in it,
-// so that its plain hash is no help to guess it: there is nothing to try.
+// NewToken makes a token and the hash that the operator stores. The token holds 256 random bits, so an attacker
+// cannot guess it from its plain hash.
 func NewToken() (token, hash string) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead

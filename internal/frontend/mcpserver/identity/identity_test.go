@@ -278,7 +278,7 @@ func TestKeysAreForSigning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same key in the issuer's list, the same token: what the list says of the key's use is all that differs.
+	// The same key and the same token: only the declared use of the key in the issuer's list differs.
 	s.key, s.id = other, "other"
 	token := s.token(t, nil)
 	s.turn(t, "k2")
@@ -335,7 +335,7 @@ func listen(t *testing.T, o *Options, network, address string) string {
 
 const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
-// Of the users of this machine only the one that waldo runs as is let in without a token.
+// Without a token, only the local user that waldo runs as is accepted.
 func TestPeer(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		at := listen(t, &Options{UID: os.Getuid()}, "tcp", address)
@@ -360,7 +360,7 @@ func TestPeer(t *testing.T) {
 			}
 			return string(b)
 		}
-		if got := ask(os.Getuid()); !strings.Contains(got, " 503 ") { // it was let in, and nobody is home
+		if got := ask(os.Getuid()); !strings.Contains(got, " 503 ") { // accepted, but without a backend
 			t.Fatalf("the control: %s", got)
 		}
 		if os.Getuid() != 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// OIDC lets in whoever an issuer has given a token for this resource (OAuth 2.1 resource server;
-// RFC 9068 access tokens). Issuer and Audience are needed.
+// OIDC accepts a token that an issuer signed for this resource (OAuth 2.1 resource server; RFC 9068 access tokens).
+// Issuer and Audience are required.
 type OIDC struct {
 	Issuer   string           // as in the token, to the letter
 	Audience string           // which a token must name (RFC 8707): our own URL
@@ -36,10 +36,10 @@ type OIDC struct {
 
 const (
 	leeway   = time.Minute      // between our clock and the issuer's
-	fresh    = 10 * time.Minute // how long keys are used before they are asked for again
+	fresh    = 10 * time.Minute // time until the keys are fetched again
 	stale    = 24 * time.Hour   // how long they are used where the issuer does not answer
 	patience = 30 * time.Second // between two questions to the issuer, however many tokens name a key that is not known
-	maxKeys  = 256 << 10        // bytes of what the issuer answers
+	maxKeys  = 256 << 10        // bytes of an issuer's answer
 )
 
 // algorithms are those that a token may be signed with: with a public key, and none that is broken.
@@ -97,8 +97,8 @@ func (o *OIDC) now() time.Time {
 	return time.Now()
 }
 
-// key returns the issuer's key of that id. One that is not known is asked for, since issuers change
-// their keys, but not more often than patience allows.
+// key returns the issuer's key with that id. It fetches the key set for an unknown id, since issuers rotate keys, but
+// not more often than patience allows.
 func (o *OIDC) key(ctx context.Context, id string) (jose.JSONWebKey, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

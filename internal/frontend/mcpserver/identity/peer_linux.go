@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// Peer returns the uid of the process at the other end of a TCP connection within this machine, from
-// the kernel's own table (proc(5), /proc/net/tcp): the uid is that of whoever made the socket, and
-// nobody but root can have it changed. It refuses a connection from elsewhere, and one that has
-// ended already.
+// Peer returns the uid of the process at the other end of a TCP connection within this machine. It reads the kernel's
+// table (proc(5), /proc/net/tcp): the uid belongs to the creator of the socket, and only root can change it. It
+// refuses a remote connection and one that has already ended.
 func Peer(c net.Conn) (int, error) {
 	here, ok := c.LocalAddr().(*net.TCPAddr)
 	there, also := c.RemoteAddr().(*net.TCPAddr)

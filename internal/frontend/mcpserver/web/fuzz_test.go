@@ -8,7 +8,7 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// Whatever the headers and the body are, what is let through as modern says the same in both.
+// For any headers and body, an accepted modern request has headers that match its body.
 func FuzzAgree(f *testing.F) {
 	f.Add("2026-07-28", "tools/call", "s__echo", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__echo",`+metaText+`}}`)
 	f.Add("2026-07-28", "resources/read", "=?base64?ZmlsZTovLy9h?=", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file:///a",`+metaText+`}}`)

@@ -25,7 +25,7 @@ const (
 // once are the headers that two readers could take differently if they stood twice.
 var once = []string{"Authorization", "Content-Type", "Origin", headerVersion, headerSession, headerMethod, headerName, headerLast}
 
-// duplicate returns a header that stands twice and must not, "" if there is none.
+// duplicate returns the name of a header that must be single and is repeated, or "".
 func duplicate(h http.Header) string {
 	for _, name := range once {
 		if len(h[name]) > 1 {
@@ -38,10 +38,10 @@ func duplicate(h http.Header) string {
 // named is where the message says what Mcp-Name repeats.
 var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
-// agree holds the headers of a POST against its message, and reports whether it is of the modern
-// era. Whoever stands between may have gone by the headers, so in that era they must say the same as
-// the body, which alone is acted upon (MCP 2026-07-28 streamable-http, Server Validation). A legacy
-// request makes no such promise: of its headers only the revision is looked at.
+// agree compares the headers of a POST with its message, and reports whether the request is of the modern era. An
+// intermediary can route by the headers, so modern headers must match the body, which alone takes effect (MCP
+// 2026-07-28 streamable-http, Server Validation). A legacy request makes no such promise: only its revision header is
+// checked.
 func agree(h http.Header, m jsonrpc.Message) (modern bool, fault *jsonrpc.Error) {
 	version := h.Get(headerVersion)
 	meta, _ := m.Param("_meta").Members()
@@ -103,7 +103,7 @@ func decode(s string) (string, bool) {
 	return string(b), err == nil && utf8.Valid(b)
 }
 
-// plain reports whether the body of a request is said to be JSON.
+// plain reports whether the request's Content-Type is JSON.
 func plain(h http.Header) bool {
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	return err == nil && kind == "application/json"

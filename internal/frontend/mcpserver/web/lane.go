@@ -12,7 +12,7 @@ import (
 // session. It is a gateway.Link. Frames are queued; the goroutine of the HTTP request writes them.
 type lane struct {
 	out  chan []byte
-	gone chan struct{} // closed when nobody writes them any more
+	gone chan struct{} // closed when the last writer has ended
 	asks *asks         // nil: the client takes no requests
 }
 
@@ -120,6 +120,6 @@ func (a *asks) call(ctx context.Context, l *lane, method string, params func(id 
 	case <-a.over:
 		return strictjson.Value{}, jsonrpc.ErrClosed
 	case <-l.gone:
-		return strictjson.Value{}, jsonrpc.ErrClosed // nobody came back for the stream that it was asked on
+		return strictjson.Value{}, jsonrpc.ErrClosed // the client did not return for its stream
 	}
 }

@@ -41,8 +41,8 @@ type counting struct {
 	of *conns
 }
 
-// Accept satisfies net.Listener. Nothing waits in the kernel's queue: beyond the bound the stranger that was idle
-// for longest makes room, and where none is idle the new one is answered with 503.
+// Accept satisfies net.Listener. It never leaves a connection in the kernel's queue. Beyond the bound it closes the
+// unauthenticated connection that was idle longest; if all are active, it answers the new one with 503.
 func (l counting) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -56,7 +56,7 @@ func (l counting) Accept() (net.Conn, error) {
 	}
 }
 
-// take counts a new connection; nil: there is no room, not even to say so.
+// take counts a new connection; it returns nil if even a refusal would exceed the bound.
 func (o *conns) take(c net.Conn) *conn {
 	x := &conn{Conn: c, of: o, since: time.Now()}
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
@@ -115,7 +115,7 @@ func (o *conns) idlest(peer string, only bool) (old *conn) {
 	return old
 }
 
-// answered notes that a stranger had its answer: it may still send what nobody reads.
+// answered notes that an unauthenticated connection got its answer: later input on it stays unread.
 func (c *conn) answered() {
 	c.of.mu.Lock()
 	c.asked = true

@@ -43,7 +43,7 @@ const (
 	stranger = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer nobody\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 )
 
-// Connections that have not shown who they are never shut out one that does, whatever they send.
+// Unauthenticated connections never shut out an authenticated one, for any input they send.
 func TestStrangersDoNotShutOut(t *testing.T) {
 	for name, sent := range map[string]string{"silent": "", "half a request": "GET /healthz HT", "idle": healthz,
 		"healthy, and a body that never comes": withBody, "refused, and a body that never comes": stranger} {
@@ -71,7 +71,7 @@ func TestStrangersDoNotShutOut(t *testing.T) {
 	}
 }
 
-// Where nobody can be closed, a new connection is told so at once and closed; /healthz is answered.
+// If no connection can be closed, a new connection gets 503 at once and is closed; /healthz is answered.
 func TestNoRoomForStrangers(t *testing.T) {
 	h := open(t, Limits{Strangers: 2})
 	h.web.conns.mu.Lock()
@@ -109,7 +109,8 @@ func TestIdleStranger(t *testing.T) {
 	}
 }
 
-// A principal has half of the connections at most; one more is told why and closed, and others come in.
+// A principal has at most half of the connections. One more gets the reason and is closed, and other principals still
+// connect.
 func TestConnections(t *testing.T) {
 	h := open(t, Limits{Conns: 4})
 	ask := func(token string) *http.Response {

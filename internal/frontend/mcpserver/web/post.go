@@ -86,7 +86,7 @@ func (s *Server) hold(size int64) (int64, bool) {
 	return size, true
 }
 
-// holdMore takes room for what a message that was let in costs besides. One message alone always has it.
+// holdMore reserves memory for the extra cost of an accepted message. A message alone always gets its reservation.
 func (s *Server) holdMore(more int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,14 +248,14 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 			lost = true
 		}
 	}
-	if p.track == nil { // no client can ask for it: of a legacy request the answer is made all the same, and nobody reads it
+	if p.track == nil { // a legacy request cannot be resumed here: the answer is made and dropped
 		close(l.gone)
 		return
 	}
 	go s.keepOn(n, p.track, l, ready, m.ID)
 }
 
-// make makes the answer. A mistake of waldo's own ends the request and nobody else's.
+// make makes the answer. A panic ends this request alone.
 func (s *Server) make(ctx context.Context, n *session, m jsonrpc.Message, l *lane) (a made) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// trail keeps what was last said on the streams of one legacy session, so that a client that lost a
-// connection can ask for what it missed (MCP 2025-11-25 basic/transports, Last-Event-ID). It holds at
-// most Limits.Replay bytes, and all trails together at most Limits.ReplayAll; what is oldest goes first, and
-// what is older than Limits.Resume is swept.
+// trail stores the recent events of one legacy session's streams, so that a client that lost a connection can resume
+// (MCP 2025-11-25 basic/transports, Last-Event-ID). It holds at most Limits.Replay bytes, and all trails together at
+// most Limits.ReplayAll. The oldest events go first; events older than Limits.Resume are swept.
 type trail struct {
 	name string // of this session's events alone: no id of another session's is one of them
 	most int64
@@ -118,7 +117,7 @@ func (t *trail) keep(k *track, frame []byte) {
 	t.events = append(t.events, event{k.number, k.seq, frame, time.Now()})
 }
 
-// size is what a message takes: many short ones are not for nothing.
+// size is the accounted cost of a message: its bytes and a fixed overhead.
 func size(frame []byte) int64 { return int64(len(frame)) + 64 }
 
 // drop forgets the oldest event, the lock held.
@@ -135,7 +134,7 @@ func (t *trail) drop() {
 	}
 }
 
-// expire forgets what is older: nobody comes back for it any more.
+// expire drops events older than before: their resume period has ended.
 func (t *trail) expire(before time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

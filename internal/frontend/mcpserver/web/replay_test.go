@@ -60,7 +60,7 @@ func (s *sse) next() (id, data string) {
 	return id, data
 }
 
-// all returns the data of what is left.
+// all returns the data of the remaining events.
 func (s *sse) all() (out []string) {
 	for {
 		id, data := s.next()
@@ -75,8 +75,8 @@ func (s *sse) all() (out []string) {
 
 const chatty = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"s__chatty","arguments":{},"_meta":{"progressToken":"p"}}}`
 
-// A client that lost its connection in the middle of an answer gets the rest of it, each message once, in
-// order, from that session and nobody else; also after the call has ended.
+// A client that lost its connection within an answer gets the rest of it, each message once, in order. It gets only
+// its own session's events, also after the call has ended.
 func TestALostAnswerIsResumed(t *testing.T) {
 	h := open(t, Limits{})
 	mine, other := h.legacy(), h.legacy()
@@ -141,7 +141,7 @@ func TestASilentCallHasAnEventIDSoon(t *testing.T) {
 	}
 }
 
-// What a session says of its own accord is resumed too, and is not mixed with the answers.
+// Messages outside a request are resumed too, and are not mixed with the answers.
 func TestALostStreamIsResumed(t *testing.T) {
 	h := open(t, Limits{})
 	id := h.legacy()
@@ -245,7 +245,7 @@ func TestAnEndThatMakesRoomIsKept(t *testing.T) {
 	trail.add(k, make([]byte, 300))
 	trail.add(trail.tracks[0], make([]byte, 4900))
 	trail.end(k, make([]byte, 4900), nil)
-	if len(trail.events) != 2 || trail.events[0].track != 0 || k.kept != 1 { // what was before it did give way
+	if len(trail.events) != 2 || trail.events[0].track != 0 || k.kept != 1 { // the earlier event was dropped
 		t.Fatalf("control: %d events, %d of the stream", len(trail.events), k.kept)
 	}
 	if found, at := trail.find(trail.id(k, 1)); found != k || at != 1 {

@@ -33,7 +33,7 @@ type session struct {
 	answers  int                           // how many are being answered
 }
 
-// The reasons why a session is not opened. They are told to the client.
+// Reasons for refusing a session. The client sees them.
 var (
 	errFull = errors.New("too many sessions are open (gateway.limits.sessions), and each was used within the last minute: close some (DELETE), or try again later")
 	errEach = errors.New("this principal has too many sessions open (gateway.limits.sessions_each), and each was used within the last minute: close some (DELETE), or try again later")
@@ -76,9 +76,9 @@ func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
 	return n, nil
 }
 
-// room makes room for one more session by forgetting the one that was idle for longest, where that was for
-// Limits.Spare at least: that principal's own where it has its share, anybody's where all are taken. What is
-// in use is not forgotten: then the new one is refused. The lock is held.
+// room makes room for one more session. It drops the longest idle session if that was idle for at least Limits.Spare:
+// the principal's own when its share is used, any when all are taken. It refuses the new session if all are in use.
+// The caller holds the lock.
 func (s *Server) room(who call.Principal, legacy bool) error {
 	each, of, full := 0, call.Principal(""), errFull
 	for _, n := range s.sessions {
@@ -166,7 +166,7 @@ func (s *Server) forget(n *session) {
 	n.close()
 }
 
-// sweep forgets the sessions that nobody has used for as long as Limits.Idle.
+// sweep drops the sessions that were idle for Limits.Idle.
 func (s *Server) sweep(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

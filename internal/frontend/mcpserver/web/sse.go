@@ -8,8 +8,8 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// querySession is the parameter of the address to which a client of HTTP+SSE posts. It is good for the principal that
-// opened the stream, and for nobody else.
+// querySession is the query parameter of the address to which an HTTP+SSE client posts. It works only for the
+// principal that opened the stream.
 const querySession = "session"
 
 // opensSSE reports whether a request is how a client of the transport before streamable HTTP begins: such a client

@@ -9,8 +9,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// pen writes a stream of server-sent events, which it opens when there is something to say. Of a legacy
-// session's each event has an id, and is kept for a while.
+// pen writes a stream of server-sent events and opens it before the first event. Each event of a legacy session has
+// an id and enters the replay buffer.
 type pen struct {
 	w      http.ResponseWriter
 	c      *http.ResponseController
@@ -20,10 +20,10 @@ type pen struct {
 	open   bool
 	broken bool // the client takes no more
 
-	trail *trail        // nil: nothing is kept
+	trail *trail        // nil: events are not stored
 	track *track        // nil: the stream is not open
 	taken chan struct{} // closed when another connection writes the stream
-	prime bool          // the client is told an id before there is an event
+	prime bool          // the client gets an id before the first event
 }
 
 // primed is the first revision whose clients know an event without data (MCP 2025-11-25 basic/transports).
@@ -80,7 +80,7 @@ func (p *pen) frame(id string, frame []byte) {
 // comment keeps a silent stream from being taken for a dead one.
 func (p *pen) comment() { p.put([]byte(":\n\n")) }
 
-// begin opens the stream; where the client can come back for it, it is told where it is.
+// begin opens the stream. It sends the stream's id if the client can resume.
 func (p *pen) begin() {
 	if p.open {
 		return
@@ -98,7 +98,8 @@ func (p *pen) begin() {
 		p.taken = p.trail.take(p.track)
 	}
 	if p.prime {
-		_, _ = p.w.Write([]byte("id: " + p.trail.place(p.track) + "\ndata: \n\n")) // what follows tells whether it is taken
+		// a later write reports a lost client
+		_, _ = p.w.Write([]byte("id: " + p.trail.place(p.track) + "\ndata: \n\n"))
 	}
 }
 
@@ -149,9 +150,9 @@ func (s *Server) keepOn(n *session, k *track, l *lane, ready chan made, request 
 	}
 }
 
-// stream carries what a legacy session says of its own accord, or goes on with a stream that was lost,
-// until it, the client, the session or the server ends. Where a client opens a second one, the first ends:
-// of two readers each would get half.
+// stream carries the messages of a legacy session outside a request, or resumes a lost stream. It ends with itself,
+// the client, the session or the server. A second stream of the client ends the first: two readers would each get
+// half.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, n *session) {
 	defer n.done()
 	if !takes(r.Header, "text/event-stream") {
@@ -163,7 +164,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, n *session) {
 	if last := r.Header.Get(headerLast); last == "" {
 		p.track, at = n.trail.own()
 	} else if p.track, at = n.trail.find(last); p.track == nil {
-		http.Error(w, "no event of this session has that id, or it is too long ago: what came after it is not kept", http.StatusBadRequest)
+		http.Error(w, "no event of this session has that id, or the event has expired and cannot be resumed", http.StatusBadRequest)
 		return
 	} else {
 		p.prime = false // it knows where it is

@@ -1,6 +1,5 @@
-// Package web is the server of the gateway for HTTP: MCP's streamable HTTP at /mcp, both eras of the
-// protocol on one endpoint, and health beside it. It holds who is asking to their own sessions, and
-// every request to its limits; what is asked is the gateway's business.
+// Package web serves MCP's streamable HTTP at /mcp, both eras of the protocol on one endpoint, and health endpoints.
+// It binds a client to its own sessions and every request to its limits. The mcpserver package answers the requests.
 package web
 
 import (
@@ -29,7 +28,7 @@ type Options struct {
 	Over     func(n call.Session) bool                        // whether a session has ended in favour of another; nil: none has
 	Hosts    []string                                         // names that the Host header may carry, without a port
 	Origins  []string                                         // besides those of the hosts themselves: "https://console.example.com"
-	Beside   map[string]http.Handler                          // other paths, which are held to Host and Origin alone
+	Beside   map[string]http.Handler                          // other paths; only Host and Origin are checked for them
 	Peer     func(c net.Conn) (uid int, err error)            // nil: cannot be told
 	Ready    func() error                                     // nil: always ready
 	Log      *slog.Logger                                     // nil: nothing is logged
@@ -62,9 +61,9 @@ type Limits struct {
 	KeepAlive time.Duration // between the comments of a silent stream; also how long an answer may take before it becomes one
 	Prime     time.Duration // how long an answer may take before a client that can come back for it gets an event id
 	Drain     time.Duration // for answers once the server closes
-	Replay    int64         // bytes of events that are kept for one session, for a client that lost a connection
+	Replay    int64         // bytes of stored events of one session, for a client that lost a connection
 	ReplayAll int64         // the same of all sessions
-	Resume    time.Duration // to come back for a stream that was lost; then nobody is asked on it any more, and its events are swept
+	Resume    time.Duration // time to resume a lost stream; then its requests fail and its events are swept
 }
 
 // DefaultLimits are for one machine.
@@ -238,7 +237,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		defer c.answered()
 	}
-	if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" { // whoever looks after machines knows them by number
+	if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" { // monitors use the status code
 		s.health(w, r.URL.Path == "/readyz")
 		return
 	}
@@ -279,7 +278,7 @@ func (s *Server) health(w http.ResponseWriter, ready bool) {
 	fmt.Fprintln(w, "ok")
 }
 
-// full answers a connection for which there is no room, and ends it.
+// full answers a connection beyond the bound with an error and ends it.
 func full(w http.ResponseWriter, why string) {
 	w.Header().Set("Connection", "close")
 	refuse(w, http.StatusServiceUnavailable, why)
@@ -306,8 +305,8 @@ func (s *Server) share(w http.ResponseWriter, r *http.Request) (answered bool) {
 	return true
 }
 
-// stranger says why a request comes from a page that has no business here: a name that is not ours
-// in Host is what DNS rebinding looks like, and an Origin that is not ours is another site's script.
+// stranger returns the reason to refuse a web page's request. An unknown name in Host indicates DNS rebinding; an
+// unknown Origin is another site's script.
 func (s *Server) stranger(r *http.Request) string {
 	if !s.ours(r.Host) {
 		return "this server does not go by the name in Host"

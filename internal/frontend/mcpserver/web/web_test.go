@@ -23,7 +23,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// desk is a corridor for tests.
+// desk is a pipeline for tests.
 type desk struct {
 	mu      sync.Mutex
 	calls   []call.Call
@@ -73,7 +73,7 @@ func (d *desk) call(ctx context.Context, c call.Call) (call.Result, error) {
 	return r, nil
 }
 
-// house is a server of HTTP with everything behind it.
+// A complete HTTP server for tests.
 type house struct {
 	t    testing.TB
 	url  string // of the MCP endpoint
@@ -286,8 +286,7 @@ func TestWithTheSDK(t *testing.T) {
 	}
 }
 
-// Headers and body say the same, or the request is refused: whoever stands between has gone by one
-// of them.
+// A request whose headers and body differ is refused: an intermediary could have used either.
 func TestHeadersAndBody(t *testing.T) {
 	h := open(t, Limits{})
 	name := []string{"Mcp-Name", "s__echo"}
@@ -385,7 +384,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// A session belongs to who opened it: to anybody else it is not there, whatever they hold.
+// A session belongs to its creator: for every other principal it does not exist.
 func TestSessionTheft(t *testing.T) {
 	h := open(t, Limits{})
 	id := h.legacy("Authorization", "Bearer one")
@@ -419,7 +418,7 @@ func TestSessionTheft(t *testing.T) {
 	}
 }
 
-// Sessions end when nobody uses them, and the oldest makes room where one principal has too many.
+// Idle sessions end, and the oldest makes room for a principal that has too many.
 func TestSessionsEnd(t *testing.T) {
 	h := open(t, Limits{Each: 2, Spare: time.Nanosecond})
 	one, two := h.legacy(), h.legacy()
@@ -446,7 +445,7 @@ func TestSessionsEnd(t *testing.T) {
 		return h.web.sessions[one] == nil
 	}
 	for end := time.Now().Add(time.Minute); !ended() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		h.web.sweep(late) // the last answer may still be on its way out, in which nobody is idle
+		h.web.sweep(late) // the last answer can still be in flight, and its session is not idle
 	}
 	if status, _, _ := h.ask(echo, "Mcp-Session-Id", one); status != 404 {
 		t.Errorf("after its time: %d", status)
@@ -638,7 +637,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A silent stream has comments, so that nobody takes it for dead; and a long answer becomes one.
+// A silent stream carries comments, so that clients see it alive; a long answer becomes a stream.
 func TestKeepAlive(t *testing.T) {
 	h := open(t, Limits{KeepAlive: 50 * time.Millisecond})
 	go func() {
@@ -652,7 +651,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// The end of the server: what is being answered is answered, nothing new is taken, and streams end.
+// A shutdown completes the answers in progress, accepts nothing new, and ends streams.
 func TestDrain(t *testing.T) {
 	h := open(t, Limits{Drain: time.Minute})
 	id := h.legacy()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestVouches: a box that trusts the authority believes it for its hosts and for no other, whatever
-// the authority signs.
+// TestVouches: a sandbox that trusts the authority accepts it only for its own hosts, for any certificate that the
+// authority signs.
 func TestVouches(t *testing.T) {
 	a, err := New([]string{"api.example.com"})
 	if err != nil {
@@ -34,7 +34,7 @@ func TestVouches(t *testing.T) {
 			t.Errorf("a certificate for %q", host)
 		}
 	}
-	// What somebody with the key could sign is not believed either.
+	// A certificate by a thief of the key is refused too.
 	evil, err := template("")
 	if err != nil {
 		t.Fatal(err)

@@ -17,8 +17,8 @@ const MaxLock = 16 << 20
 // maxPins is how many versions a lock may name.
 const maxPins = 100_000
 
-// ReadLock reads what a lock pins: package-lock.json of lockfileVersion 2 or 3 for npm, and
-// requirements.txt with == alone for Python. What it cannot read it refuses whole.
+// ReadLock reads the pins of a lock file: package-lock.json of lockfileVersion 2 or 3 for npm, and requirements.txt
+// with == alone for Python. It refuses a file that it cannot read completely.
 func ReadLock(m Manager, b []byte) (Pins, error) {
 	if len(b) > MaxLock {
 		return nil, errors.New("a lock has at most 16 MiB")

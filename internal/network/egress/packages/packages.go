@@ -43,8 +43,8 @@ func (s Source) Plain(path string) string {
 
 var scoped = regexp.MustCompile(`^((?:/[^%?]*)?/@[A-Za-z0-9._~-]+)%2[fF]([A-Za-z0-9._~-]+(?:/[^%?]*)?)$`)
 
-// File reads the path of a file of the source, without a query; false where it is none. Below a
-// registry npm's files are NAME/-/NAME-VERSION.tgz; Python's are known by their own name, wherever they stand.
+// File parses the path of a file of the source, without a query; false for any other path. Below a registry npm's
+// files are NAME/-/NAME-VERSION.tgz; Python's are recognised by their file name at any path.
 func (s Source) File(path string) (Package, bool) {
 	rest, ok := strings.CutPrefix(path, s.Base)
 	if !ok {
@@ -115,8 +115,7 @@ func pythonVersion(s string) string {
 	return s
 }
 
-// index reads the path of what a registry says of one package: its versions, or the metadata of a
-// file (PEP 658).
+// index parses the path of a package's index (its versions) or of a file's metadata (PEP 658).
 func (s Source) index(path string) (name string) {
 	rest, ok := strings.CutPrefix(path, s.Base)
 	if !ok {
@@ -140,8 +139,8 @@ func (s Source) index(path string) (name string) {
 	return ""
 }
 
-// Refuses says why a request does not pass; "" lets it. With pins only what the lock names is
-// asked for: its files at the versions that are pinned, and the index of its names.
+// Refuses returns why a request does not pass, or "". With pins it allows only files at the pinned versions and the
+// index of the pinned names.
 func (s Source) Refuses(path, query string) string {
 	if s.Pins == nil {
 		return ""

@@ -117,7 +117,7 @@ func TestReadLock(t *testing.T) {
 	}
 }
 
-// FuzzReadLock: what is read has plain names, and passes as a file under exactly the versions it pins.
+// FuzzReadLock: an accepted lock holds plain names, and a file passes exactly at its pinned versions.
 func FuzzReadLock(f *testing.F) {
 	f.Add([]byte(`{"lockfileVersion":3,"packages":{"node_modules/@a/b":{"version":"1.0.0"}}}`))
 	f.Add([]byte("foo==1.0\nbar[x]==2 --hash=sha256:a\n"))
@@ -143,7 +143,7 @@ func FuzzReadLock(f *testing.F) {
 	})
 }
 
-// FuzzFile: with pins, what passes is a file at a pinned version or the index of a pinned name.
+// FuzzFile: with pins, only a file at a pinned version or the index of a pinned name passes.
 func FuzzFile(f *testing.F) {
 	f.Add("/npm/left/-/left-1.0.0.tgz")
 	f.Add("/simple/left_pad-1.0-py3-none-any.whl")

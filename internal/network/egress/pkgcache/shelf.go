@@ -1,5 +1,5 @@
-// Package pkgcache keeps files that never change between runs, by their URL and SHA-256. It is filled by
-// whoever fetched them; no box has a way to it but being served.
+// Package pkgcache stores files that never change between runs, by their URL and SHA-256. The egress that fetched a
+// file stores it; a sandbox can only be served from it.
 package pkgcache
 
 import (
@@ -31,7 +31,7 @@ func key(url string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Get returns what is kept of a URL, and its size. What is not what was kept is removed.
+// Get returns the stored file of a URL, and its size. It removes a file whose hash has changed.
 func (s *Shelf) Get(url string) (io.ReadCloser, int64, bool) {
 	found, _ := filepath.Glob(filepath.Join(s.dir, key(url)+"-*"))
 	for _, name := range found {
@@ -54,8 +54,7 @@ func (s *Shelf) Get(url string) (io.ReadCloser, int64, bool) {
 	return nil, 0, false
 }
 
-// Keep returns a body that is kept when it has been read to its end and has the length that was
-// said; otherwise nothing is kept.
+// Keep returns a body that is stored after it was read to its end, if it has the given length.
 func (s *Shelf) Keep(url string, body io.ReadCloser, length int64) io.ReadCloser {
 	if length < 0 || length > s.most/4 {
 		return body
@@ -110,7 +109,7 @@ func (k *keeping) end(whole bool) {
 	k.s.trim()
 }
 
-// trim removes what was not asked for longest, until the rest fits, and what a waldo that ended left half.
+// trim removes the least recently used files until the rest fits, and half-written files of an earlier process.
 func (s *Shelf) trim() {
 	entries, _ := os.ReadDir(s.dir)
 	var all []fs.FileInfo

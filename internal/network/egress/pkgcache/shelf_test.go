@@ -54,7 +54,7 @@ func TestShelf(t *testing.T) {
 	}
 }
 
-// A file that is no longer what was kept is not served, and goes.
+// A stored file that was changed is not served, and is removed.
 func TestAChangedFile(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, 100)

@@ -1,6 +1,5 @@
-// Package postgres opens PostgreSQL sessions for a box with a password that the box never has. It
-// speaks the start-up with both sides (PostgreSQL 15, chapter 55.2); once both are ready, bytes are
-// carried as they are, by whoever asked.
+// Package postgres opens PostgreSQL sessions for a sandbox with a password that the sandbox never gets. It speaks the
+// start-up with both sides (PostgreSQL 15, chapter 55.2). Once both are ready, the caller relays the bytes unchanged.
 package postgres
 
 import (
@@ -29,20 +28,22 @@ type Broker struct {
 	Password func() (secret.Value, error)                // asked for every session, so that it may change
 	Dial     func(ctx context.Context) (net.Conn, error) // to the server
 	TLS      *tls.Config                                 // for the server, which must show a certificate that fits; nil: no TLS, and no password that could be read on the way
-	Box      *tls.Config                                 // for the box, whose clients may ask for TLS; nil: they are told that there is none
-	Told     func(err error)                             // hears why the server let nobody in; nil: nobody does
+	// for the sandbox, whose clients may ask for TLS; nil: TLS is declined
+	Box *tls.Config
+	// called with the server's reason for a refused login; can be nil
+	Told func(err error)
 
 	mu    sync.Mutex
 	alive map[key]bool // the sessions that the box may cancel
 }
 
-// key is what a server tells a session by, so that another connection can cancel what it does.
+// key is a server's identifier of a session, with which another connection can cancel its query.
 type key struct {
 	pid    uint32
 	secret uint32
 }
 
-// Refusal is why there is no session. The text says nothing of the password.
+// Refusal is why a session was refused. The text holds no part of the password.
 type Refusal struct {
 	Code string // one of this package's: user, database, replication, protocol, server
 	Text string
@@ -73,9 +74,9 @@ func (s *Session) Close() {
 	_, _ = s.Box.Close(), s.Server.Close()
 }
 
-// Open speaks the start-up with a client in the box and with the server. A nil Session without an
-// error means that the client wanted no session: it cancelled what another one does. The client has
-// been told of a Refusal. Both sides have until ctx's deadline. Whoever calls Open closes conn.
+// Open speaks the start-up with a client in the sandbox and with the server. A nil Session without an error means
+// that the client sent a cancel request. The client has received a Refusal. Both sides have until ctx's deadline. The
+// caller closes conn.
 func (b *Broker) Open(ctx context.Context, conn net.Conn) (*Session, error) {
 	if end, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(end)
@@ -176,8 +177,8 @@ func first(conn net.Conn) ([]byte, error) {
 	return msg, err
 }
 
-// judge holds what the client asks for against what it may have. What it may set in a session, it
-// may set at its start.
+// judge checks the client's start-up parameters against the contract. A parameter that it could set within a session
+// is allowed.
 func (b *Broker) judge(msg []byte) (map[string]string, *Refusal) {
 	var m pgproto3.StartupMessage
 	if err := m.Decode(msg); err != nil {
@@ -222,7 +223,7 @@ func (b *Broker) enter(ctx context.Context, ask map[string]string) (*pgconn.Hija
 	c.User, c.Database, c.Password, c.RuntimeParams = b.User, b.Database, password.Reveal(), ask
 	c.Fallbacks, c.TLSConfig, c.MaxProtocolMessageBodyLen = nil, b.TLS, 1<<20
 	c.MinProtocolVersion, c.MaxProtocolVersion, c.ChannelBinding = "3.0", "3.0", "prefer"
-	c.RequireAuth = "scram-sha-256" // which proves both sides and shows the password to nobody
+	c.RequireAuth = "scram-sha-256" // which authenticates both sides and does not reveal the password
 	if b.TLS != nil {
 		c.RequireAuth = "none,password,md5,scram-sha-256"
 	}

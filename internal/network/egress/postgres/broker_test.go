@@ -109,7 +109,7 @@ func TestTheServerMustBeWhoItIs(t *testing.T) {
 	}
 }
 
-// Without TLS no password goes out that could be read or tried offline, whoever asks for it.
+// Without TLS no password leaves that could be read or tried offline, for any request of the server.
 func TestNoReadablePasswordWithoutTLS(t *testing.T) {
 	r := database(t)
 	for _, role := range []string{"cleartext", "digest"} {
@@ -233,8 +233,8 @@ func (p *pipe) SetDeadline(time.Time) error     { return nil }
 func (p *pipe) SetReadDeadline(time.Time) error { return nil }
 func (p *pipe) Close() error                    { return nil }
 
-// Whatever a client says first, the server is dialled only for the role and database of the
-// contract, without replication.
+// For any first message of a client, the server is dialled only for the contract's role and database, without
+// replication.
 func FuzzOpen(f *testing.F) {
 	start := func(params map[string]string) []byte {
 		b, err := (&pgproto3.StartupMessage{ProtocolVersion: pgproto3.ProtocolVersion30, Parameters: params}).Encode(nil)

@@ -135,7 +135,7 @@ SET password_encryption='md5'; CREATE ROLE digest LOGIN PASSWORD 'the-real-passw
 	}
 }
 
-// write writes a file as the folder's owner, readable to nobody else.
+// write writes a file as the folder's owner with mode 0600.
 func write(path, text string) error {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// welcome tells the client that it is in, without having asked it for a password, and what the
-// server said of itself.
+// welcome reports a successful login to the client without asking for a password, and forwards the server's
+// parameters.
 func welcome(box *pgproto3.Backend, version uint32, msg []byte, out *pgconn.HijackedConn) error {
 	var m pgproto3.StartupMessage
 	if err := m.Decode(msg); err != nil {

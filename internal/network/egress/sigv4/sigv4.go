@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Key is what a request is signed with.
+// Key is the credentials for signing a request.
 type Key struct {
 	ID, Secret, Token string // Token is empty for keys that last
 	Region, Service   string
@@ -26,8 +26,8 @@ const Empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 // signed are the headers that are signed where they are there, besides host and all of x-amz-.
 var signed = []string{"content-type", "content-md5"}
 
-// Sign signs a request whose body has the given hash, which is in hexadecimal or one of the words
-// that the service takes for it. Whatever signature the request had is gone.
+// Sign signs a request whose body has the given hash: hexadecimal, or a word that the service accepts in its place.
+// It removes any earlier signature of the request.
 func Sign(r *http.Request, hash string, k Key, now time.Time) {
 	stamp := now.UTC().Format("20060102T150405Z")
 	for _, name := range []string{"Authorization", "X-Amz-Security-Token", "Date"} {

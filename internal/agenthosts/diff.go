@@ -10,8 +10,8 @@ import (
 // and the last difference is shown as changed.
 const maxCompared = 4 << 20
 
-// Diff returns the lines that differ, each with its number: "- 3 old" and "+ 3 new". It shows
-// nothing around them: what a host's file holds beside may be secret.
+// Diff returns the lines that differ, each with its number: "- 3 old" and "+ 3 new". It shows no context lines,
+// because the rest of a host's file can hold secrets.
 func Diff(before, after []byte) []string {
 	a, b := splitLines(before), splitLines(after)
 	from := 0

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Put returns the text of a host's file with one server's entry set to e, and every other byte as
-// far as possible as it was. Where the entry says the same already, the text comes back as it is.
+// Put returns the text of a host's file with one server's entry set to e, and every other byte unchanged as far as
+// possible. If the entry already equals e, Put returns the text unchanged.
 func (h *Host) Put(file string, text []byte, server string, e Value) ([]byte, error) {
 	before, err := h.tree(file, text)
 	if err != nil {
@@ -55,7 +55,7 @@ func (h *Host) Take(file string, text []byte, server string) ([]byte, error) {
 	return after, h.verify(file, before, after, path, nil)
 }
 
-// Servers returns the names of the entries in a host's file and what each of them says.
+// Servers returns the name and value of each entry in a host's file.
 func (h *Host) Servers(file string, text []byte) ([]Member, error) {
 	v, err := h.tree(file, text)
 	if err != nil {
@@ -86,8 +86,8 @@ func (h *Host) tree(file string, text []byte) (*Value, error) {
 	return v, err
 }
 
-// verify reads the new text again: the entry must say what it should and everything else what it
-// said before. A text that fails is never written, whatever the editor thought it did.
+// verify parses the new text: the entry must have the wanted value, and everything else its earlier value. A text
+// that fails is never written.
 func (h *Host) verify(file string, before *Value, after []byte, path []string, want *Value) error {
 	v, err := h.tree(file, after)
 	if err == nil && same(v.Path(path...), want) && same(without(before, path), without(v, path)) {
@@ -133,8 +133,7 @@ func lineEnd(text []byte, offset int) int {
 	return len(text)
 }
 
-// shortened returns an end before to, so that blank lines and comments at the end stay: they belong
-// to what follows.
+// shortened moves an end back, so that blank lines and comments before the next entry stay with that entry.
 func shortened(text []byte, from, to int) int {
 	for to > from {
 		start := lineStart(text, to-1)

@@ -66,7 +66,7 @@ func TestPutAndTake(t *testing.T) {
 	}
 }
 
-// What cannot be edited without touching the rest is refused, and what is no host's file as well.
+// Put refuses an edit that would change the rest of the file, and a file that is not a host's.
 func TestPutRefuses(t *testing.T) {
 	for _, row := range []struct{ why, host, text, want string }{
 		{"an inline table cannot grow", "codex", "mcp_servers = {a = {command = 'x'}}\n", "without touching the rest"},
@@ -105,7 +105,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, an edit either refuses or changes one entry alone.
+// For any file, an edit either refuses or changes one entry alone.
 func FuzzEdit(f *testing.F) {
 	for _, s := range []string{"", "{}", `{"mcpServers":{"a":{},}, /* x */ }`, "{\n\t\"mcpServers\": {\n\t\t\"waldo\": 1, // c\n\t}\n}", "[mcp_servers.a]\nx=1\n", "mcp_servers.waldo.x = 1\n[[z]]\n", "extensions:\n  a: {}\n  waldo:\n    x: |\n      y\n# z\n", "extensions: {}\nb: 1", "extensions:\nb: 1"} {
 		for h := range uint8(9) {

@@ -37,9 +37,8 @@ func oneEnd(text []byte) error {
 	return nil
 }
 
-// InsertYAML adds lines to the mapping under a key of the top, which it makes where it is not there.
-// The lines are asked for with the white space that they begin with. Whoever calls it reads the
-// result again before using it.
+// InsertYAML adds lines to the mapping under a top-level key, and makes the mapping if it is missing. block gets the
+// indentation and returns the lines. The caller must parse the result before use.
 func InsertYAML(text []byte, under string, block func(margin string) string) ([]byte, error) {
 	if err := oneEnd(text); err != nil {
 		return nil, err

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Var is what a variable of a host's file stands for.
+// Var is the kind of a variable in a host's file.
 type Var uint8
 
 // The kinds of variables. Literal is text that stands for itself.
 const (
 	Literal   Var = iota
 	FromEnv       // a variable of the host's environment
-	Asked         // what the host asks the person for
+	Asked         // the host asks the person for the value
 	InFile        // the content of a file
 	Workspace     // the project's folder
 	Home          // the person's home folder
@@ -100,7 +100,7 @@ func (s syntax) split(text string) Words {
 
 const variable = `[A-Za-z_][A-Za-z0-9_]*`
 
-// The syntaxes. None has a host that fills nothing in: what looks like a variable is text.
+// The variable syntaxes. A host without variables has none: text that looks like a variable is plain text.
 var (
 	none         = syntax{}
 	dollarBraces = syntax{regexp.MustCompile(`\$\{(` + variable + `)(?::-([^}]*))?\}`), func(g []string) Part { return environment(g[1], g[2]) }}

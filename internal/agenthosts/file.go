@@ -15,7 +15,7 @@ import (
 // File is a host's file as it was read, to be replaced whole or not at all.
 type File struct {
 	Path    string // where it really is: links of the person's own were followed
-	Text    []byte // empty where there is no file
+	Text    []byte // empty if the file does not exist
 	Exists  bool
 	project string // as given to Open
 	root    string // no step of the path leaves it
@@ -24,9 +24,9 @@ type File struct {
 	owner   owner
 }
 
-// Open reads a file of at most 16 MiB: a regular one, without waiting for a pipe. With a project,
-// no link may lead out of that folder and the file itself may be none, because whoever wrote the
-// folder is not the operator. Without one, links are the person's own and are followed.
+// Open reads a regular file of at most 16 MiB, and never blocks on a pipe. With a project, no link may lead out of
+// that folder and the file must not be a link, because the folder's author is not the operator. Without a project,
+// links belong to the person and are followed.
 func Open(path, project string) (*File, error) {
 	f := &File{Path: path, project: project, root: project, mode: 0o600}
 	if project == "" {

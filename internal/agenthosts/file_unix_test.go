@@ -19,7 +19,7 @@ func put(t *testing.T, path, text string, mode os.FileMode) string {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+	if err := os.Chmod(path, mode); err != nil { // independent of the umask
 		t.Fatal(err)
 	}
 	return path
@@ -75,7 +75,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// What has changed between reading and writing is not lost.
+// A change by another writer between read and write is not lost.
 func TestReplaceSeesAnotherWriter(t *testing.T) {
 	path := put(t, filepath.Join(t.TempDir(), "a"), "old", 0o600)
 	f := open(t, path, "")
@@ -128,7 +128,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// A pipe or a device is refused at once; nobody waits for a writer.
+// A pipe or a device is refused at once, without waiting for a writer.
 func TestOddFiles(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -182,7 +182,7 @@ func TestLedger(t *testing.T) {
 	if v, err := Parse(JSON, "f", text); err != nil || !same(v, want) {
 		t.Errorf("%v\n%s", err, text)
 	}
-	// Another change of what the last one wrote becomes one with it.
+	// A second change of the same text is merged with the first.
 	if _, err := l.Keep(Change{Path: "/f", Server: "waldo", Existed: true, Before: after}, []byte("third")); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// What differs is shown, and nothing beside it.
+// Diff shows the changed lines and no others.
 func TestDiff(t *testing.T) {
 	diff := Diff([]byte("same\nold\nkept\nlast\n"), []byte("same\nnew\x1b[2J\nmore\nkept\nlast\nadded"))
 	if want := "-   2 old|+   2 new\\u001b[2J|+   3 more|+   6 added"; strings.Join(diff, "|") != want {

@@ -38,7 +38,7 @@ func (l Ledger) name(path string, n int) string {
 	return filepath.Join(l.Dir, fmt.Sprintf("%s-%04d.json", digest([]byte(path))[:24], n))
 }
 
-// Last returns the newest change of a file that was not undone; nil: there is none.
+// Last returns the newest change of a file that was not undone, or nil.
 func (l Ledger) Last(path string) (*Change, error) {
 	names, err := filepath.Glob(filepath.Join(l.Dir, digest([]byte(path))[:24]+"-*.json"))
 	if err != nil || len(names) == 0 {
@@ -99,8 +99,8 @@ func (c *Change) File() string { return c.file }
 // Forget removes a change that was undone.
 func (l Ledger) Forget(c *Change) error { return os.Remove(c.file) }
 
-// Undone returns the file's text as it was before a change, and whether it is that exactly. Where
-// the file has changed since, only what the change did is taken back.
+// Undone returns the file's text before a change, and whether that is exact. If the file has changed since, it
+// reverts only this change.
 func (c *Change) Undone(h *Host, now []byte) (text []byte, exact bool, err error) {
 	if digest(now) == c.After {
 		return c.Before, true, nil

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// owner is who a file belongs to; here, whoever the folder says.
+// owner is a file's owner; on this system, the folder's permissions decide.
 type owner struct{}
 
 func ownerOf(fs.FileInfo) owner { return owner{} }

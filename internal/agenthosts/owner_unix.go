@@ -22,8 +22,8 @@ func ownerOf(st fs.FileInfo) owner {
 	return owner{int(s.Uid), int(s.Gid), true}
 }
 
-// give makes a new file belong to the owner of the old one. Nobody but root can give files away, so
-// for others it is a file of their own or an error.
+// give sets the new file's owner to the old file's owner. Only root can give files away: for other users the file is
+// theirs, or give fails.
 func (o owner) give(f *os.File) error {
 	if !o.known {
 		return nil

@@ -21,7 +21,7 @@ type Server struct {
 	Transport string    // as written: stdio, http, sse, …
 	Disabled  bool
 	Flags     []Flag
-	Problems  []*Problem // what could not be read of it: with one, this is not the whole
+	Problems  []*Problem // parts that could not be read; with one, this entry is incomplete
 }
 
 // Setting is a named text.
@@ -55,7 +55,7 @@ const (
 	transport
 	enabled
 	disabled
-	trust   // whatever its value, when true, people are not asked
+	trust   // any value that is true disables the host's own approval
 	allowed // tools that are not asked about
 	chosen  // tools that are shown or hidden
 	envFile
@@ -123,8 +123,7 @@ func Whole(all []Server) (whole, left []Server) {
 	return whole, left
 }
 
-// Read returns the servers of a host's file, in its order, each with what could not be read of it, and
-// what is wrong with the file itself.
+// Read returns the servers of a host's file in order, each with its problems, and the problems of the file itself.
 func (h *Host) Read(file string, v *Value, dir string) ([]Server, []*Problem) {
 	r := &reading{h: h, file: file}
 	there := false
@@ -160,7 +159,7 @@ type reading struct {
 	problems []*Problem
 }
 
-// maxProblems is how many are told of one entry.
+// maxProblems bounds the reported problems of one entry.
 const maxProblems = 50
 
 func (r *reading) fail(at Pos, hint, format string, a ...any) {

@@ -6,14 +6,14 @@ import (
 	"unicode"
 )
 
-// Hidden reports a character that nobody sees: formats, direction marks, tags, private use.
+// Hidden reports whether a character is invisible: formats, direction marks, tags, private use.
 func Hidden(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp, unicode.Variation_Selector) || r >= 0xe0000 && r <= 0xe0fff || r == '\u115f' || r == '\u1160' || r == '\u3164' || r == '\uffa0'
 }
 
-// Show returns text as one shell word, exact and on one line: what a terminal, a shell or an eye
-// could misread stands in $'…' with its escapes, so that nothing in a hostile file paints the
-// screen or passes for another letter. A word shown can be pasted into bash and is the same bytes.
+// Show returns text as one exact shell word on one line. It writes characters that a terminal, a shell or a reader
+// could misread as escapes in $'…'. So a hostile file cannot control the screen or imitate another letter. A pasted
+// word gives the same bytes in bash.
 func Show(s string) string {
 	plain, printable := s != "", true
 	for i := range len(s) {
@@ -66,7 +66,7 @@ func ShowAll(words []string) string {
 	return strings.Join(out, " ")
 }
 
-// Line returns one line of a file for a terminal: what does not show is escaped.
+// Line returns one line of a file for a terminal: it escapes unprintable characters.
 func Line(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(s, "\ufffd") {

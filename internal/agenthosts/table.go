@@ -1,6 +1,6 @@
-// Package agenthosts knows the configuration files of agent hosts: where they are, how each spells its MCP
-// servers, and how to change one entry without touching the rest. What a file says is hostile: it is
-// read within limits, shown escaped, and never run.
+// Package agenthosts knows the configuration files of agent hosts: their paths, each host's spelling of MCP servers,
+// and how to change one entry without touching the rest. A file is hostile input: it is parsed within limits, shown
+// escaped, and never run.
 package agenthosts
 
 import (
@@ -14,16 +14,16 @@ import (
 type Host struct {
 	Name    string   // as typed: claude
 	Title   string   // as people say it: Claude Code
-	Others  []string // what else people type
+	Others  []string // other names that people type
 	Format  Format
 	Under   []string // where the servers stand in its file
 	dialect dialect
-	user    func(e Env) []string // candidates, the first is made where none is there
+	user    func(e Env) []string // candidates; the first is created if none exists
 	project []string             // likewise, in the project's folder; nil: it has no such file
-	Restart string               // what makes the host read its file again
+	Restart string               // how to make the host read its file again
 }
 
-// Env is what the places of files depend on.
+// Env holds the variables that determine the files' paths.
 type Env struct {
 	Home   string
 	OS     string // as runtime.GOOS says it
@@ -175,8 +175,7 @@ func firstThere(paths []string) string {
 	return paths[0]
 }
 
-// Guess returns the host whose file this is, by its name and what stands in it; it is Plain where
-// nothing tells.
+// Guess returns the host that a file belongs to, by its name and content, or Plain.
 func Guess(file string, v *Value) *Host {
 	slashed := filepath.ToSlash(file)
 	for _, row := range []struct{ end, host string }{

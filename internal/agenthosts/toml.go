@@ -12,7 +12,7 @@ import (
 // maxConfig is the largest TOML or YAML file read, in bytes: people write them by hand.
 const maxConfig = 1 << 20
 
-// inQuotes is what a library's message may quote from the file, which may be a secret.
+// inQuotes matches quotations from the file in a library's message; they can hold a secret.
 var inQuotes = regexp.MustCompile("(?s)[\"'`].*[\"'`]")
 
 func said(err error, library string) string {
@@ -85,8 +85,7 @@ func (t *tomlTree) keys(e *unstable.Node) []name {
 	return out
 }
 
-// descend follows keys down from v, making the tables that are not there yet. Of a list of tables
-// it takes the last, as TOML does.
+// descend follows keys down from v and creates missing tables. In a list of tables it takes the last, as TOML does.
 func (t *tomlTree) descend(v *Value, keys []name) (*Value, *Problem) {
 	for i, k := range keys {
 		if i >= maxDepth {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// What one file may hold. A file of this size is read whole; one of this depth has no honest use.
+// Limits of one file. A file of this size is read whole; no legitimate file has this depth.
 const (
 	maxFile  = 16 << 20 // bytes: some hosts keep their history beside their servers
 	maxDepth = 64       // of mappings and lists
@@ -18,7 +18,7 @@ type Pos struct {
 	Column int `json:"column"` // from 1, in characters
 }
 
-// Kind is what a Value is. The zero Kind is null.
+// Kind is the type of a Value. The zero Kind is null.
 type Kind uint8
 
 // The kinds.
@@ -53,7 +53,7 @@ type Member struct {
 	Value Value
 }
 
-// Get returns the member of a mapping; nil: it has none of that name, or is no mapping.
+// Get returns the member of a mapping, or nil if it is missing or v is not a mapping.
 func (v *Value) Get(name string) *Value {
 	if v == nil {
 		return nil
@@ -74,8 +74,7 @@ func (v *Value) Path(names ...string) *Value {
 	return v
 }
 
-// same reports whether two values mean the same, wherever they stand and in whatever order their
-// keys are.
+// same reports whether two values are equal, regardless of their positions and the order of their keys.
 func same(a, b *Value) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is refused is refused with its place, and with nothing of a value in the message.
+// A refusal gives the position, and its message holds no part of a value.
 func TestParseRefuses(t *testing.T) {
 	deep := strings.Repeat("[", maxDepth+1)
 	for _, row := range []struct {
@@ -73,7 +73,7 @@ func TestFormatsAgree(t *testing.T) {
 	}
 }
 
-// What Show shows is one line of ASCII, and bash makes the same bytes of it.
+// Show's output is one line of ASCII, and bash reads the same bytes from it.
 func TestShowIsExact(t *testing.T) {
 	words := []string{"plain", "", "two words", "it's", "a\\b", "$(id)", "`id`", "\x1b[2Jgone", "line\nbreak", "\r", "\u202egnp.exe", "аpple", "e\u0301", "\U000E0041tag", "\u200b", "~", "#x", "-n", "\x7f"}
 	shown := ShowAll(words)
@@ -94,7 +94,7 @@ func TestShowIsExact(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, parsing ends, its trees are bounded, and places lie inside.
+// For any file, parsing ends, its trees are bounded, and positions lie inside the text.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{`{"mcpServers":{"a":{"command":"x","args":["${A:-b}"]}}}`, "[mcp_servers.a]\ncommand='x'\n[[b]]\nc.d=1\n[b.e]\n", "extensions:\n  a:\n    cmd: x\n    args: [y]\n",
 		"{/**/}//", "a = {b.c = [[1]], d = 1979-05-27}", "? a\n: |\n  b\n", "[[a]]\n[[a]]\nb=1", "{\"a\":{\"a\":[{}]}}"} {
@@ -116,7 +116,8 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		most := 2                                                                // what YAML leaves out stands after the end
+		// a value omitted in YAML has its position after the end
+		most := 2
 		for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} { // as YAML knows the ends of lines
 			most += strings.Count(string(text), end)
 		}

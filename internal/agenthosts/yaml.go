@@ -9,8 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parseYAML reads one YAML document. Anchors, aliases and merge keys are refused: what they mean
-// depends on who reads them.
+// parseYAML parses one YAML document. It refuses anchors, aliases and merge keys: readers interpret them differently.
 func parseYAML(text []byte) (*Value, *Problem) {
 	if len(text) > maxConfig {
 		return nil, fault(Pos{1, 1}, "", "%d bytes: at most %d are read", len(text), maxConfig)

@@ -1,6 +1,5 @@
-// Package hostimport turns the servers of an agent host's file into lines of waldo.yaml: tight, with the
-// exact command, and without a single secret. What cannot be taken over as it stands is written as
-// a comment, with its reason.
+// Package hostimport turns the servers of an agent host's file into lines of waldo.yaml: strict, with the exact
+// command and without a secret. An entry that cannot be imported becomes a comment with the reason.
 package hostimport
 
 import (
@@ -19,7 +18,7 @@ import (
 
 // Options say where things are.
 type Options struct {
-	Workspace string // what ${workspaceFolder} stands for
+	Workspace string // value of ${workspaceFolder}
 	Home      string
 	Data      string // ends the names of data folders, so that projects do not share them
 }
@@ -45,7 +44,7 @@ type Server struct {
 	Skipped string            `json:"skipped,omitempty"`
 }
 
-// Pair is a variable that is no secret.
+// Pair is a variable whose value is not secret.
 type Pair struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -260,7 +259,7 @@ func (p *plan) variable(s agenthosts.Setting) {
 	}
 }
 
-// reference says where the value of a variable comes from; why not is said otherwise.
+// reference returns the source of a variable's value, or why it has none.
 func (p *plan) reference(name string, v agenthosts.Part) (ref secret.Ref, why string) {
 	switch v.Var {
 	case agenthosts.FromEnv:
@@ -352,8 +351,7 @@ func (p *plan) remote() {
 	}
 }
 
-// header plans one header. Its value is a secret whatever it is called: it goes over the wire to
-// show who is asking.
+// header plans one header. Its value is always treated as a secret, because headers authenticate the caller.
 func (p *plan) header(h agenthosts.Setting) {
 	if !strings.EqualFold(h.Name, "Authorization") {
 		x := Secret{Variable: h.Name, Ref: p.stored(h.Name)}
@@ -397,7 +395,7 @@ func (p *plan) header(h agenthosts.Setting) {
 
 func (p *plan) bearer(ref secret.Ref, literal secret.Value) {
 	if _, ok := ref.Place(); !ok {
-		p.hold("its token is kept where waldo cannot fetch it")
+		p.hold("waldo cannot fetch its token from there")
 		return
 	}
 	p.out.Bearer = &Secret{Ref: ref, Literal: literal}

@@ -31,7 +31,7 @@ func plan1(t *testing.T, h *agenthosts.Host, text string) Server {
 	return Plan(h, "f", servers, options, map[string]bool{})[0]
 }
 
-// A secret never stands in what is written, in whatever place and spelling it came.
+// No secret appears in the written text, for any place and spelling in the input.
 func TestNoSecretIsWritten(t *testing.T) {
 	const canary = "hunter2CANARY99"
 	for why, entry := range map[string]string{
@@ -74,7 +74,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 	}
 }
 
-// What is harmless stands as it is, so that a person can read it.
+// A harmless value stays readable.
 func TestHarmlessIsKept(t *testing.T) {
 	for _, row := range []struct{ name, value string }{
 		{"LOG_LEVEL", "debug"}, {"MAX_TOKENS", "4096"}, {"TOKEN_TTL", "15m"}, {"AUTH_TYPE", "basic"}, {"USE_AUTH", "true"},
@@ -86,7 +86,8 @@ func TestHarmlessIsKept(t *testing.T) {
 	}
 }
 
-// Each host's variables become references, folders become paths, and what only the host knows is held.
+// Each host's variables become references and folders become paths; a server with a variable that only the host can
+// resolve is held back.
 func TestVariables(t *testing.T) {
 	for _, row := range []struct{ why, host, text, want string }{
 		{"a variable", "claude", `{"mcpServers": {"x": {"command": "c", "env": {"T": "${A}"}}}}`, "T=env:A"},
@@ -182,8 +183,7 @@ func TestAddKeepsTheRest(t *testing.T) {
 	}
 }
 
-// Whatever a host's file says, the lines written from it are a configuration that check takes, the
-// servers in it are what was planned, and no secret is among them.
+// For any host file, the written lines are a valid configuration with exactly the planned servers and no secret.
 func FuzzAdd(f *testing.F) {
 	for _, s := range []string{
 		`{"mcpServers":{"a":{"command":"npx","args":["-y","x"],"env":{"TOKEN":"abc","N":"1"}}}}`, `{"mcpServers":{"a":{"type":"http","url":"https://h/mcp","headers":{"Authorization":"Bearer ${A}"}}}}`,

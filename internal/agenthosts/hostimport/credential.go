@@ -39,7 +39,7 @@ func Credential(name, value string) bool {
 	return !harmless.MatchString(v) && !(counts.MatchString(name) && strings.Trim(v, "0123456789.smhd") == "") && !file(v)
 }
 
-// shaped reports what a vendor's token looks like, whatever it is called.
+// shaped reports whether a value has the form of a vendor's token; the variable's name does not matter.
 func shaped(v string) bool {
 	return detect.Secret(v) || detect.Begins(v) || strings.Contains(v, "-----BEGIN")
 }
@@ -50,7 +50,7 @@ func random(v string) bool {
 		strings.IndexFunc(v, func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) >= 0 && strings.Count(v, "/")+strings.Count(v, "-") < 5
 }
 
-// file reports the path of a file, which names a secret and is none.
+// file reports whether v is a file path: it can name a secret but does not contain one.
 func file(v string) bool {
 	return (strings.HasPrefix(v, "/") || strings.HasPrefix(v, "./") || strings.HasPrefix(v, "~/")) && strings.Count(v, "/") > 1 && !strings.ContainsAny(v, "=+ ")
 }

@@ -14,7 +14,7 @@ import (
 // Proposed marks each line that waldo proposes.
 const Proposed = "  # proposed by waldo"
 
-// Proposal is what waldo proposes for a server. The zero value proposes nothing.
+// Proposal is the set of contracts that waldo proposes for a server. The zero value proposes nothing.
 type Proposal struct {
 	Hosts     []string   `json:"hosts,omitempty"`
 	Data      string     `json:"data,omitempty"`
@@ -29,8 +29,8 @@ type Contract struct {
 	Text    string `json:"text"`
 }
 
-// classes are the contracts of the catalogue's classes of tools. Only tools that change nothing outside of
-// the server's own data ask nobody.
+// classes are the contracts of the catalogue's classes of tools. Only tools that change nothing outside the server's
+// own data need no approval.
 var classes = []struct {
 	of   func(wellknown.Server) []string
 	text string
@@ -41,7 +41,7 @@ var classes = []struct {
 	{func(s wellknown.Server) []string { return s.Destructive }, "{mode: high_risk, approval: always}"},
 }
 
-// propose looks the server up in the catalogue. A human is asked for every tool that it does not name.
+// propose looks the server up in the catalogue. Every tool that the catalogue does not name requires approval.
 func (p *plan) propose() {
 	row, known := wellknown.Find(p.out.Command)
 	q := &p.out.Propose

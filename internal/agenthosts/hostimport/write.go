@@ -16,9 +16,9 @@ const builtIns = `capabilities:
   read_output: {transport: sandboxed_exec, mode: read, approval: none}
 `
 
-// Add returns the text of a waldo.yaml with the servers added after those that are there, and proposals for
-// their contracts. Where contracts of the file cover a server already, its proposals are comments at the
-// end. No byte that was there is changed.
+// Add returns the text of a waldo.yaml with the servers added after the existing ones, and proposals for their
+// contracts. If a contract of the file already covers a server, its proposals become comments at the end. Existing
+// bytes stay unchanged.
 func Add(text []byte, servers []Server) ([]byte, error) {
 	if len(strings.TrimSpace(string(text))) == 0 {
 		text = []byte("# What an agent may touch. What is not written here is denied; `waldo check` reads it.\nversion: 1\n" + builtIns)
@@ -135,8 +135,8 @@ func scalar(s string) string {
 	return quote(s)
 }
 
-// quote returns text in double quotes as YAML reads it; what does not show is escaped, because no
-// configuration may hold it.
+// quote returns text in YAML double quotes. It escapes unprintable characters, because no configuration may hold
+// them.
 func quote(s string) string {
 	var b strings.Builder
 	for _, r := range agenthosts.Quote(s) {
@@ -149,8 +149,8 @@ func quote(s string) string {
 	return b.String()
 }
 
-// suggestions are proposals as comments, for servers that contracts of the file cover already: a more
-// specific name would take the place of what the operator wrote.
+// suggestions are proposals as comments, for servers that the file's contracts already cover: a more specific name
+// would override the operator's contract.
 func suggestions(servers []Server) string {
 	var b strings.Builder
 	for _, s := range servers {

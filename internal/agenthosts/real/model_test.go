@@ -27,7 +27,7 @@ type model struct {
 	said  string // the last words
 
 	mu   sync.Mutex
-	got  []string // what the host gave for each call: the part of its request that follows the call
+	got  []string // for each call: the part of the host's request after the call
 	seen []string // every request, for a test that fails
 }
 
@@ -77,7 +77,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// turn is what the model does next: it speaks, or calls a tool.
+// turn is the model's next step: text or a tool call.
 type turn struct {
 	n                 int // how many came before
 	text, tool, space string

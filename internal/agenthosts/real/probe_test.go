@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// What the probe's tools answer, each a word that stands nowhere else.
+// Answers of the probe's tools, each a unique word.
 const (
 	spoken  = "SPOKEN-4c1f"
 	failed  = "FAILED-77aa"

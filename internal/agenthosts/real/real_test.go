@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// code is what the model writes: it calls an upstream through the bridge, and works something out.
+	// code is the model's program: it calls an upstream through the bridge, and computes a value.
 	code = "rows = servers.helpdesk.list_customers(limit=3)\nprint('waldo says', 6*7*1000003)"
 	want = "42000126"
 	said = "The tools have answered, and that is all."
 )
 
-// rows are what a model has to receive, whatever the host: the call, and what its answer holds.
+// rows are the calls that a model makes in every host, and the text that it must receive.
 var rows = []struct {
 	name, tool string
 	args       map[string]any
@@ -94,7 +94,7 @@ func loopback() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// host is one real host: what its file holds beforehand, and how it is asked.
+// host is one real host: its file's earlier content, and how to prompt it.
 type host struct {
 	name  string
 	files map[string]string // below its home; MODEL stands for the model's address, PROBE for entry
@@ -138,14 +138,14 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// The control: the host starts the server itself. What it does not show its model then, no gateway can show.
+// The control: the host starts the server itself. A gateway cannot show the model more than the host then shows.
 func TestDirect(t *testing.T) {
 	for _, h := range hosts {
 		t.Run(h.name, func(t *testing.T) { complete(t, h, "direct") })
 	}
 }
 
-// What a host's own command writes into its file, waldo import reads: the command, and no secret.
+// waldo import reads the entry that a host's own command wrote: the command, and no secret.
 func TestImport(t *testing.T) {
 	for name, add := range map[string][]string{
 		"claude": {"@anthropic-ai/claude-code-linux-x64/claude", "mcp", "add", "-s", "user", "added", "-e", "API_TOKEN=hunter2-canary", "--", "/opt/added", "two words"},
@@ -183,8 +183,8 @@ func located(argv []string) []string {
 	return argv
 }
 
-// complete lets a host make the calls of the rows, through waldo as waldo install set it up, or directly, and
-// looks for each answer in what the model received.
+// complete lets a host make the calls of the rows, through waldo as waldo install configured it, or directly. It
+// looks for each answer in the model's input.
 func complete(t *testing.T, h host, way string) {
 	m := &model{said: said}
 	for _, r := range rows {
@@ -282,7 +282,7 @@ func recorded(t *testing.T, home string, env []string) string {
 	if out, err := run(t, home, env, waldo, "log", "verify"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	// The list of what waits is empty once the waldo of a host over stdio has ended.
+	// The list of waiting calls is empty once the waldo of a host over stdio has ended.
 	waiting := regexp.MustCompile(`a_[a-z2-7]{26}`).FindString(log)
 	if waiting == "" {
 		t.Errorf("no call waits for an approval:\n%.4000s", log)
@@ -290,7 +290,7 @@ func recorded(t *testing.T, home string, env []string) string {
 	return waiting
 }
 
-// received looks for what each row wants in what the model received for it, and for facts, which cost tokens.
+// received compares the model's input with each row, and checks that it holds no facts, which cost tokens.
 func received(t *testing.T, h host, way string, m *model, waiting string, took time.Duration) {
 	i := 0
 	var told []string

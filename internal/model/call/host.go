@@ -7,7 +7,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Question is what a server wants of the agent's host while it carries out a call: elicitation/create,
+// Question is a server's request to the agent's host while it carries out a call: elicitation/create,
 // sampling/createMessage or roots/list of MCP, with its parameters.
 type Question struct {
 	Method string
@@ -44,7 +44,7 @@ type Host interface {
 	// Ask puts the questions of a server to the host, all at once, and waits for the answers, which
 	// come under the names of the questions. A *Fault is the host's own no.
 	Ask(ctx context.Context, server string, asked map[string]Question) (map[string]strictjson.Value, error)
-	// Log hands on what a server logs. It does not block.
+	// Log forwards a server's log message. It does not block.
 	Log(server, level string, params strictjson.Value)
 }
 
@@ -55,7 +55,7 @@ func WithHost(ctx context.Context, h Host) context.Context {
 	return context.WithValue(ctx, hostKey{}, h)
 }
 
-// HostOf returns the host of WithHost, nil where nobody can be asked.
+// HostOf returns the host of WithHost, or nil.
 func HostOf(ctx context.Context) Host {
 	h, _ := ctx.Value(hostKey{}).(Host)
 	return h

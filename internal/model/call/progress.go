@@ -4,14 +4,13 @@ import "context"
 
 type progressKey struct{}
 
-// WithProgress returns a context whose call tells how far it is: done, and total or 0 if nobody
-// knows. The function is called from any goroutine and must not block. Numbers alone are told:
-// text from a worker would pass the redactor by.
+// WithProgress returns a context whose call reports its progress: done, and total or 0 if unknown. The function is
+// called from any goroutine and must not block. It gets only numbers: a worker's text would bypass the redactor.
 func WithProgress(ctx context.Context, told func(done, total float64)) context.Context {
 	return context.WithValue(ctx, progressKey{}, told)
 }
 
-// Progress returns the function of WithProgress, nil where nobody listens.
+// Progress returns the function of WithProgress, or nil.
 func Progress(ctx context.Context) func(done, total float64) {
 	told, _ := ctx.Value(progressKey{}).(func(done, total float64))
 	return told

@@ -8,8 +8,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// Run is what the operator asks of the sandbox of one call, besides its contract. It is decided and recorded with the
-// call, and only narrows what the contract allows.
+// Run holds the operator's restrictions of one call's sandbox, in addition to its contract. It is part of the
+// decision and of the record, and can only narrow the contract.
 type Run struct {
 	Name      string   `json:"name,omitempty"`      // of the script, for its errors
 	Isolation string   `json:"isolation,omitempty"` // empty: the contract's; another than the contract names is refused
@@ -33,7 +33,7 @@ type Limits struct {
 	Output       int64 // bytes
 }
 
-// MarshalJSON writes the limits that are asked for, in the units of facts.
+// MarshalJSON writes the limits that are set, in the units of facts.
 func (l Limits) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Wall   int64 `json:"wall_ms,omitempty"`
@@ -68,7 +68,7 @@ func (r *Run) Record() json.RawMessage {
 	return shown.json()
 }
 
-// Args returns Record as arguments, for what hides secrets in arguments.
+// Args returns Record as arguments, for functions that hide secrets in arguments.
 func (r *Run) Args() Args {
 	a, err := ParseArgs(r.Record())
 	if err != nil {
@@ -85,5 +85,5 @@ func (r *Run) json() []byte {
 			return v.Canonical()
 		}
 	}
-	return []byte(`{"unreadable":true}`) // a text that is no UTF-8
+	return []byte(`{"unreadable":true}`) // a text that is not UTF-8
 }

@@ -126,7 +126,7 @@ func (p *parser) checkExamples(c *Contract) {
 	}
 }
 
-// complete fills in what was not written, and warns of names that nothing stands behind: calls through them are denied.
+// complete fills in the defaults, and warns of names without a definition: calls through them are denied.
 func (p *parser) complete() {
 	for i := range p.cfg.Contracts {
 		c := &p.cfg.Contracts[i]
@@ -159,7 +159,7 @@ func isolationFor(m Mode) string {
 
 func (p *parser) warnUnbound(c *Contract) {
 	if c.Denied {
-		return // calls are denied, whatever else is there
+		return // calls are denied in any case
 	}
 	r := c.Resolve(representative(c.Pattern), p.cfg)
 	server, known := p.cfg.Servers[r.Server]
@@ -237,8 +237,8 @@ func (p *parser) warnUnused() {
 // representative is a name that the pattern matches.
 func representative(pattern string) string { return strings.ReplaceAll(pattern, "*", "x") }
 
-// Resolve completes a contract for one capability that it matches: what the name tells where the
-// entry is silent. Transport stays empty where nothing tells it; such a call is denied.
+// Resolve completes a contract for one capability that it matches: it takes the missing fields from the capability's
+// name. Transport stays empty if the name does not give it; such a call is denied.
 func (c Contract) Resolve(capability string, cfg *Config) Contract {
 	first, rest, dotted := strings.Cut(capability, ".")
 	_, served := cfg.Servers[first]

@@ -17,8 +17,8 @@ type Position struct {
 	Column int    `json:"column,omitempty"` // from 1, in characters
 }
 
-// Beside returns the whole path of one that is written in the file: what is not absolute starts at
-// the folder of the file, wherever waldo was started.
+// Beside makes a path of the file absolute: a relative path starts at the file's folder, not at the working
+// directory.
 func (p Position) Beside(path string) (string, error) {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path), nil
@@ -64,7 +64,7 @@ type Network struct {
 	Internal bool                `json:"internal,omitempty"` // internal_only: the operator's named set
 	Allow    []string            `json:"allow,omitempty"`    // host patterns, as in *.example.com
 	Limits   Traffic             `json:"limits,omitzero"`
-	Packages map[string]Registry `json:"packages,omitempty"` // what is written under packages, by manager: npm, pypi
+	Packages map[string]Registry `json:"packages,omitempty"` // registries by manager: npm, pypi
 }
 
 // Traffic bounds what one box sends and receives. A zero field takes waldo's own bound.
@@ -170,7 +170,7 @@ type Contract struct {
 	Trust          string
 	Examples       []Example
 	Keys           map[string]Position // where each key that was written stands
-	BuiltIn        bool                // waldo's own, used where there is no file
+	BuiltIn        bool                // waldo's defaults, used without a file
 	Denied         bool                // NAME: deny; every call is denied
 }
 
@@ -220,7 +220,7 @@ type Asks struct {
 // Config is one waldo.yaml, read, checked and completed.
 type Config struct {
 	File        string
-	Digest      string // SHA-256 of the file's bytes, "sha256:…"; empty where there is no file
+	Digest      string // SHA-256 of the file's bytes, "sha256:…"; empty without a file
 	Environment string
 	Servers     map[string]Server
 	Secrets     map[string]Secret
@@ -243,7 +243,7 @@ type Sandboxes struct {
 	Wait          time.Duration // for room
 }
 
-// Log says how long records of the log are kept. The zero value keeps all.
+// Log is the retention of audit records. The zero value keeps all.
 type Log struct {
 	Keep time.Duration
 }
@@ -254,8 +254,8 @@ type Redaction struct {
 	Tokens bool     // tokenise personal data instead of masking it
 }
 
-// Elicitation is the carrier of approvals that is the agent's own host: what it says that its person
-// answered is taken for an answer. No key of an approver stands behind it.
+// Elicitation is the approval carrier of the agent's own host: the host's claim of its person's answer is accepted as
+// the answer. No approver's key signs it.
 const Elicitation = "elicitation"
 
 // Approvals says who may answer and how long a question stands.
@@ -273,7 +273,7 @@ type Approvals struct {
 type Problem struct {
 	At   Position `json:"at"`
 	Code string   `json:"code"` // key.unknown
-	Text string   `json:"text"` // what was wrong
+	Text string   `json:"text"` // the problem
 	Hint string   `json:"hint,omitempty"`
 	upTo int      // the first column of its line that may hold a secret; 0: none
 }

@@ -47,7 +47,7 @@ func BuiltIns() []Contract {
 	return out
 }
 
-// Default returns the configuration that holds where there is no file: the built-in capabilities.
+// Default returns the configuration without a file: the built-in capabilities.
 func Default() *Config {
 	return &Config{
 		Servers:   map[string]Server{},

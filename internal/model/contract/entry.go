@@ -9,11 +9,11 @@ import (
 	"waldo/internal/model/hostrule"
 )
 
-// ManagerForHighPriority is what the shorthand manager_for_high_priority stands for: letter case
-// and spaces around the word do not matter, and a priority that is absent or not text asks.
+// ManagerForHighPriority is the condition of the shorthand manager_for_high_priority. It ignores letter case and
+// surrounding spaces. An absent priority, or one that is not text, requires approval.
 const ManagerForHighPriority = "args.priority.trim().lowerAscii() == 'high'"
 
-// entry reads one entry of capabilities. What is not written takes its strictest reading.
+// entry parses one entry of capabilities. A missing key takes its strictest value.
 func (p *parser) entry(e field) {
 	c := Contract{Pattern: e.name, At: p.at(e.key), Keys: map[string]Position{}}
 	if text, hint := Pattern(e.name).problem(); text != "" {
@@ -70,7 +70,7 @@ func (p *parser) meansDeny(e field) {
 	}
 }
 
-// reach reads the keys that say how the capability is reached and what it may touch.
+// reach parses the keys of a capability's transport and access.
 func (p *parser) reach(c *Contract, f field) {
 	switch f.name {
 	case "transport":
@@ -126,7 +126,7 @@ func (p *parser) limits(c *Contract, f field) {
 	}
 }
 
-// judgement reads the keys that decide on a call and on what is said of it.
+// judgement parses the keys of the decision, its log record and its redaction.
 func (p *parser) judgement(c *Contract, f field) {
 	switch f.name {
 	case "approval":

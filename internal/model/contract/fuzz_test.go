@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzParse: no text makes Parse panic; what has no problem has the same normal form again when
-// its normal form is read; and a key that does not exist is always a problem.
+// FuzzParse: no text makes Parse panic. A text without problems has a stable normal form, and an unknown key is
+// always a problem.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(Init("x")))
 	f.Add([]byte("capabilities:\n  a.*: {mode: read, approval: {when: \"args.x == 'no'\", by: boss}}\n"))

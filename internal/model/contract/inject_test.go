@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestBroker: a secret of a host is one that the box can reach, and everything about it is said.
+// TestBroker: an injected secret needs a host that the sandbox can reach, and all of its required keys.
 func TestBroker(t *testing.T) {
 	const good = "host: api.example.com, methods: [GET], paths: [/v1/*], as: bearer"
 	file := func(inject, rest string) string {

@@ -7,9 +7,9 @@ type Key struct {
 	Scope   string   // the mapping it stands in; "" is the top of the file
 	Name    string   // as written
 	Type    string   // text, word, int, bool, time, texts, words, refs, pairs, ref, any, or a scope; "a|b" is either
-	Words   []string // with word and words: what may be written
+	Words   []string // with word and words: the allowed values
 	Later   []string // words that are known but that this build does not enforce
-	Default string   // what an absent line means
+	Default string   // meaning of an absent line
 	Doc     string   // one sentence
 	By      string   // the room that enforces it; "": this build does not, and the key is an error
 }
@@ -68,7 +68,7 @@ func scopeName(scope string) string {
 	return scope
 }
 
-// classes are what redaction can hide; secrets are hidden always, the others where they are asked for.
+// classes are the data classes that redaction can hide; secrets are always hidden, the others on request.
 var classes = detect.Classes()
 
 // keys is the table of every key. To enforce a key, name the room that does it in By; to enforce

@@ -89,7 +89,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	}
 }
 
-// TestEnforcers: the package that is said to enforce a key exists.
+// TestEnforcers: the package in each key's enforcer column exists.
 func TestEnforcers(t *testing.T) {
 	for _, k := range keys {
 		if k.By == "" {

@@ -10,8 +10,8 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// Normal returns the configuration as YAML in one spelling: what was written, shorthands written
-// out, in the order of the file. What Parse makes of it decides alike.
+// Normal returns the configuration as YAML in one spelling: the file's content in its order, with shorthands
+// expanded. Parsing it again gives the same decisions.
 func (c *Config) Normal() ([]byte, error) {
 	root := mapping()
 	root.put("version", 1)

@@ -90,7 +90,7 @@ func (p *parser) addresses(f field) {
 			}
 			switch {
 			case err != nil || a != a.Masked() || a.Addr().Is4In6() || a.Addr().Zone() != "":
-				p.fail(e.val.Content[i], "value.address", "as in 10.20.0.7 or 10.20.0.0/24", "%q is no address and no prefix in its shortest form", cut(s, 60))
+				p.fail(e.val.Content[i], "value.address", "as in 10.20.0.7 or 10.20.0.0/24", "%q is not an address or a prefix in its shortest form", cut(s, 60))
 			case a.Bits() < 16 || a.Addr().Is6() && a.Bits() < 48:
 				p.fail(e.val.Content[i], "value.address", "write the networks that it stands in, of 16 bits or more, 48 with IPv6", "%q is too wide for one host", cut(s, 60))
 			}
@@ -112,8 +112,8 @@ func (c *Config) addresses() map[string][]string {
 	return out
 }
 
-// RegistryLine is the line of hosts, as under network, for the address of a registry: its host and
-// what is below its path. "" is for an address that is not plain https.
+// RegistryLine is the egress line for the address of a registry: its host and the paths below it. It returns "" for
+// an address that is not plain https.
 func RegistryLine(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "https" || u.User != nil || u.Opaque != "" || strings.ContainsAny(s, "?#% ") || strings.HasPrefix(u.Host, "*") {

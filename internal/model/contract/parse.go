@@ -54,8 +54,8 @@ func ReadFile(file string) ([]byte, error) {
 	return text, nil
 }
 
-// Parse reads the text of a waldo.yaml; name is only shown in positions. With any problem there
-// is no configuration. Warnings are in Config.Warnings. Conditions are compiled by policy.New.
+// Parse parses the text of a waldo.yaml; name is only shown in positions. With any problem it returns no
+// configuration. Warnings are in Config.Warnings. policy.New compiles the conditions.
 func Parse(name string, text []byte) (*Config, Problems) { return ParseIn(name, text, "") }
 
 // ParseIn is Parse in an environment that the operator selects instead of the file's; empty: the file's.
@@ -319,8 +319,8 @@ func (p *parser) pairs(f field) map[string]string {
 	return out
 }
 
-// redaction reads what is hidden. Personal data that is hidden is tokenised unless the file says otherwise, so
-// that what the model hands on is what it was given.
+// redaction parses the classes to hide. Hidden personal data is tokenised unless the file turns that off, so that a
+// tool gets the original value back.
 func (p *parser) redaction(f field) {
 	p.cfg.Redaction.Tokens = true
 	for _, g := range p.fields(f.val, inRedact) {

@@ -225,7 +225,7 @@ func TestParseWarns(t *testing.T) {
 	}
 }
 
-// What is not written takes its strictest reading: each line is a permission that a forgotten key takes away.
+// A missing key takes its strictest value: each line is a permission that needs its key.
 func TestAnEmptyEntryIsStrict(t *testing.T) {
 	cfg, problems := Parse("w.yaml", []byte("capabilities:\n  a.b: {}\n"))
 	if len(problems) > 0 {

@@ -43,8 +43,8 @@ func (p Pattern) Covers(q Pattern) bool { return p.Match(string(q)) }
 // Patterns that only overlap do not beat each other: between them the strictest decides.
 func (p Pattern) Beats(q Pattern) bool { return p != q && q.Covers(p) }
 
-// Meets reports whether p may match a name that q matches, too. It looks at what stands before their first
-// stars, and so says yes of some that do not.
+// Meets reports whether p and q could match the same name. It compares only the text before their first stars, so it
+// can return true for disjoint patterns.
 func (p Pattern) Meets(q Pattern) bool {
 	a, _, _ := strings.Cut(string(p), "*")
 	b, _, _ := strings.Cut(string(q), "*")

@@ -61,7 +61,7 @@ func (p Problem) Render(source string) string {
 	display.Fprintf(&b, "%s\n", p)
 	if line, ok := lineOf(source, p.At.Line); ok {
 		shown := visible(line)
-		if p.upTo > 0 { // the value is what must not be shown
+		if p.upTo > 0 { // the value must not be shown
 			shown = firstRunes(shown, p.upTo-1) + "…"
 		}
 		shown = regexp.MustCompile(`[A-Za-z0-9_+/=-]{8,}`).ReplaceAllStringFunc(shown, masked)
@@ -105,7 +105,7 @@ func lineOf(source string, n int) (string, bool) {
 	return strings.TrimSuffix(lines[n-1], "\r"), true
 }
 
-// visible keeps every character one column wide: what does not print becomes '·', a tab a space.
+// visible makes every character one column wide: an unprintable one becomes '·', a tab a space.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -77,11 +77,11 @@ func (p *parser) chooseSecrets() {
 	}
 }
 
-// kept reads where a secret is kept; the name of another does not do.
+// kept parses the place of a secret; the name of another secret is refused.
 func (p *parser) kept(f field) secret.Ref {
 	ref := p.ref(f)
 	if _, ok := ref.Place(); ref != "" && !ok {
-		p.fail(f.val, "value.place", `as in "env:TOKEN" or "vault:secret/app#token"`, "%q wants the place where the secret is kept", f.name)
+		p.fail(f.val, "value.place", `as in "env:TOKEN" or "vault:secret/app#token"`, "%q requires the place of the secret", f.name)
 	}
 	return ref
 }

@@ -22,7 +22,7 @@ type OAuth struct {
 	Grant    string     // authorization_code, which needs waldo login, or client_credentials
 	ClientID string     // as registered with the issuer; empty: waldo registers itself where that is offered
 	Secret   secret.Ref // of the client; empty: a public client
-	Metadata string     // the https address of a client metadata document; empty: there is none
+	Metadata string     // the https address of a client metadata document; can be empty
 	Scopes   []string   // empty: those that the server asks for
 	Issuer   string     // the only issuer that is taken; empty: the one that the server names first
 }

@@ -177,7 +177,7 @@ func (r *reader) command(f field) []string {
 	return out
 }
 
-// The spellings of names: letters and digits, beginning with a letter, and what else they may hold.
+// Name syntaxes: letters and digits, beginning with a letter, and the extra characters given.
 func variable(s string) bool {
 	return spelled(s, 128, "_") || len(s) > 1 && s[0] == '_' && spelled("v"+s, 129, "_")
 }
@@ -198,8 +198,8 @@ func spelled(s string, most int, others string) bool {
 
 func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// ref reads where a secret comes from: a place such as env:VARIABLE, or a name. What it finds is
-// never part of a message: it may be the secret itself.
+// ref parses a secret's source: a place such as env:VARIABLE, or a name. Its messages never quote the value: that
+// could be the secret itself.
 func (r *reader) ref(f field) secret.Ref {
 	if f.val.Kind != yaml.ScalarNode || f.val.Tag != "!!str" {
 		r.fail(f.val, codeLiteral, "write env:VARIABLE", "%q wants the name of a secret, not a secret", f.name)
@@ -213,8 +213,8 @@ func (r *reader) ref(f field) secret.Ref {
 	return ""
 }
 
-// looksSecret guards against a token pasted where its name belongs: one of a vendor's form, what follows the begin of
-// one, or a long run of letters mixed with digits.
+// looksSecret detects a token pasted in place of its name: a vendor's token form, a token's suffix, or a long run of
+// letters mixed with digits.
 func looksSecret(s string) bool {
 	return detect.Secret(s) || detect.Begins(s) || len(s) >= 20 && strings.ContainsAny(s, "0123456789") && !strings.ContainsAny(s, "_-.")
 }

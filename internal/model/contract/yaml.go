@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What one file may hold.
+// Limits of one file.
 const (
 	maxFile  = 1 << 20 // bytes
 	maxDepth = 24      // of mappings and lists

@@ -90,7 +90,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// FuzzEscape: nothing that is shown can be misread, and what is quoted reads back.
+// FuzzEscape: escaped text cannot be misread, and quoted text parses back to the original.
 func FuzzEscape(f *testing.F) {
 	f.Add(hostile)
 	f.Add("é\"\\")

@@ -10,7 +10,7 @@ import (
 	"testing/quick"
 )
 
-// TestBounded: facts that fit stay as they are; what code in a sandbox can make of them is bounded.
+// TestBounded: facts within the bounds stay unchanged; facts that sandboxed code inflates are cut.
 func TestBounded(t *testing.T) {
 	f := New()
 	f.Files.Written, f.Warnings = []string{"/workspace/output/a"}, []string{"a warning"}
@@ -49,7 +49,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestBoundedIsBounded: whatever is in the facts, their lists hold no more than MaxTexts bytes each.
+// TestBoundedIsBounded: for any facts, their lists hold at most MaxTexts bytes each.
 func TestBoundedIsBounded(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	for range 300 {

@@ -21,7 +21,7 @@ const (
 	Waiting   Status = "waiting"
 )
 
-// SideEffect is what is known about the effect of a call on the outside world.
+// SideEffect is a call's known effect on the outside world.
 type SideEffect uint8
 
 // Not knowing is the default.
@@ -110,7 +110,7 @@ type Truncated struct {
 	Stderr bool `json:"stderr"`
 }
 
-// Usage is what the whole process tree used.
+// Usage is the resource use of the whole process tree.
 type Usage struct {
 	WallMS      float64 `json:"wall_ms"`
 	CPUMS       float64 `json:"cpu_ms"` // user and system
@@ -120,7 +120,7 @@ type Usage struct {
 	DiskBytes   int64   `json:"disk_bytes"`   // in the writable places at the end
 }
 
-// Limits is what the run was held to.
+// Limits holds the run's effective limits.
 type Limits struct {
 	WallMS      int64 `json:"wall_ms"`
 	CPUMS       int64 `json:"cpu_ms"`
@@ -136,7 +136,7 @@ type Sandbox struct {
 	Warm     bool   `json:"warm"`
 }
 
-// Network says what the run was allowed and what it tried.
+// Network holds the destinations that the run was allowed, and those that it tried.
 type Network struct {
 	Policy       string    `json:"policy"` // denied or allowed
 	AllowedHosts []string  `json:"allowed_hosts"`
@@ -154,12 +154,12 @@ type Package struct {
 	Kept    bool   `json:"kept,omitempty"` // waldo had the file of an earlier run; nothing went out
 }
 
-// Attempt is one host and port that a run tried to reach through waldo's egress, and what came of it.
+// Attempt is one host and port that a run tried to reach through egress, with the result.
 type Attempt struct {
 	Host     string `json:"host"`
 	Port     int    `json:"port"` // 0: the name was asked for and not found
 	Allowed  bool   `json:"allowed"`
-	Why      string `json:"why,omitempty"` // the code of the refusal, or of why nobody was reached
+	Why      string `json:"why,omitempty"` // the code of the refusal or of the connection failure
 	Times    int    `json:"times"`
 	Sent     int64  `json:"sent_bytes"`
 	Received int64  `json:"received_bytes"`
@@ -172,11 +172,12 @@ type Files struct {
 	Artifacts []string `json:"artifacts"`         // kept in the workspace
 	KeptIn    string   `json:"kept_in,omitempty"` // the folder of this machine that has them; told to the person at the terminal alone
 	Partial   bool     `json:"partial,omitempty"` // there are more than the lists say
-	Removed   []string `json:"-"`                 // of what was there before the run, those in folders before the folders
+	// files that existed before the run; those in folders before the folders
+	Removed []string `json:"-"`
 }
 
-// Name is the name of a file as a line shows it, quoted where it holds what is not to be seen or would end
-// the line: whoever chose it has no say in what else stands there.
+// Name returns a file's name for output on a line. It quotes a name with invisible characters or line ends, so that
+// the name's author cannot forge other text on the line.
 func Name(s string) string {
 	if q := strconv.Quote(s); len(q) != len(s)+2 {
 		return q

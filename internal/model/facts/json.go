@@ -8,8 +8,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AppendJSON appends the facts as encoding/json would write them. They are written twice for each call,
-// for the log and for the host, and reflection took a tenth of what a call cost.
+// AppendJSON appends the facts in the format of encoding/json. They are encoded twice for each call, for the log and
+// for the host, and reflection took a tenth of a call's cost.
 func (f Facts) AppendJSON(b []byte) []byte {
 	w := writer{b: append(b, '{')}
 	w.members(f)
@@ -25,8 +25,8 @@ func (f Facts) AppendMembers(b []byte) []byte {
 	return w.b
 }
 
-// Brief are facts as an agent host gets them: in JSON a member that is absent is zero. What the machine
-// lacks is left out, since neither the model nor the call can change it.
+// Brief is the form of facts for an agent host: a member that is absent in JSON is zero. It omits the machine's
+// missing abilities, since neither the model nor the call can change them.
 type Brief Facts
 
 // AppendJSON appends the members that are not zero.
@@ -46,7 +46,7 @@ func (f Brief) MarshalJSON() ([]byte, error) { return f.AppendJSON(nil), nil }
 type writer struct {
 	b     []byte
 	brief bool
-	first bool // no comma before the next member, whatever stands in b
+	first bool // no comma before the next member, for any content of b
 }
 
 func (w *writer) members(f Facts) {

@@ -10,7 +10,7 @@ import (
 	"testing/quick"
 )
 
-// What AppendJSON writes is what encoding/json does, whatever is in the facts: no member is forgotten.
+// AppendJSON writes the same bytes as encoding/json for any facts: no member is forgotten.
 func TestAppendJSON(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	for n := range 200 {
@@ -44,7 +44,7 @@ func TestAppendJSON(t *testing.T) {
 	}
 }
 
-// What Brief leaves out is zero, and about the machine: whoever reads it has the same facts.
+// Brief omits only zero members and facts about the machine: a reader gets the same facts back.
 func TestBrief(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	for n := range 200 {

@@ -17,7 +17,7 @@ type Line struct {
 	Methods []string // empty: none were written
 	Host    Pattern
 	Port    uint16 // 0: none was written
-	Path    string // as in /v1/*, where * stands for what follows; "": none was written
+	Path    string // as in /v1/*, where * matches any suffix; "": no path given
 }
 
 // Parse reads a line.
@@ -27,7 +27,7 @@ func Parse(line string) (Line, error) {
 	if methods, after, ok := strings.Cut(line, " "); ok {
 		for m := range strings.SplitSeq(methods, ",") {
 			if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-				return Line{}, fmt.Errorf("egress rule %q: %q is no method; write it as in GET,HEAD api.example.com/v1/*", line, m)
+				return Line{}, fmt.Errorf("egress rule %q: %q is not a method; write it as in GET,HEAD api.example.com/v1/*", line, m)
 			}
 			l.Methods = append(l.Methods, m)
 		}
@@ -43,7 +43,7 @@ func Parse(line string) (Line, error) {
 		if i := strings.LastIndexByte(rest, ':'); i >= 0 && (strings.Count(rest, ":") == 1 || strings.HasPrefix(rest, "[") && rest[i-1] == ']') {
 			n, err := strconv.ParseUint(rest[i+1:], 10, 16)
 			if err != nil || n == 0 || rest[i+1:] != strconv.FormatUint(n, 10) {
-				return Line{}, fmt.Errorf("egress rule %q: %q is no port", line, rest[i+1:])
+				return Line{}, fmt.Errorf("egress rule %q: %q is not a port", line, rest[i+1:])
 			}
 			l.Port, rest = uint16(n), rest[:i]
 		}
@@ -64,12 +64,12 @@ func BadPath(p string) string {
 // MaxName is how many bytes a host name may have (RFC 1123 §2.1).
 const MaxName = 253
 
-// maxBelow is how many bytes may stand before the domain of a wildcard: a name is data that leaves
-// with the question for it, whatever comes of the connection.
+// maxBelow bounds the bytes before a wildcard's domain: a name is data that leaves with its DNS query, even if the
+// connection is refused.
 const maxBelow = 100
 
-// Pattern is what a rule says of hosts: a name, every name below a domain, or addresses. The
-// zero Pattern matches nothing.
+// Pattern is the host part of a rule: a name, every name below a domain, or addresses. The zero Pattern matches
+// nothing.
 type Pattern struct {
 	Name   string       // lower case, without a last dot
 	Below  bool         // every name below Name, and not Name itself
@@ -153,7 +153,7 @@ func (p Pattern) String() string {
 // Normal returns a name in lower case without the one last dot that makes it absolute.
 func Normal(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }
 
-// BadName says why a lower-case string is no name of a host; "" when it is one.
+// BadName returns why a lower-case string is not a host name, or "".
 func BadName(s string) string {
 	if s == "" || len(s) > MaxName {
 		return "it has no length of a name"
@@ -168,7 +168,7 @@ func BadName(s string) string {
 		case strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
 			return "letters, digits, - and . alone make a name"
 		case len(l) >= 4 && l[2:4] == "--" && (l[:2] != "xn" || len(l) < 5):
-			return "a label begins like an encoded one and is none"
+			return "a label begins like an encoded one but is not valid"
 		}
 	}
 	if last := labels[len(labels)-1]; strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {

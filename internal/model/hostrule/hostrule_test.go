@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestParse: what a line may say, and what no host is called.
+// TestParse: the accepted lines, and names that no host can have.
 func TestParse(t *testing.T) {
 	for _, s := range []string{"api.example.com", "*.example.com", "db.example.com:5432", "GET,HEAD api.example.com/v1/*", "xn--bcher-kva.example", "10.0.0.0/8", "[::1]:80",
 		"localhost:8080", "api.example.com/@scope/*"} {

@@ -1,6 +1,5 @@
-// Package id makes waldo's ids: a prefix that says what is named, then 128 bits in lower-case
-// base32. The first 48 bits are milliseconds since 1970, so ids sort by time; the other 80 come
-// from crypto/rand, so that nobody guesses one.
+// Package id makes waldo's ids: a prefix for the kind, then 128 bits in lower-case base32. The first 48 bits are
+// milliseconds since 1970, so ids sort by time. The other 80 come from crypto/rand and cannot be guessed.
 package id
 
 import (
@@ -11,7 +10,7 @@ import (
 	"time"
 )
 
-// Kind is the prefix of an id: what sort of thing it names.
+// Kind is the prefix of an id: the kind of thing that it names.
 type Kind string
 
 // The kinds of thing that have ids.

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Ref names a secret: where it is kept, such as "env:GITHUB_TOKEN", or what it is called in the
-// configuration or in waldo's own store, such as "github". It is safe to print.
+// Ref names a secret: its place, such as "env:GITHUB_TOKEN", or its name in the configuration or in waldo's own
+// store, such as "github". It is safe to print.
 type Ref string
 
-// Place is a Ref taken apart. Its zero value is no place.
+// Place is a parsed Ref. Its zero value refers to nothing.
 type Place struct {
 	Kind string // env, file, dotenv, age, keyring, vault or store
 	Path string // of a file, a service of the keyring, or in Vault; "" with env and store
@@ -107,11 +107,10 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// Spec says how a secret of the configuration is had: from a place, or from what a command prints.
-// The zero Spec is had from nowhere.
+// Spec is the source of a configured secret: a place, or the output of a command. The zero Spec has no source.
 type Spec struct {
 	From    Ref
 	Command []string      // the program and its arguments; no shell
 	Timeout time.Duration // for the command; 0: 10 s
-	Refresh time.Duration // how long a value is used before it is asked for again; 0: as its source says
+	Refresh time.Duration // how long a value is used before it is fetched again; 0: the source's default
 }

@@ -7,7 +7,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// TestPlace: what is taken for a place, and what is not.
+// TestPlace: the accepted places, and texts that are refused.
 func TestPlace(t *testing.T) {
 	rows := []struct {
 		ref  secret.Ref

@@ -28,7 +28,7 @@ func (v Value) Reveal() string {
 	return (*v.p)()
 }
 
-// IsZero reports whether there is no secret, which is not the same as an empty one.
+// IsZero reports whether v holds no secret, which differs from an empty one.
 func (v Value) IsZero() bool { return v.p == nil }
 
 // Same reports whether two values hold the same secret, or both none.

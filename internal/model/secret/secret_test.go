@@ -24,7 +24,7 @@ import (
 
 const canary = "s3cr3t-canary-value"
 
-// holders returns every type of the house that holds a secret, with one in it.
+// holders returns every type of waldo that holds a secret, with one in it.
 func holders(t *testing.T) map[string]any {
 	t.Helper()
 	v := secret.NewValue(canary)
@@ -92,7 +92,7 @@ func TestPrintedValue(t *testing.T) {
 	}
 }
 
-// encode hands out a thing in every form that the libraries of the house write.
+// encode returns a value in every form that the libraries of waldo write.
 func encode(thing any, check func(how, out string)) {
 	b, err := json.Marshal(thing)
 	check("json", string(b)+fmt.Sprint(err))
@@ -139,7 +139,7 @@ func encode(thing any, check func(how, out string)) {
 	}()
 }
 
-// marshalYAML is yaml.Marshal, which panics on what it cannot write.
+// marshalYAML is yaml.Marshal with its panics on unsupported values turned into errors.
 func marshalYAML(thing any) (text string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -150,8 +150,8 @@ func marshalYAML(thing any) (text string, err error) {
 	return string(b), err
 }
 
-// walk writes all text and bytes that can be reached by reflection, unexported fields and what
-// stands behind pointers too, as printers for debugging do.
+// walk writes all text and bytes that reflection can reach, including unexported fields and values behind pointers,
+// as debug printers do.
 func walk(v reflect.Value, out *bytes.Buffer, seen map[uintptr]bool) {
 	switch v.Kind() {
 	case reflect.String:

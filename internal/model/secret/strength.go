@@ -8,10 +8,10 @@ import (
 // mostBits is where an estimate ends: more is not told apart.
 const mostBits = 256
 
-// Bits estimates how many bits of entropy the secret has, from the text alone: what a character adds
-// where the characters of the text are as frequent as they are. A character that repeats or continues
-// the one before it adds one bit, and a part of the text that stood before adds as much as its place.
-// The estimate knows no dictionary. A phrase of words has fewer bits than it says.
+// Bits estimates the secret's entropy in bits, from the text alone. Each character adds the information of its
+// frequency in the text. A character that repeats or continues the one before it adds one bit. A repeated part of the
+// text adds as much as its position. The estimate uses no dictionary: a phrase of words has fewer bits than the
+// estimate.
 func (v Value) Bits() int {
 	s := v.Reveal()
 	var count [256]float64

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestBits: what people choose is under 64 bits, and what a generator makes is not.
+// TestBits: a secret that a person chooses is under 64 bits, and a generated one is not.
 func TestBits(t *testing.T) {
 	for _, s := range []string{"", "a", "hunter2", "Summer2024!", "passwordpassword", "s3cr3t-s3cr3t-s3cr3t", "abcdefghijklmnopqrstuvwxyz012345",
 		strings.Repeat("x", 100), strings.Repeat("hunter2!", 20), "qwertyuiop", "12345678901234567890", "correcthorse"} {

@@ -46,7 +46,7 @@ func (s *Server) domains() (out []string) {
 func (s *Server) intercept(f *first, host string, port uint16) {
 	cert, err := s.authority.Certificate(host)
 	if err != nil {
-		s.attempts.refused(host, port, refuse("tls.certificate", "nobody in the sandbox vouches for this host"))
+		s.attempts.refused(host, port, refuse("tls.certificate", "the sandbox trusts no authority for this host"))
 		reset(f.Conn)
 		return
 	}

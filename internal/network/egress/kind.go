@@ -69,7 +69,7 @@ func serverName(b []byte) (name string, more bool, why *Refusal) {
 		if len(msg) >= 4 {
 			n := int(msg[1])<<16 | int(msg[2])<<8 | int(msg[3])
 			if msg[0] != clientHello || n > maxHello {
-				return "", false, refuse("tls", "the first message is no ClientHello")
+				return "", false, refuse("tls", "the first message is not a ClientHello")
 			}
 			if len(msg) >= 4+n {
 				name, why = helloName(msg[4 : 4+n])
@@ -81,7 +81,7 @@ func serverName(b []byte) (name string, more bool, why *Refusal) {
 		}
 		n := int(binary.BigEndian.Uint16(rest[3:]))
 		if rest[0] != recordHandshake || rest[1] != 3 || n == 0 || n > 1<<14 {
-			return "", false, refuse("tls", "what comes first is not TLS")
+			return "", false, refuse("tls", "the first bytes are not TLS")
 		}
 		if len(rest) < 5+n {
 			return "", true, tooLong(b)
@@ -135,7 +135,7 @@ func helloName(b []byte) (string, *Refusal) {
 	}
 	lower := strings.ToLower(name)
 	if _, err := netip.ParseAddr(lower); err == nil || hostrule.BadName(lower) != "" && lower != "localhost" {
-		return "", refuse("tls.name", "the server name is no name")
+		return "", refuse("tls.name", "the server name is not a host name")
 	}
 	return lower, nil
 }

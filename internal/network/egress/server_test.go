@@ -44,7 +44,7 @@ type rig struct {
 	raw   string // address that answers at other ports
 	heads []http.Header
 	facts facts.Facts
-	early []string // informational answers before the final one
+	early []string // informational answers (1xx)
 	// answer is what the servers outside say; nil: hello
 	answer http.HandlerFunc
 }

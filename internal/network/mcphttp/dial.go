@@ -15,12 +15,10 @@ import (
 	"waldo/internal/network/egress"
 )
 
-// Transport returns the way to a server and to whatever it sends waldo on to, such as the server
-// that issues its tokens. It uses no proxy of the environment, keeps no cookie and unpacks nothing.
-// An address that is not of the public internet is dialled only where the operator has named it:
-// the address that stands in the URL itself; loopback where the URL is of this machine; and private
-// ones behind a name that internal takes. A name that stands for anything else is refused, whatever
-// it stood for a moment ago.
+// Transport returns a RoundTripper for a server and for the addresses that it refers to, such as its authorization
+// server. It uses no proxy of the environment, no cookies and no decompression. It dials a non-public address only if
+// the operator named it: the address in the URL itself, loopback for a local URL, or a private address behind a name
+// that internal accepts. It checks every new resolution of a name.
 func Transport(server string, internal func(host string) bool) (http.RoundTripper, error) {
 	u, err := url.Parse(server)
 	if err != nil {

@@ -113,7 +113,8 @@ const mark = "x-mcp-header"
 // marks returns the arguments that a schema wants as headers. A mark stands on a property of type
 // string, integer or boolean that a chain of properties leads to, and nowhere else.
 func marks(schema strictjson.Value) ([]mirrored, error) {
-	if !strings.Contains(string(schema.Raw()), mark[2:]) { // x may be escaped, and the rest as well: then it is no mark
+	// the x and the rest may be escaped too: then it is not a mark
+	if !strings.Contains(string(schema.Raw()), mark[2:]) {
 		return nil, nil
 	}
 	found, seen := []mirrored{}, map[string]bool{}

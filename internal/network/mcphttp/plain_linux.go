@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plain makes requests of HTTP/1.1 without TLS that carry a message to one server, as one on this machine is
-// spoken to. Each is written and read by the goroutine that makes it: http.Transport has two more for each
-// connection, and waking them was a fifth of what a call cost. Everything else is left to it.
+// plain makes HTTP/1.1 requests without TLS that carry a message to one server, usually on this machine. The calling
+// goroutine writes and reads each request: http.Transport has two more for each connection, and waking them was a
+// fifth of a call's cost. All other requests go to http.Transport.
 type plain struct {
 	*http.Transport
 	host   string        // of the server, as its URL has it
@@ -30,7 +30,7 @@ type plain struct {
 
 	mu    sync.Mutex
 	idle  []*kept     // connections, the last used at the end
-	sweep *time.Timer // closes those that nobody uses; nil: none is set
+	sweep *time.Timer // closes idle connections; nil if not set
 }
 
 // maxPlain is how long a body may be: a server may answer a longer one before it has read all of it.
@@ -103,7 +103,7 @@ func (p *plain) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// ours are the headers that say how a request is sent, which nobody else says.
+// ours are the framing headers, which only this transport writes.
 var ours = map[string]bool{"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true, "Connection": true, "Upgrade": true, "Expect": true}
 
 // written returns the bytes of a request.
@@ -143,7 +143,7 @@ func (p *plain) exchange(k *kept, req *http.Request, frame []byte) (resp *http.R
 	k.left = p.MaxResponseHeaderBytes
 	for resp == nil || resp.StatusCode/100 == 1 {
 		if resp, err = http.ReadResponse(k.in, req); err != nil && k.left == 0 {
-			return nil, true, errHead // whatever it takes the cut for
+			return nil, true, errHead // for any reason that the server ended it
 		} else if err != nil {
 			return nil, true, err
 		}
@@ -251,7 +251,7 @@ func (p *plain) keep(k *kept) {
 	}
 }
 
-// clean closes what nobody has used for as long as IdleConnTimeout.
+// clean closes connections that were idle for IdleConnTimeout.
 func (p *plain) clean() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raw is a server that does with each connection what is said, and how many there were.
+// raw is a server that runs serve for each connection, and counts them.
 func raw(t *testing.T, serve func(c net.Conn, in *bufio.Reader)) (url string, conns *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func ask(ctx context.Context, rt http.RoundTripper, url, word string) (string, e
 	return string(b), err
 }
 
-// echo answers a request with what it holds.
+// echo answers a request with its content.
 func echo(c net.Conn, in *bufio.Reader, form string) bool {
 	r, err := http.ReadRequest(in)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestPlainKeepsItsConnection(t *testing.T) {
 			if got, err := ask(context.Background(), rt, url, word); err != nil || got != word {
 				t.Fatalf("%q: %q %v", form, got, err)
 			}
-			time.Sleep(time.Millisecond) // what comes unasked has come
+			time.Sleep(time.Millisecond) // unsolicited bytes have arrived
 		}
 		if conns.Load() != want {
 			t.Errorf("%q: %d connections, wanted %d", form, conns.Load(), want)
@@ -103,7 +103,7 @@ func TestPlainKeepsItsConnection(t *testing.T) {
 	}
 }
 
-// What a server says before it is asked is no answer to the next question.
+// Bytes that a server sends before a request are not taken as the answer.
 func TestPlainTakesNoAnswerAhead(t *testing.T) {
 	heard, forged := make(chan bool, 1), make(chan bool, 1)
 	url, conns := raw(t, func(c net.Conn, in *bufio.Reader) {
@@ -235,7 +235,7 @@ func TestPlainHoldsItsConnections(t *testing.T) {
 	}
 }
 
-// What says how a request is sent stands in it once, whatever the operator's headers say.
+// Each framing header appears once, for any headers of the operator.
 func TestPlainSaysOnceHowLongItIs(t *testing.T) {
 	heads := make(chan string, 1)
 	url, _ := raw(t, func(c net.Conn, in *bufio.Reader) {
@@ -267,8 +267,8 @@ func TestPlainSaysOnceHowLongItIs(t *testing.T) {
 	}
 }
 
-// FuzzPlain states: whatever a server sends, it is read as net/http reads it or refused, and nothing of it is
-// taken for the answer to the next request.
+// FuzzPlain states: any bytes of a server are read as net/http reads them or refused, and none are taken for the
+// answer to the next request.
 func FuzzPlain(f *testing.F) {
 	for _, s := range []string{
 		fmt.Sprintf(ok, 2, "{}"), fmt.Sprintf(ok, 1, "{}"), fmt.Sprintf(ok, 3, "{}"), fmt.Sprintf(ok, 0, ""), fmt.Sprintf(ok, 2, "{}") + fmt.Sprintf(ok, 6, "forged"),
@@ -303,8 +303,8 @@ func FuzzPlain(f *testing.F) {
 	})
 }
 
-// sent makes a request of a server that answers its first with those bytes and any other with what it
-// holds, and says all of the answer in a line. A server that stays is asked again, and has to be heard right.
+// sent makes a request to a server that answers the first with the given bytes and every other with its content. It
+// returns the answer in a line. If the connection stays open, a second request must be answered correctly.
 func sent(ctx context.Context, with func(*url.URL, *http.Transport) http.RoundTripper, answer []byte, stays bool) (string, error) {
 	var first atomic.Bool
 	one, cancel := context.WithCancel(ctx)

@@ -32,7 +32,7 @@ func (c *Conn) post(ctx context.Context, body []byte) (*http.Response, error) {
 	return c.send(ctx, http.MethodPost, to, body, nil)
 }
 
-// send makes a request with what MCP and the operator put into its head.
+// send makes a request with the headers of MCP and of the operator.
 func (c *Conn) send(ctx context.Context, method string, to *url.URL, body []byte, more http.Header) (*http.Response, error) {
 	for try := 0; ; try++ {
 		token := ""
@@ -89,7 +89,7 @@ func (c *Conn) once(ctx context.Context, method string, to *url.URL, body []byte
 	}
 	var u *url.Error
 	if errors.As(err, &u) {
-		err = u.Err // the address is the operator's, and is said elsewhere
+		err = u.Err // without the URL: it is the operator's, and appears elsewhere
 	}
 	if !written.Load() {
 		err = unsent(err)
@@ -97,8 +97,8 @@ func (c *Conn) once(ctx context.Context, method string, to *url.URL, body []byte
 	return nil, err
 }
 
-// sound refuses what cannot stand in a header as it is (RFC 9110 §5.5), whoever would send it: http.Transport
-// refuses it, too, and what plain writes it with puts a space in place of a line break.
+// sound refuses invalid header values (RFC 9110 §5.5) for every sender: http.Transport refuses them too, but plain's
+// writer would replace a line break by a space.
 func sound(h http.Header) error {
 	for name, values := range h {
 		for _, v := range values {
@@ -133,7 +133,7 @@ func (c *Conn) head(req *http.Request, body []byte) {
 	}
 }
 
-// sessionID returns the session that a server has opened: visible ASCII, or it is none.
+// sessionID returns the server's session id, or "" if it is not visible ASCII.
 func sessionID(h http.Header) string {
 	id := h.Get("Mcp-Session-Id")
 	if len(id) > 4096 || strings.ContainsFunc(id, func(r rune) bool { return r < 0x21 || r > 0x7e }) {

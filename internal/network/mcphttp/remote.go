@@ -1,6 +1,6 @@
-// Package mcphttp is the client's side of MCP over HTTP: streamable HTTP of every revision, and the
-// HTTP+SSE of 2024-11-05 for servers that know nothing newer. What a server sends is bounded and read
-// strictly; a message that may have arrived is never sent a second time.
+// Package mcphttp is the client side of MCP over HTTP: streamable HTTP of every revision, and the HTTP+SSE of
+// 2024-11-05 for older servers. A server's messages are bounded and parsed strictly. A message that could have
+// arrived is never sent again.
 package mcphttp
 
 import (
@@ -21,7 +21,7 @@ import (
 // connection has ended, and a new one begins a new session. That nothing was done is only its word.
 var ErrForgotten = errors.New("the server has forgotten the session")
 
-// Status is an answer that is no message: the server, or something before it, refused in HTTP.
+// Status is an HTTP error without a JSON-RPC message, from the server or a proxy before it.
 type Status struct{ Code int }
 
 // Error names the status.
@@ -31,8 +31,8 @@ func (s *Status) Error() string { return fmt.Sprintf("HTTP status %d", s.Code) }
 type Authorizer interface {
 	// Token returns the bearer token to send; "" sends none.
 	Token(ctx context.Context) (string, error)
-	// Refused is told of an answer 401 or 403 to a request that carried token. It reports whether
-	// another token is there now, so that the request may be made again.
+	// Refused handles an answer 401 or 403 to a request that carried token. It reports whether another token is now
+	// available, so that the request can be made again.
 	Refused(ctx context.Context, token string, resp *http.Response) (again bool, err error)
 }
 
@@ -125,7 +125,7 @@ func (c *Conn) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection: what waits for an answer gets jsonrpc.ErrClosed.
+// Close ends the connection: waiting calls get jsonrpc.ErrClosed.
 func (c *Conn) Close() { c.cancel() }
 
 // Done is closed when the connection has ended.
@@ -141,8 +141,8 @@ func (c *Conn) Speak(revision string) {
 	c.revision = revision
 }
 
-// Call asks and waits for the answer, as jsonrpc.Conn.Call does. A request that may have arrived is
-// not sent again, whatever became of its answer.
+// Call sends a request and waits for the answer, as jsonrpc.Conn.Call does. It never repeats a request that could
+// have arrived, even if the answer was lost.
 func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
 	if c.ctx.Err() != nil {
 		return strictjson.Value{}, unsent(jsonrpc.ErrClosed)
@@ -251,7 +251,7 @@ func (c *Conn) Notify(method string, params any) bool {
 		if old == nil {
 			heard := make(chan struct{})
 			c.closing.Go(func() { c.listen(heard) })
-			select { // what the server asks before it has a stream for that is lost
+			select { // requests of the server before its stream exists are lost
 			case <-heard:
 			case <-time.After(openStream):
 			case <-c.ctx.Done():
@@ -280,8 +280,7 @@ func (c *Conn) tell(body []byte) {
 	}
 }
 
-// deliver hands a message of the server to whom it is for. n is our request on whose stream it
-// came, 0 where it came on none.
+// deliver passes a message of the server to its receiver. n is our request on whose stream it came, or 0.
 func (c *Conn) deliver(ctx context.Context, m jsonrpc.Message, n int64) {
 	c.reads.Add(1)
 	m.Of = n
@@ -318,8 +317,8 @@ func (c *Conn) unasked(bytes int) {
 	}
 }
 
-// request answers what the server asks, for as long as the call lasts that it asks for. Whoever
-// asks for too much at once is refused, and read more slowly for it.
+// request answers a request of the server while the call it belongs to lasts. A server that sends too many at once is
+// refused, and read more slowly.
 func (c *Conn) request(ctx context.Context, m jsonrpc.Message) {
 	key := string(m.ID.Canonical())
 	ctx, cancel := context.WithCancel(ctx)

@@ -90,9 +90,9 @@ func TestAnswers(t *testing.T) {
 	for _, row := range []struct {
 		why   string
 		serve func(w http.ResponseWriter, id json.RawMessage)
-		want  string // the result, or of what the error speaks
+		want  string // the result, or the topic of the error
 		sent  bool   // with an error: it may have arrived
-		is    any    // what is in the error's chain
+		is    any    // an error in the chain
 	}{
 		{"control: one object", func(w http.ResponseWriter, id json.RawMessage) { reply(w, id, `{"a":1}`) }, `{"a":1}`, false, nil},
 		{"control: a stream", func(w http.ResponseWriter, id json.RawMessage) {
@@ -390,7 +390,7 @@ func TestModernHeaders(t *testing.T) {
 	}
 }
 
-// What cannot stand in a header is refused before anything is sent, and never sent as something else.
+// An invalid header is refused before anything is sent, and never rewritten.
 func TestHeadersThatAreNone(t *testing.T) {
 	for _, row := range []struct {
 		value string
@@ -516,7 +516,7 @@ func TestRefusalsEnd(t *testing.T) {
 	}
 }
 
-// names answers with what a test wants.
+// names answers with a test's fixed addresses.
 type names map[string][]string
 
 func (n names) LookupNetIP(_ context.Context, _, host string) (out []netip.Addr, err error) {
@@ -574,8 +574,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// FuzzEvents: whatever a stream holds, an event's data has no line that the stream did not have,
-// and reading ends.
+// FuzzEvents: for any stream, an event's data holds only lines of the stream, and reading ends.
 func FuzzEvents(f *testing.F) {
 	for _, s := range []string{"data: a\n\n", "id: 1\r\nevent: x\r\ndata: a\r\ndata: b\r\n\r\n", ":c\n\n\ndata:\n\n", "retry: 99999999999\n\n", "data"} {
 		f.Add(s)
@@ -604,8 +603,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// A session begins once the stream is open on which its server asks: what a server says before it has
-// one is lost.
+// A session begins once the stream for the server's requests is open: a request before that is lost.
 func TestTheStreamIsOpenBeforeACall(t *testing.T) {
 	for tries := 1; callsEarly(t); tries++ { // on a busy machine the stream may take longer than a call waits for it
 		if tries == 3 {

@@ -17,7 +17,7 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// What one stream may hold and how it is taken up again.
+// Limits of one stream, and of its resumption.
 const (
 	maxStream   = 64 << 20 // bytes of the answers to one request
 	maxResumes  = 20       // of one answer
@@ -46,7 +46,7 @@ func newEvents(r io.Reader, most int64) *events {
 
 var errFlood = errors.New("the server sends more than is read")
 
-// next returns the next event that says something. An event that the stream ends in is no event.
+// next returns the next event with data. It drops an event that the end of the stream cuts.
 func (e *events) next() (event, error) {
 	var ev event
 	said := false
@@ -85,7 +85,9 @@ func (e *events) next() (event, error) {
 	}
 }
 
-// line reads to the next line end, "\n" or "\r\n". A "\r" alone ends no line: nobody sends it.
+// line reads to the next line end, "
+// " or "\r
+// ". A "\r" alone does not end a line: servers do not send it.
 func (e *events) line(most int) ([]byte, error) {
 	var whole []byte
 	for {
@@ -204,7 +206,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// openStream is how long a session waits for the stream of what its server says of its own accord.
+// openStream bounds the time that a session waits for the stream of the server's own messages.
 const openStream = 3 * time.Second
 
 // listen reads what a legacy server says of its own accord, where it offers a stream for that. It
@@ -274,7 +276,7 @@ func (c *Conn) openOld(ctx context.Context) error {
 		first <- err
 		if err == nil {
 			_, _, _ = c.pump(c.ctx, in.r, 1<<62, 0, nil, &place{})
-			c.cancel() // without its stream there is no connection
+			c.cancel() // the connection needs its stream
 		}
 	})
 	select {

@@ -19,7 +19,7 @@ import (
 // maxBody is how many bytes of an answer of an authorization server are read.
 const maxBody = 1 << 20
 
-// resource is what a server says of itself (RFC 9728 §2).
+// resource is a server's protected resource metadata (RFC 9728 §2).
 type resource struct {
 	Resource string   `json:"resource"`
 	Servers  []string `json:"authorization_servers"`
@@ -27,7 +27,7 @@ type resource struct {
 	old      bool     // it says nothing: a server of 2025-03-26
 }
 
-// metadata is what an issuer says of itself (RFC 8414 §2, OpenID Connect Discovery 1.0 §3).
+// metadata is an issuer's metadata (RFC 8414 §2, OpenID Connect Discovery 1.0 §3).
 type metadata struct {
 	Issuer    string   `json:"issuer"`
 	Authorize string   `json:"authorization_endpoint"`
@@ -83,11 +83,11 @@ func (c *Client) resource(ctx context.Context, ch challenge) (resource, error) {
 		case errors.Is(err, errAbsent):
 			continue
 		case err != nil:
-			return r, fmt.Errorf("what the server says of its authorization: %w", err)
+			return r, fmt.Errorf("read the server's authorization metadata: %w", err)
 		case !covers(r.Resource, server):
-			return r, fmt.Errorf("the server says that it is %.200q, which it is not: no token is asked for", r.Resource)
+			return r, fmt.Errorf("the server's metadata names another resource, %.200q: no token is requested", r.Resource)
 		case len(r.Servers) == 0:
-			return r, errors.New("the server names nobody who issues its tokens")
+			return r, errors.New("the server names no authorization server")
 		}
 		r.Scopes = slices.DeleteFunc(r.Scopes, func(s string) bool { return !scope(s) })
 		return r, nil
@@ -98,7 +98,7 @@ func (c *Client) resource(ctx context.Context, ch challenge) (resource, error) {
 	return resource{Resource: "", Servers: []string{origin}, old: true}, nil
 }
 
-// covers reports whether a resource is the server itself, or what it is a part of.
+// covers reports whether a resource is the server itself or a prefix of its URL.
 func covers(r string, server *url.URL) bool {
 	u, err := url.Parse(r)
 	if err != nil || !strings.EqualFold(u.Scheme, server.Scheme) || !strings.EqualFold(u.Host, server.Host) || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
@@ -132,7 +132,7 @@ func (c *Client) metadata(ctx context.Context, r resource) (metadata, error) {
 		if err := c.get(ctx, place, &m); errors.Is(err, errAbsent) {
 			continue
 		} else if err != nil {
-			return m, fmt.Errorf("what the issuer says of itself: %w", err)
+			return m, fmt.Errorf("read the issuer's metadata: %w", err)
 		}
 		return m, c.check(m, issuer, r)
 	}

@@ -65,7 +65,7 @@ func (c *Client) listen() (net.Listener, error) {
 	return l, err
 }
 
-// about says which server the token is for (RFC 8707) and what it may do there.
+// about adds the server that the token is for (RFC 8707) and its scopes.
 func (c *Client) about(q url.Values, scopes []string) {
 	resource := c.kept.Resource
 	if resource == "" {
@@ -91,7 +91,7 @@ func (c *Client) become(ctx context.Context, m metadata, redirect string, scopes
 	case m.Register != "":
 		return c.register(ctx, m, redirect, scopes)
 	}
-	return errors.New("the issuer registers nobody by itself: register waldo there, and write oauth: {client_id: …}")
+	return errors.New("the issuer has no dynamic registration: register waldo there, and write oauth: {client_id: …}")
 }
 
 // registered takes the client that the operator has written.
@@ -118,7 +118,7 @@ func method(m metadata, public bool) string {
 	if public && len(m.Methods) == 0 {
 		return "none"
 	}
-	return "client_secret_basic" // RFC 8414 §2: the one meant where none is listed
+	return "client_secret_basic" // RFC 8414 §2: the default of an absent list
 }
 
 // register asks the issuer to take waldo as a client (RFC 7591).
@@ -157,8 +157,8 @@ func (c *Client) register(ctx context.Context, m metadata, redirect string, scop
 	return c.save()
 }
 
-// wait shows the page and waits until it leads back with a code of this login: the state is ours,
-// and the issuer the one that was asked (RFC 9207). What comes without our state is not ours to read.
+// wait shows the page and waits for the redirect with a code of this login. The state must be ours, and the issuer
+// the expected one (RFC 9207). A request without our state is ignored.
 func (c *Client) wait(ctx context.Context, l net.Listener, m metadata, state, page string) (string, error) {
 	type end struct {
 		code string
@@ -206,7 +206,7 @@ func (c *Client) wait(ctx context.Context, l net.Listener, m metadata, state, pa
 		time.Sleep(50 * time.Millisecond) // let the page be written
 		return e.code, e.err
 	case <-ctx.Done():
-		return "", fmt.Errorf("nobody went through the page: %w", ctx.Err())
+		return "", fmt.Errorf("the login page was not completed: %w", ctx.Err())
 	}
 }
 
@@ -226,7 +226,7 @@ func (c *Client) credentials(ctx context.Context, m metadata, scopes []string) e
 	return c.token(ctx, m.Token, scopes, url.Values{"grant_type": {"client_credentials"}})
 }
 
-// refresh renews the token. Where the issuer refuses, the login is over.
+// refresh renews the token. If the issuer refuses, the login has ended.
 func (c *Client) refresh(ctx context.Context) error {
 	if c.Config.ClientID != "" && c.Config.Secret != nil {
 		secret, err := c.Config.Secret() // it may have changed since

@@ -1,7 +1,7 @@
-// Package oauth gets tokens for servers that waldo calls, from the authorization servers that they
-// name (MCP 2026-07-28 basic/authorization): by a person with a browser, or with a client's own
-// secret. What a server says of itself is untrusted: each address is checked before it is used, a
-// token is asked for one server alone, and only what one issuer gave out is ever sent to it.
+// Package oauth gets tokens for servers that waldo calls, from the authorization servers that they name (MCP
+// 2026-07-28 basic/authorization): by a person with a browser, or with a client's own secret. A server's metadata is
+// untrusted: each address is checked before use, a token is requested for one server alone, and an issuer gets only
+// credentials that it issued itself.
 package oauth
 
 import (
@@ -21,11 +21,11 @@ var ErrLogin = errors.New("a person has to log in")
 
 // Store keeps what is known of one server between runs, sealed.
 type Store interface {
-	Load() ([]byte, error) // nil: nothing is kept
+	Load() ([]byte, error) // nil: nothing is stored
 	Save([]byte) error
 }
 
-// Config is what the operator has written.
+// Config is the operator's configuration of one login.
 type Config struct {
 	Grant    string // authorization_code or client_credentials
 	ClientID string // empty: the metadata document, or waldo registers itself
@@ -44,8 +44,8 @@ type Client struct {
 	Learned func(value string) error // told of each secret value before it is used
 	Name    string                   // ours, said to who registers clients
 
-	// Browser shows a page to a person, who may go through it; nil: there is no person. Port is where
-	// the page leads back to on this machine; 0: any.
+	// Browser shows a page to a person, who can log in there; nil: no person is present. Port is the port on this
+	// machine for the redirect; 0: any.
 	Browser func(ctx context.Context, page string) error
 	Port    int
 
@@ -55,7 +55,7 @@ type Client struct {
 	issued time.Time // when this process got the token
 }
 
-// kept is what is known of one server.
+// kept is the stored state of one server.
 type kept struct {
 	Issuer   string    `json:"issuer,omitempty"`
 	Client   client    `json:"client"`
@@ -79,7 +79,7 @@ type client struct {
 // early is how long before its end a token is renewed.
 const early = 30 * time.Second
 
-// Token returns the token to send, renewed where it is about to end; "" where there is none yet.
+// Token returns the token to send, renewed shortly before it expires, or "" without a login.
 func (c *Client) Token(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,9 +97,9 @@ func (c *Client) Token(ctx context.Context) (string, error) {
 	return c.kept.Access, nil // though it be over: the server's refusal says what it wants
 }
 
-// Refused gets another token after a refusal, if there is a way: by renewal, with the client's own
-// secret, or through a person. More scopes are asked for where the server names some that the token
-// lacks; a refusal that names nothing new is the last word.
+// Refused gets another token after a refusal, if possible: by renewal, with the client's own secret, or through a
+// person. It requests more scopes if the server names some that the token lacks. It gives up on a refusal that names
+// nothing new.
 func (c *Client) Refused(ctx context.Context, token string, resp *http.Response) (again bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +177,8 @@ func (c *Client) authorize(ctx context.Context, ch challenge) error {
 	return c.consent(ctx, m, scopes)
 }
 
-// scopes chooses what the token is for: what the operator has written, else what the server has
-// asked for now, else what it lists, and in any case what was asked for before.
+// scopes chooses the token's scopes: the operator's, else those of the server's challenge, else those of its
+// metadata, and always those of earlier requests.
 func (c *Client) scopes(ch challenge, r resource, m metadata) []string {
 	out := c.Config.Scopes
 	switch {
@@ -195,7 +195,7 @@ func (c *Client) scopes(ch challenge, r resource, m metadata) []string {
 	return out
 }
 
-// maxScopes is how many scopes are asked for at most; a server that names more gets the first.
+// maxScopes bounds the scopes of a request; further scopes of a server are dropped.
 const maxScopes = 64
 
 func union(a, b []string) []string {
@@ -219,7 +219,7 @@ func (c *Client) load() error {
 	var k kept
 	if b != nil {
 		if err := json.Unmarshal(b, &k); err != nil {
-			return errors.New("what is kept of the login cannot be read: log in again")
+			return errors.New("the stored login cannot be read: log in again")
 		}
 	}
 	for _, s := range []string{k.Access, k.Refresh, k.Client.Secret} {
@@ -246,7 +246,7 @@ func (c *Client) learn(value string) error {
 	return c.Learned(value)
 }
 
-// challenge is what WWW-Authenticate says (RFC 6750 §3, RFC 9728 §5.1).
+// challenge is the parsed WWW-Authenticate header (RFC 6750 §3, RFC 9728 §5.1).
 type challenge struct {
 	bearer   bool
 	metadata string
@@ -277,7 +277,7 @@ func challenged(h http.Header) challenge {
 	return c
 }
 
-// params reads name="value" pairs up to the first thing that is none.
+// params reads name="value" pairs up to the first malformed one.
 func params(s string) map[string]string {
 	out := map[string]string{}
 	for {

@@ -157,8 +157,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// What a server or an issuer says that is not as it should be ends the login before a code or a
-// secret goes anywhere.
+// A malformed answer of a server or an issuer ends the login before any code or secret is sent.
 func TestLoginRefuses(t *testing.T) {
 	for _, row := range []struct {
 		why, place string
@@ -265,7 +264,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// More scopes are asked for once where the server names some that the token lacks, never without end.
+// More scopes are requested once if the server names some that the token lacks, never in a loop.
 func TestStepUp(t *testing.T) {
 	i := newIssuer(t)
 	i.wants = "read"
@@ -311,7 +310,7 @@ func TestClientCredentials(t *testing.T) {
 	}
 }
 
-// What one issuer gave never goes to another.
+// Credentials of one issuer never go to another.
 func TestAnotherIssuer(t *testing.T) {
 	i, other := newIssuer(t), newIssuer(t)
 	store := &memory{}
@@ -338,8 +337,7 @@ func TestAnotherIssuer(t *testing.T) {
 	}
 }
 
-// FuzzChallenge: whatever a server writes, what is read of it are scopes that can stand in a
-// request, and not more of them than are asked for.
+// FuzzChallenge: for any header of a server, the parsed scopes are valid in a request and at most maxScopes.
 func FuzzChallenge(f *testing.F) {
 	for _, s := range []string{`Bearer scope="a b", resource_metadata="https://h/x"`, `Bearer a=b,c="d\"e"`, `bearer realm=x scope=`, `Bearer scope="`} {
 		f.Add(s)

@@ -9,7 +9,7 @@ import (
 // tools/list with a question, and tells nothing that the list does not, so it needs no contract.
 const SearchTools = "search_tools"
 
-const inBox = " It runs in a fresh sandbox: no network, no secrets, /workspace/output kept, limits on time, memory and output. stdout, stderr and what was used come back."
+const inBox = " It runs in a fresh sandbox: no network, no secrets, /workspace/output is saved, limits on time, memory and output. Returns stdout, stderr and resource use."
 
 // Builtins returns the tools of waldo's own that run code, each answered by the runner.
 func Builtins() []call.Tool {

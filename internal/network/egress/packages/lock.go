@@ -59,7 +59,7 @@ func (p Pins) npm(b []byte) error {
 		} `json:"packages"`
 	}
 	if err := json.Unmarshal(b, &lock); err != nil {
-		return fmt.Errorf("it is no package-lock.json: %w", err)
+		return fmt.Errorf("not a package-lock.json: %w", err)
 	}
 	if lock.Version != 2 && lock.Version != 3 {
 		return fmt.Errorf("its lockfileVersion is %d: only 2 and 3 are read; npm 7 and later write them", lock.Version)
@@ -100,7 +100,7 @@ func (p Pins) requirements(b []byte) error {
 		}
 		m := requirement.FindStringSubmatch(line)
 		if m == nil || !pyName.MatchString(m[1]) || !version.MatchString(m[2]) {
-			return fmt.Errorf("%.60q is no requirement with ==, as in name==1.2.3", line)
+			return fmt.Errorf("%.60q is not a requirement with ==, as in name==1.2.3", line)
 		}
 		if err := p.add(pythonName(m[1]), pythonVersion(m[2])); err != nil {
 			return err

@@ -170,7 +170,7 @@ func first(conn net.Conn) ([]byte, error) {
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n < 8 || n > maxStart {
-		return nil, &Refusal{"protocol", "what comes first is no start-up of PostgreSQL"}
+		return nil, &Refusal{"protocol", "the first message is not a PostgreSQL start-up"}
 	}
 	msg := make([]byte, n-4)
 	_, err := io.ReadFull(conn, msg)

@@ -157,7 +157,7 @@ func (g *guest) flags() map[string]string {
 		"network":                 "none",   // a loopback of its own and nothing else
 		"ignore-cgroups":          "true",   // waldo has put us in one
 		"overlay2":                "none",   // the root is read-only, the rest is ours
-		"directfs":                "false",  // no more powers for the kernel in the sandbox than it needs; it costs nothing here
+		"directfs":                "false",  // no more powers for the sandbox's kernel than it needs
 		"file-access-mounts":      "shared", // writes reach the host at once, even if gVisor is killed
 		"host-uds":                "none",
 		"oci-seccomp":             "true",

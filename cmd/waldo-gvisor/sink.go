@@ -162,9 +162,9 @@ type sink struct {
 // Name returns the sink's name.
 func (*sink) Name() string { return sinkName }
 
-// Clone refuses a process in new namespaces, one with its maker's parent, for that of the command would pass
-// for the command (see there), and a process or thread beyond the limit. The new one is counted already;
-// zombies are too.
+// Clone refuses a process in new namespaces, and a process or thread beyond the limit. It also refuses one with
+// its maker's parent, because a child of the command's parent would pass for the command (see there). The new
+// task is counted already; zombies count too.
 func (s *sink) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInfo) error {
 	if info.Flags&(newNamespaces|unix.CLONE_PARENT) != 0 {
 		s.note(job.Denial{Kind: syscalls, What: "clone", Errno: "EPERM"})
@@ -184,7 +184,8 @@ func (s *sink) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInf
 	return nil
 }
 
-const newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+const newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+	unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // command returns the task where it is of the command: every other process but the first has a parent.

@@ -256,9 +256,9 @@ type Abilities struct {
 	// Bridge returns waldo's end of the waiting command's bridge (its descriptor 3), for the caller to own. It
 	// returns nil if there is no bridge, or if it was returned before.
 	Bridge func() *os.File
-	// Share gives the folder the files of an exported Tmpfs that are new or other since the last time,
-	// and takes those of the folder that are; at first all. It returns the paths of those it gave. It
-	// follows no link, makes no folder that is gone, and lets the folder hold no more than the Tmpfs may.
+	// Share copies files that changed since its last call from an exported Tmpfs to the folder, and from the
+	// folder to the Tmpfs; the first call copies all. It returns the paths of files that the folder got. It
+	// follows no link and makes no folder that was removed. The folder never holds more than the Tmpfs may.
 	Share func(target, dir string) (given []string, err error)
 	// Pause stops the processes of the sandbox until Resume. The clocks continue: the wall-clock limit applies
 	// to a paused run too.

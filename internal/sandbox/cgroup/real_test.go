@@ -366,8 +366,8 @@ func BenchmarkGroup(b *testing.B) {
 	}
 }
 
-// TestForkedGroup: where version 1 does everything, a process that was not born in its group is held and
-// counted without version 2, and can be stopped and ended all the same.
+// TestForkedGroup: with version 1 controllers only, a process that was not born in its group is limited and
+// counted without version 2. It can be frozen and ended all the same.
 func TestForkedGroup(t *testing.T) {
 	h := here(t)
 	g, err := h.NewForked("forked", Limits{Memory: 64 << 20, Pids: 4})

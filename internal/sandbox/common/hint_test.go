@@ -22,7 +22,8 @@ func TestNamespaceHint(t *testing.T) {
 		{"too many is any", unix.ENOSPC, nil, hintMax},
 		{"none allowed", unix.EPERM, map[string]string{status: filter, "/proc/sys/user/max_user_namespaces": "0"}, hintMax},
 		{"Debian of old", unix.EPERM, map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0"}, hintClone},
-		{"Ubuntu, by its setting", unix.EPERM, map[string]string{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1"}, hintUbuntu},
+		{"Ubuntu, by its setting", unix.EPERM,
+			map[string]string{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1"}, hintUbuntu},
 		{"Ubuntu, by its error", unix.EACCES, map[string]string{status: filter}, hintUbuntu},
 	} {
 		if got := namespaceHint(r.err, func(name string) string { return r.files[name] }); got != r.want {

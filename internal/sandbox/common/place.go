@@ -151,7 +151,9 @@ func Look(places []Place) State {
 		s.Odd = append(s.Odd, fmt.Sprintf("%d more that will not be exported", odd-maxOdd))
 	}
 	if s.more > 0 {
-		s.Odd = append(s.Odd, fmt.Sprintf("the list of written files is partial: at most %d files and folders, and %d KB of names", maxSeen, maxSeenNames>>10))
+		s.Odd = append(s.Odd,
+			fmt.Sprintf("the list of written files is partial: at most %d files and folders, and %d KB of names", maxSeen,
+				maxSeenNames>>10))
 	}
 	return s
 }

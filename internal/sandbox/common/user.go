@@ -63,8 +63,8 @@ func once(file string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) { b, err := os.ReadFile(file); return string(b), err })
 }
 
-// pick chooses the nth id above firstUID, or, where the map (user_namespaces(7)) does not hold
-// it, one from the upper half of the map's last range.
+// pick chooses the nth id above firstUID. If the map (user_namespaces(7)) does not hold it, pick chooses one
+// from the upper half of the map's last range.
 func pick(idMap string, n int) (int, error) {
 	var last, size int64
 	for line := range strings.Lines(idMap) {

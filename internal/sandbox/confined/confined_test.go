@@ -208,7 +208,8 @@ func TestRefuse(t *testing.T) {
 		{"a Landlock that leaves signals alone", needABI - 1, func(*sandbox.Profile) {}, false},
 		{"another root", needABI, func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "x", Dir: "/srv/x"} },
 			false},
-		{"a folder at another name", needABI, func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/b"}} }, false},
+		{"a folder at another name", needABI,
+			func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/b"}} }, false},
 		{"hosts", needABI, func(p *sandbox.Profile) {
 			p.Network = sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{443},
 				Serve: func(sandbox.Way) io.Closer { return nil }}

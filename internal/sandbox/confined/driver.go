@@ -125,7 +125,8 @@ func (b *box) prepare() (err error) {
 			}
 		}
 	}
-	b.warnings = append(b.warnings, fmt.Sprintf("confined: a weaker sandbox: %d things are not held as in others; waldo doctor names them", lost()))
+	b.warnings = append(b.warnings,
+		fmt.Sprintf("confined: a weaker sandbox: %d things are not held as in others; waldo doctor names them", lost()))
 	return nil
 }
 
@@ -230,7 +231,8 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	}
 	add("Landlock", err, fmt.Sprintf("ABI %d", landlock.ABI()),
 		"Linux 6.12 or later, with landlock among the modules of the boot option lsm=")
-	add("contained", d.look(ctx), "a command in a sandbox could not write to the host, read /proc or /etc/hostname, nor signal its parent", "")
+	add("contained", d.look(ctx),
+		"a command in a sandbox could not write to the host, read /proc or /etc/hostname, nor signal its parent", "")
 	for _, p := range promises {
 		if !p.Held {
 			r.Abilities = append(r.Abilities, sandbox.Ability{Name: p.Class, What: p.Why,

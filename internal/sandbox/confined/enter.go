@@ -71,8 +71,8 @@ func Main() {
 	os.Exit(0)
 }
 
-// supervise runs one command: descriptors 0 to 2 are its streams, 3 its bridge, 4 the order, 5 takes
-// the report, and 6 is held open by waldo for as long as the command may live.
+// supervise runs one command. Descriptors 0 to 2 are its streams, 3 its bridge, 4 the order, and 5 takes the
+// report. waldo holds 6 open for as long as the command may live.
 func supervise() error {
 	runtime.LockOSThread() // the command dies with this thread
 	for fd := range 7 {

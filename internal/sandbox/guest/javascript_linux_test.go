@@ -26,14 +26,18 @@ func TestJavaScript(t *testing.T) {
 		{"await works at the top", "console.log(await Promise.resolve(4))", "4", 0},
 		{"sloppy scripts work", "x = 3; console.log(x, typeof module, typeof __dirname)", "3 object string", 0},
 		{"a module works", "import { join } from 'path';\nimport fs from 'node:fs';\nconsole.log(join('a', 'b'), typeof fs.readFileSync, import.meta.url)", "a/b function file:///workspace/agent.js", 0},
-		{"a module can import waldo", "import { servers } from 'waldo';\nconst r = await servers.crm.get({ id: 7 });\nconsole.log(r.title)", "Ada", 0},
+		{"a module can import waldo",
+			"import { servers } from 'waldo';\nconst r = await servers.crm.get({ id: 7 });\nconsole.log(r.title)", "Ada", 0},
 		{"dynamic import works", "const { join } = await import('path'); console.log(join('a', 'c'))", "a/c", 0},
 		{"import in a string makes no module", "const s = `\nimport x from 'y'\n`; console.log(typeof require)",
 			"function", 0},
 		{"what follows on stdin is the script's", "console.log(require('fs').readFileSync(0, 'utf8').trim())", "hello", 0},
 		{"stdin streams", "for await (const c of process.stdin) console.log(String(c).trim())", "hello", 0},
-		{"a field is a property", "const r = await crm.get({ id: 7 }); console.log(r.id, r.title, r.owner.email, `${r}`.length > 10)", "7 Ada [EMAIL_1] true", 0},
-		{"rows iterate, index and count", "const r = await crm.list(); console.log([...r].length, r[1].n, r.length, r.filter((x) => x.Status === 'pending').length, r.total)", "3 2 3 2 3", 0},
+		{"a field is a property",
+			"const r = await crm.get({ id: 7 }); console.log(r.id, r.title, r.owner.email, `${r}`.length > 10)",
+			"7 Ada [EMAIL_1] true", 0},
+		{"rows iterate, index and count",
+			"const r = await crm.list(); console.log([...r].length, r[1].n, r.length, r.filter((x) => x.Status === 'pending').length, r.total)", "3 2 3 2 3", 0},
 		{"a result is text", "const r = await crm.text(); console.log(r + '!', r.length, r.toUpperCase())",
 			"plain words! 11 PLAIN WORDS", 0},
 		{"its JSON is its data", "console.log(JSON.stringify(await crm.array()))", `[{"a":1},{"a":2}]`, 0},
@@ -44,13 +48,19 @@ func TestJavaScript(t *testing.T) {
 		{"waldo's own failure says nothing of its insides",
 			"try { await crm.broken() } catch (e) { console.log(e.message, e.decision_id) }",
 			"waldo failed; its operator can see why d_2", 0},
-		{"search gives references that load", "const [t] = await search_tools('echo'); console.log(t.name, t.summary, (await t.load()({ a: 3 })).a)", "crm.echo does crm.echo 3", 0},
+		{"search gives references that load",
+			"const [t] = await search_tools('echo'); console.log(t.name, t.summary, (await t.load()({ a: 3 })).a)",
+			"crm.echo does crm.echo 3", 0},
 		{"a failed call nobody catches ends the script", "await crm.fails()", "", 1},
-		{"secrets and personal data leave text", "console.log(scrub('a.b@c.example 555-123-4567 123-45-6789 4111 1111 1111 1111 password: hunter2 token=abc'))", "[EMAIL] [PHONE] [SSN] [CREDIT_CARD] password: [REDACTED] token=[REDACTED]", 0},
+		{"secrets and personal data leave text",
+			"console.log(scrub('a.b@c.example 555-123-4567 123-45-6789 4111 1111 1111 1111 password: hunter2 token=abc'))",
+			"[EMAIL] [PHONE] [SSN] [CREDIT_CARD] password: [REDACTED] token=[REDACTED]", 0},
 		{"scrub walks through objects", "console.log(JSON.stringify(scrub({ api_key: 'k', n: 1, l: ['a@b.example'] })))",
 			`{"api_key":"[REDACTED]","n":1,"l":["[EMAIL]"]}`, 0},
-		{"the workspace writes what it is given", "workspace.root = 'out'; workspace.write('a/b.json', [{ k: 'é' }]); workspace.write('t.txt', 'x'); console.log(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), workspace.list().join())", "é x a/b.json,t.txt", 0},
-		{"a path above the workspace is refused", "for (const p of ['/etc/x', '../x', 'a/../../x']) try { workspace.write(p, ''); console.log('wrote') } catch (e) { console.log(e.name) }", "RangeError\nRangeError\nRangeError", 0},
+		{"the workspace writes what it is given",
+			"workspace.root = 'out'; workspace.write('a/b.json', [{ k: 'é' }]); workspace.write('t.txt', 'x'); console.log(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), workspace.list().join())", "é x a/b.json,t.txt", 0},
+		{"a path above the workspace is refused",
+			"for (const p of ['/etc/x', '../x', 'a/../../x']) try { workspace.write(p, ''); console.log('wrote') } catch (e) { console.log(e.name) }", "RangeError\nRangeError\nRangeError", 0},
 		{"a server's name never hides a global", "console.log(typeof console.log)", "function", 0},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -93,7 +103,9 @@ func TestJavaScriptCallsRunTogether(t *testing.T) {
 	if d.most < 8 {
 		t.Errorf("at most %d at once", d.most)
 	}
-	same(t, run(t, &desk{}, js("const r = await Promise.all([...Array(200)].map((_, n) => crm.get({ n }))); console.log(r.length)"), ""), 0, "200")
+	same(t, run(t, &desk{},
+		js("const r = await Promise.all([...Array(200)].map((_, n) => crm.get({ n }))); console.log(r.length)"), ""), 0,
+		"200")
 	d = &desk{}
 	if r = run(t, d, js("crm.echo({ a: 1 }); console.log('end')"), ""); len(d.asked) != 1 || r.effect != facts.None {
 		t.Errorf("a call that nobody awaits: %d calls, effect %v", len(d.asked), r.effect)
@@ -120,7 +132,8 @@ func TestTypeScript(t *testing.T) {
 		exit            int
 	}{
 		{"types go", "interface P { n: number }\nconst p: P = { n: 1 };\nfunction f<T>(x: T): T { return x }\nconsole.log(f<number>(p!.n) satisfies number)", "1", 0},
-		{"enums and parameter properties work", "enum E { A = 1, B }\nclass C { constructor(private x: E) {} get() { return this.x } }\nconsole.log(new C(E.B).get())", "2", 0},
+		{"enums and parameter properties work",
+			"enum E { A = 1, B }\nclass C { constructor(private x: E) {} get() { return this.x } }\nconsole.log(new C(E.B).get())", "2", 0},
 		{"a module works, and imports of types alone go",
 			"import type { X } from 'nowhere';\nimport { Y } from 'nowhere';\nimport { join } from 'path';\nconst y: Y = 1;\nconsole.log(join('a', 'b'))", "a/b", 0},
 		{"tools are there", "const r = await crm.get({ id: 7 } as const);\nconsole.log(r.title as string)", "Ada", 0},

@@ -27,22 +27,32 @@ func TestPython(t *testing.T) {
 		{"run_async returns the result", "async def f(): return 5\nprint(run_async(f()))", "5", 0},
 		{"run_async in an awaiting script runs before the end",
 			"import asyncio\nasync def f():\n  await asyncio.sleep(0.05); print('late')\nrun_async(f())\nawait asyncio.sleep(0)\nprint('body')", "body\nlate", 0},
-		{"a field is an attribute and a key", "r = servers.crm.get(id=7)\nprint(r.id, r['id'], r.owner.email, r['owner']['tags'][1])", "7 7 [EMAIL_1] b", 0},
+		{"a field is an attribute and a key",
+			"r = servers.crm.get(id=7)\nprint(r.id, r['id'], r.owner.email, r['owner']['tags'][1])", "7 7 [EMAIL_1] b", 0},
 		{"a field wins over a method of str", "print(servers.crm.get(id=7).title, servers.crm.get(id=7).items)",
 			"Ada [1, 2, 3]", 0},
 		{"a result is text", "r = servers.crm.text()\nprint(r, isinstance(r, str), r + '!', r.upper(), len(r))",
 			"plain words True plain words! PLAIN WORDS 11", 0},
 		{"its text is read by json", "import json\nprint(json.loads(servers.crm.list())['total'])", "3", 0},
-		{"rows iterate, index and count", "r = servers.crm.list()\nprint([x['n'] for x in r if x.Status == 'pending'], len(r), r[1].n, r.total)", "[1, 3] 3 2 3", 0},
+		{"rows iterate, index and count",
+			"r = servers.crm.list()\nprint([x['n'] for x in r if x.Status == 'pending'], len(r), r[1].n, r.total)",
+			"[1, 3] 3 2 3", 0},
 		{"a wrapped list is a list", "r = crm.array()\nprint([x.a for x in r], r[0].a)", "[1, 2] 1", 0},
 		{"a result can be awaited", "r = await crm.get({'id': 7})\nprint(r.title)", "Ada", 0},
-		{"without await it is still the result", "import asyncio\nawait asyncio.sleep(0)\nr = crm.get(id=7)\nprint(r.title, r['id'], isinstance(r, str))", "Ada 7 True", 0},
+		{"without await it is still the result",
+			"import asyncio\nawait asyncio.sleep(0)\nr = crm.get(id=7)\nprint(r.title, r['id'], isinstance(r, str))",
+			"Ada 7 True", 0},
 		{"a server of the catalogue is a global, never over a builtin", "print(crm)", "<server crm>", 0},
-		{"a call from seed 003's layout", "from servers.crm.echo import call, Params\nfrom servers.crm import SERVER_URL\nasync def f(): return await call(SERVER_URL, Params(a=1))\nprint(run_async(f()).a)", "1", 0},
+		{"a call from seed 003's layout",
+			"from servers.crm.echo import call, Params\nfrom servers.crm import SERVER_URL\nasync def f(): return await call(SERVER_URL, Params(a=1))\nprint(run_async(f()).a)", "1", 0},
 		{"tools can be imported from their server", "from servers.crm import echo\nprint(echo(a=2).a)", "2", 0},
-		{"the old names are aliases", "from mcp_codegen.runtime import search_tools, workspace, run_async\nfrom mcp_codegen.runner.privacy import scrub\nprint(scrub('a@b.example'))", "[EMAIL]", 0},
-		{"search gives references that load", "t = search_tools('echo')[0]\nprint(t, t.load().call('u', t.load().Params(a=3)).a)", "ToolRef(server='crm', tool='echo', summary='does crm.echo') 3", 0},
-		{"search at detail name says only names", "print([(t.name, t.description) for t in search_tools('echo', detail='name')])", "[('crm.echo', '')]", 0},
+		{"the old names are aliases",
+			"from mcp_codegen.runtime import search_tools, workspace, run_async\nfrom mcp_codegen.runner.privacy import scrub\nprint(scrub('a@b.example'))", "[EMAIL]", 0},
+		{"search gives references that load",
+			"t = search_tools('echo')[0]\nprint(t, t.load().call('u', t.load().Params(a=3)).a)",
+			"ToolRef(server='crm', tool='echo', summary='does crm.echo') 3", 0},
+		{"search at detail name says only names",
+			"print([(t.name, t.description) for t in search_tools('echo', detail='name')])", "[('crm.echo', '')]", 0},
 		{"a denial is an exception with its reasons",
 			"try: crm.delete(id=1)\nexcept Denied as e: print(e, e.decision_id, e.reasons[0].code, 'file' in e.reasons[0])",
 			"crm.delete: contract.deny: never d_1 contract.deny False", 0},
@@ -51,7 +61,9 @@ func TestPython(t *testing.T) {
 		{"a question names its approval and can be repeated",
 			"try: crm.ask(x=1)\nexcept Waiting as e: print(e.approval_id, crm.ask(x=1, waldo_approval=e.approval_id).done)",
 			"a_9 True", 0},
-		{"a tool that fails is an exception", "try: crm.fails()\nexcept ToolError as e: print(type(e).__name__, e, e.result.text)", "ToolError crm.fails: no such customer no such customer", 0},
+		{"a tool that fails is an exception",
+			"try: crm.fails()\nexcept ToolError as e: print(type(e).__name__, e, e.result.text)",
+			"ToolError crm.fails: no such customer no such customer", 0},
 		{"waldo's own failure says nothing of its insides",
 			"try: crm.broken()\nexcept ToolError as e: print(e, e.decision_id)",
 			"waldo failed; its operator can see why d_2", 0},
@@ -59,15 +71,18 @@ func TestPython(t *testing.T) {
 			"args.schema crm.get: args.schema: id must be a number", 0},
 		{"a positional argument that is no object is refused here",
 			"try: crm.get(7)\nexcept TypeError as e: print('refused')", "refused", 0},
-		{"secrets and personal data leave text", "print(scrub('mail a.b@c.example or 555-123-4567, ssn 123-45-6789, card 4111 1111 1111 1111, password: hunter2'))",
+		{"secrets and personal data leave text",
+			"print(scrub('mail a.b@c.example or 555-123-4567, ssn 123-45-6789, card 4111 1111 1111 1111, password: hunter2'))",
 			"mail [EMAIL] or [PHONE], ssn [SSN], card [CREDIT_CARD], password: [REDACTED]", 0},
 		{"numbers that are no personal data stay", "print(scrub('order 1234567 of 2026-11-20, 12:30, v1.2.3.4, 1000000'))",
 			"order 1234567 of 2026-11-20, 12:30, v1.2.3.4, 1000000", 0},
 		{"scrub walks through objects", "print(scrub({'api_key': 'k', 'n': 1, 'list': ['a@b.example']}))",
 			"{'api_key': '[REDACTED]', 'n': 1, 'list': ['[EMAIL]']}", 0},
 		{"numbers keep their digits", "print(crm.echo(n=9007199254740993, s='\\u2028\\x00')['n'])", "9007199254740993", 0},
-		{"the workspace writes what it is given", "workspace.root='out'\nworkspace.write('a/b.json', [{'k': 'é'}]); workspace.write('t.txt','x'); workspace.write('.workspace/z','y')\nprint(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), workspace.list())", "é x ['a/b.json', 't.txt', 'z']", 0},
-		{"a path above the workspace is refused", "for p in ('/etc/x', '../x', 'a/../../x'):\n  try: workspace.write(p, ''); print('wrote')\n  except ValueError: print('refused')", "refused\nrefused\nrefused", 0},
+		{"the workspace writes what it is given",
+			"workspace.root='out'\nworkspace.write('a/b.json', [{'k': 'é'}]); workspace.write('t.txt','x'); workspace.write('.workspace/z','y')\nprint(workspace.read_json('a/b.json')[0].k, workspace.read('t.txt'), workspace.list())", "é x ['a/b.json', 't.txt', 'z']", 0},
+		{"a path above the workspace is refused",
+			"for p in ('/etc/x', '../x', 'a/../../x'):\n  try: workspace.write(p, ''); print('wrote')\n  except ValueError: print('refused')", "refused\nrefused\nrefused", 0},
 		{"main can be pickled", "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__name__)",
 			"A", 0},
 		{"a child process cannot speak for the script",
@@ -120,11 +135,14 @@ func TestPythonCallsRunTogether(t *testing.T) {
 }
 
 func TestPythonBigArguments(t *testing.T) {
-	same(t, run(t, &desk{}, py("import asyncio\nr = await asyncio.gather(*[crm.echo(s='x' * 3_000_000) for i in range(12)])\nprint(len(r), len(r[11].s))"), ""), 0, "12 3000000")
-	same(t, run(t, &desk{}, py("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(16) as p: r = list(p.map(lambda i: crm.echo(s='x' * 3_000_000), range(16)))\nprint(len(r))"), ""), 0, "16")
+	same(t, run(t, &desk{},
+		py("import asyncio\nr = await asyncio.gather(*[crm.echo(s='x' * 3_000_000) for i in range(12)])\nprint(len(r), len(r[11].s))"), ""), 0, "12 3000000")
+	same(t, run(t, &desk{},
+		py("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(16) as p: r = list(p.map(lambda i: crm.echo(s='x' * 3_000_000), range(16)))\nprint(len(r))"), ""), 0, "16")
 	same(t, run(t, &desk{}, py("try: crm.echo(s='x' * 5_000_000)\nexcept ToolError as e: print(e)"), ""), 0,
 		"arguments must be one JSON object of at most 4 MiB")
-	same(t, run(t, &desk{}, js("const r = await Promise.all([...Array(12)].map(() => crm.echo({ s: 'x'.repeat(3e6) }))); console.log(r.length, r[11].s.length)"), ""), 0, "12 3000000")
+	same(t, run(t, &desk{},
+		js("const r = await Promise.all([...Array(12)].map(() => crm.echo({ s: 'x'.repeat(3e6) }))); console.log(r.length, r[11].s.length)"), ""), 0, "12 3000000")
 }
 
 // The two worked scripts of seed 003, with the servers of this test.
@@ -267,9 +285,11 @@ func TestPythonEnds(t *testing.T) {
 		exit      int
 		want      string
 	}{
-		{"an open file is written out", "import os\nif not os.fork(): f = open('left', 'w'); f.write('kept'); raise SystemExit\nos.wait(); print(open('left').read())", 0, "kept"},
+		{"an open file is written out",
+			"import os\nif not os.fork(): f = open('left', 'w'); f.write('kept'); raise SystemExit\nos.wait(); print(open('left').read())", 0, "kept"},
 		{"what a function at exit writes", "import atexit; atexit.register(print, 'at exit')", 0, "at exit"},
-		{"a thread is waited for", "import threading, time; threading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()", 0, "late"},
+		{"a thread is waited for",
+			"import threading, time; threading.Thread(target=lambda: (time.sleep(.05), print('late'))).start()", 0, "late"},
 		{"what holds itself is let go of", "class A:\n  def __del__(s): print('gone')\na = A(); a.me = a", 0, "gone"},
 		{"a number over 255", "import sys; sys.exit(300)", 44, ""},
 		{"a number below 0", "import sys; sys.exit(-1)", 255, ""},

@@ -156,7 +156,8 @@ func advised(text string) error {
 	case strings.HasSuffix(text, unix.EACCES.Error()): // in a namespace of one's own, only a security module says that
 		return common.Advise(err, common.NamespaceHint(unix.EACCES))
 	case strings.Contains(text, "/proc") && strings.HasSuffix(text, unix.EPERM.Error()):
-		return common.Advise(err, "this container covers parts of /proc: in Docker --security-opt systempaths=unconfined, in Kubernetes procMount: Unmasked")
+		return common.Advise(err,
+			"this container covers parts of /proc: in Docker --security-opt systempaths=unconfined, in Kubernetes procMount: Unmasked")
 	}
 	return err
 }

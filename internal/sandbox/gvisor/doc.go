@@ -1,5 +1,5 @@
-// Package gvisor makes sandboxes out of gVisor: a kernel of its own in user space serves what runs in the
-// sandbox, so that no system call of the agent's code reaches the kernel of this machine.
+// Package gvisor makes sandboxes out of gVisor. A kernel in user space serves the sandbox, so that no system
+// call of the agent's code reaches this machine's kernel.
 //
 // gVisor is a second executable (cmd/waldo-gvisor), compressed inside waldo and unpacked on first use, so that
 // waldo itself stays small and starts fast. One process of it is PID 1 of a PID namespace, a mount namespace

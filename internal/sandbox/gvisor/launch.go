@@ -49,7 +49,8 @@ func launch(executable *os.File, p sandbox.Profile, uid, gid int, milli int64) (
 		Files: []*os.File{null, null, null, theirs, executable},
 		Dir:   "/",
 		Sys: &syscall.SysProcAttr{
-			Cloneflags:                 unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
+			Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC |
+				unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
 			UidMappings:                []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: uid, Size: 1}},
 			GidMappings:                []syscall.SysProcIDMap{{ContainerID: insideGID, HostID: gid, Size: 1}},
 			GidMappingsEnableSetgroups: root,

@@ -62,7 +62,8 @@ func TestPooled(t *testing.T) {
 	front, p, job := pooled(t, driver(t))
 	for range 2 {
 		b := take(t, front, p)
-		f, err := b.Run(context.Background(), job("import os; print(open('/proc/version').read().split()[0], os.listdir('/tmp')); open('/tmp/left', 'w')"))
+		f, err := b.Run(context.Background(),
+			job("import os; print(open('/proc/version').read().split()[0], os.listdir('/tmp')); open('/tmp/left', 'w')"))
 		if err != nil || f.Stdout != "Linux []\n" || !f.Sandbox.Warm || f.Sandbox.Driver != "gvisor" {
 			t.Errorf("%+v %v", f, err)
 		}
@@ -72,8 +73,8 @@ func TestPooled(t *testing.T) {
 	}
 }
 
-// BenchmarkWarm says how long a job takes in a sandbox of gVisor that a pool has ready, from the asking for the
-// sandbox to the output and the facts, beside the bare interpreter in the same minute.
+// BenchmarkWarm measures a job in a prewarmed sandbox of gVisor, from the request for the sandbox to the output
+// and the facts. It also measures the bare interpreter in the same minute.
 func BenchmarkWarm(b *testing.B) {
 	b.Run("gVisor, python", func(b *testing.B) {
 		d := New(Options{State: b.TempDir(), MilliCPU: 1000})

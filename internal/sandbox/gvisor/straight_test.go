@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestStraight: a job that is there whole is run in the caller's thread as far as it is short, and its
-// facts are the same whichever way it goes.
+// TestStraight: a short job whose input is in memory runs in the caller's thread. Its facts are the same with
+// and without that.
 func TestStraight(t *testing.T) {
 	front, p, job := pooled(t, driver(t))
 	p.Limits.Output = 1000

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEarlyRecords has PID 1 send its sockets and its places before the process that made it has
-// said who it is, as happens on a busy machine: each record keeps its own descriptors.
+// TestEarlyRecords: on a busy machine PID 1 can send its sockets and volumes before its maker has reported its
+// number. Each record keeps its own descriptors.
 func TestEarlyRecords(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

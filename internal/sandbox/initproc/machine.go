@@ -76,7 +76,8 @@ var boot = sync.OnceValue(func() *List {
 })
 
 // joinFlags are the namespaces that a command has of its own where it shares the others.
-const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT | unix.Signal(unix.SIGCHLD)
+const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT |
+	unix.Signal(unix.SIGCHLD)
 
 // joinProgram has a machine join namespaces that come after it: user, network and, where processes are shared, PID.
 // Otherwise PID 1 gets a PID namespace of its own.

@@ -85,8 +85,8 @@ func New(boot *List) (*Stage, *os.File, error) {
 		os.NewFile(uintptr(pair[1]), "machine"), nil
 }
 
-// SpawnInit starts a machine that makes PID 1 of a sandbox, in the version 2 cgroup where that can be, and on
-// as many processors as milli thousandths fill (0: on all).
+// SpawnInit starts a machine that makes PID 1 of a sandbox, in the version 2 cgroup if possible. It runs on as
+// many processors as milli thousandths fill (0: on all).
 func SpawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64) (s *Stage, joined bool, err error) {
 	return spawnInit(machine, uid, gid, g, milli, func(s *Stage) error { return s.Send(initProgram()) })
 }

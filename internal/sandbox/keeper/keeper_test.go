@@ -143,7 +143,8 @@ func processes(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	processes(t)
 	dir := filepath.Join(t.TempDir(), "run")
-	first := start(t, profile(dir), "mark = 'sesame'; import time, os; open('/tmp/own', 'w').write('x'); print('ready'); time.sleep(100)")
+	first := start(t, profile(dir),
+		"mark = 'sesame'; import time, os; open('/tmp/own', 'w').write('x'); print('ready'); time.sleep(100)")
 	look := list + `
 pids = found("sesame")
 print(len(pids))

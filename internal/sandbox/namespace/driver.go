@@ -61,8 +61,8 @@ func New(o Options) *Driver {
 // filters are those of one kind of sandbox: without a listener, with one, and with one that also reports exits.
 type filters [3]seccomp.Program
 
-// compile makes the filters of every sandbox: shared memory and the choice of processors are left to the command only
-// where a cgroup bounds them, and watching files only where they are its own.
+// compile makes the filters of every sandbox. Shared memory and the choice of processors are allowed only if a cgroup
+// bounds them, and watching files only if the files are the sandbox's own.
 func (d *Driver) compile() (out [2]filters, err error) {
 	host, err := d.cgroups()
 	if err != nil {

@@ -260,7 +260,8 @@ func TestMounts(t *testing.T) {
 		t.Fatalf("control: %v, %d bytes", err, len(control))
 	}
 	b := start(t, sandboxtest.Profile())
-	f := run(t, b, "sh", "-c", "cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats; ls -d /proc/self/mountinfo; ls /proc | grep -v '^[0-9]'")
+	f := run(t, b, "sh", "-c",
+		"cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats; ls -d /proc/self/mountinfo; ls /proc | grep -v '^[0-9]'")
 	if want := "/proc/self/mountinfo\nself\nthread-self\n"; f.Stdout != want {
 		t.Errorf("got %q, want %q", f.Stdout, want)
 	}
@@ -300,8 +301,11 @@ func TestFine(t *testing.T) {
 		{"processor time of one process", `print(resource.getrlimit(resource.RLIMIT_CPU))`, "(61, 61)"},
 		{"nothing of PID 1 in sight", `print(os.path.exists("/proc/1"), os.path.exists("/proc/self"))`, "False True"},
 		{"nothing of the host's root in sight", `print(os.path.exists("/old"))`, "False"},
-		{"read-only, no setuid, no devices", `print([d for d in ("/", "/usr", "/etc/alternatives") if os.path.isdir(d) and os.statvfs(d).f_flag & 7 != 7])`, "[]"},
-		{"no setuid, no devices", `print([d for d in ("/tmp", "/dev/shm", "/workspace/output", "/proc") if os.statvfs(d).f_flag & 6 != 6])`, "[]"},
+		{"read-only, no setuid, no devices",
+			`print([d for d in ("/", "/usr", "/etc/alternatives") if os.path.isdir(d) and os.statvfs(d).f_flag & 7 != 7])`,
+			"[]"},
+		{"no setuid, no devices",
+			`print([d for d in ("/tmp", "/dev/shm", "/workspace/output", "/proc") if os.statvfs(d).f_flag & 6 != 6])`, "[]"},
 	} {
 		f := run(t, b, "python3", "-c", "import ctypes, os, resource\nlibc = ctypes.CDLL(None)\n"+r.code)
 		if got := strings.TrimSpace(f.Stdout); got != r.want {
@@ -508,7 +512,8 @@ func TestFilesAreMemory(t *testing.T) {
 		t.Errorf("30 MB beside 40 that were there: %s, limit %v: %s", f.Status, f.Limit, f.Stderr)
 	}
 	b = start(t, p)
-	if f := run(t, b, "/bin/sh", "-c", fmt.Sprintf("for d in %s /dev/shm; do head -c 45000000 /dev/zero > $d/f; done; sleep 30", p.Tmpfs[0].Target)); f.Status != facts.OOM {
+	if f := run(t, b, "/bin/sh", "-c",
+		fmt.Sprintf("for d in %s /dev/shm; do head -c 45000000 /dev/zero > $d/f; done; sleep 30", p.Tmpfs[0].Target)); f.Status != facts.OOM {
 		t.Errorf("90 MB in files of a box that may have 60: %s", f.Status)
 	}
 }

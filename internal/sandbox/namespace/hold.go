@@ -16,9 +16,9 @@ import (
 	"waldo/internal/sandbox/reach"
 )
 
-// A command that was started ahead is held in the call that ends it, so that its answer does not wait for the kernel
-// to take its memory and the sandbox apart. Its status is that of the call: exit_group, or the one by which an
-// interpreter asks for its end whose own way to exit_group is long.
+// A command that was started ahead is held in the call that ends it. So its answer does not wait until the kernel has
+// taken its memory and the sandbox apart. Its status is that of the call: exit_group, or EndSignal from an
+// interpreter whose own path to exit_group is long.
 
 // hold asks for the command to be held when it ends, where everything can be counted without it.
 func (r *run) hold() bool {

@@ -29,8 +29,8 @@ func shell(t *testing.T, b sandbox.Box, script string) (stdout string, warnings 
 	return strings.TrimSpace(f.Stdout + f.Stderr), f.Warnings
 }
 
-// TestOverlayRefused: where the kernel makes no overlay of a folder, a folder of the profile is copied, and one of
-// the machine itself is shown as it is, without inotify. The run says both.
+// TestOverlayRefused: if the kernel refuses an overlay of a folder, a profile's folder is copied, and one of the
+// machine is shown directly, without inotify. The run warns about both.
 func TestOverlayRefused(t *testing.T) {
 	input := t.TempDir()
 	if err := errors.Join(os.WriteFile(filepath.Join(input, "file"), []byte("text"), 0o600),
@@ -136,8 +136,8 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// TestFoldersStayFresh: a command sees what is changed in a folder while it runs, within a second or two, although an
-// overlay keeps the names that it has looked up.
+// TestFoldersStayFresh: a running command sees changes in a folder within a second or two, although an overlay caches
+// names.
 func TestFoldersStayFresh(t *testing.T) {
 	input := t.TempDir()
 	name := filepath.Join(input, "file")
@@ -156,7 +156,8 @@ func TestFoldersStayFresh(t *testing.T) {
 		_ = os.Rename(name+".new", name)
 	})
 	defer replace.Stop()
-	got, _ := shell(t, b, `cd /workspace/input; cat file missing 2>/dev/null; for i in $(seq 300); do grep -q new file && echo changed && break; sleep 0.1; done`)
+	got, _ := shell(t, b,
+		`cd /workspace/input; cat file missing 2>/dev/null; for i in $(seq 300); do grep -q new file && echo changed && break; sleep 0.1; done`)
 	if got != "oldchanged" {
 		t.Errorf("%q", got)
 	}
@@ -188,7 +189,8 @@ func TestMountsBelow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if got, _ := shell(t, b, `cd "/workspace/input/other disk" && ls && (: >x) 2>&1 | grep -o "Read-only.*"; stat -f -c %T .`); got != "inner\noverlayfs" && got != "inner\nRead-only file system\noverlayfs" {
+	if got, _ := shell(t, b,
+		`cd "/workspace/input/other disk" && ls && (: >x) 2>&1 | grep -o "Read-only.*"; stat -f -c %T .`); got != "inner\noverlayfs" && got != "inner\nRead-only file system\noverlayfs" {
 		t.Errorf("%q", got)
 	}
 }

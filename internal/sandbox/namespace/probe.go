@@ -21,8 +21,8 @@ import (
 	"waldo/internal/sandbox/landlock"
 )
 
-// Probe makes each kind of namespace, then a whole sandbox, and makes system calls in it that the sandbox must
-// refuse, each with the error that it must be refused with.
+// Probe makes each kind of namespace, then a whole sandbox. In it, it makes system calls that the sandbox must
+// refuse, and compares the errors.
 func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 	r = sandbox.Report{Driver: d.Name(), OK: true}
 	defer func() {

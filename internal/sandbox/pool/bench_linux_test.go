@@ -387,7 +387,8 @@ func BenchmarkSustained(b *testing.B) {
 	plain := twoAtATime(b, 100, bare("/usr/bin/python3", "-c", "print(1)"))
 	floor := twoAtATime(b, 1000, func() error {
 		c := exec.Command("/bin/true")
-		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+			unix.CLONE_NEWNET |
 			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP}
 		return c.Run()
 	})

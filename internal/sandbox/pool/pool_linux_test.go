@@ -98,8 +98,8 @@ func run(t testing.TB, d *pool.Driver, p sandbox.Profile, code string, args ...s
 	return f
 }
 
-// warm makes every sandbox of the suite come from the pool, and every Python program of it run in the copy of a
-// zygote that was waiting there.
+// warm makes the suite use the pool: each sandbox comes from it, and each Python program runs in a copy of a
+// zygote that waited there.
 type warm struct {
 	*pool.Driver
 	t    *testing.T
@@ -180,14 +180,16 @@ func TestEnds(t *testing.T) {
 		{"it says how", "import sys; print(1); sys.exit(7)", 7, "", "1\n"},
 		{"a child that ends first ends nothing", "import os, time\nif not os.fork(): os._exit(5)\nos.wait(); print('on')",
 			0, "", "on\n"},
-		{"a child that outlives it has no say", "import os, time\nif not os.fork():\n  time.sleep(.2); os._exit(5)\nprint('first')", 0, "", "first\n"},
+		{"a child that outlives it has no say",
+			"import os, time\nif not os.fork():\n  time.sleep(.2); os._exit(5)\nprint('first')", 0, "", "first\n"},
 		{"a child that ends while its parent has ended without a word", `
 import os, ctypes
 r, w = os.pipe()
 if not os.fork():
     os.close(w); os.read(r, 1); os._exit(5)
 ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 9)`, 9, "", ""},
-		{"a thread ends it", "import os, threading, time\nthreading.Thread(target=lambda: os._exit(4)).start(); time.sleep(60)", 4, "", ""},
+		{"a thread ends it",
+			"import os, threading, time\nthreading.Thread(target=lambda: os._exit(4)).start(); time.sleep(60)", 4, "", ""},
 		{"a signal ends it", "import os; os.kill(os.getpid(), 15)", 0, "SIGTERM", ""},
 		{"a program in its place ends", "import os; print('x', flush=True); os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6,
 			"", "x\n"},

@@ -167,7 +167,8 @@ func TestWhatIsPooled(t *testing.T) {
 		{"another root", func(p *sandbox.Profile) { p.Template.Name = "other" }},
 		{"a place more", func(p *sandbox.Profile) { p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/x"}) }},
 		{"a place that comes out", func(p *sandbox.Profile) { p.Tmpfs[0].Export = true }},
-		{"a mount, which belongs to one job", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/a", Target: "/b"}} }},
+		{"a mount, which belongs to one job",
+			func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/a", Target: "/b"}} }},
 		{"hosts, which belong to one job", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
 		{"no word of what will run", func(p *sandbox.Profile) { p.Ahead = nil }},
 	} {

@@ -21,8 +21,8 @@ import (
 	"waldo/internal/sandbox/pool"
 )
 
-// boxMain runs "python3 -c CODE" in the copy of a zygote that was waiting in a sandbox, for the runner of the
-// probes, and any other command in such a sandbox in the interpreter's place.
+// boxMain is for the runner of the probes. It runs "python3 -c CODE" in the copy of a zygote that was waiting
+// in a sandbox. Any other command replaces the interpreter in such a sandbox.
 func boxMain(argv []string) (int, error) {
 	const disk, inodes = 256 << 20, 16 << 10
 	start, head, err := guest.Start{Lang: guest.Python, Warm: true}.Command()

@@ -27,8 +27,8 @@ import (
 // TestReachAsOrdinaryUser runs that test as a user without capabilities.
 func TestReachAsOrdinaryUser(t *testing.T) { sandboxtest.AsOrdinaryUser(t, "TestReach") }
 
-// served answers at port 7000 and says hello, after it has tried to reach a port of the host by every address that it
-// has, once for each connection.
+// served answers at port 7000 with a greeting. Before each answer it tries to reach a port of the host by every
+// address that it has.
 const served = `
 import socket, sys
 def tries(port):

@@ -17,8 +17,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// doors tries everything by which a file connects processes that have no other way to each other. DIR holds a socket
-// with a listener, a pipe with something in it, and a file that is locked, leased out and read all the time.
+// doors tries every way in which a file connects processes that share nothing else. DIR holds a socket with a
+// listener, a pipe with data, and a file that is locked, leased and read all the time.
 const doors = `
 import fcntl, mmap, select
 def talk():

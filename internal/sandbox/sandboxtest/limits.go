@@ -31,7 +31,8 @@ func (s *suite) testLimits(t *testing.T) {
 		stdout    string
 	}{
 		{"wall clock", `time.sleep(60)`, func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
-		{"wall clock, every signal ignored", `[signal.signal(i, signal.SIG_IGN) for i in range(1, 32) if i not in (9, 19)]; time.sleep(60)`,
+		{"wall clock, every signal ignored",
+			`[signal.signal(i, signal.SIG_IGN) for i in range(1, 32) if i not in (9, 19)]; time.sleep(60)`,
 			func(p *sandbox.Profile) { p.Limits.Wall = 300 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
 		{"wall clock, the process stopped", `os.kill(os.getpid(), 19)`,
 			func(p *sandbox.Profile) { p.Limits.Wall = 500 * time.Millisecond }, facts.LimitWall, facts.Timeout, ""},
@@ -39,9 +40,12 @@ func (s *suite) testLimits(t *testing.T) {
 			func(p *sandbox.Profile) { p.Limits.CPU = time.Second }, facts.LimitCPU, facts.Timeout, ""},
 		{"output", "while 1: os.write(1, b'x' * 65536)", func(p *sandbox.Profile) { p.Limits.Output = 1 << 10 },
 			facts.LimitOutput, facts.Failed, strings.Repeat("x", 1<<10)},
-		{"bytes of a writable place", `open(TMP+"/f", "wb").write(b"x" * (15 << 20)); open(TMP+"/g", "wb").write(b"x" * (15 << 20))`, nil, facts.LimitDisk, facts.Failed, ""},
-		{"memory of many processes together", "for i in range(4):\n  if not os.fork(): x = b'x' * (60 << 20); time.sleep(5); os._exit(0)\n" +
-			"r = [os.wait()[1] for i in range(4)]; sys.exit(int(any(r)))",
+		{"bytes of a writable place",
+			`open(TMP+"/f", "wb").write(b"x" * (15 << 20)); open(TMP+"/g", "wb").write(b"x" * (15 << 20))`, nil,
+			facts.LimitDisk, facts.Failed, ""},
+		{"memory of many processes together",
+			"for i in range(4):\n  if not os.fork(): x = b'x' * (60 << 20); time.sleep(5); os._exit(0)\n" +
+				"r = [os.wait()[1] for i in range(4)]; sys.exit(int(any(r)))",
 			func(p *sandbox.Profile) { p.Limits.Memory = 100 << 20 }, facts.LimitMemory, facts.OOM, ""},
 		{"inodes of a writable place", "for i in range(2000): open(TMP+'/%d' % i, 'w')", nil, facts.LimitDisk, facts.Failed,
 			""},
@@ -230,7 +234,8 @@ open("bottom", "w")
 		odd = odd[:4] // its pipes and sockets are in no filesystem of this machine
 	}
 	for _, w := range odd {
-		if !slices.ContainsFunc(f.Warnings, func(s string) bool { return strings.Contains(s, "/workspace/output/"+w+" is") }) {
+		if !slices.ContainsFunc(f.Warnings,
+			func(s string) bool { return strings.Contains(s, "/workspace/output/"+w+" is") }) {
 			t.Errorf("no warning names %s: %q", w, f.Warnings)
 		}
 	}

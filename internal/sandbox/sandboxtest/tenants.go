@@ -20,8 +20,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// tenant is a command that leaves what others could find, under a name and a key of shared memory,
-// says its number and its folder, and stays.
+// tenant is a command that creates objects which others could find, under a name and a key of shared memory. It
+// prints its number and its folder, and stays.
 func tenant(name string, key int) sandbox.Command {
 	return python(`
 os.setpgrp() if os.getpid() != os.getpgrp() else None

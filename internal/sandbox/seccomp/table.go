@@ -14,7 +14,8 @@ var allowed = []group{
 	{"find and open files: the mounts say which there are",
 		`open openat openat2 creat access faccessat faccessat2 stat fstat lstat
 		newfstatat statx statfs fstatfs readlink readlinkat getdents getdents64 getcwd chdir fchdir umask file_getattr`},
-	{"change files: the mounts say where", `rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat
+	{"change files: the mounts say where",
+		`rename renameat renameat2 mkdir mkdirat rmdir link linkat unlink unlinkat symlink symlinkat
 		chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
 		setxattr lsetxattr fsetxattr setxattrat getxattr lgetxattr fgetxattr getxattrat listxattr llistxattr flistxattr
 		listxattrat removexattr lremovexattr fremovexattr removexattrat`},
@@ -38,7 +39,8 @@ var allowed = []group{
 		sched_yield sched_getaffinity sched_getparam sched_setparam sched_getscheduler sched_setscheduler sched_getattr
 		sched_setattr sched_get_priority_max sched_get_priority_min sched_rr_get_interval getcpu`},
 	{"properties of the machine", `uname sysinfo getrandom`},
-	{"sockets that socket() let through", `connect accept accept4 bind listen shutdown getsockname getpeername sendto recvfrom
+	{"sockets that socket() let through",
+		`connect accept accept4 bind listen shutdown getsockname getpeername sendto recvfrom
 		sendmsg recvmsg sendmmsg recvmmsg getsockopt`},
 	{"message queues: of the sandbox's own namespace, bounded by RLIMIT_MSGQUEUE",
 		`mq_open mq_unlink mq_timedsend mq_timedreceive
@@ -50,13 +52,14 @@ var allowed = []group{
 // rlimit does.
 var counted = group{"shared memory", `shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl`}
 
-// watching may be made where the files in sight are objects of the sandbox's own (Profile.Watch), because the
-// kernel reports what any process does to an object.
+// watching is allowed if the visible files are objects of the sandbox's own (Profile.Watch), because the kernel
+// reports every process's access to an object.
 var watching = group{"watching files", `inotify_init inotify_init1 inotify_add_watch inotify_rm_watch`}
 
 // refused fail with EPERM, so that a program sees a refusal and not an old kernel.
 var refused = []group{
-	{"looking into other processes", `ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd process_madvise process_mrelease`},
+	{"looking into other processes",
+		`ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd process_madvise process_mrelease`},
 	{"system calls by another way, past this filter", `io_uring_setup io_uring_enter io_uring_register`},
 	{"kernel asynchronous I/O: its slots are shared by the whole machine",
 		`io_setup io_destroy io_getevents io_submit io_cancel io_pgetevents`},
@@ -75,7 +78,8 @@ var refused = []group{
 		`mbind set_mempolicy get_mempolicy migrate_pages move_pages set_mempolicy_home_node`},
 	{"old ways to map memory", `remap_file_pages uselib`},
 	{"segment descriptors and ports of the processor", `modify_ldt iopl ioperm`},
-	{"the machine itself", `reboot kexec_load kexec_file_load init_module finit_module delete_module swapon swapoff acct quotactl
+	{"the machine itself",
+		`reboot kexec_load kexec_file_load init_module finit_module delete_module swapon swapoff acct quotactl
 		quotactl_fd syslog vhangup sethostname setdomainname _sysctl`},
 	{"setting the clock", `settimeofday clock_settime clock_adjtime adjtimex`},
 	{"supplementary groups", `setgroups`},

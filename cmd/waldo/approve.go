@@ -336,7 +336,11 @@ func listApprovers(c *cobra.Command, g *global) error {
 		return printJSON(c.OutOrStdout(), all)
 	}
 	for _, a := range all {
-		display.Fprintf(c.OutOrStdout(), "%s  key %s  roles %s  enrolled by %s at %s\n", a.Name, a.Fingerprint(), approval.Escape(strings.Join(a.Roles, ", ")), a.By, a.At)
+		roles := approval.Escape(strings.Join(a.Roles, ", "))
+		if len(a.Roles) == 0 {
+			roles = "none"
+		}
+		display.Fprintf(c.OutOrStdout(), "%s  key %s  roles %s  enrolled by %s at %s\n", a.Name, a.Fingerprint(), roles, a.By, a.At)
 	}
 	if len(all) == 0 {
 		display.Fprintf(c.OutOrStdout(), "no approver is enrolled\n")

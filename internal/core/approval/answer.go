@@ -44,8 +44,8 @@ func (s kept) answer(q Question, decisionID string) *Answer {
 		Key: s.Answer.Key, Signed: canonical(s.Answer), Signature: s.Signature}
 }
 
-// authentic returns the answer in a row after checking that somebody who may answer signed it for
-// this question. A row that somebody merely wrote becomes void.
+// authentic returns the answer in a row after checking that an approver signed it for this question. A row without a
+// valid signature becomes void.
 func (k *Desk) authentic(ctx context.Context, r row) (kept, error) {
 	var s kept
 	forged := json.Unmarshal([]byte(r.answer), &s) != nil
@@ -158,10 +158,9 @@ func (k *Desk) remember(r row) {
 	k.spent[r.q.ID] = r.q.Expires
 }
 
-// Answer gives a human's verdict on the question that the human was shown, and signs that one: the
-// row in the database is read only to refuse where it differs. It refuses, with a *Refused, an
-// unknown, answered, changed or expired question and an approver without the role. The first answer
-// stands, but a no takes back a yes that was not used yet.
+// Answer records a human's verdict on the question shown, and signs that question. It reads the database row only to
+// refuse if the two differ. It returns a *Refused for an unknown, answered, changed or expired question, and for an
+// approver without the role. The first answer is final, except that a no withdraws an approval that was not used yet.
 func (k *Desk) Answer(ctx context.Context, by Signer, shown Question, yes bool, reason string) error {
 	r, err := k.load(ctx, shown.ID)
 	if err != nil {

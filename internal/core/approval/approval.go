@@ -1,5 +1,5 @@
-// Package approval puts a question to a human and takes the answer: bound to one decision and its
-// exact arguments, expiring, used once, and surviving a restart.
+// Package approval puts a question to a human and takes the answer. An answer is bound to one decision and its exact
+// arguments, expires, is used once, and survives a restart.
 package approval
 
 import (

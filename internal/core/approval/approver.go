@@ -29,8 +29,8 @@ type Signer interface {
 	Sign(message []byte) ([]byte, error) // Ed25519
 }
 
-// Approver is somebody who may answer. The first one enrolled is the root: its signature stands
-// under the enrolment of every other, and under its own.
+// Approver is a person who can answer. The first one enrolled is the root: it signs the enrolment of every other, and
+// its own.
 type Approver struct {
 	Name  string   `json:"name"`
 	Key   string   `json:"key"` // Ed25519 public key, 64 hexadecimal digits

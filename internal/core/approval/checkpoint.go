@@ -11,9 +11,9 @@ import (
 
 const forCheckpoint = "waldo log checkpoint v1\n"
 
-// Checkpoint stands for the beginning of a log that was removed. Anybody who can write the log can write
-// one. So approvals need the signature of the first approver under it: the records that would show that
-// a yes was used, or that a right ended, may be among those that are gone.
+// Checkpoint replaces the removed beginning of a log. Any process that can write the log can write one, so approvals
+// require the first approver's signature on it. The removed records could show that an approval was used or a right
+// revoked.
 type Checkpoint struct {
 	Through   uint64      `json:"through"`             // the last record that was removed
 	Hash      string      `json:"hash"`                // its hash, which the first record that stays names

@@ -53,7 +53,7 @@ func corpus(t *testing.T) []corpusRow {
 	return rows
 }
 
-// story is one row being told.
+// story is the state of one row under test.
 type story struct {
 	*house
 	d     policy.Decision // the decision on the request
@@ -79,7 +79,7 @@ func (s *story) request(t *testing.T, tool string, args map[string]any, session 
 	s.id = s.want(t, s.d, "waiting")
 }
 
-// execute asks once more, quoting the question, as an agent does that was told to wait.
+// execute retries a call, quoting the question, as an agent does after "waiting".
 func (s *story) execute(t *testing.T, d policy.Decision, quoted string) {
 	d.Call.ApprovalID = quoted
 	s.last, _ = s.ask(t, d)
@@ -118,8 +118,8 @@ func TestCorpus(t *testing.T) {
 	t.Logf("%d rows told; %d are policy's; 1 needs two approvers, which no contract can ask for", told, policys)
 }
 
-// step takes one step. Input from a channel without an approver's signature (a web page, a webhook, the host's
-// dialogue, a file, a variable) reaches Answer as a stranger's, or not at all.
+// step takes one step. Input from a channel without an approver's signature reaches Answer as a stranger's, or not at
+// all: a web page, a webhook, the host's dialogue, a file, a variable.
 func (s *story) step(t *testing.T, step []any) {
 	_, strange, _ := ed25519.GenerateKey(nil)
 	switch step[0] {

@@ -121,9 +121,9 @@ type row struct {
 	answer  string // JSON of kept; empty: none
 }
 
-// Ask finds or puts the question that a decision asks. A yes to the same call that is unused and
-// in time is consumed, by one caller alone. A no stands until the question's time is over. With no
-// answer yet it waits for Patience, then returns the id to quote.
+// Ask finds or creates the question of a decision. One caller consumes an unused, unexpired approval of the same
+// call. A no is final until the question expires. Without an answer it waits for Patience, then returns the id to
+// quote.
 func (k *Desk) Ask(ctx context.Context, d policy.Decision) (*Answer, string, error) {
 	if d.DryRun {
 		return nil, "", nil
@@ -182,8 +182,8 @@ func (k *Desk) refusal(d policy.Decision, why *Refused) *Answer {
 		Refusal: why.Reason.Code, Reason: why.Reason.Text, At: k.now()}
 }
 
-// find returns the row to settle: the quoted one, which must be for exactly this call, or the
-// latest open one for this call, or a new one.
+// find returns the row to settle. That is the quoted one, which must be for exactly this call, the latest open one
+// for this call, or a new one.
 func (k *Desk) find(ctx context.Context, d policy.Decision, q Question) (row, error) {
 	var found row
 	fresh := false
@@ -221,7 +221,7 @@ func (k *Desk) find(ctx context.Context, d policy.Decision, q Question) (row, er
 	return found, err
 }
 
-// Told waits until the carriers have been told of every question so far, at most for a time.
+// Told waits until the carriers have sent every question so far, for at most the given time.
 func (k *Desk) Told(most time.Duration) {
 	done := make(chan struct{})
 	go func() {

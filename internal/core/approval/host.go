@@ -29,8 +29,8 @@ func (k *Desk) hosts(q Question) bool {
 	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == "" && len(q.Notes) == 0
 }
 
-// Put returns the text of an open question for the host of a session to show, or false where the answer
-// of a host does not count for it.
+// Put returns the text of an open question for the host of a session to show. It returns false if a host's answer
+// does not count for it.
 func (k *Desk) Put(ctx context.Context, n call.Session, approvalID string) (text string, ok bool) {
 	r, err := k.load(ctx, approvalID)
 	if err != nil || k.shown(r) != Pending || r.q.Session != n || !k.hosts(r.q) {

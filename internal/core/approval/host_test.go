@@ -51,8 +51,8 @@ func TestHostsAnswer(t *testing.T) {
 	}
 }
 
-// A host's yes is for one call with these arguments, in this process, in time, and an operator who
-// changes his mind is heard.
+// A host's approval is for one call with these arguments, in this process, before it expires. The operator can
+// disable hosts at any time.
 func TestHostsYesIsSpent(t *testing.T) {
 	carriers := []string{"elicitation"}
 	h := newHouse(t)
@@ -94,8 +94,8 @@ func TestHostsYesIsSpent(t *testing.T) {
 	}
 }
 
-// A host answers the question that it was given to show, and no question of which waldo has found out
-// what the agent is not to know.
+// A host answers only the question that it was given to show. It never gets a question with notes that the agent must
+// not see.
 func TestHostsAnswerWhatWasShown(t *testing.T) {
 	h := newHouse(t)
 	h.Rules = func() contract.Approvals {

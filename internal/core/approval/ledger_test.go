@@ -283,7 +283,7 @@ func enrolled(t *testing.T, h *house, name string) Signer {
 	return NewSigner(name, private)
 }
 
-// TestTakenBack: a no takes back a yes that no call has used, and the yes cannot be put back.
+// TestTakenBack: a no withdraws an unused approval, and the approval cannot be restored.
 func TestTakenBack(t *testing.T) {
 	h := newHouse(t)
 	h.watch(t)

@@ -14,9 +14,9 @@ func signedBy(name string, key ed25519.PrivateKey, by string, byKey ed25519.Priv
 	return Enrolment{Action: "enrol", Approver: name, Key: a.Fingerprint(), Public: a.Key, By: by, At: at, Signature: base64.StdEncoding.EncodeToString(sig)}
 }
 
-// TestEnrolmentsInTime: a ledger that knows a revocation, and not yet the enrolment before it, gives an enrolment that
-// is played back no right; after a log was set aside no enrolment from before counts, but a first approver's.
-// The controls are enrolments that were signed afterwards.
+// TestEnrolmentsInTime: a replayed enrolment grants no right in a ledger that knows its revocation but not the
+// enrolment. After a log was set aside, earlier enrolments do not count, except a first approver's. The controls are
+// enrolments signed afterwards.
 func TestEnrolmentsInTime(t *testing.T) {
 	_, ann, _ := ed25519.GenerateKey(nil)
 	_, bob, _ := ed25519.GenerateKey(nil)

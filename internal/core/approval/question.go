@@ -93,8 +93,8 @@ func (q Question) genuine(bound string) bool {
 	return err == nil && v.Digest() == q.ArgsDigest && bound != "" && q.Binding() == bound && q.Digest() != ""
 }
 
-// digestOf returns the digest of a value as canonical JSON; empty where it has no such form, as a
-// row that somebody else wrote can bring about.
+// digestOf returns the digest of a value as canonical JSON. It is empty if the value has no such form, which a forged
+// row can cause.
 func digestOf(v any) string {
 	b := canonical(v)
 	if b == nil {

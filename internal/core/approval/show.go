@@ -29,9 +29,8 @@ const (
 	maxFields = 2000
 )
 
-// Fields returns every value in the arguments, however deep, in the order of their canonical form.
-// A string of more than 2,048 bytes is shown by its ends, its size and its digest; after 2,000
-// fields one more says how many are not shown.
+// Fields returns every value in the arguments, at any depth, in the order of their canonical form. A string over
+// 2,048 bytes is shown by its ends, its size and its digest. After 2,000 fields one more counts the rest.
 func (q Question) Fields() []Field {
 	var out []Field
 	more := 0

@@ -141,9 +141,9 @@ type Recovery struct {
 	SetAside  string `json:"set_aside"`  // the file that those bytes were moved to
 }
 
-// Open opens the log in a folder, creating it with mode 0700 where it is missing. It reads what
-// was written since the last head, keeps what is chained, sets aside what is torn, and refuses a
-// log that lacks what its head vouches for with ErrTampered; SetAside is the way on from there.
+// Open opens the log in a folder, and creates a missing folder with mode 0700. It reads the records after the last
+// head, accepts chained ones, and sets a torn tail aside. It returns ErrTampered if records that the head covers are
+// missing; SetAside recovers from that.
 func Open(ctx context.Context, dir string, o Options) (*Log, error) {
 	if o.Heads == nil {
 		return nil, errors.New("audit: a log needs a place to keep its head")

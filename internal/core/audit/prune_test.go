@@ -173,8 +173,8 @@ func TestPruneIsNoWayToHideMore(t *testing.T) {
 	}
 }
 
-// A process that wrote long ago goes on after others have gone on to new segments, and after its own was
-// pruned; one whose segment was merely taken away does not.
+// An idle process goes on after others have moved to new segments and its own was pruned. It fails if its segment was
+// merely deleted.
 func TestPruneWhileOthersWrite(t *testing.T) {
 	a := newAging(t, 2)
 	a.days(3, 1)
@@ -227,8 +227,8 @@ func TestPruneLeavesWhatHeadsNeed(t *testing.T) {
 	}
 }
 
-// Who can answer is carried over a removal, for Verify and for those who read the log as witnesses, also for
-// one that was reading what is gone.
+// Approvers survive a removal, for Verify and for witnesses, including a witness that was reading the removed
+// records.
 func TestPruneCarriesApprovers(t *testing.T) {
 	b := newApprovals(t)
 	early := &Witness{Dir: b.dir}

@@ -1,5 +1,5 @@
-// Package audit keeps the log: one line of JSON for each record, each line chained to the one
-// before it by SHA-256, in segments that only grow. docs/audit.md defines the format.
+// Package audit writes the log: one line of JSON for each record, chained to the previous line by SHA-256, in
+// append-only segments. docs/audit.md defines the format.
 package audit
 
 import (
@@ -277,8 +277,8 @@ func bounded(body []byte) []byte {
 	return fmt.Appendf(nil, `{"left_out":%q,"bytes":%d,"sha256":"%s"}`, why, len(body), hashOf(body))
 }
 
-// plain returns valid JSON without space between tokens and with every character beyond printable
-// ASCII as \u escapes, so that it is one line on every terminal.
+// plain returns valid JSON without space between tokens, with characters beyond printable ASCII as \u escapes. So it
+// is one line on every terminal.
 func plain(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	quoted := false

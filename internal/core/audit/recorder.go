@@ -84,8 +84,8 @@ type ContractRef struct {
 	Line      int                `json:"line,omitempty"`
 }
 
-// Decision records a decision. One that leads to a write or a high-risk act is on the disk when
-// this returns; one that only reads, or refuses, is within 5 ms.
+// Decision records a decision. The record of a write or high-risk act is on disk when this returns; any other is
+// within 5 ms.
 func (r *Recorder) Decision(ctx context.Context, d policy.Decision) error {
 	c := d.Call
 	body := Decided{
@@ -169,8 +169,8 @@ func (r *Recorder) TakenBack(ctx context.Context, a approval.Answer) error {
 	return r.append(ctx, KindAnswer, answered(a), true)
 }
 
-// Enrolled is the body of a record of who may answer: it stands before the change is made, and once more,
-// with failed, where it then was not.
+// Enrolled is the body of a record of a change of approvers. It is written before the change, and again with failed
+// if the change failed.
 type Enrolled struct {
 	approval.Enrolment
 	User string `json:"principal"` // who typed it

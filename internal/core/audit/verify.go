@@ -224,8 +224,8 @@ func (v *verifier) check(ln line) {
 	}
 }
 
-// approvals holds an answer against its signature and the keys that the log names. Two processes that
-// honestly race for one yes, or a yes that is taken back as it is used, leave a notice.
+// approvals checks an answer against its signature and the keys of the log. An honest race of two processes for one
+// approval, or a withdrawal during its use, is a notice only.
 func (v *verifier) approvals(r Record) {
 	before := len(v.ledger.Firsts())
 	err := tell(&v.ledger, r)

@@ -76,8 +76,8 @@ func (a *approvals) enrol(name string, by approval.Signer) approval.Signer {
 	return me
 }
 
-// call makes a call as the pipeline does, and returns what came of it: waiting, ran, no, the code of a
-// refusal, or the error of the record.
+// call makes a call as the pipeline does. It returns the result: waiting, ran, no, the code of a refusal, or the
+// record's error.
 func (a *approvals) call(d policy.Decision) (came, approvalID string) {
 	a.t.Helper()
 	d.ID = id.New(id.Decision)
@@ -156,7 +156,7 @@ func (a *approvals) verify(pins ...string) Report {
 
 const setBack = `UPDATE approvals SET state = 'yes', used_by = '' WHERE id = $1`
 
-// TestYesIsNotReplayed: an attacker who writes the database and the log's files, and holds no key, rolls a used
+// TestYesIsNotReplayed: the attacker writes the database and the log's files, and holds no key. He rolls a used
 // approval back and hides the record of its use.
 func TestYesIsNotReplayed(t *testing.T) {
 	segment := func(a *approvals) string { return filepath.Join(a.dir, segmentName(1)) }

@@ -40,8 +40,8 @@ type entry struct {
 	rules    []*condition
 }
 
-// New compiles a configuration. The error is of type contract.Problems: conditions that are not
-// CEL, names of waldo's own for tools of servers, and examples that are not decided as they expect. The caller must not change cfg after.
+// New compiles a configuration. The error is a contract.Problems: conditions that are not CEL, waldo's own names for
+// tools of servers, and examples with another decision. The caller must not change cfg afterwards.
 func New(cfg *contract.Config, m Machine) (*Policy, error) {
 	p := &Policy{cfg: cfg, machine: m, exact: map[string][]*entry{}}
 	text, err := json.Marshal(cfg)

@@ -29,9 +29,8 @@ const (
 // condition is a compiled CEL expression that yields true or false.
 type condition struct{ program cel.Program }
 
-// The functions that take the place of ==, != and in: CEL calls values of two types unequal, so
-// that ["high"] would slip past args.priority == 'high'. Here they cannot be compared, and a
-// condition that cannot be told fails closed.
+// Replacements of ==, != and in. CEL calls values of two types unequal, so ["high"] would slip past args.priority ==
+// 'high'. These return an error for them, and a condition with an error fails closed.
 const (
 	same   = "@same"
 	within = "@within"
@@ -155,8 +154,8 @@ func class(v ref.Val) ref.Type {
 	return v.Type()
 }
 
-// equal compares two values of one class, or anything with null. Whole numbers from 2^53 on cannot
-// be told apart once JSON is decoded, and so cannot be compared.
+// equal compares two values of one class, or anything with null. Whole numbers from 2^53 on are ambiguous in decoded
+// JSON, so they give an error.
 func equal(a, b ref.Val) ref.Val {
 	if a == types.NullValue || b == types.NullValue {
 		return types.Bool(a == b)
@@ -170,8 +169,8 @@ func equal(a, b ref.Val) ref.Val {
 	return types.Equal(a, b)
 }
 
-// inexact is a number of the arguments that a double would change. CEL has no operator for it, so that a condition
-// over it cannot be told.
+// inexact is a number of the arguments that a double would change. CEL has no operator for it, so a condition over it
+// gives an error.
 type inexact struct{}
 
 // exactly returns the arguments as CEL reads them, with inexact for each number that a double would change.

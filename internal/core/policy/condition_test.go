@@ -8,7 +8,7 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// told evaluates a condition on arguments: "true", "false", or "untold" where it fails closed.
+// told evaluates a condition on arguments: "true", "false", or "untold" if it fails closed.
 func told(t *testing.T, source, args string) string {
 	t.Helper()
 	c, err := compile(contract.Condition{Source: source})

@@ -50,8 +50,8 @@ func (p *Policy) Reaches(server string, who call.Principal, channel string) bool
 	})
 }
 
-// Names returns the capabilities under which contracts know a server's tool: its own name, unless a contract
-// has given that to another tool, and those of contracts that say server or tool.
+// Names returns the capabilities under which contracts know a server's tool. These are its own name, unless a
+// contract has given that to another tool, and those of contracts that set server or tool.
 func (p *Policy) Names(server, tool string) []call.Capability {
 	is := func(name string) (one, spoken bool) {
 		c, ok := p.Lookup(call.Capability(name))
@@ -118,8 +118,8 @@ func (p *Policy) annotated(d Decision) (_ Decision, known bool) {
 	return Tighten(d, v), known
 }
 
-// Visible reports whether an agent may know of the capability: it has a contract that holds in
-// this environment, and no contract in force is NAME: deny.
+// Visible reports whether an agent can know of the capability. It needs a contract that applies in this environment,
+// and no contract in force with NAME: deny.
 func (p *Policy) Visible(name call.Capability) bool {
 	c, ok := p.Lookup(name)
 	denied := func(e *entry) bool { return e.contract.Denied }
@@ -266,7 +266,7 @@ func (p *Policy) reachable(j *judgement) {
 	}
 }
 
-// rules raises the danger or refuses, by the arguments. A rule that cannot be told holds.
+// rules raises the danger or refuses, by the arguments. A rule with an error applies.
 func (j *judgement) rules(e *entry, v *variables) {
 	for i, cond := range e.rules {
 		rule := j.c.Rules[i]

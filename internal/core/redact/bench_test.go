@@ -73,8 +73,8 @@ func BenchmarkResult(b *testing.B) {
 	}
 }
 
-// BenchmarkKnownStream looks for a hundred secrets in all their forms in a stream of log, written in
-// pieces of 4 KiB; as its floor, the same bytes are copied and searched for one string.
+// BenchmarkKnownStream searches a log stream, in pieces of 4 KiB, for a hundred secrets in all their forms. As its
+// floor, it copies the same bytes and searches them for one string.
 func BenchmarkKnownStream(b *testing.B) {
 	g := hundred(b)
 	piece := []byte(strings.Repeat(logLine, 4096/len(logLine)))

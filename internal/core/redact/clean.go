@@ -87,8 +87,8 @@ func hidden(r rune) bool {
 	return false
 }
 
-// joins reports whether a joiner or a variation selector has its place between prev and rest: a
-// joiner between two characters beyond Latin, a selector after one symbol.
+// joins reports whether a joiner or a variation selector is valid between prev and rest. A joiner needs a character
+// beyond Latin on both sides, a selector one symbol before it.
 func joins(r, prev rune, rest string) bool {
 	switch {
 	case r == 0x200C || r == 0x200D:

@@ -14,10 +14,10 @@ import (
 	"waldo/internal/detect"
 )
 
-// TestMasks redacts the text files below the folders of WALDO_MASKS (parted by colons) as a result would be,
-// once for each class, and prints how many values were masked for each 10 MB, with examples: as many as
-// WALDO_MASKS_EXAMPLES says. Files of tests and examples are counted apart: their keys and passwords are written to
-// be found. Elsewhere source code, documents and licences hold hardly any, so each mask counts as false.
+// TestMasks redacts the text files below the folders of WALDO_MASKS (separated by colons) as a result, once for each
+// class. It prints the masked values per 10 MB, with up to WALDO_MASKS_EXAMPLES examples. Files of tests and examples
+// count apart, because their keys and passwords are deliberate. Other source code, documents and licences hold hardly
+// any secrets, so each mask counts as false.
 func TestMasks(t *testing.T) {
 	folders := os.Getenv("WALDO_MASKS")
 	if folders == "" {

@@ -159,8 +159,8 @@ func newMatcher(secrets []string) *matcher {
 	return m
 }
 
-// forms returns a secret as it is and in the encodings that no view undoes: hexadecimal, and
-// base64 of both alphabets wherever in the three-byte groups the secret may begin, once and twice.
+// forms returns a secret plain and in the encodings that no view undoes: hexadecimal, and base64, once and twice.
+// Base64 covers both alphabets and each alignment in the three-byte groups.
 func forms(s string) []string {
 	out := []string{s, hex.EncodeToString([]byte(s)), strings.ToUpper(hex.EncodeToString([]byte(s)))}
 	codes := ""

@@ -37,13 +37,12 @@ type Registry struct {
 	compiled atomic.Pointer[matcher]
 }
 
-// maxOld is how many values of one secret are known: the one in force and those before it, which
-// somebody may have kept.
+// maxOld limits the values remembered per secret: the current one and earlier ones, which may be in use elsewhere.
 const maxOld = 8
 
-// Add makes a secret known under its name, beside the values that the name had before. A secret of
-// fewer than six bytes is hidden only where it is the whole of a JSON string: the error says so to
-// the operator, and the secret is known all the same.
+// Add registers a secret's value under its name, beside the name's earlier values. A value under six bytes is hidden
+// only if it is the whole of a JSON string. Add then returns an error for the operator, and registers the value
+// anyway.
 func (g *Registry) Add(name secret.Ref, v secret.Value) error {
 	s := v.Reveal()
 	if s == "" {
@@ -124,8 +123,8 @@ func (g *Registry) JSON(raw []byte) []byte {
 type Redactor struct {
 	Known  *Registry // nil: no secrets are known
 	Vaults Vaults    // nil: personal data is masked
-	// Spill keeps what a result had no room for in the session's workspace, redacted, and returns
-	// the path under which the agent finds it. nil: it is lost, and the result says so.
+	// Spill stores the overflow of a result in the session's workspace, redacted, and returns its path for the agent.
+	// Nil drops the overflow, and the result reports that.
 	Spill func(s call.Session, name string, data []byte) (path string, err error)
 
 	// Terminal says that the person at the terminal is shown no more than the model is. Otherwise known secrets
@@ -267,8 +266,8 @@ func (p *pass) text(s string) string {
 	return p.secrets(p.personal(p.secrets(s)))
 }
 
-// dull reports whether a short text has nothing that is found by its form: letters, spaces, dots
-// and the like, too few to be a token that happens to have no digit.
+// dull reports whether a short text has nothing to find by form. It holds only letters, spaces, dots and the like,
+// too few for a token without digits.
 func dull(s string) bool {
 	if len(s) >= 13 {
 		return false

@@ -13,9 +13,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Restore returns the arguments of the call with the session's tokens put back in the strings
-// where the contract may see what they stand for. Names of members are left, and so is every
-// token that stands for nothing in this session or is written otherwise than it was given.
+// Restore returns the arguments with the session's tokens replaced by their values, in strings whose class the
+// contract can see. It leaves names of members, unknown tokens, and tokens in another spelling.
 //
 // A write through MCP, A2A or a direct tool sees every class. Any other contract sees a class only
 // if its redact key is written and does not list it: then its results show that class as well.

@@ -15,8 +15,8 @@ import (
 // DefaultBudget is how many bytes of a result are shown where the contract names no number.
 const DefaultBudget = 32 << 10
 
-// BridgeBudget is how many bytes of a result code in a box gets: with its text and its structured
-// content it stays below the largest frame of the bridge.
+// BridgeBudget limits a result for code in a sandbox, in bytes. Text and structured content together stay below the
+// largest frame of the bridge.
 const BridgeBudget = 4 << 20
 
 // Limits for images, audio and the blobs of resources if the budget is smaller: a model does not read their bytes as
@@ -36,7 +36,7 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	p.hid = func(value string) { seen[value] = true }
 	b := budget{r: r, d: d, max: d.Contract.ResponseBudget}
 	if d.Call.Channel == "bridge" {
-		b.max = BridgeBudget // the model never reads this: code in a box does, and shows what it makes of it
+		b.max = BridgeBudget // code in a sandbox reads this, not the model
 	}
 	if b.max <= 0 {
 		b.max = DefaultBudget
@@ -66,9 +66,8 @@ func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	return res
 }
 
-// Aside returns what a server says beside its answer, a log message or a question, as those may see
-// it that the contract and the session of the decision name. It is the zero Value where it cannot be
-// shown at all.
+// Aside returns a server's log message or question, redacted for the contract and the session of the decision. It
+// returns the zero Value if the message cannot be shown.
 func (r *Redactor) Aside(d policy.Decision, v strictjson.Value) strictjson.Value {
 	out, err := strictjson.Parse(r.show(d).json(v.Raw()))
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// TestNoTextIsSlow redacts half a megabyte of each text that could make a search start again and again.
-// The bound is two seconds, and on a slow machine a hundred and fifty times what an ordinary text needs
-// there: a quadratic search is far beyond it.
+// TestNoTextIsSlow redacts half a megabyte of each text that could restart a search repeatedly. The bound is two
+// seconds or, on a slow machine, 150 times an ordinary text's time: a quadratic search far exceeds it.
 func TestNoTextIsSlow(t *testing.T) {
 	g := &Registry{}
 	_ = g.Add("env:K", secret.NewValue("aaaaaaaaaaaa"))

@@ -33,8 +33,8 @@ func escaped(t []byte) bool {
 	return bytes.Contains(t, []byte(`'\''`)) || bytes.Contains(t, []byte(`'"'"'`))
 }
 
-// view returns what the escapes of t stand for, one layer of them, and for each byte of it, and
-// for its end, where in the original text it comes from, given that for t.
+// view decodes one layer of the escapes of t. It also returns the position in the original text of each byte and of
+// the end, given pos for t.
 func view(t []byte, pos []int32) ([]byte, []int32) {
 	out := make([]int32, 0, len(t)+1)
 	v := unescape(t, pos, &out)
@@ -194,8 +194,8 @@ func entity(v, t []byte) ([]byte, int) {
 	return v, end + 1
 }
 
-// plainRune appends the ASCII that the first rune of t looks like, nothing for one that cannot be
-// seen, or else the rune itself, and returns its length.
+// plainRune appends the ASCII that the first rune of t looks like, nothing if it is invisible, or else the rune
+// itself. It returns the rune's length.
 func plainRune(v, t []byte) ([]byte, int) {
 	r, size := utf8.DecodeRune(t)
 	switch {
@@ -246,8 +246,8 @@ func squeeze(buf, t []byte) []byte {
 	return out[:n]
 }
 
-// looks holds for each byte its letter, as letters does, and in higher bits whether it is one and
-// whether unescape might do more than copy it.
+// looks holds for each byte its letter, as letters does. Higher bits say whether it is one, and whether unescape
+// might do more than copy it.
 var looks = func() (t [256]uint16) {
 	for c := range t {
 		if l := letters[c]; l != 0 {

@@ -9,10 +9,9 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Take counts one decided call against its session and its capability. It returns a function that
-// ends the call, never nil and safe to call twice, and the reason where the call may not go on:
-// session.absent, session.principal, session.stopped, session.depth, session.budget, rate.exceeded or
-// concurrency.exceeded.
+// Take counts one decided call against its session and its capability. It returns a function that ends the call,
+// never nil and safe to call twice. A refused call has a reason: session.absent, session.principal, session.stopped,
+// session.depth, session.budget, rate.exceeded or concurrency.exceeded.
 //
 // A denied call counts against the session, so that probing has an end, but takes nothing from
 // its capability. A dry run counts nowhere.
@@ -94,9 +93,9 @@ func (u *meter) forget(at time.Time) {
 	u.taken = u.taken[n:]
 }
 
-// meter takes one call from the capability's rate and concurrency. A rate or concurrency of zero
-// sets no limit, because the contract's reader writes zero only where the operator set none; half
-// a rate (calls without a window, or a window without calls) allows nothing.
+// meter takes one call from the capability's rate and concurrency. Zero sets no limit, because the contract's reader
+// writes zero only for an unset limit. Half a rate (calls without a window, or a window without calls) allows
+// nothing.
 func (m *Manager) meter(d policy.Decision, at time.Time) (func(), *call.Reason) {
 	rate, most := d.Contract.RateLimit, d.Contract.Concurrency
 	if rate == (contract.Rate{}) && most == 0 {
@@ -117,9 +116,8 @@ func (m *Manager) meter(d policy.Decision, at time.Time) (func(), *call.Reason) 
 	return func() { u.live-- }, nil
 }
 
-// take adds the call to the window, or reports that the window is full. A call that quotes an
-// approval and repeats arguments already counted in this window is the same call come back for
-// its answer: it is not counted twice.
+// take adds the call to the window, or reports that the window is full. A retry that quotes an approval, with
+// arguments already counted in this window, is not counted again.
 func (u *meter) take(d policy.Decision, rate contract.Rate, at time.Time) bool {
 	u.per = rate.Per
 	u.forget(at)

@@ -153,8 +153,8 @@ func (m *Manager) Token(s call.Session, class, value string) (string, bool) {
 	return v.Token(class, value)
 }
 
-// Value returns what a token of the session stands for. A token of another session stands for
-// nothing here, or for this session's own value of that number.
+// Value returns the value of a session's token. A token from another session has no value here, or is this session's
+// own of that number.
 func (m *Manager) Value(s call.Session, token string) (string, bool) {
 	v := m.vault(s)
 	if v == nil {

@@ -7,8 +7,8 @@ import (
 	"waldo/internal/model/id"
 )
 
-// Shared gives the clients of one principal one session, so that budgets, files and tokens of personal data belong to the
-// principal, however many clients it has.
+// Shared gives all clients of one principal one session. Budgets, files and tokens of personal data then belong to
+// the principal, for any number of clients.
 type Shared struct {
 	Sessions *Manager
 	Opened   func(Info)         // a principal has a new session

@@ -48,7 +48,7 @@ func (v *Vault) Token(class, value string) (string, bool) {
 	return t, true
 }
 
-// Value returns what a token stands for, and whether it stands for anything in this vault.
+// Value returns the value of a token, and false if the vault has none.
 func (v *Vault) Value(token string) (string, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

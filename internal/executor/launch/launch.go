@@ -1,4 +1,4 @@
-// Package launch starts a server where its placement says: in a sandbox of its own, in a sandbox with the files of a
+// Package launch starts a server at its placement. That is a sandbox of its own, a sandbox with the files of a
 // session, or outside of any sandbox.
 package launch
 

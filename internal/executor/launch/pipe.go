@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// pipe is one end of a server's standard input or output. The sandbox makes the pipe when the server starts; from then
-// on waldo reads or writes it directly, so that no goroutine has to wake up for each message.
+// pipe is one end of a server's standard input or output. The sandbox makes it at the server's start. waldo then
+// reads or writes it directly, without a goroutine to wake for each message.
 type pipe struct {
 	made   chan struct{} // closed when the sandbox has made the pipe
 	file   *os.File

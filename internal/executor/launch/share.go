@@ -16,8 +16,8 @@ import (
 // InWorkspace is the placement of a server that has the files of its session.
 const InWorkspace = "workspace"
 
-// inWorkspace starts a server in a sandbox with the files of one session: the session's input read-only, and an output
-// that it shares with the session's scripts. Without a session its workspace is empty.
+// inWorkspace starts a server in a sandbox with one session's files: its input read-only, and an output shared with
+// its scripts. Without a session the workspace is empty.
 func (l *Launcher) inWorkspace(ctx context.Context, s contract.Server, n call.Session, argv []string, mounts []sandbox.Mount, env []string) (upstream.Process, error) {
 	if n == "" {
 		return l.inSandbox(ctx, s, argv, mounts, env, nil)

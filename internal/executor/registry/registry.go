@@ -1,5 +1,5 @@
-// Package registry finds the package registry that a contract means: the one it names, the one that this machine is
-// set to, or the package manager's default.
+// Package registry finds the package registry for a contract: the contract's, this machine's, or the package
+// manager's default.
 package registry
 
 import (

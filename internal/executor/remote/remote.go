@@ -21,7 +21,7 @@ type Dialer struct {
 	Internal []string // names that can stand for private addresses
 	Secret   func(secret.Ref) (secret.Value, error)
 	Safe     func() *secretstore.Safe                    // holds the logins
-	Learned  func(name secret.Ref, v secret.Value) error // hears of each token before it is used
+	Learned  func(name secret.Ref, v secret.Value) error // called with each token before its use
 }
 
 // Options say where a server can be reached and how waldo authenticates to it.

@@ -42,8 +42,8 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// BenchmarkServed is a call as `waldo serve` makes it, from its grant to its outcome, with a bridge and
-// a workspace: in a box that waits, beside the bare interpreter in the same minute.
+// BenchmarkServed is a call as `waldo serve` makes it, from its grant to its outcome, with a bridge and a workspace.
+// It uses a prewarmed sandbox, and runs the bare interpreter in the same minute for comparison.
 func BenchmarkServed(b *testing.B) {
 	const (
 		python = "/usr/bin/python3"
@@ -111,7 +111,7 @@ func BenchmarkServed(b *testing.B) {
 	}
 }
 
-// expected waits until two boxes for calls like the decided one are ready.
+// expected waits until two sandboxes for calls like the decided one are ready.
 func expected(b *testing.B, r *Runner, p *pool.Driver, like policy.Decision) {
 	b.Helper()
 	if err := r.Expect(like, 2); err != nil {

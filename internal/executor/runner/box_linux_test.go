@@ -21,8 +21,8 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// real is a runner with real boxes and a bridge that answers crm.get, or skips the test where the
-// machine gives no boxes.
+// real is a runner with real sandboxes and a bridge that answers crm.get. It skips the test if the machine has no
+// sandboxes.
 func real(t testing.TB) (*Runner, string) {
 	t.Helper()
 	d := namespace.New(namespace.Options{})

@@ -8,7 +8,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// keeper is a driver that can be told what will be asked for.
+// keeper is a driver with a prewarm pool.
 type keeper interface {
 	Keep(p sandbox.Profile, n int)
 }

@@ -28,7 +28,7 @@ const MaxFiles = 64
 type job struct {
 	argv  []string
 	first string          // the start of stdin, the same for every script of the language; can be empty
-	fork  string          // the same where boxes are to be forked from the interpreter; empty: none can be
+	fork  string          // the same for a zygote that sandboxes are forked from; can be empty
 	head  *strings.Reader // the next part of stdin; can be nil
 	tools bool            // the code has a runtime that speaks over the bridge, and somebody answers
 	files []file
@@ -228,8 +228,8 @@ func (j job) ahead(o Options, whose call.Principal) *sandbox.Ahead {
 	return &sandbox.Ahead{Argv: j.argv, Env: o.imaged(o.Env), Head: j.first, Bridge: j.tools, Zygote: j.fork, Domain: string(whose)}
 }
 
-// profile says everything that the box of a decided call may touch. Input and output start as
-// copies of the session's, so that no folder of the host is writable in the box.
+// profile lists everything that the sandbox of a decided call can touch. Input and output start as copies of the
+// session's, so that no folder of the host is writable in the sandbox.
 func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) sandbox.Profile {
 	l := r.limits(d, o)
 	p := sandbox.Profile{

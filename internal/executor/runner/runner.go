@@ -1,5 +1,5 @@
-// Package runner is the worker for code: it redeems a grant, derives from its contract everything
-// the box may touch, runs the code in a box, and says what is known of it.
+// Package runner executes code. It redeems a grant, derives the sandbox's profile from its contract, runs the code in
+// the sandbox, and reports the facts.
 package runner
 
 import (
@@ -32,7 +32,7 @@ import (
 // once. stop ends it, closes conn, and returns the side effect of those calls.
 type Doorbell func(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect)
 
-// Runner runs code in boxes. The zero Runner runs nothing: it has no driver and limits of zero.
+// Runner runs code in sandboxes. The zero Runner runs nothing: it has no driver and limits of zero.
 type Runner struct {
 	Drivers map[string]sandbox.Driver // by isolation level
 	Auto    string                    // the level where neither contract nor caller names one
@@ -43,7 +43,7 @@ type Runner struct {
 	Doorbell Doorbell
 	// Workspace returns a session's workspace; nil: files are not stored. The runner closes it.
 	Workspace func(s call.Session) (*workspace.Workspace, error)
-	// Egress makes the way out for lines of hosts that a contract allows; nil: a run that wants one is refused.
+	// Egress makes the egress for a contract's hosts; nil: a run that requires egress is refused.
 	Egress func(d policy.Decision, n contract.Network) (*sandboxegress.Egress, error)
 	// Secret returns the current value of a secret; nil: a run whose contract reveals one is refused.
 	Secret func(name secret.Ref) (secret.Value, error)
@@ -52,9 +52,9 @@ type Runner struct {
 	// Servers returns the names that a script finds as globals; may be nil.
 	Servers func(run call.Call) []string
 
-	// Admit waits until there is room for a sandbox of a memory limit in bytes, or returns the reason for its
-	// absence. Without patience it does not wait. The caller calls leave when the sandbox is gone. A nil Admit admits
-	// all.
+	// Admit waits until there is capacity for a sandbox of a memory limit in bytes, or returns the reason for a
+	// refusal. Without patience it does not wait. The caller calls leave after the sandbox has ended. A nil Admit
+	// admits all.
 	Admit func(ctx context.Context, whose call.Principal, memory int64, patience bool) (leave func(), against *call.Reason)
 
 	// Shares is whether anybody has the files of a session beside its runs, as a server in its workspace does.
@@ -170,7 +170,7 @@ func (r *Runner) driver(contract, asked string) (sandbox.Driver, *call.Reason) {
 	return d, nil
 }
 
-// run starts the box, runs the job in it, keeps what it leaves and closes it.
+// run starts the sandbox, runs the job in it, stores its files and closes it.
 func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver sandbox.Driver, j job) (out call.Outcome, err error) {
 	nothing := facts.New()
 	nothing.Status, nothing.SideEffect = facts.Failed, facts.None
@@ -193,7 +193,7 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	o.Env = slices.Concat(o.Env, way.Open(&p))
 	p.Ahead = j.ahead(o, d.Call.Principal)
 	if len(j.env) > 0 {
-		p.Ahead = nil // a box that waits knows no secret
+		p.Ahead = nil // a prewarmed sandbox has no secrets
 	}
 	vacate, why := r.admit(ctx, d, p, true)
 	if why != nil {
@@ -270,7 +270,7 @@ func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace
 		}
 	}
 	var room workspace.Bounds
-	if len(j.files) > 0 { // a box must have room for all that ever came
+	if len(j.files) > 0 { // the sandbox must hold all input files of the session
 		room, err = ws.Room(workspace.Input, workspace.Bounds{Bytes: r.Default.Disk, Entries: int(r.Default.Inodes)})
 	}
 	for _, f := range j.files {

@@ -541,7 +541,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestAdmission: no sandbox is started before there is room for it, and its room is given back once.
+// TestAdmission: a sandbox starts only after admission, and its capacity is released once.
 func TestAdmission(t *testing.T) {
 	for _, r := range []struct {
 		against *call.Reason

@@ -11,8 +11,8 @@ import (
 	"waldo/internal/model/call"
 )
 
-// revealed returns the secrets that the contract reveals to the box, as K=V, less those that the
-// person at the terminal did not ask for. They are resolved here and nowhere before.
+// revealed returns the secrets that the contract reveals to the sandbox, as K=V, without those that the person at the
+// terminal left out. It resolves them only here.
 func (r *Runner) revealed(d policy.Decision, o Options) ([]string, *call.Reason) {
 	c := d.Contract
 	for _, v := range o.Secrets {

@@ -15,8 +15,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// TestRevealedSecrets: a box gets what the contract reveals and no other secret, in the command's
-// environment alone, and nothing of it is known before.
+// TestRevealedSecrets: a sandbox gets only the secrets that the contract reveals, in the command's environment alone.
+// They are not resolved earlier.
 func TestRevealedSecrets(t *testing.T) {
 	give := func(c *contract.Contract) {
 		c.Secrets = map[string]secret.Ref{"TOKEN": "github", "MORE": "more"}
@@ -106,8 +106,7 @@ func TestOnlyRevealed(t *testing.T) {
 	}
 }
 
-// TestSecretsRefused: nothing is started where a secret cannot be given, and the agent is not told
-// where it was looked for.
+// TestSecretsRefused: a run does not start if a secret is missing, and the agent does not learn its source.
 func TestSecretsRefused(t *testing.T) {
 	give := func(c *contract.Contract) {
 		c.Secrets, c.Reveal = map[string]secret.Ref{"TOKEN": "github"}, []string{"TOKEN"}

@@ -43,8 +43,8 @@ type residents struct {
 	open map[string]*resident
 }
 
-// resident is one Python that stays, in a box of its own. Between cells it stands still where
-// the box can be paused.
+// resident is one long-lived Python, in a sandbox of its own. Between cells it is paused, if the sandbox supports
+// that.
 type resident struct {
 	key   string
 	busy  chan struct{} // holds a token while a cell runs
@@ -218,7 +218,7 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 	if can.Resume != nil {
 		_ = can.Resume()
 	}
-	wall := min(l.Wall, l.CPU) // a box has one processor at a time, so no more of it than of the clock
+	wall := min(l.Wall, l.CPU) // a sandbox has one processor at a time, so CPU bounds wall time
 	got := make(chan reply, 1)
 	failed := make(chan error, 1)
 	var given []string

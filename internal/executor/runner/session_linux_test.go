@@ -47,7 +47,7 @@ func cellOf(t *testing.T, r *Runner, agent call.Session, name, code string, host
 	return out
 }
 
-// staying is a runner with real boxes, in which Pythons may stay.
+// staying is a runner with real sandboxes that supports resident Pythons.
 func staying(t *testing.T) (*Runner, string) {
 	t.Helper()
 	r, files := real(t)
@@ -159,8 +159,7 @@ func (n *noting) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 	return b, err
 }
 
-// Between calls an interpreter stands still, also one in a box of a pool: a thread of it counts only while a
-// cell runs.
+// Between calls an interpreter is paused, also in a pooled sandbox: its thread counts only while a cell runs.
 func TestBetweenCellsNothingRuns(t *testing.T) {
 	for _, pooled := range []bool{false, true} {
 		t.Run(fmt.Sprint("pooled ", pooled), func(t *testing.T) {

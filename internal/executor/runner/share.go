@@ -10,11 +10,11 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// output is where a box has the session's output.
+// output is the path in a sandbox of the session's output.
 var output = path.Join("/workspace", string(workspace.Output))
 
-// share brings the files of a box and those of its session together, and returns those that the session
-// got, as "output/name"; nil: the box keeps its own until its end.
+// share syncs the files of a sandbox with those of its session. It returns the files that the session got, as
+// "output/name". Nil: the sandbox's files are stored at its end.
 type share func() ([]string, error)
 
 // sharing returns the share of a sandbox, with its current files as the baseline; nil if the sandbox cannot share.
@@ -46,7 +46,7 @@ func (r *Runner) Share(callID string) error {
 	return nil
 }
 
-// leave keeps what a run has left, of a box that shares its files what is other there alone.
+// leave stores the files that a run has left. For a sandbox that shares its files it stores the differences only.
 func leave(box sandbox.Box, ws *workspace.Workspace, give share, f *facts.Facts) {
 	if give == nil {
 		keep(box, ws, workspace.Output, f)
@@ -64,8 +64,8 @@ func leave(box sandbox.Box, ws *workspace.Workspace, give share, f *facts.Facts)
 	}
 }
 
-// share has a command share processes and ports with others of its named sandbox, and returns a warning where its
-// contract gives it what they must not get by that.
+// share lets a command share processes and ports with others of its named sandbox. It returns a warning if the
+// contract grants the command something that the others must not get.
 func (o Options) share(driver sandbox.Driver, p *sandbox.Profile, hosts bool, j job) (warning string) {
 	_, can := driver.(sandbox.Reacher)
 	switch {

@@ -11,7 +11,7 @@ func socketpair() (ours, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	if err := syscall.SetNonblock(fds[1], false); err != nil { // the box's end blocks
+	if err := syscall.SetNonblock(fds[1], false); err != nil { // the sandbox's end blocks
 		_ = syscall.Close(fds[0])
 		_ = syscall.Close(fds[1])
 		return nil, nil, os.NewSyscallError("fcntl", err)

@@ -11,8 +11,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// way makes the way out of a box whose contract allows hosts; nil: it allows none. A secret that
-// would not reach the box in any form is a reason not to start.
+// way makes the egress of a sandbox whose contract allows hosts; nil if it allows none. A secret that could not reach
+// the sandbox in any form is a reason not to start.
 func (r *Runner) way(d policy.Decision, o Options) (*sandboxegress.Egress, *call.Reason) {
 	n := d.Contract.Network
 	if len(o.Hosts) > 0 {

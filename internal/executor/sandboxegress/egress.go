@@ -1,5 +1,5 @@
 // Package sandboxegress assembles the egress of one sandbox: the rules of its contract's network, the package
-// registries, the secrets that are injected into requests, and the CA bundle that the sandbox trusts.
+// registries, and the injected secrets. It also makes the CA bundle that the sandbox trusts.
 package sandboxegress
 
 import (

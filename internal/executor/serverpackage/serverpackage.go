@@ -1,5 +1,5 @@
-// Package serverpackage pins the packages of servers that npx, uvx and pipx start, installs them in a sandbox that
-// reaches the registry alone, and says how a server runs from its installed package.
+// Package serverpackage pins the packages of servers that npx, uvx and pipx start. It installs them in a sandbox that
+// reaches the registry alone, and returns the installed server's command.
 package serverpackage
 
 import (
@@ -79,8 +79,8 @@ func showing(folders []string, programs ...string) []sandbox.Mount {
 // At is the folder of a sandbox that holds the server's installed package, read-only.
 const At = "/opt/server"
 
-// Wanted returns the package that a server's command names; ok is false if none has to be installed. Outside a sandbox
-// the command runs as it is written.
+// Wanted returns the package that a server's command names; ok is false if no installation is needed. Outside a
+// sandbox the command runs as written.
 func Wanted(s contract.Server) (w pkginstall.Wanted, ok bool, err error) {
 	if s.URL != "" || s.Placement == "outside" {
 		return w, false, nil
@@ -103,8 +103,8 @@ func RefuseFetching(s contract.Server) error {
 	return nil
 }
 
-// Unpinned warns of commands in a sandbox whose package waldo does not install and pin: commands that it does not
-// understand, and those that fetch what they run at each start, themselves or through another program.
+// Unpinned warns of commands in a sandbox whose package waldo does not install and pin. These are commands that it
+// cannot parse, and those that fetch code at each start, directly or through another program.
 func Unpinned(cfg *contract.Config) []contract.Problem {
 	var out []contract.Problem
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {

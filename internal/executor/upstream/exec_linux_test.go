@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A server outside any sandbox ends, with its descendants in sessions of their own, when waldo is killed, when it
-// ends itself, or when the process that stops it ends.
+// A server outside any sandbox ends when waldo is killed, when it ends itself, or when the process that stops it
+// ends. So do its descendants in sessions of their own.
 func TestServersDieWithWaldo(t *testing.T) {
 	for why, end := range map[string]func(t *testing.T) (line string, end func()){
 		"waldo is killed": func(t *testing.T) (string, func()) {

@@ -277,7 +277,7 @@ func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Dec
 		return o, "timeout"
 	}
 	o := unanswered(ctx, d, errors.Is(err, jsonrpc.ErrNotSent))
-	if ses.flooded.Load() && ctx.Err() == nil { // the operator has been told
+	if ses.flooded.Load() && ctx.Err() == nil { // the operator has the warning already
 		o.Content = []call.Content{call.Text("the server is not available: " + errFlooded.Error() + "; " + known(o.Facts.SideEffect))}
 		return o, unavailable
 	}
@@ -329,8 +329,8 @@ func answered(m result, d policy.Decision) call.Outcome {
 	return o
 }
 
-// effect judges a call that reached the server. A read has no effect, say the operator's contract
-// and no hint of the server against it; of anything else a clean success confirms one, and a failure says nothing.
+// effect judges a call that reached the server. A read has no effect, if the contract says read and no hint of the
+// server contradicts it. Any other call is confirmed by a clean success, and unknown after a failure.
 func effect(d policy.Decision, clean bool) facts.SideEffect {
 	switch {
 	case d.Mode() == contract.Read:

@@ -36,8 +36,8 @@ func (s *safely) String() string {
 	return s.b.String()
 }
 
-// A server that sends without pause what answers nothing is stopped before it has sent much; the operator reads
-// why once, and the call under way and the next one say so. One that sends a lot and then answers is left alone.
+// A server that sends unsolicited messages without pause is stopped early. The operator gets the reason once; the
+// call under way and the next one fail with it. A server that sends a lot and then answers is not stopped.
 func TestFlood(t *testing.T) {
 	for _, line := range []string{
 		`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,

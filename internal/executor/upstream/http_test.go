@@ -121,8 +121,8 @@ func fineAt(w http.ResponseWriter, _ *http.Request, q request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, fine)
 }
 
-// A server that forgets its session over a call gets a new one: a read is asked again, a write is
-// not, and the next call works.
+// A server that loses its session during a call gets a new one: a read is retried, a write is not, and the next call
+// works.
 func TestForgottenSession(t *testing.T) {
 	for _, row := range []struct {
 		why    string

@@ -51,7 +51,7 @@ func TestAStartUnderWayEndsWithItsManager(t *testing.T) {
 	echo := legacy(echoTool, answers(fine))
 	l := made{launchers(map[string]func(*bufio.Scanner, io.Writer){
 		"goes-on": echo,
-		"slow": func(in *bufio.Scanner, out io.Writer) { // it hears the first question, and answers none
+		"slow": func(in *bufio.Scanner, out io.Writer) { // it reads the first request, and never answers
 			if in.Scan() {
 				asked <- struct{}{}
 			}

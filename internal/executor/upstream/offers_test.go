@@ -17,8 +17,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// A prompt or a template that is not as it was accepted, or as it was seen first, is in no list and
-// cannot be asked for; resources are data and stay.
+// A prompt or a template that differs from the accepted or first seen one is not listed and cannot be requested.
+// Resources are data and stay.
 func TestChangedOffersAreQuarantined(t *testing.T) {
 	const (
 		greet = `{"name":"greet","description":"Greets.","arguments":[{"name":"who"}]}`

@@ -57,7 +57,7 @@ func sdkServer(newest bool) *mcp.Server {
 			waits.Add(1)
 			select {
 			case <-ctx.Done():
-			case <-time.After(2 * time.Second): // a server at an address does not see the end of a stream unless told to
+			case <-time.After(2 * time.Second): // a server at an address does not see the end of a stream by itself
 			}
 			return nil, nil, ctx.Err()
 		}
@@ -99,8 +99,8 @@ func TestWithTheSDK(t *testing.T) {
 	}
 }
 
-// npm returns the start script of a real server, or ends the test: where the servers are not
-// installed, loudly under CI and with a hint elsewhere.
+// npm returns the start script of a real server, or ends the test if the servers are not installed. Under CI that is
+// a failure, elsewhere a skip with a hint.
 func npm(t *testing.T, server string) []string {
 	t.Helper()
 	dir, err := os.Getwd()

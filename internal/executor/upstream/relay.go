@@ -359,7 +359,7 @@ func (ses *session) notified(m jsonrpc.Message) {
 			return
 		}
 		r.host.Log(s.cfg.Name, level, m.Params)
-	case s.told != nil && s.cfg.URL != "" && strings.HasSuffix(m.Method, "/list_changed"): // its first session hears the same
+	case s.told != nil && s.cfg.URL != "" && strings.HasSuffix(m.Method, "/list_changed"): // its first session gets the same
 	case m.Method == "notifications/tools/list_changed":
 		s.changed.Ask(time.Now())
 	case m.Method == "notifications/prompts/list_changed" || m.Method == "notifications/resources/list_changed":
@@ -371,7 +371,7 @@ func (ses *session) notified(m jsonrpc.Message) {
 	}
 }
 
-// subscribe keeps who wants to hear of a resource, and says what need not be asked of the server.
+// subscribe records a session's subscription to a resource, and answers locally if the server need not be asked.
 func (s *server) subscribe(ses *session, d policy.Decision, uri string, end bool) *call.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -417,7 +417,7 @@ func (s *server) subscribe(ses *session, d policy.Decision, uri string, end bool
 // maxSubs is how many resources of one server may be subscribed to.
 const maxSubs = 1000
 
-// subscribed reports whether anybody wants to hear of a resource, or of one that it is a part of.
+// subscribed reports whether any session subscribes to a resource, or to one that contains it.
 func (s *server) subscribed(uri string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -528,6 +528,6 @@ func (ses *session) listen(ctx context.Context) {
 	}
 }
 
-// settle is how long a server gets to end one subscription before another takes its place: go-sdk
-// 1.8.0 takes the end of the old one for the end of both.
+// settle limits how long a server takes to end one subscription before the next replaces it. go-sdk 1.8.0 takes the
+// end of the old one for the end of both.
 const settle = 100 * time.Millisecond

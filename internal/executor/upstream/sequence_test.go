@@ -19,8 +19,8 @@ import (
 	"waldo/internal/model/facts"
 )
 
-// sequences are what servers do out of turn, by the scripts of the shared corpus: each says what it
-// does around one call, and how that call and the next one end.
+// sequences are the out-of-turn messages of servers, by the scripts of the shared corpus. Each names the server's
+// acts around one call, and how that call and the next one end.
 var sequences = map[string]struct {
 	before string                                // written before anything is read
 	call   func(r request, out io.Writer) string // in answer to a call of "odd"; "" answers nothing

@@ -10,17 +10,16 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// How many more sessions one server may have that is asked in a legacy revision and asks back: it need not say which
-// call a question belongs to, so each call under way has a session of its own. That is a process each, or a session
-// at its url.
+// The maximum of extra sessions of one legacy server that sends requests. Such a request need not name its call, so
+// each call under way gets a session of its own. That is a process each, or a session at its url.
 const (
 	maxTwins  = 16
 	maxRemote = 64
 )
 
-// forCall returns the session that a call is sent to, and a function to say that the call is over. A call whose
-// host can be asked gets a legacy session of its own, if the server speaks a legacy revision alone, or if the host
-// does and the server takes both: tools that ask by a request of their own fail in the modern revision.
+// forCall returns the session for a call, and a function that releases it. A call with a host gets a legacy session
+// of its own in two cases: the server speaks legacy revisions only, or the host does and the server speaks both.
+// Tools that send requests fail in the modern revision.
 func (s *server) forCall(ctx context.Context, q errand) (*session, func(), error) {
 	host := call.HostOf(ctx)
 	if host == nil && q.plan == nil {
@@ -109,8 +108,8 @@ func (s *server) relapse() {
 	}
 }
 
-// alone returns a session that has no call under way, a legacy one that was told these capabilities or, for nil, a
-// modern one, and a function to say that the call is over. It waits while all are busy.
+// alone returns a session without a call under way, and a function that releases it. The session is a legacy one with
+// these capabilities or, for nil, a modern one. It waits while all are busy.
 func (s *server) alone(ctx context.Context, told map[string]any) (*session, func(), error) {
 	t, err := s.take(ctx, told)
 	if err != nil {
@@ -129,8 +128,8 @@ func (s *server) with(ctx context.Context, t *server) (*session, func(), error) 
 	return ses, func() { unused(); s.free(t) }, nil
 }
 
-// lately takes the twin that had the last call, if it runs and is free: a call without a host, as of code in a
-// sandbox, finds there what the calls before it have left in the server's memory.
+// lately takes the replica that had the last call, if it runs and is free. A call without a host, such as code in a
+// sandbox, then finds the state of earlier calls in the server's memory.
 func (s *server) lately() *server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +146,7 @@ func (s *server) lately() *server {
 	return t
 }
 
-// take finds a free session that was told the same, or makes room for one by ending one that was told something
-// else.
+// take finds a free session with the same capabilities, or makes room for one by ending one with others.
 func (s *server) take(ctx context.Context, told map[string]any) (*server, error) {
 	want, most := keyOf(told), maxTwins
 	if s.cfg.URL != "" {

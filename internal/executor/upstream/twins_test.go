@@ -77,8 +77,8 @@ func dual(refuses bool) func(*bufio.Scanner, io.Writer) {
 	}
 }
 
-// A legacy host keeps its questions on a server that speaks both eras; a modern host keeps the modern session, and
-// so does a host that nothing can be asked.
+// A legacy host gets its questions on a server that speaks both eras. A modern host, or a host without questions,
+// uses the modern session.
 func TestALegacyHostKeepsItsQuestions(t *testing.T) {
 	const lost = "cannot be sent while serving 2026-07-28"
 	form := contract.Asks{Form: true, Sampling: true}
@@ -191,8 +191,8 @@ func (s *shelf) Put(_ context.Context, bucket, name, value string) error {
 	return nil
 }
 
-// The next waldo asks a server that speaks legacy revisions alone in one of those, without a question that it would
-// end over. One that has been updated since is asked in the modern revision, and a dual one goes on being asked so.
+// The next waldo starts a legacy-only server in a legacy revision, without a request that would end it. An updated
+// server is started in the modern revision, and a dual one still is.
 func TestErasAreRemembered(t *testing.T) {
 	kept := &shelf{}
 	ends := func(in *bufio.Scanner, out io.Writer) { // over a question that it does not know

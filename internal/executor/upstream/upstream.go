@@ -33,8 +33,8 @@ type Process struct {
 	Kill   func()        // ends the process and all it has started; may be called twice
 	Box    facts.Sandbox // where it runs, as the launcher knows it
 	Made   string        // a digest of its start parameters; equal digests mean interchangeable processes
-	// Share brings its files and those of its session together, and returns the names of those that
-	// it has left since the last time; nil: it shares none.
+	// Share syncs its files with those of its session, and returns the names of the files left since the last call.
+	// Nil: it shares none.
 	Share func() (left []string, err error)
 }
 
@@ -46,7 +46,7 @@ func (p *Process) end() {
 	}
 }
 
-// reap waits until the process is gone, if there is one, and says how it ended, if that was of itself.
+// reap waits for the exit of the process, if there is one, and returns how it ended, if that was of its own accord.
 func (p *Process) reap() (own error) {
 	if p == nil {
 		return nil
@@ -83,12 +83,12 @@ type Options struct {
 	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // options of a server at a url; nil: unsupported
 	Lock     *lockfile.Lock                                                  // accepted definitions; nil: none were accepted
 	Eras     *eras.Book                                                      // legacy servers; nil: not remembered
-	Changed  func(server string)                                             // told when a server says that its tools are others now
+	Changed  func(server string)                                             // called after a change of a server's tools
 	Offers   func(server string)                                             // the same of its prompts and resources
-	Updated  func(server, uri string)                                        // told when a resource that somebody subscribed to is another now
+	Updated  func(server, uri string)                                        // called after a change of a subscribed resource
 	Scrub    func(text string) string                                        // redacts stderr; nil: stderr is dropped
 	Log      *slog.Logger                                                    // nil: nothing is logged
-	Version  string                                                          // ours, told to servers
+	Version  string                                                          // our version, sent to servers
 	Start    time.Duration                                                   // how long a start may take; 0: 60 s
 	Probe    time.Duration                                                   // how long a server may take to say that it speaks the newest revision; 0: 3 s
 }

@@ -208,8 +208,8 @@ func late(t *testing.T, m *Manager, d policy.Decision, heard *atomic.Int64) call
 	}
 }
 
-// mute makes a call that its server hears and does not answer, and that goes on until the test has ended:
-// who waited for it would wait for longer than any call may take.
+// mute makes a call that its server reads and does not answer, and that lasts until the test has ended. Waiting for
+// it would take longer than any call can.
 func mute(t *testing.T, m *Manager, capability string, heard *atomic.Int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -385,8 +385,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// A server that has answered and is gone at the next call may have ended in between: a read is asked
-// once more, of a new one. A write is not.
+// A server that exits before the next call may have ended in between: a read is retried on a new one. A write is not.
 func TestDeathBetweenCalls(t *testing.T) {
 	for _, row := range []struct {
 		why    string
@@ -594,8 +593,8 @@ func TestRequestsOfServersAreRefused(t *testing.T) {
 	}
 }
 
-// Servers of every kind are reached: those that know the newest revision, those that answer an error,
-// say nothing, or end over a question they do not know.
+// Servers of every kind are reached: those that know the newest revision, and those that answer it with an error,
+// with silence, or by exiting.
 func TestAgreement(t *testing.T) {
 	modern := func(in *bufio.Scanner, out io.Writer) {
 		for in.Scan() {
@@ -796,9 +795,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// A real process of the example server, with its group and its environment.
-// lingers is a server that looks at neither its input nor anything else, and has left a process in a session
-// of its own whose parent is gone. It says both pids.
+// A real process of the example server, with its group and its environment. lingers is a server that ignores its
+// input. It has left an orphan process in a session of its own, and prints both pids.
 var lingers = []string{"/bin/sh", "-c", "orphan=$(setsid sleep 1000 >/dev/null 2>&1 & echo $!); echo $$ $orphan; exec sleep 1000"}
 
 // killedWaldo stands for a waldo that is about to be killed: it starts a server outside any sandbox, says

@@ -13,7 +13,7 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Notifier runs the operator's command for each question, so that a person who is away hears of it.
+// Notifier runs the operator's command for each question, to alert a person who is away.
 type Notifier struct {
 	rules func() contract.Approvals
 	slots chan struct{}

@@ -30,8 +30,8 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// However often a server says that its list is another, that is passed on at a pace that gets slower; the last word
-// is passed on, and after a quiet time the first one at once.
+// A server's list changes are passed on at a pace that slows down, however many there are. The last one is always
+// passed on, and after a quiet time the first one at once.
 func TestPace(t *testing.T) {
 	told := 0
 	var due func()

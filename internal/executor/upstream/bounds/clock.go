@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Clock counts how long a call runs; it stands still while somebody is being asked.
+// Clock counts the running time of a call; it pauses while a question waits for an answer.
 type Clock struct {
 	mu      sync.Mutex
 	t       *time.Timer

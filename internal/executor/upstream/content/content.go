@@ -77,8 +77,8 @@ func Opens(address string) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// Addresses reports whether the data of an error that wants a person to open addresses first holds
-// none that a person may not be sent to (MCP 2025-11-25 client/elicitation).
+// Addresses checks the data of an error that asks a person to open addresses first. It reports whether every address
+// is allowed (MCP 2025-11-25 client/elicitation).
 func Addresses(data strictjson.Value) bool {
 	m, _ := data.Members()
 	list, ok := m["elicitations"].Elements()

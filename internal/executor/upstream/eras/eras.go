@@ -1,5 +1,5 @@
-// Package eras remembers, in the state directory, which servers speak legacy revisions of MCP alone, so that a start
-// does not wait for the answer to a question that such a server does not know.
+// Package eras remembers, in the state directory, which servers speak legacy revisions of MCP only. A start then
+// skips the question that such a server does not know.
 package eras
 
 import (

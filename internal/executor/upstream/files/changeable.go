@@ -10,8 +10,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// For is the machine with the folders that the servers of a configuration can change: nothing that waldo starts,
-// and nothing else that it shows, may come out of one.
+// For is the machine with the folders that the servers of a configuration can change. Programs that waldo starts, and
+// files that it mounts, must not come from them.
 func (m Machine) For(cfg *contract.Config) Machine {
 	for _, s := range cfg.Servers {
 		for _, x := range s.Mounts {
@@ -98,8 +98,8 @@ func pieces(word string) []string {
 	return append([]string{word}, parts...)
 }
 
-// changed finds what a word names, from the folder of the configuration and from the current one, as a file or
-// as a module of Python, and the writable folder that it is in.
+// changed finds the file or Python module that a word names, from the configuration's folder and from the current
+// one. It returns the writable folder that holds it.
 func (m Machine) changed(at contract.Position, word string) (file, w string) {
 	if word == "" || strings.HasPrefix(word, "-") && !strings.Contains(word, "/") {
 		return "", ""

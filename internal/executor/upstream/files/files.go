@@ -232,8 +232,8 @@ func (m Machine) arguments(s contract.Server, args []string, shown []Mount) (fau
 	return faults
 }
 
-// Programs returns the program of a server and the script of its interpreter, as far as they are files of
-// this machine that the command names by a path.
+// Programs returns the program of a server and the script of its interpreter, if the command names them as files of
+// this machine by a path.
 func (m Machine) Programs(s contract.Server) (paths []string) {
 	shown, _ := m.mounts(s)
 	for _, at := range []int{0, scriptOf(s.Command)} {

@@ -194,8 +194,8 @@ func compare(kind string, was, now Pins) (out []Change) {
 	return out
 }
 
-// Annotations returns what a server said of its tool when the operator accepted it; false where the lock
-// does not have the tool, or not the definition that its digest was made of.
+// Annotations returns a server's annotations of its tool as the operator accepted them. It returns false if the lock
+// lacks the tool, or the definition behind its digest.
 func (l *Lock) Annotations(server, tool string) (strictjson.Value, bool) {
 	was := l.Servers[server]
 	def := was.Definitions[tool]

@@ -1,3 +1,3 @@
-// Package outside starts the programs of servers that an operator has placed outside any box, so that what
-// they start ends with them.
+// Package outside starts the programs of servers that an operator has placed outside any sandbox, so that their
+// descendants end with them.
 package outside

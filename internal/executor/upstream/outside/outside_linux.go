@@ -75,7 +75,7 @@ func keep(path string, argv []string) int {
 	_, _ = os.Stdin.Close(), os.Stdout.Close()
 	over := make(chan *os.ProcessState, 1)
 	go func() { s, _ := p.Wait(); over <- s }()
-	var ended *os.ProcessState // nil: it has been told to
+	var ended *os.ProcessState // nil: ended on request
 	select {
 	case ended = <-over:
 	case <-told:

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
+	"waldo/internal/model/secret"
+	"waldo/internal/storage/database"
+)
+
+// TestPruneAsksTheFirstApprover: waldo prune at a terminal asks for the passphrase, and a wrong one removes nothing.
+func TestPruneAsksTheFirstApprover(t *testing.T) {
+	dir := t.TempDir()
+	state, config := filepath.Join(dir, "state"), filepath.Join(dir, "waldo.yaml")
+	s, err := database.Open(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(-200 * 24 * time.Hour)
+	o := logOptions(s)
+	o.SegmentAge, o.Now = 9*24*time.Hour, func() time.Time { return now }
+	l, err := audit.Open(t.Context(), s.Path("log"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &approval.Desk{Store: s, Record: enrolments(l), Witness: &audit.Witness{Dir: audit.Dir(state)}}
+	ann, err := k.Enroll(t.Context(), "ann", nil, secret.NewValue("correct horse battery"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 199 {
+		now = now.Add(24 * time.Hour)
+		if _, err := l.Append(t.Context(), "day", []byte(`{}`), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config, []byte("log: {keep: 90d}\napproval: {root: \""+ann.Fingerprint()+"\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		typed string
+		rc    int
+	}{
+		{"wrong horse battery\n", exitWaiting},
+		{"correct horse battery\n", 0},
+	} {
+		person, program := pseudoTerminal(t)
+		waldo := exec.Command("waldo", "--state", state, "--config", config, "prune") // testscript puts it on PATH
+		var out bytes.Buffer
+		waldo.Stdin, waldo.Stderr, waldo.Stdout = program, program, &out
+		waldo.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		if err := waldo.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var screen bytes.Buffer
+		for b := make([]byte, 4096); !strings.HasSuffix(strings.TrimRight(screen.String(), " "), "passphrase of ann:"); {
+			n, err := person.Read(b)
+			if err != nil {
+				t.Fatalf("no prompt: %v, %q", err, screen.String())
+			}
+			screen.Write(b[:n])
+		}
+		if echoes(t, program) || !strings.Contains(screen.String(), "Every yes that was not used yet is void") {
+			t.Errorf("the prompt: %q", screen.String())
+		}
+		if _, err := person.WriteString(row.typed); err != nil {
+			t.Fatal(err)
+		}
+		_ = waldo.Wait() // the exit code says how it ended
+		if rc := waldo.ProcessState.ExitCode(); rc != row.rc || rc == 0 && !strings.Contains(out.String(), "removed ") {
+			t.Errorf("%q: exit %d, %s", row.typed, rc, out.String())
+		}
+		var said bytes.Buffer
+		run([]string{"--state", state, "log", "verify"}, strings.NewReader(""), &said, &said)
+		if pruned := strings.Contains(said.String(), "were pruned at"); pruned != (row.rc == 0) {
+			t.Errorf("%q: pruned %v: %s", row.typed, pruned, said.String())
+		}
+	}
+}

@@ -19,7 +19,8 @@ import (
 // registries serves two versions of a package to npm, with a scope and without, and to pip, whose
 // files are on another host.
 func registries(mux *http.ServeMux) {
-	mux.HandleFunc("npm.example.com/team/{name}", func(w http.ResponseWriter, r *http.Request) { // npm asks for @team%2fwaldotest
+	// npm requests @team%2fwaldotest.
+	mux.HandleFunc("npm.example.com/team/{name}", func(w http.ResponseWriter, r *http.Request) {
 		var versions []string
 		name := r.PathValue("name")
 		for _, v := range []string{"1.0.0", "2.0.0"} {

@@ -9,7 +9,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// A waldo serve takes the lock that an order names: not another file's, and not what somebody else has put in its place.
+// waldo serve accepts only the lock that an order names: not another file, and not a replacement with another digest.
 func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
 	h, _ := applicationOf(t, "version: 1\n")
 	file, err := filepath.Abs(h.lockFile())

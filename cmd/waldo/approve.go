@@ -23,7 +23,7 @@ import (
 	"waldo/internal/storage/presence"
 )
 
-// desk opens the place where questions lie, without the rest of the application.
+// desk opens the approval service without the rest of the application.
 func desk(g *global) (*approval.Desk, func() error, error) {
 	state, cfg, err := configured(g)
 	if err != nil {
@@ -80,7 +80,7 @@ func newApprovals(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "approvals [ID]", Short: "List the pending approvals", Args: cobra.MaximumNArgs(1),
 		Long: "Lists what waits for a human. With an id, or with -v, shows the whole question with its arguments.\n" +
-			"With --watch, prints each new question as it comes and what became of it; with --json, one object a line.",
+			"With --watch, prints each new question and how it ended; with --json, one object a line.",
 		Example: "  waldo approvals\n  waldo approvals -v\n  waldo approvals a_…\n  waldo approvals --json\n  waldo approvals --watch --json",
 		RunE: func(c *cobra.Command, args []string) error {
 			k, done, err := desk(g)
@@ -225,7 +225,8 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	}
 	if err := k.Answer(c.Context(), by, q, yes, reason); err != nil {
 		if no := (*approval.Refused)(nil); errors.As(err, &no) && (no.Reason.Code == "approval.gone" || no.Reason.Code == "approval.expired") {
-			err = errors.Join(tooLate(c, g, q, yes, no.Reason.Code, "the caller is gone"), err) // since the passphrase was asked for
+			// The caller can leave while the passphrase is typed.
+			err = errors.Join(tooLate(c, g, q, yes, no.Reason.Code, "the caller is gone"), err)
 		}
 		return refusedAnswer(err)
 	}

@@ -19,11 +19,11 @@ import (
 	"waldo/internal/storage/sandboxes"
 )
 
-// readyFD is where a waldo that holds a command in the background says that the command's box is there.
+// readyFD is the file descriptor on which a background waldo reports that the sandbox of its command has started.
 const readyFD = 3
 
-// inBackground has a waldo of its own make the call, in a session of its own, so that it outlives this
-// one and its terminal, and returns when the command's box is there. What it writes is kept.
+// inBackground starts a second waldo, in its own process session, that makes the call and outlives this one and its
+// terminal. It returns when the sandbox has started. The output goes to files.
 func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) error {
 	call := id.New(id.Call)
 	h, err := openApplication(c.Context(), g, settings{})
@@ -52,13 +52,13 @@ func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) err
 		code = e.ExitCode()
 	}
 	if len(text) > 0 {
-		display.Fprintf(c.ErrOrStderr(), "%s\n", display.Lines(string(text))) // it has said what was wrong, and what to do
+		display.Fprintf(c.ErrOrStderr(), "%s\n", display.Lines(string(text))) // it printed the error and a hint
 		return &exit{code: code}
 	}
 	return &exit{code: code, err: fmt.Errorf("the command did not start: %w", err)}
 }
 
-// again returns the arguments with which the other waldo is started.
+// again returns the arguments of the second waldo.
 func (e *execFlags) again(g *global, call string) []string {
 	args := []string{"sandbox", "exec", "--as", call, "--timeout", e.timeout.String(), "--lang", e.lang}
 	if g.state != "" {
@@ -85,8 +85,7 @@ func (e *execFlags) again(g *global, call string) []string {
 	return args
 }
 
-// hold starts a waldo that holds a command, and waits until its box is there. When it ends before, it
-// returns what that wrote to its standard error.
+// hold starts the second waldo and waits for its sandbox. If it exits earlier, hold returns its standard error.
 func hold(ctx context.Context, args []string, stdout, stderr string) (text []byte, err error) {
 	var files [2]*os.File
 	for i, at := range []string{stdout, stderr} {
@@ -122,7 +121,7 @@ func hold(ctx context.Context, args []string, stdout, stderr string) (text []byt
 	return text, err
 }
 
-// up says to the waldo that waits that the command's box is there.
+// up reports to the waiting waldo that the sandbox of the command has started.
 func up() {
 	f := os.NewFile(readyFD, "ready")
 	_, _ = f.WriteString("up")
@@ -167,7 +166,7 @@ func newSandboxKill(g *global) *cobra.Command {
 func newSandboxLogs(g *global) *cobra.Command {
 	var follow bool
 	c := &cobra.Command{
-		Use: "logs NAME CALL", Short: "What a command in the background has written so far", Args: cobra.ExactArgs(2),
+		Use: "logs NAME CALL", Short: "Print the output so far of a background command", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox logs work c_…\n  waldo sandbox logs -f work c_…",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			stdout, stderr, err := m.OutputOf(c.Context(), owner(), args[0], args[1])

@@ -80,7 +80,7 @@ func newCall(g *global) *cobra.Command {
 	return c
 }
 
-// meant is the capability that somebody has named, also as hosts are shown it.
+// meant returns the capability of a name, also of the form that hosts see.
 func meant(p *policy.Policy, name string) (call.Capability, error) {
 	cap := call.Capability(name)
 	if p.Visible(cap) {
@@ -174,7 +174,8 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 	} else {
 		for _, k := range r.Content {
 			if text, ok := readable(k); ok {
-				display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(redact.Clean(strings.TrimRight(text, "\n")))) // whole lines: all of it is the tool's
+				// Whole lines: all of the text is the tool's.
+				display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(redact.Clean(strings.TrimRight(text, "\n"))))
 			} else {
 				display.Fprintf(c.OutOrStdout(), "[%s, %d bytes: see --json]\n", k.Type, len(k.Raw.Raw()))
 			}
@@ -198,7 +199,7 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 func newTools(g *global) *cobra.Command {
 	var detail string
 	c := &cobra.Command{
-		Use: "tools [QUERY]", Short: "The catalogue: what an agent may ask for, and search over it", Args: cobra.ArbitraryArgs,
+		Use: "tools [QUERY]", Short: "The catalogue: list or search the tools that an agent can call", Args: cobra.ArbitraryArgs,
 		Example: "  waldo tools\n  waldo tools create ticket --detail full",
 		RunE: func(c *cobra.Command, args []string) error {
 			d := catalog.Detail(detail)
@@ -213,7 +214,7 @@ func newTools(g *global) *cobra.Command {
 			var entries []*catalog.Entry
 			var offers sync.WaitGroup
 			me := catalog.Viewer{Principal: principal(), Channel: "cli"}
-			offers.Go(func() { h.catalogue.Prompts(c.Context(), me) }) // what is kept from agents of these is told below, too
+			offers.Go(func() { h.catalogue.Prompts(c.Context(), me) }) // their left-out entries are printed below, too
 			if len(args) > 0 {
 				entries = h.catalogue.Search(c.Context(), me, strings.Join(args, " "), 0)
 			} else {
@@ -244,7 +245,7 @@ func newTools(g *global) *cobra.Command {
 	return c
 }
 
-// leftOut names what a server has named, so that nothing in it can hide, nor fill the screen.
+// leftOut quotes and shortens a name that a server chose, since it can contain control characters.
 func leftOut(p catalog.Problem) string {
 	name := cmp.Or(string(p.Capability), p.Server)
 	switch {
@@ -258,8 +259,8 @@ func leftOut(p catalog.Problem) string {
 	return name
 }
 
-// tellTools lists tools with what the policy says of a call without arguments: a condition on arguments that are
-// missing applies.
+// tellTools lists tools with the policy's decision on a call without arguments. A condition on missing arguments
+// applies.
 func tellTools(w io.Writer, h *application, entries []*catalog.Entry, d catalog.Detail) {
 	var rows [][]string
 	for _, e := range entries {
@@ -267,7 +268,7 @@ func tellTools(w io.Writer, h *application, entries []*catalog.Entry, d catalog.
 			display.Fprintf(w, "%s\n", e.Capability)
 			continue
 		}
-		effect := policy.Allow.String() // what the gateway offers itself needs no contract
+		effect := policy.Allow.String() // tools of the gateway itself need no contract
 		if !contract.ByTheGateway(string(e.Capability)) {
 			effect = dryRun(h, e.Capability, call.Args{}).Effect.String()
 		}
@@ -281,7 +282,7 @@ func dryRun(h *application, capability call.Capability, a call.Args) policy.Deci
 	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: principal(), At: time.Now()})
 }
 
-// readable returns the text of a piece of content, also of a resource that is text.
+// readable returns the text of a piece of content, or of a text resource.
 func readable(k call.Content) (string, bool) {
 	if k.Type == "text" {
 		return k.Text, true

@@ -26,7 +26,7 @@ func newCheck(g *global) *cobra.Command {
 				path = args[0]
 			}
 			if path == "" {
-				return usage("write one with waldo init", "there is no configuration here; without one the built-in contracts hold")
+				return usage("write one with waldo init", "no configuration found; the built-in contracts apply")
 			}
 			text, err := contract.ReadFile(path)
 			if err != nil {
@@ -50,8 +50,8 @@ func newCheck(g *global) *cobra.Command {
 	}
 }
 
-// compiled compiles a configuration and holds its examples against the decisions that calls would get: by
-// what servers say of their tools, too, as waldo.lock has it.
+// compiled compiles a configuration and compares its examples with the decisions of the policy. The decisions use the
+// tool annotations in waldo.lock.
 func compiled(cfg *contract.Config) (contract.Problems, error) {
 	h := &application{cfg: cfg}
 	if err := h.readLock(); err != nil {

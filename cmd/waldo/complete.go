@@ -14,7 +14,7 @@ import (
 	"waldo/internal/storage/sandboxes"
 )
 
-// completer lists the values that a word of the command line can have. What cannot be read offers none.
+// completer lists the possible values of a word on the command line. A source that fails offers no values.
 type completer func(ctx context.Context, g *global) []string
 
 func words(all ...string) completer {

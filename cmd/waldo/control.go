@@ -21,8 +21,8 @@ import (
 	"waldo/internal/storage/presence"
 )
 
-// Orders of the operator reach every waldo of a state directory through its store: there is no daemon. Each waldo
-// polls for orders, carries them out and stores a reply.
+// Orders of the operator reach every waldo of a state directory through its store, without a daemon. Each waldo polls
+// for orders, carries them out and stores a reply.
 const (
 	ordersBucket = "orders"  // reload, and "stop NAME" while it is in force
 	repliesFor   = "replies" // "ORDER ASKER": the reply of one waldo to an order

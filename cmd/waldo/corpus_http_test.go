@@ -218,7 +218,8 @@ var httpRows = map[string]func(*doorway, corpusCase){
 	"0021": status(true, 406),
 	"0022": status(false, 200), // documented: without the header a request is of the legacy era
 	"0023": status(true, 400),
-	"0024": func(d *doorway, r corpusCase) { // documented: any revision of the legacy era is taken, for they differ in nothing that waldo decides by
+	// Documented: any revision of the legacy era is accepted, since no decision depends on it.
+	"0024": func(d *doorway, r corpusCase) {
 		id := d.session(d.one)
 		if got, _, body := d.ask("POST", "/mcp", corpusCall, "Mcp-Session-Id", id, "MCP-Protocol-Version", r.Input.Headers["MCP-Protocol-Version"]); got != 200 {
 			d.t.Errorf("%d %s", got, body)

@@ -421,7 +421,7 @@ var toolRows = map[string]func(*testing.T, corpusCase){
 		}
 	},
 	"0041": marked("s", true),
-	// Resources are data, which nothing pins and `lock` does not list: their words reach the host cleaned, as a result would.
+	// Resources are data: they are not pinned, and `lock` does not list them. Their text is sanitised like a result.
 	"0042": func(t *testing.T, r corpusCase) {
 		a := atGateway(t, configOf(serversOf(t, r)))
 		if text := a.rpc("resources/list", "{}"); !strings.Contains(text, "waldo://s/x://y") {

@@ -62,7 +62,7 @@ func newDemo(g *global) *cobra.Command {
 // demoPatience is how long the demo waits for its own answers.
 const demoPatience = 30 * time.Second
 
-// demo tells the story; it adds nothing to what the rooms do.
+// demo runs the demonstration. It has no policy of its own.
 type demo struct {
 	g      *global
 	out    io.Writer
@@ -119,7 +119,7 @@ func (d *demo) run(ctx context.Context) error {
 	return d.verify(ctx)
 }
 
-// enrol makes the demo's own approver. A real one is enrolled at a terminal.
+// enrol creates the demo's own approver. A real one is enrolled at a terminal.
 func (d *demo) enrol(ctx context.Context, h *application) error {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -131,8 +131,8 @@ func (d *demo) enrol(ctx context.Context, h *application) error {
 	return err
 }
 
-// Name and Notify make the demo the one who is told of questions. It answers the write with yes
-// and the deletion with no, as a person with a key would.
+// Name and Notify make the demo the carrier of approval questions. It approves the write and rejects the deletion, as
+// a person with a key would.
 func (d *demo) Name() string { return "demo" }
 
 func (d *demo) Notify(ctx context.Context, q approval.Question) {
@@ -155,7 +155,7 @@ func (d *demo) Notify(ctx context.Context, q approval.Question) {
 	}
 }
 
-// account says what the facts say.
+// account prints the facts of the run.
 func (d *demo) account() {
 	f := d.result.Facts
 	d.say("\n%s", d.p.head("What is known of the run, measured from outside:"))
@@ -166,7 +166,7 @@ func (d *demo) account() {
 	}
 }
 
-// explain tells why the write was allowed, from the log.
+// explain prints why the write was allowed, from the log.
 func (d *demo) explain(ctx context.Context, h *application) error {
 	for _, q := range d.asked {
 		if q.Capability != "helpdesk.create_ticket" {

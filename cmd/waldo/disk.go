@@ -17,7 +17,7 @@ import (
 	"waldo/internal/model/display"
 )
 
-// stored is one part of the state directory, what it is for, and its size.
+// stored is one part of the state directory, its purpose and its size.
 type stored struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
@@ -25,7 +25,7 @@ type stored struct {
 	What  string `json:"what"`
 }
 
-// holds says what the parts of the state directory are, and what removes them.
+// holds describes each part of the state directory, and how to remove it.
 var holds = map[string]string{
 	"log": "audit log; log.keep", "packages": "packages of servers; 30 days after the last use", "workspaces": "files of sessions; 30 days after the last use",
 	"gvisor": "the gVisor runtime; written again when needed", "templates": "root filesystems; waldo template rm", "backups": "files that import and install changed",
@@ -37,7 +37,7 @@ var holds = map[string]string{
 
 func newDu(g *global) *cobra.Command {
 	return &cobra.Command{
-		Use: "du", Short: "What the state directory holds, the largest first", Args: cobra.NoArgs,
+		Use: "du", Short: "List the parts of the state directory, the largest first", Args: cobra.NoArgs,
 		Example: "  waldo du\n  waldo du --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, err := openState(g)
@@ -60,7 +60,7 @@ func newDu(g *global) *cobra.Command {
 	}
 }
 
-// usedBy adds up the parts of a state directory, the largest first.
+// usedBy returns the sizes of the parts of a state directory, the largest first.
 func usedBy(state string) (all []stored, total stored, err error) {
 	entries, err := os.ReadDir(state)
 	if err != nil {
@@ -78,7 +78,7 @@ func usedBy(state string) (all []stored, total stored, err error) {
 				}
 			}
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-				return nil // gone meanwhile, or a sandbox's own
+				return nil // deleted meanwhile, or owned by a sandbox
 			}
 			return err
 		})
@@ -108,9 +108,9 @@ func newPrune(g *global) *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
 		Use: "prune [--dry-run]", Short: "Remove what retention allows: old log segments, unused packages and files of sessions", Args: cobra.NoArgs,
-		Long: "Removes whole segments of the log that are older than log.keep, and packages and files of sessions that nobody used\n" +
+		Long: "Removes whole segments of the log that are older than log.keep, and packages and files of unused sessions\n" +
 			"for 30 days. A record in the log says what was removed of it, so that waldo log verify still holds. A running waldo serve\n" +
-			"does the same every hour. Where the log names approvers, the first one signs for what is removed, at a terminal.",
+			"does the same every hour. If the log names approvers, the first one signs the removal, at a terminal.",
 		Example: "  waldo prune --dry-run\n  waldo prune",
 		RunE: func(c *cobra.Command, _ []string) error {
 			h, err := openApplication(c.Context(), g, settings{})
@@ -148,7 +148,7 @@ func newPrune(g *global) *cobra.Command {
 	return c
 }
 
-// prunable says what log.keep no longer keeps.
+// prunable returns the part of the log that is older than log.keep.
 func (h *application) prunable(ctx context.Context) (audit.Pruned, error) {
 	if h.cfg.Log.Keep == 0 {
 		return audit.Pruned{}, nil

@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// groups order the commands of waldo --help by what a person is about to do.
+// groups order the commands of waldo --help by task.
 var groups = []struct {
 	title    string
 	commands []string

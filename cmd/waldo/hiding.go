@@ -12,8 +12,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// hiding takes known secrets out of what waldo itself says: errors, lines of its log, a crash. Each
-// Write is whole.
+// hiding masks known secrets in the output of waldo itself: errors, log lines, a crash. Each Write must be a whole
+// message.
 type hiding struct {
 	w     io.Writer
 	known *redact.Registry
@@ -26,7 +26,7 @@ func (h hiding) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// logged writes one line of a log for each Write, which is whole.
+// logged writes each Write, a whole line, to the log.
 type logged struct{ w io.Writer }
 
 func (l logged) Write(b []byte) (int, error) {
@@ -36,14 +36,13 @@ func (l logged) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// crashed is what is said of a fault of waldo's own. It has the exit code of one.
+// crashed prints a fault of waldo itself and returns its exit code.
 func crashed(w io.Writer, fault any) int {
 	display.Fprintf(w, "waldo: a fault of waldo's own: %v\n%s\n", fault, display.Lines(string(debug.Stack())))
 	return exitFailed
 }
 
-// told are the tools of a server without the secrets that it was given: it may tell them in any part
-// of a schema.
+// told removes injected secrets from the tools of a server, which can repeat them anywhere in a schema.
 func (h *application) told(tools []call.Tool, err error) ([]call.Tool, error) {
 	for i := range tools {
 		for _, v := range []*strictjson.Value{&tools[i].Input, &tools[i].Output, &tools[i].Annotations} {
@@ -60,7 +59,7 @@ func (h *application) told(tools []call.Tool, err error) ([]call.Tool, error) {
 	return tools, err
 }
 
-// held says what a server lists and is kept from agents.
+// held returns the definitions of a server that are hidden from agents, with reasons.
 func (h *application) held(server string) (out []catalog.Problem) {
 	for _, q := range h.upstreams.Quarantined(server) {
 		out = append(out, catalog.Problem{Server: server, Capability: q.Capability, Item: q.Name, Code: q.Code, Text: q.Text})

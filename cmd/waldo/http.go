@@ -20,7 +20,7 @@ import (
 	"waldo/internal/model/display"
 )
 
-// defaultListen is where waldo listens when nobody says where.
+// defaultListen is the default address of waldo serve over HTTP.
 const defaultListen = "127.0.0.1:7676"
 
 // listenOn returns where to listen: the flag, the configuration or the default. Beyond this machine

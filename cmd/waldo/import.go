@@ -30,8 +30,9 @@ func newImport(g *global) *cobra.Command {
 		Use: "import FILE | --from HOST", Short: "Read an agent host's MCP servers and write them, tight, into waldo.yaml", Args: cobra.MaximumNArgs(1),
 		Long: "Shows the exact command of each server, moves secrets that stand in the host's file into waldo's own store, and adds the servers\n" +
 			"to waldo.yaml: a host's user-wide ones to ~/.config/waldo/waldo.yaml, which holds in every folder, others to ./waldo.yaml.\n" +
-			"Hosts, folders and contracts of well-known servers are proposed, each line marked so. Of a server that is not known a person\n" +
-			"is asked for every tool. The host's file is not changed. Exit status 0: read, what is held back included; 1: read, but for entries that are no servers; 2: the file is not one that waldo can read.\n\nHosts: " + hostNames() + ".",
+			"Hosts, folders and contracts of well-known servers are proposed, each line marked so. For an unknown server a person\n" +
+			"is asked for every tool. The host's file is not changed.\n" +
+			"Exit status 0: read, also with servers held back; 1: some entries are not servers; 2: waldo cannot read the file.\n\nHosts: " + hostNames() + ".",
 		Example: "  waldo import --from claude --dry-run\n  waldo import .mcp.json\n  waldo import ~/.codex/config.toml --only github",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && m.from == "" {
@@ -80,7 +81,7 @@ type importing struct {
 type imported struct {
 	Files   []string            `json:"files"`
 	Servers []hostimport.Server `json:"servers"`
-	Left    []leftServer        `json:"left"` // what is no server that waldo can read
+	Left    []leftServer        `json:"left"` // entries that waldo cannot read as servers
 	Targets []*importTarget     `json:"targets"`
 	Written bool                `json:"written"`
 	Shown   []serverFiles       `json:"shown"`
@@ -92,8 +93,8 @@ type importTarget struct {
 	Path    string   `json:"path"`
 	Diff    []string `json:"diff"`
 	Backup  string   `json:"backup,omitempty"`
-	User    bool     `json:"user"` // the user's own, which needs no waldo trust
-	project string   // whose links are not followed; empty: the path is the operator's own
+	User    bool     `json:"user"` // the user's own file, which needs no waldo trust
+	project string   // its links are not followed; empty: a path of the operator
 	file    *agenthosts.File
 	text    []byte
 }
@@ -104,7 +105,7 @@ type leftServer struct {
 	Why  []*agenthosts.Problem `json:"why"`
 }
 
-// unreadable says what cannot be read of a host's file.
+// unreadable returns an error that lists the problems of a host's file.
 func unreadable(code int, problems []*agenthosts.Problem) error {
 	all := make([]string, len(problems))
 	for i, p := range problems {
@@ -113,7 +114,8 @@ func unreadable(code int, problems []*agenthosts.Problem) error {
 	return &exit{code: code, text: strings.Join(all, "\nwaldo: "), hint: problems[0].Do}
 }
 
-// left says what was left, once the others are taken over: exit code 2 where there are none.
+// left returns the error about skipped entries, after the other servers were added. It has exit code 2 if no server
+// was added.
 func (r *imported) left() error {
 	var problems []*agenthosts.Problem
 	for _, l := range r.Left {
@@ -130,7 +132,7 @@ func (r *imported) left() error {
 
 // importSource is one file to read.
 type importSource struct {
-	host          *agenthosts.Host // nil: told by the file
+	host          *agenthosts.Host // nil: derived from the file
 	path, project string
 	user          bool // it is the user's own file of that host
 }
@@ -319,8 +321,8 @@ func (m *importing) read(s importSource, r *imported, taken map[string]map[strin
 	return nil
 }
 
-// relativePath says which word of a user-wide server's command is a path that only the host's folder makes
-// whole: beside the user's configuration it would name another file. "" is for none.
+// relativePath returns the word of a user-wide server's command that is a path relative to the host's folder, or "".
+// Beside the user's configuration it would name another file.
 func relativePath(command []string) string {
 	for _, w := range command {
 		script := slices.Contains([]string{".py", ".js", ".mjs", ".cjs", ".ts", ".sh"}, filepath.Ext(w))
@@ -331,7 +333,7 @@ func relativePath(command []string) string {
 	return ""
 }
 
-// dataOfFolder ends the names of the data folders that a project's servers are proposed.
+// dataOfFolder returns the suffix of the data folders proposed for a project's servers.
 func dataOfFolder(dir string) string {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
@@ -363,8 +365,8 @@ func (m *importing) choose(r *imported) error {
 	return nil
 }
 
-// draft returns the new text of waldo.yaml and says of each server that is not in it, why. What it
-// returns has been read again: a text that check would refuse, or that means anything else, is none.
+// draft returns the new text of waldo.yaml, and records why a server was left out. It parses the text again, and
+// returns an error if that fails or has another meaning.
 func draft(t *importTarget, r *imported) ([]byte, error) {
 	target := t.file
 	old, problems := contract.Parse(target.Path, target.Text)
@@ -415,7 +417,7 @@ func draft(t *importTarget, r *imported) ([]byte, error) {
 	return text, nil
 }
 
-// write puts the secrets away first, so that no line refers to one that is not there.
+// write stores the secrets first, so that every reference in the file resolves.
 func (m *importing) write(ctx context.Context, t *importTarget, r *imported) error {
 	for i := range r.Servers {
 		s := &r.Servers[i]
@@ -458,7 +460,7 @@ func (m *importing) move(ctx context.Context, s *hostimport.Secret) error {
 	return nil
 }
 
-// keepCopy keeps a copy of a file in the state directory, where only the operator reads.
+// keepCopy saves a copy of a file in the state directory, which only the operator can read.
 func keepCopy(state string, f *agenthosts.File) (string, error) {
 	dir := filepath.Join(state, "backups")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// inherit leaves running the servers of the application before that the new configuration would start just so. It must be
-// called before h is in force.
+// inherit takes over running servers of the earlier application whose configuration is unchanged. Call it before h is
+// in force.
 func (h *application) inherit(was *application) {
 	l := h.launcher()
 	h.upstreams.Inherit(was.upstreams, func(name string, made []string) bool {
@@ -19,9 +19,9 @@ func (h *application) inherit(was *application) {
 	})
 }
 
-// sameServer reports whether nothing of the configuration that a server depends on has changed: its entry, what is
-// accepted of it, the programs that are trusted and the hosts of the operator's own. A server at a url, one in a
-// session's workspace and one with an injected secret hold more than that, and are started anew.
+// sameServer reports whether the configuration of a server is unchanged: its entry, its pins, the trusted programs
+// and the operator's hosts. Servers at a URL, in a session's workspace or with an injected secret depend on more
+// state, and restart.
 func sameServer(was, next *application, name string) bool {
 	a, b := was.cfg.Servers[name], next.cfg.Servers[name]
 	injected := func(h *application) bool {

@@ -75,7 +75,7 @@ type installed struct {
 	Written bool     `json:"written"`
 	Note    string   `json:"note,omitempty"`
 	Exact   bool     `json:"exact,omitempty"` // an undo that gave every byte back
-	secrets []string // what is not to be shown of the file
+	secrets []string // secrets of the file, which output must mask
 }
 
 func (n *installing) run(c *cobra.Command) error {
@@ -122,7 +122,7 @@ func (n *installing) run(c *cobra.Command) error {
 	return nil
 }
 
-// command is what the host starts: this very waldo, with the configuration and state it was given.
+// command returns the command that the host starts: this program, with its configuration and state directory.
 func (n *installing) command() error {
 	if n.gateway.URL != "" {
 		u, err := url.Parse(n.gateway.URL)
@@ -143,7 +143,7 @@ func (n *installing) command() error {
 	}
 	n.gateway.Command = []string{self}
 	for _, flag := range []struct{ name, value, variable string }{{"--config", n.g.config, "WALDO_CONFIG"}, {"--state", n.g.state, "WALDO_STATE"}} {
-		value := cmp.Or(flag.value, os.Getenv(flag.variable)) // the host's environment is another
+		value := cmp.Or(flag.value, os.Getenv(flag.variable)) // the host has a different environment
 		if flag.name == "--config" && value == "" {
 			value, flag.name = n.own()
 		}
@@ -160,8 +160,8 @@ func (n *installing) command() error {
 	return nil
 }
 
-// own is the configuration of the project whose file is changed, which holds only as it was trusted; "" for
-// the user's own file: its waldo finds the configuration of each folder, or the user's.
+// own returns the configuration of the project whose file is changed, which loads only as trusted. It returns "" for
+// the user's own file: each folder then loads its own configuration, or the user's.
 func (n *installing) own() (file, flag string) {
 	if _, err := os.Stat("waldo.yaml"); n.project && err == nil {
 		return "waldo.yaml", "--trusted-config"
@@ -169,7 +169,7 @@ func (n *installing) own() (file, flag string) {
 	return "", "--config"
 }
 
-// loaded is the configuration that the written entry loads wherever the host starts it; "" is none.
+// loaded returns the configuration that the written entry loads in every folder, or "".
 func (n *installing) loaded() string {
 	if file := cmp.Or(n.g.config, os.Getenv("WALDO_CONFIG")); file != "" {
 		return file
@@ -185,7 +185,7 @@ func (n *installing) loaded() string {
 	return ""
 }
 
-// lost says of each of a host's servers that the written entry's configuration does not have, why.
+// lost returns the host's servers that the entry's configuration lacks, with reasons.
 func (n *installing) lost(f *agenthosts.File) (map[string]string, error) {
 	cfg, file := contract.Default(), n.loaded()
 	where := "there is no configuration that the entry loads in every folder"
@@ -227,7 +227,7 @@ func (n *installing) lost(f *agenthosts.File) (map[string]string, error) {
 	return out, nil
 }
 
-// place is the file to change, and the project that it must not leave.
+// place returns the file to change, and the project that must contain it.
 func (n *installing) place() (path, project string, err error) {
 	if n.project {
 		dir, err := os.Getwd()
@@ -246,7 +246,7 @@ func (n *installing) place() (path, project string, err error) {
 	return n.host.User(env), "", nil
 }
 
-// secretsIn are the literal secrets of a host's file, so that a shown line has none of them.
+// secretsIn returns the literal secrets of a host's file, so that shown lines can mask them.
 func secretsIn(h *agenthosts.Host, f *agenthosts.File) []string {
 	v, err := agenthosts.Parse(h.Format, f.Path, f.Text)
 	if err != nil {
@@ -282,7 +282,7 @@ func (r *installed) diff(before, after []byte) {
 	}
 }
 
-// putIn writes the entry, and takes the others out where that was asked for.
+// putIn writes the entry, and removes the other servers on request.
 func (n *installing) putIn(ledger agenthosts.Ledger, f *agenthosts.File, project string, entry agenthosts.Value, r *installed) error {
 	there, err := n.host.Servers(f.Path, f.Text)
 	if err != nil {
@@ -354,7 +354,7 @@ func (n *installing) takeBack(ledger agenthosts.Ledger, f *agenthosts.File, r *i
 	switch {
 	case exact && !c.Existed:
 		err = f.Remove()
-	case !f.Exists && len(text) == 0: // somebody has deleted it, and nothing of theirs has to come back
+	case !f.Exists && len(text) == 0: // deleted meanwhile, without text to restore
 	case len(r.Diff) > 0 || !exact:
 		err = f.Replace(text)
 	}

@@ -7,9 +7,9 @@ import (
 	"waldo/internal/frontend/mcpserver"
 )
 
-// lives are the sets of services that share one state: the one in force, and earlier ones until their calls are over.
+// lives are the applications that share one state: the current one, and earlier ones until their calls end.
 type lives struct {
-	server atomic.Pointer[mcpserver.Server] // the one that serves; nil: none does
+	server atomic.Pointer[mcpserver.Server] // the running server, or nil
 	*generation.Generations[*application]
 }
 
@@ -17,10 +17,10 @@ func newLives(first *application) *lives {
 	return &lives{Generations: generation.New(first, (*application).retire)}
 }
 
-// inForce returns the application of the configuration in force.
+// inForce returns the current application, with the configuration in force.
 func (l *lives) inForce() *application { return l.Now() }
 
-// change puts another application in force.
+// change makes next the current application.
 func (l *lives) change(next *application) {
 	l.Change(next, func() {
 		if srv := l.server.Load(); srv != nil {

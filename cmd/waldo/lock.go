@@ -95,11 +95,11 @@ func newLock(g *global) *cobra.Command {
 	return c
 }
 
-// unseen is the code of a server that could not be looked at: it, or the registry of its package, does
-// not answer, or what they answer cannot be taken.
+// unseen is the code of a server that could not be inspected: it or its package registry did not answer, or sent an
+// unusable answer.
 const unseen = "lock.unseen"
 
-// notAsAccepted says what a lock has found; nil: nothing.
+// notAsAccepted returns the error for the changes that a lock found, or nil.
 func notAsAccepted(changes []lockfile.Change) error {
 	var missing []string
 	for _, ch := range changes {
@@ -121,8 +121,8 @@ func notAsAccepted(changes []lockfile.Change) error {
 	return &exit{code: exitProblems, text: strings.Join(say, "; "), hint: strings.Join(do, "; ")}
 }
 
-// compareLock holds every server against waldo.lock, accepting those named. One that cannot be
-// looked at keeps what was accepted of it, and is among the changes.
+// compareLock compares every server with waldo.lock and accepts the named ones. An unreachable server keeps its pins
+// and is reported as a change.
 func (h *application) compareLock(ctx context.Context, stderr io.Writer, accept []string) ([]lockfile.Change, error) {
 	file := h.lockFile()
 	lock, err := lockfile.Read(file)
@@ -164,7 +164,7 @@ func (h *application) compareLock(ctx context.Context, stderr io.Writer, accept 
 	return changes, tellServes(ctx, h.store, stderr, file)
 }
 
-// looked is what came of looking at one server.
+// looked is the result of inspecting one server.
 type looked struct {
 	name    string
 	said    bytes.Buffer
@@ -172,11 +172,11 @@ type looked struct {
 	err     error
 }
 
-// lookTogether is how many servers are looked at at a time.
+// lookTogether is the number of servers inspected concurrently.
 const lookTogether = 4
 
-// lockServers looks at the servers, several at a time, in the order of their names. With accept it looks at
-// those alone, and touches no other.
+// lockServers inspects servers concurrently and returns results in the order of their names. With accept it inspects
+// only those.
 func (h *application) lockServers(ctx context.Context, lock *lockfile.Lock, accept []string) []*looked {
 	names := h.upstreams.Names()
 	if len(accept) > 0 {
@@ -202,7 +202,7 @@ func (h *application) lockServers(ctx context.Context, lock *lockfile.Lock, acce
 	return all
 }
 
-// lockGone names the servers of the lock that are no longer configured, or forgets them where that is accepted.
+// lockGone reports servers in the lock that are no longer configured, or removes those in accept.
 func (h *application) lockGone(stderr io.Writer, lock *lockfile.Lock, accept []string) (changes []lockfile.Change) {
 	for _, name := range slices.Sorted(maps.Keys(lock.Servers)) {
 		switch _, is := h.cfg.Servers[name]; {
@@ -217,7 +217,7 @@ func (h *application) lockGone(stderr io.Writer, lock *lockfile.Lock, accept []s
 	return changes
 }
 
-// lockServer holds one server against the lock, or accepts it.
+// lockServer compares one server with the lock, or accepts it.
 func (h *application) lockServer(ctx context.Context, stderr io.Writer, lock *lockfile.Lock, mu *sync.Mutex, name string, accept bool) ([]lockfile.Change, error) {
 	changes, absent, err := h.packages.Lock(ctx, h.cfg.Servers[name], accept)
 	if err != nil || absent {
@@ -228,7 +228,7 @@ func (h *application) lockServer(ctx context.Context, stderr io.Writer, lock *lo
 		return changes, err
 	}
 	for _, p := range h.held(name) {
-		if !strings.HasPrefix(p.Code, "lock.") { // which accepting does not change
+		if !strings.HasPrefix(p.Code, "lock.") { // accepting does not change these
 			display.Fprintf(stderr, "waldo: %s is hidden from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
 		}
 	}
@@ -249,7 +249,7 @@ func (h *application) lockServer(ctx context.Context, stderr io.Writer, lock *lo
 	return append(changes, lock.Compare(name, now)...), nil
 }
 
-// inventory counts what was accepted of a server.
+// inventory counts the accepted definitions of a server.
 func inventory(l lockfile.Locked) string {
 	say := []string{count(len(l.Tools), "tool")}
 	if n := len(l.Prompts.Digests); n > 0 {

@@ -17,7 +17,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// shownServer is a server as `waldo lock --show` prints it: what accepting it would accept.
+// shownServer is one server as `waldo lock --show` prints it: the definitions that --accept would pin.
 type shownServer struct {
 	Server  string `json:"server"`
 	Name    string `json:"name"`              // as the server calls itself

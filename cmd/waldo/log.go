@@ -135,7 +135,7 @@ func place(r call.Reason) string {
 func newVerify(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "verify", Short: "Hold every line of the log against its hash, its place and the head", Args: cobra.NoArgs,
-		Long:    "Reads the whole log and changes nothing. $WALDO_LOG_HEAD names a file where the head is kept as well. Exit status 0: sound; 1: problems found; 2: it cannot be read.",
+		Long:    "Reads the whole log and changes nothing. $WALDO_LOG_HEAD names a file that stores a copy of the head. Exit status 0: sound; 1: problems found; 2: it cannot be read.",
 		Example: "  waldo log verify",
 		RunE: func(c *cobra.Command, _ []string) error {
 			r, err := verify(c.Context(), g)
@@ -316,7 +316,7 @@ func anyID(s string) bool {
 func newExplain(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "explain ID | CAPABILITY [k=v..]", Short: "Say why: of a call that was made, or as a dry run of the same code",
-		Long:    "With the id of a call or decision, says from the log why it was allowed, asked or denied, who answered and what\ncame of it. With a capability and arguments, decides without acting: the exit status is that of the call.",
+		Long:    "With the id of a call or decision, says from the log why it was allowed, asked or denied, who answered and how\nit ended. With a capability and arguments, decides without acting: the exit status is that of the call.",
 		Example: "  waldo explain d_…\n  waldo explain helpdesk.create_ticket priority=high\n  waldo explain run_shell --json", Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if anyID(args[0]) {

@@ -30,7 +30,7 @@ func newLog(g *global) *cobra.Command {
 	var follow bool
 	f := &logFlags{}
 	c := &cobra.Command{
-		Use: "log [-f] [-n N] [--since T] [--denied]", Short: "What was decided and done; verify it, export it", Args: cobra.NoArgs,
+		Use: "log [-f] [-n N] [--since T] [--denied]", Short: "Show, verify and export the audit log", Args: cobra.NoArgs,
 		Long: "Shows the last 20 records, or the last N of those that the flags select, and says of how many.\n" +
 			"A record is a decision, an answer, an outcome or another event. --principal and --capability take * for any characters.",
 		Example: "  waldo log\n  waldo log --since 1h --denied\n  waldo log -n 0 --principal token:ci --since 2026-11-01\n  waldo log --call c_…\n  waldo log -f\n  waldo log verify",
@@ -98,7 +98,7 @@ func tellCounted(w io.Writer, n audit.Counted) {
 	}
 }
 
-// selection turns the flags into what the log is asked for.
+// selection converts the flags into a query of the log.
 func (f *logFlags) selection(now time.Time) (s audit.Selection, err error) {
 	if f.last < 0 {
 		return s, usage("-n 0 shows all", "-n must be 0 or more")
@@ -119,8 +119,8 @@ func (f *logFlags) selection(now time.Time) (s audit.Selection, err error) {
 	return s, nil
 }
 
-// matcher returns a filter of records, oldest first. What happened to a call belongs to the principal of
-// its decision.
+// matcher returns a filter for records in order, oldest first. It attributes later records of a call to the principal
+// of its decision.
 func (f *logFlags) matcher() func(audit.Record) bool {
 	callers := map[string]string{}
 	return func(r audit.Record) bool {

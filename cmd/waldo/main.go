@@ -60,7 +60,7 @@ func usage(hint, format string, a ...any) error {
 	return &exit{code: exitUsage, text: fmt.Sprintf(format, a...), hint: hint}
 }
 
-// exitOf returns the exit in an error of a command or of an application package; nil: there is none.
+// exitOf returns the exit in an error of a command or of an application package, or nil.
 func exitOf(err error) *exit {
 	var e *exit
 	if errors.As(err, &e) {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// letGo hands back to the kernel what was mapped of waldo's own program: most of it only starting
-// needs. What is used again comes back from the file's cache.
+// letGo releases the mapped pages of waldo's own program to the kernel. Most are needed at start only; a page used
+// again is reloaded from the page cache.
 func letGo() {
 	self, err := os.Executable()
 	if err != nil {

@@ -26,8 +26,7 @@ func (p paint) warn(s string) display.Text { return p.wrap("33", s) }
 func (p paint) dim(s string) display.Text  { return p.wrap("2", s) }
 func (p paint) head(s string) display.Text { return p.wrap("1;36", s) }
 
-// tellReports prints what each driver has proven, one ability a line, with what to do about the
-// missing ones.
+// tellReports prints the verified abilities of each driver, one per line, with hints for missing ones.
 func tellReports(w io.Writer, reports []sandbox.Report) {
 	p := painter(w)
 	for _, r := range reports {

@@ -119,7 +119,7 @@ func forwardOf(driver sandbox.Reacher, m *sandboxes.Manager, s sandboxes.Sandbox
 	return &forward{port: port, dial: func(ctx context.Context, port uint16) (net.Conn, error) { return dialIn(ctx, driver, m, s, port) }}
 }
 
-// serve forwards until ctx ends. ready is told where it listens, which is never beyond the loopback.
+// serve forwards until ctx ends. It calls ready with the listening address, which is always on the loopback.
 func (f *forward) serve(ctx context.Context, local uint16, ready func(net.Addr)) error {
 	all, err := f.listen(local)
 	if err != nil {
@@ -219,7 +219,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// pass copies one connection both ways. One that nobody answers is closed.
+// pass copies one connection in both directions. It closes a connection that the sandbox does not answer.
 func (f *forward) pass(ctx context.Context, from net.Conn) {
 	defer from.Close()
 	to, err := f.dial(ctx, f.port)

@@ -11,7 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// progressAfter is how long work lasts before a bar shows: what ends sooner needs none.
+// progressAfter is the delay before a progress bar appears. Shorter work shows no bar.
 const progressAfter = time.Second
 
 // progress returns a writer that counts the bytes of long work and shows a bar on w, where w is a terminal. bytes is
@@ -68,7 +68,8 @@ type tasks struct {
 	names []string
 }
 
-// progressOf begins to show all pieces of work on w, where w is a terminal. Close ends it. Elsewhere nothing is written.
+// progressOf starts a display for all parts of work on w, if w is a terminal; otherwise it writes nothing. Close ends
+// it.
 func progressOf(w io.Writer, what string, all int) *tasks {
 	t := &tasks{what: what, w: w, all: all, began: time.Now(), end: make(chan struct{})}
 	if !onScreen(w) {

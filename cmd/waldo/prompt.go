@@ -37,7 +37,7 @@ func readPassword(ctx context.Context, f *os.File, prompt func()) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = term.Restore(int(f.Fd()), before) }() // there is no other way to set it
+	defer func() { _ = term.Restore(int(f.Fd()), before) }() // best effort
 	prompt()
 	type typed struct {
 		line []byte

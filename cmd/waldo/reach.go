@@ -29,7 +29,7 @@ func newLogin(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "login SERVER", Short: "Log waldo in to a server that wants a person's consent (OAuth)", Args: cobra.ExactArgs(1),
 		Long: "Asks the server who issues its tokens, prints the page to open in a browser, and waits until the page leads back to this machine.\n" +
-			"The token is kept sealed among waldo's secrets, as oauth-SERVER, and renewed by itself; waldo secret rm oauth-SERVER forgets it.",
+			"waldo stores the token sealed, as the secret oauth-SERVER, and renews it; waldo secret rm oauth-SERVER forgets it.",
 		Example: "  waldo login crm\n  waldo login crm --browser xdg-open",
 		RunE: func(c *cobra.Command, args []string) error {
 			state, cfg, err := configured(g)

@@ -64,8 +64,9 @@ func (h *application) successor(ctx context.Context, g *global, fits func(next *
 		return nil, err
 	}
 	err = next.requireSecrets()
-	if was := h.lives.inForce().cfg.File; err == nil && was != "" && next.cfg.File != was { // a deleted file must not select a looser configuration
-		err = usage("bring it back", "%s is gone; what is found in its place is %s", was, orNone(next.cfg.File))
+	// A deleted file must not select a looser configuration.
+	if was := h.lives.inForce().cfg.File; err == nil && was != "" && next.cfg.File != was {
+		err = usage("bring it back", "%s is gone; waldo would load %s instead", was, orNone(next.cfg.File))
 	}
 	if err == nil {
 		err = fits(next)

@@ -155,7 +155,8 @@ func (b *boxFlags) refused() error {
 	}
 	for _, s := range b.secrets {
 		if v, ref := secretFlag(s); !secret.Variable(v) || !usableRef(ref) {
-			return usage("--secret NAME, where NAME can name a variable, or --secret VARIABLE=NAME", "--secret is not the name of a secret") // it may be one
+			// The message must not repeat the text, which can be a secret.
+			return usage("--secret NAME, where NAME can name a variable, or --secret VARIABLE=NAME", "--secret is not the name of a secret")
 		}
 	}
 	for _, kv := range b.env {

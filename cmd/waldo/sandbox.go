@@ -224,7 +224,7 @@ func newSandboxExec(g *global) *cobra.Command {
 		Use: "exec NAME [-c CODE | -- CMD [ARG..]]", Short: "Run a command, or code with its tools, over a sandbox's files", Args: cobra.MinimumNArgs(1),
 		Long: "Each command is decided by the contract of exec or run_*, and runs with the sandbox's limits over its files. It shares\n" +
 			"processes and ports with those that run in the sandbox, and has limits and a copy of the files of its own.\n" +
-			"What it leaves running ends with it. With --background it goes on when this command has ended, until it ends\n" +
+			"Its remaining processes end with it. With --background it goes on when this command has ended, until it ends\n" +
 			"itself, its time is up, or the sandbox is stopped or removed; its number is printed.",
 		Example: "  waldo sandbox exec work -- ls -l /workspace/output\n  waldo sandbox exec work -c 'print(open(\"/workspace/input/data.csv\").read())'\n" +
 			"  waldo sandbox exec --background --timeout 2h work -- sh watch.sh",

@@ -27,7 +27,7 @@ import (
 	"waldo/internal/storage/secretstore"
 )
 
-// newKeeper makes what fetches secrets, and asks at a terminal for the passphrases of sealed files.
+// newKeeper returns the source of secrets. It asks at a terminal for the passphrases of sealed files.
 func newKeeper(state string, cfg *contract.Config, known *redact.Registry) *secretsource.Keeper {
 	var ask func(string) (secret.Value, error)
 	if term.IsTerminal(int(os.Stdin.Fd())) {
@@ -58,7 +58,7 @@ func askOnce() func(string) (secret.Value, error) {
 	}
 }
 
-// secretFinding is what became of one use of a secret.
+// secretFinding is the result of checking one use of a secret.
 type secretFinding struct {
 	Secret secret.Ref        `json:"secret"`
 	At     contract.Position `json:"at"`
@@ -90,8 +90,8 @@ func checkSecrets(k *secretsource.Keeper, cfg *contract.Config) []secretFinding 
 	return out
 }
 
-// requireSecrets refuses to begin while a secret is missing that the configuration says where to
-// find. The name of a capability's secret that stands for nothing is for the policy, which denies.
+// requireSecrets returns an error if a secret with a configured source is missing. A secret without a source is left
+// to the policy, which denies its capability.
 func (h *application) requireSecrets() error {
 	named := secrets.Named(h.state, h.cfg)
 	var problems contract.Problems
@@ -126,7 +126,7 @@ func keepSecret(_ context.Context, g *global, name string, v secret.Value) error
 		return usage("give it another name, or look with waldo secret list", "there is another secret named %s already; nothing was changed", name)
 	}
 	if !s.HasKey() {
-		s.Keyring = nil // a key file: nobody has asked for the keyring
+		s.Keyring = nil // use a key file unless --key keyring is given
 	}
 	return s.Set(name, v)
 }
@@ -157,7 +157,7 @@ func newSecretSet(g *global) *cobra.Command {
 			case len(args) == 0 || !secret.Name(args[0]):
 				return usage("as in: waldo secret set github", "%v", secretstore.ErrName)
 			case key != "" && key != "file" && key != "keyring":
-				return usage("file or keyring", "--key %s is no place for a key", key)
+				return usage("file or keyring", "--key %s is invalid", key)
 			}
 			state, err := openState(g)
 			if err != nil {

@@ -99,7 +99,7 @@ func newServe(g *global) *cobra.Command {
 	return c
 }
 
-// options make a server over the applications of this waldo: each call goes to the one in force when it comes.
+// options returns the options of a server that passes each call to the current application.
 func (h *application) options() mcpserver.Options {
 	return mcpserver.Options{
 		Version: version, Instructions: instructions, Catalogue: h.catalogue,
@@ -129,8 +129,8 @@ func (h *application) forget(n call.Session) {
 	}
 }
 
-// keptKey returns the key of this state directory that seals what is left to tell of a parked call, made when
-// it is first needed. It opens nothing, and so lies with what else is no secret.
+// keptKey returns the key of this state directory that seals suspended calls, and creates it on first use. It
+// protects no secret, so it is stored with ordinary state.
 func (h *application) keptKey(ctx context.Context) (*[32]byte, error) {
 	var key [32]byte
 	return &key, h.store.Modify(ctx, "gateway", "kept-key", func(old string, ok bool) (string, bool, error) {
@@ -143,8 +143,8 @@ func (h *application) keptKey(ctx context.Context) (*[32]byte, error) {
 	})
 }
 
-// piped reports whether in is what an agent's host makes: a pipe, a socket or a file, and neither a
-// terminal nor /dev/null.
+// piped reports whether in is the kind of input that an agent host creates: a pipe, a socket or a file, but not a
+// terminal or /dev/null.
 func piped(in any) bool {
 	f, ok := in.(*os.File)
 	if !ok {

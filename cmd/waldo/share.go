@@ -9,9 +9,8 @@ import (
 	"waldo/internal/model/call"
 )
 
-// shared is the corridor for the code in a box: a server of its session's workspace has the files that
-// the code has written by now, and the code has the server's afterwards. The configuration in force decides,
-// which may be newer than the run.
+// shared runs the pipeline for code in a sandbox. It copies files between the code and a workspace server before and
+// after the call. The current configuration decides, which can be newer than the run.
 func (h *application) shared(ctx context.Context, c call.Call) (call.Result, error) {
 	now, done := h.lives.Enter()
 	defer done()

@@ -16,18 +16,18 @@ import (
 	"waldo/internal/pkginstall"
 )
 
-// showing of one server: what its sandbox has of this machine's files.
+// serverFiles lists the files of this machine that the sandbox of one server can see.
 type serverFiles struct {
 	Server string        `json:"server"`
 	Files  []files.Mount `json:"files"`
 }
 
-// shownFiles returns what the sandboxes of a configuration's servers are shown. What is too much of this
-// machine is a problem; a file that is missing here is a warning.
+// shownFiles returns the host files that the sandboxes of configured servers can see. A path that exposes too much is
+// a problem. A missing file is a warning.
 func shownFiles(g *global, cfg *contract.Config) (list []serverFiles, problems, warnings contract.Problems) {
 	state, err := configfile.StateDir(g.state)
 	if err != nil {
-		state = "" // without a state directory nothing of it can be shown
+		state = "" // without a state directory there are no data folders
 	}
 	here := files.Here(state).For(cfg)
 	list = []serverFiles{}
@@ -56,7 +56,7 @@ func shownFiles(g *global, cfg *contract.Config) (list []serverFiles, problems, 
 	return list, problems, warnings
 }
 
-// tellShown lists what the servers' sandboxes are shown.
+// tellShown prints the files that the servers' sandboxes can see.
 func tellShown(w io.Writer, list []serverFiles) {
 	for _, s := range list {
 		display.Fprintf(w, "server %s is shown %s\n", s.Server, listed(s.Files))
@@ -76,7 +76,8 @@ func listed(shown []files.Mount) string {
 	return strings.Join(out, ", ")
 }
 
-// showImported says of each server to import what its sandbox will be shown, and holds one that cannot be.
+// showImported lists the files that each imported server's sandbox will see. It holds back a server with a forbidden
+// path.
 func (m *importing) showImported(r *imported) error {
 	state, err := configfile.StateDir(m.g.state)
 	if err != nil {
@@ -92,7 +93,7 @@ func (m *importing) showImported(r *imported) error {
 		_, packaged, _ := pkginstall.Parse(s.Command)
 		_, shown, faults := here.Shown(plannedServer(*s), packaged)
 		if slices.ContainsFunc(faults, func(f files.Fault) bool { return f.Refused }) && len(s.Propose.Folders) > 0 {
-			s.Propose.Folders = nil // what cannot be shown is not proposed
+			s.Propose.Folders = nil // do not propose folders that cannot be mounted
 			_, shown, faults = here.Shown(plannedServer(*s), packaged)
 		}
 		if len(shown) > 0 {
@@ -117,7 +118,7 @@ func plannedServer(s hostimport.Server) contract.Server {
 	return contract.Server{Name: s.Name, Command: s.Command, Mounts: s.Propose.Mounts(), At: contract.Position{File: s.Target}}
 }
 
-// lineOf is the line of the host's file that a server stands on.
+// lineOf returns the line of a server in the host's file.
 func lineOf(s hostimport.Server) int {
 	n := 0
 	_, _ = fmt.Sscanf(s.From[strings.LastIndexByte(s.From, ':')+1:], "%d", &n)

@@ -68,7 +68,7 @@ func newSandboxCopy(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "cp SRC DST", Short: "Copy files into a sandbox or out of it", Args: cobra.ExactArgs(2),
 		Long: "One of the two is NAME:PATH, where PATH is as the code finds it in /workspace, but not below tmp. A folder is\n" +
-			"copied with what is in it: regular files and folders alone, no links. With - for SRC a tar is unpacked from standard input.",
+			"copied with its regular files and folders, without links. With - for SRC a tar is unpacked from standard input.",
 		Example: "  waldo sandbox cp . work:\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n  tar c . | waldo sandbox cp - work:input",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
 			from, fromIn := inBoxPath(args[0])
@@ -111,7 +111,7 @@ type inside struct {
 	path   string // below the folder; empty: the folder itself
 }
 
-// inBoxPath reads NAME:PATH. What has a slash before the first colon, or no colon, is a path of this machine.
+// inBoxPath parses NAME:PATH. A text without a colon, or with a slash before it, is a path of this machine.
 func inBoxPath(s string) (inside, bool) {
 	name, rest, ok := strings.Cut(s, ":")
 	if !ok || name == "" || strings.ContainsAny(name, "/.") {
@@ -132,7 +132,7 @@ func inBoxPath(s string) (inside, bool) {
 
 func (i inside) check() error {
 	if i.folder == workspace.Tmp {
-		return usage("as in work:data.csv", "%s:%s: what is in tmp is not kept", i.name, i.folder)
+		return usage("as in work:data.csv", "%s:%s: files in tmp are not saved", i.name, i.folder)
 	}
 	return nil
 }

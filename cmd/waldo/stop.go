@@ -53,7 +53,7 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	}
 	defer s.Close()
 	log, err := openLog(ctx, s, 0)
-	if err != nil && !release { // a log that is damaged is no reason to let an agent go on
+	if err != nil && !release { // a damaged log must not prevent a stop
 		display.Fprintf(c.ErrOrStderr(), "waldo: this is not recorded: %v\n", err)
 	} else if err != nil {
 		return err
@@ -98,7 +98,7 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	return errors.Join(err, unheeded(0, silent))
 }
 
-// letIn takes a stop back.
+// letIn cancels a stop.
 func letIn(c *cobra.Command, s *database.Store, name string) error {
 	if id.Is(id.Session, name) {
 		return usage("its principal opens another", "a session that has ended stays ended")
@@ -123,8 +123,8 @@ func letIn(c *cobra.Command, s *database.Store, name string) error {
 	return s.Delete(c.Context(), ordersBucket, stopOrder+name)
 }
 
-// forgetCLI ends the session that all waldo calls of a user share, where it is meant, and forgets the ends
-// of sessions that are too long ago for anybody to have one.
+// forgetCLI ends the shared `waldo call` session of a stopped user. It also deletes entries of sessions that ended
+// too long ago to matter.
 func forgetCLI(ctx context.Context, s *database.Store, name string) error {
 	shared, err := s.List(ctx, cliBucket)
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// keptFor is how long the files of a session stay that nobody opened, a question that nobody answered in
-// time, and an installed package that no lock has named. Named sandboxes keep theirs until they are removed.
+// keptFor is the retention of unused session files, of unanswered questions, and of packages that no lock names.
+// Named sandboxes keep their files until they are removed.
 const keptFor = 30 * 24 * time.Hour
 
-// sweep closes sessions that are idle and deletes what is kept no longer.
+// sweep closes idle sessions and deletes data past its retention.
 func (h *application) sweep(ctx context.Context, now time.Time, sign signing) error {
 	h.sessions.Sweep()
 	named, err := sandboxes.New(h.store, time.Now).Workspaces(ctx)
 	if err != nil {
-		return err // without their names no workspace is known to be nobody's
+		return err // without the names, unused workspaces are unknown
 	}
 	open := map[string]bool{}
 	for _, n := range h.sessions.List() {
@@ -40,7 +40,7 @@ func (h *application) sweep(ctx context.Context, now time.Time, sign signing) er
 	return errors.Join(err, unused, old, bundles, h.approvals.Sweep(ctx, now.Add(-keptFor)))
 }
 
-// signing puts the first approver's signature under what is removed of the log; nil: nobody is there to sign.
+// signing adds the first approver's signature to a removal from the log; nil: no person can sign.
 type signing func(*approval.Checkpoint) error
 
 // signRemoval asks the first approver for the passphrase, and shows who can answer afterwards.
@@ -56,7 +56,7 @@ func (h *application) signRemoval(c *cobra.Command) signing {
 			return errors.Join(err, none)
 		}
 		w := c.ErrOrStderr()
-		display.Fprintf(w, "The log is removed up to record %d. Every yes that was not used yet is void then. What stays of approvers:\n", p.Through)
+		display.Fprintf(w, "The log is removed up to record %d. Unused approvals become void. Remaining approvers:\n", p.Through)
 		for _, e := range p.Approvers {
 			display.Fprintf(w, "  %s %s, signed by %s at %s\n", e.Action, e.Approver, e.By, e.At)
 		}
@@ -72,7 +72,7 @@ func (h *application) signRemoval(c *cobra.Command) signing {
 	}
 }
 
-// keepClean sweeps now, and once an hour until ctx is done. What cannot be deleted is told and kept.
+// keepClean sweeps now, and hourly until ctx is done. It logs an entry that it cannot delete, and keeps it.
 func (h *application) keepClean(ctx context.Context) {
 	sweep := func() {
 		if err := h.lives.inForce().sweep(ctx, time.Now(), nil); err != nil && ctx.Err() == nil {

@@ -8,8 +8,8 @@ import (
 	"waldo/internal/model/display"
 )
 
-// table prints rows below a header, each column as wide as its widest cell, and escapes every cell. Nothing is printed
-// where there is no row.
+// table prints rows below a header, each column as wide as its widest cell, and escapes every cell. It prints nothing
+// without rows.
 func table(w io.Writer, header []string, rows [][]string) {
 	if len(rows) == 0 {
 		return

@@ -20,7 +20,7 @@ import (
 	"waldo/internal/storage/sandboxes"
 )
 
-// openTemplates opens the root filesystems that are kept in a state directory.
+// openTemplates opens the template store of a state directory.
 func openTemplates(state string) (*template.Store, error) {
 	s, err := template.Open(filepath.Join(state, "templates"), template.Defaults())
 	if err == nil {
@@ -29,8 +29,8 @@ func openTemplates(state string) (*template.Store, error) {
 	return s, err
 }
 
-// template finds the root filesystem that a person named: host needs nothing to be found, and of a
-// snapshot it is the one that its sandbox had, with its files to start from.
+// template resolves a template that a person named. "host" needs no lookup; a snapshot gives the template of its
+// sandbox, with its files to start from.
 func (h *application) template(ctx context.Context, name string, fresh bool) (template.Template, error) {
 	if id.Is(id.Snapshot, name) {
 		p, err := sandboxes.New(h.store, time.Now).Picture(ctx, owner(), name)
@@ -69,7 +69,7 @@ func (h *application) templateOf(ctx context.Context, c contract.Contract) (sand
 	return root(t), t.Config, err
 }
 
-// aboutTemplate gives what is wrong with a template that was named the exit code for usage.
+// aboutTemplate gives errors about a named template the exit code for usage.
 func aboutTemplate(err error) error {
 	if err == nil {
 		return nil
@@ -81,7 +81,7 @@ func aboutTemplate(err error) error {
 	return e
 }
 
-// root is what a box is told of a template.
+// root converts a template for the sandbox profile.
 func root(t template.Template) sandbox.Template {
 	return sandbox.Template{Name: t.Name, Dir: t.Dir, UID: t.Config.UID, GID: t.Config.GID}
 }

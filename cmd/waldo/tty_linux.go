@@ -74,7 +74,7 @@ func (h *application) onTerminal(c *cobra.Command, o *runner.Options, level stri
 	return sync.OnceValue(func() error {
 		_ = slave.Close()
 		select {
-		case <-written: // the sandbox has ended, so nobody has the terminal
+		case <-written: // the sandbox has ended and released the terminal
 			_ = out.Close()
 		case <-time.After(5 * time.Second):
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// plainFlag says a mistake in a flag in waldo's words, with what to do about it.
+// plainFlag rewrites an error about a flag in plain words, with a hint.
 func plainFlag(c *cobra.Command, err error) error {
 	help := "see " + c.CommandPath() + " --help"
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
@@ -41,7 +41,7 @@ func plainFlag(c *cobra.Command, err error) error {
 	return usage(help, "%v", err)
 }
 
-// wantedValue says in words what values a flag takes.
+// wantedValue describes the values that a flag takes.
 func wantedValue(v pflag.Value, cause error) string {
 	switch v.Type() {
 	case "bool":
@@ -58,7 +58,7 @@ func wantedValue(v pflag.Value, cause error) string {
 	return cause.Error()
 }
 
-// plainArgs says a mistake in a command's arguments in waldo's words. fault is what the command's own check said.
+// plainArgs rewrites an error about arguments in plain words. fault is the error of the command's own check.
 func plainArgs(c *cobra.Command, args []string, fault error) error {
 	help := "see " + c.CommandPath() + " --help"
 	text := fault.Error()
@@ -120,8 +120,8 @@ func unknownCommand(c *cobra.Command, word string) error {
 	return usage(hint, "unknown command %q", word)
 }
 
-// nearest returns the name that a word was most likely meant to be; empty: none is near. A word of three letters or
-// fewer must begin like the name, since half of all such words are two changes apart.
+// nearest returns the name most similar to a word; empty: no name is near. A word of up to three letters must share
+// the first letter, since half of all such words differ by two changes.
 func nearest(word string, names []string) string {
 	best, least := "", 1+len(word)/3
 	for _, name := range slices.Sorted(slices.Values(names)) {
@@ -169,10 +169,10 @@ var systemCall = regexp.MustCompile(
 	`\b(?:stat|lstat|open|openat|read|readlink|mkdir|chdir|execute|fork/exec) ([^\s:]+): ` +
 		`(no such file or directory|permission denied|is a directory|not a directory|file exists)`)
 
-// withoutCalls leaves the names of system calls out of an error: the file and what is wrong with it say enough.
+// withoutCalls removes system call names from an error. The file and the reason suffice.
 func withoutCalls(text string) string { return systemCall.ReplaceAllString(text, "$1: $2") }
 
-// newHelp is waldo help, which does not take a word that is no command for a wish to see everything.
+// newHelp returns the help command. It reports an unknown command instead of printing the general help.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]", Short: "Help about a command", Example: "  waldo help run\n  waldo help sandbox exec", Args: cobra.ArbitraryArgs,

@@ -18,7 +18,7 @@ var (
 	committed = "" // when, in RFC 3339: the same source gives the same bytes, so it is not the time of the build
 )
 
-// about is what waldo knows of its own build.
+// about is the build information of this waldo.
 type about struct {
 	Version   string `json:"version"`
 	Commit    string `json:"commit,omitempty"`

@@ -8,14 +8,14 @@ import (
 	"waldo/internal/model/call"
 )
 
-// warmBoxes is how many boxes a gateway keeps ready at most. The pool adapts to what is asked for.
+// warmBoxes limits the prewarmed sandboxes of a gateway. The pool adapts to demand.
 const warmBoxes = 8
 
-// firstBoxes is how many boxes for Python are made before anybody asks, so that the first run of a
-// session is not cold. Those of other languages, which cost more, wait for the first run.
+// firstBoxes is the number of Python sandboxes prewarmed before the first request, so that a session's first run is
+// not cold. Sandboxes of other languages cost more and wait for the first run.
 const firstBoxes = 2
 
-// expect makes boxes ready for a session that has begun, also a principal's over HTTP.
+// expect prewarms sandboxes for a new session, also of a principal over HTTP.
 func (h *application) expect(n session.Info) {
 	args, err := call.ParseArgs([]byte(`{"code":""}`))
 	if err == nil {

@@ -56,7 +56,8 @@ func TestFirstClient(t *testing.T) {
 		t.Error("control: the first run of a principal that nobody expected was warm")
 	}
 	warm := false
-	for n, wait := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} { // as a zygote takes to start, on a busy machine too
+	// A zygote can take this long to start on a busy machine.
+	for n, wait := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} {
 		who := call.Principal(fmt.Sprint("oidc:ada", n))
 		in, err := g.Enter(who)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"waldo/internal/model/display"
 )
 
-// watchEvery is how often the questions are looked at.
+// watchEvery is the interval between polls of the questions.
 const watchEvery = 250 * time.Millisecond
 
 // approvalEvent is one line of `waldo approvals --watch --json`.
@@ -22,7 +22,7 @@ type approvalEvent struct {
 	Question *approval.Question `json:"question,omitempty"` // with "asked"
 }
 
-// watchApprovals prints each question as it is put, and what became of it, until the context ends.
+// watchApprovals prints each new question, and how it ended, until the context ends.
 func watchApprovals(c *cobra.Command, k *approval.Desk, whole, asJSON bool) error {
 	open := map[string]approval.Question{}
 	for {
@@ -71,7 +71,7 @@ func tellWatched(c *cobra.Command, e approvalEvent, whole, asJSON bool) {
 	}
 }
 
-// tooLate records that an answer came when no call could use it any more.
+// tooLate records an answer that came after the last call that could use it.
 func tooLate(c *cobra.Command, g *global, q approval.Question, yes bool, code, why string) error {
 	k, done, err := desk(g)
 	if err != nil {

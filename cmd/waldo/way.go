@@ -15,7 +15,7 @@ func (h *application) egresses() *sandboxegress.Assembler {
 	return &sandboxegress.Assembler{State: h.state, Config: h.cfg, Secret: h.secrets.Get, Forms: redact.Forms, Record: h.reached}
 }
 
-// kindEgress is the kind of a record of what a server's sandbox tried to reach.
+// kindEgress is the kind of records about network access of a server's sandbox.
 const kindEgress = "egress"
 
 type egressBody struct {
@@ -24,7 +24,7 @@ type egressBody struct {
 	Attempts []facts.Attempt `json:"attempts"`
 }
 
-// reached writes to the log what a server's sandbox tried to reach.
+// reached logs the network access that a server's sandbox attempted.
 func (h *application) reached(server, sandbox string, tried []facts.Attempt) {
 	body, err := json.Marshal(egressBody{server, sandbox, tried})
 	if err == nil {

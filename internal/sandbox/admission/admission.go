@@ -40,7 +40,7 @@ type waiter struct {
 // New returns an empty gate.
 func New(l Limits) *Gate { return &Gate{limits: l, count: map[string]int{}} }
 
-// Full says why a sandbox was not admitted.
+// Full is the reason why a sandbox was not admitted.
 type Full struct{ Text string }
 
 func (f *Full) Error() string { return f.Text }

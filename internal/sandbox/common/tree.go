@@ -42,7 +42,7 @@ func (e Entry) Directory() bool { return is(&e.Stat, unix.S_IFDIR) }
 
 func is(st *unix.Stat_t, kind uint32) bool { return st.Mode&unix.S_IFMT == kind }
 
-// Kind says in words what is neither file nor folder.
+// Kind names the kind of an entry that is neither file nor folder.
 func (e Entry) Kind() string {
 	switch e.Stat.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:

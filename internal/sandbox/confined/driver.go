@@ -75,7 +75,7 @@ func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Box, error
 	return b, nil
 }
 
-// refuse says why this driver cannot hold to the profile.
+// refuse returns an error if this driver cannot apply the profile.
 func refuse(p sandbox.Profile, abi int) error {
 	if abi < needABI {
 		return fmt.Errorf("confined: Landlock ABI %d is needed to hold signals and files, this kernel has %d: Linux 6.12 or later, with landlock among the modules of the boot option lsm=", needABI, abi)

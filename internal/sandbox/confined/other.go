@@ -23,7 +23,7 @@ func Main() {}
 // Name returns "confined".
 func (d *Driver) Name() string { return "confined" }
 
-// Probe says that nothing is there.
+// Probe reports that the driver is not available.
 func (d *Driver) Probe(context.Context) sandbox.Report {
 	return sandbox.Report{Driver: d.Name(), Abilities: []sandbox.Ability{{Name: "Linux", What: errSystem.Error(),
 		Need: true}}}

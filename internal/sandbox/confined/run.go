@@ -272,7 +272,7 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 	return f
 }
 
-// judge says how the run ended.
+// judge fills in how the run ended.
 func (r *run) judge(ctx context.Context, f *facts.Facts, rep report) {
 	if rep.Status.Signaled() {
 		f.Limit = r.ended.Load()

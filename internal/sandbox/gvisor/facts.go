@@ -52,7 +52,7 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 	return f
 }
 
-// exit tells how the command ended.
+// exit fills in how the command ended.
 func (r *run) exit(f *facts.Facts, end job.End) {
 	ws := syscall.WaitStatus(end.Status)
 	switch {

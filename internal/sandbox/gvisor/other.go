@@ -20,7 +20,7 @@ func New(Options) *Driver { return &Driver{} }
 // Name returns "gvisor".
 func (d *Driver) Name() string { return "gvisor" }
 
-// Probe says that nothing is there.
+// Probe reports that the driver is not available.
 func (d *Driver) Probe(context.Context) sandbox.Report {
 	return sandbox.Report{Driver: d.Name(), Abilities: []sandbox.Ability{{Name: "Linux", What: errSystem.Error(),
 		Need: true}}}

@@ -21,7 +21,7 @@ import (
 	"waldo/internal/sandbox/initproc"
 )
 
-// Want says which namespaces a command asks for.
+// Want lists the namespaces that a command needs.
 type Want struct {
 	Dir       string // a folder of the named sandbox that only its owner can enter
 	Key       string // everything that the command can access: commands share namespaces only if their keys are equal

@@ -157,7 +157,7 @@ func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.Fil
 	return b, nil
 }
 
-// refuse says why this driver cannot hold to the profile.
+// refuse returns an error if this driver cannot apply the profile.
 func refuse(p sandbox.Profile) error {
 	if err := common.Refuse(p); err != nil {
 		return fmt.Errorf("namespace: %w", err)

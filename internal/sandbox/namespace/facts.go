@@ -28,7 +28,7 @@ type ending struct {
 	notRun   error       // why the command could not be executed
 }
 
-// facts says what is known of the run.
+// facts returns the facts of the run.
 func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Facts {
 	b, l := r.box, r.box.profile.Limits
 	used := b.group.Usage()

@@ -243,7 +243,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 func TestAFrameBeyondTheLimitEndsTheBridgeAlone(t *testing.T) {
 	h := &house{tools: []string{"a.b"}}
 	b := open(t, h)
-	b.say(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", jsonrpc.MaxFrame-100) + `"}}`) // control: just below
+	// control: just below
+	b.say(`{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", jsonrpc.MaxFrame-100) + `"}}`)
 	if m := b.hear(); code(m) != 0 {
 		t.Fatalf("control: %v", m)
 	}

@@ -464,7 +464,8 @@ func TestWhatServersSayInEveryCell(t *testing.T) {
 		}
 		time.Sleep(300 * time.Millisecond)
 		resource, list := false, false
-		for begin := time.Now(); !(resource && list) && time.Since(begin) < time.Minute; { // a modern server may still be opening its side
+		// a modern server may still be opening its side
+		for begin := time.Now(); !(resource && list) && time.Since(begin) < time.Minute; {
 			r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "s__touch"})
 			if err != nil || r.Content[0].(*mcp.ResourceLink).URI != "waldo://s/mem://note" {
 				t.Fatalf("a link: %+v %v", r, err)

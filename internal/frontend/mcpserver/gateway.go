@@ -42,16 +42,16 @@ type Options struct {
 	Lean  bool             // show three tools in place of all: search, call, run code
 	Drain time.Duration    // for answers once the input has ended; 0: 10 s
 	Park  time.Duration    // time for a modern client to return with an answer; 0: 10 min
-	// Aside hides in what a server says beside its answer to a call: a question to a person, or a log
-	// message. The zero Value is not shown. nil: nothing of the kind is.
+	// Aside scrubs a server's messages beside its answer to a call: a question to a person, or a log message. A zero
+	// result drops the message. nil: such messages are dropped.
 	Aside func(c call.Call, v strictjson.Value, question bool) strictjson.Value
 	// Kept is a persistent key. With it a restarted waldo can explain, not resume, a suspended call. Nil disables
 	// that.
 	Kept *[32]byte
-	// Fate returns what is known of the effect of a call that has ended; nil, or false: nothing.
+	// Fate returns the known side effect of an ended call; nil, or false: unknown.
 	Fate func(ctx context.Context, callID string) (facts.SideEffect, bool)
-	// Put returns the text of a question of waldo's own that this session's host may answer for its
-	// person, and Said takes the answer; nil: no host may.
+	// Put returns the text of an approval that this session's host may answer for its person, and Said takes
+	// the answer; nil: no host may.
 	Put   func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
 	Said  func(ctx context.Context, n call.Session, approvalID string, yes bool) error
 	Ended func(n call.Session) // called at the end of a session; nil: not called
@@ -389,7 +389,8 @@ func (s *Session) show(entries []*catalog.Entry) {
 	}
 }
 
-// describe makes the form of a tool that hosts see. An output schema is not promised: a result that was redacted or cut need not keep it.
+// describe returns the form of a tool that hosts see. It omits the output schema: a redacted or cut result can
+// violate it.
 func (d *Server) describe(e *catalog.Entry) map[string]any {
 	mode := contract.HighRisk
 	if d.o.Mode != nil {

@@ -72,5 +72,6 @@ func unwrap(m jsonrpc.Message) (inner jsonrpc.Message, no map[string]any) {
 	if err != nil {
 		return m, toolError("the arguments do not fit the tool")
 	}
-	return jsonrpc.Message{ID: m.ID, Method: m.Method, Params: v, Size: m.Size, Weight: m.Weight}, nil // m keeps its own parameters
+	// m keeps its own parameters
+	return jsonrpc.Message{ID: m.ID, Method: m.Method, Params: v, Size: m.Size, Weight: m.Weight}, nil
 }

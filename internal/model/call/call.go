@@ -190,8 +190,7 @@ type Reason struct {
 // SessionStopped is the code of the reason against the calls of a session that the operator has ended.
 const SessionStopped = "session.stopped"
 
-// Ended returns why a call that was allowed was ended from outside. The other reasons of a call that ran are notes on
-// what was allowed.
+// Ended returns why an allowed call was ended from outside. The other reasons of a call that ran are notes.
 func (r Result) Ended() []Reason {
 	var out []Reason
 	for _, w := range r.Why {

@@ -201,9 +201,10 @@ type Mount struct {
 	Target string `json:"target"` // an absolute path in the sandbox
 	From   string `json:"from"`   // on this machine, as written: Position.Beside makes it whole
 	// Writable: the server can change what is in it, and only the disk bounds what it writes.
-	Writable bool     `json:"writable,omitempty"`
-	Git      bool     `json:"git,omitempty"` // with Writable: repositories in it can be written, but for their hooks and configuration
-	At       Position `json:"-"`
+	Writable bool `json:"writable,omitempty"`
+	// with Writable: repositories in it can be written, but for their hooks and configuration
+	Git bool     `json:"git,omitempty"`
+	At  Position `json:"-"`
 }
 
 // Limits bound the box of a server; 0 stands for waldo's own.

@@ -169,9 +169,10 @@ type Attempt struct {
 type Files struct {
 	Read      []string `json:"read"`
 	Written   []string `json:"written"`
-	Artifacts []string `json:"artifacts"`         // kept in the workspace
-	KeptIn    string   `json:"kept_in,omitempty"` // the folder of this machine that has them; told to the person at the terminal alone
-	Partial   bool     `json:"partial,omitempty"` // there are more than the lists say
+	Artifacts []string `json:"artifacts"` // kept in the workspace
+	// the folder of this machine that holds them; shown only at the terminal
+	KeptIn  string `json:"kept_in,omitempty"`
+	Partial bool   `json:"partial,omitempty"` // there are more than the lists say
 	// files that existed before the run; those in folders before the folders
 	Removed []string `json:"-"`
 }

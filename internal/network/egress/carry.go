@@ -215,8 +215,10 @@ func (c *certificates) check(ctx context.Context, d *Dialer, host string, at net
 	defer conn.Close()
 	shown := false
 	t := tls.Client(conn, &tls.Config{ServerName: host, RootCAs: d.Roots, MinVersion: tls.VersionTLS12,
-		VerifyConnection: func(tls.ConnectionState) error { shown = true; return nil }}) // called after the chain and the name were verified
-	if err := t.HandshakeContext(ctx); err != nil && !shown { // a server that wants a certificate of ours may end it after it has shown its own
+		// called after the chain and the name were verified
+		VerifyConnection: func(tls.ConnectionState) error { shown = true; return nil }})
+	// a server that requires a client certificate can fail the handshake after it has shown its own
+	if err := t.HandshakeContext(ctx); err != nil && !shown {
 		var bad *tls.CertificateVerificationError
 		if errors.As(err, &bad) {
 			return refuse("tls.certificate", "the certificate is not one of the host's: "+bad.Err.Error())

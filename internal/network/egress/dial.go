@@ -22,8 +22,10 @@ type Dialer struct {
 	Policy   *Policy
 	Resolver Resolver                                                       // nil: the machine's own
 	Connect  func(ctx context.Context, to netip.AddrPort) (net.Conn, error) // nil: TCP
-	Roots    *x509.CertPool                                                 // that certificates of hosts are held against; nil: the machine's own
-	Patience time.Duration                                                  // for resolving and connecting together; 0: 15 s
+	// authorities for hosts' certificates; nil: the machine's own
+	Roots *x509.CertPool
+	// for resolving and connecting together; 0: 15 s
+	Patience time.Duration
 }
 
 const maxAddresses = 8 // of one name are tried

@@ -45,7 +45,7 @@ type rig struct {
 	heads []http.Header
 	facts facts.Facts
 	early []string // informational answers (1xx)
-	// answer is what the servers outside say; nil: hello
+	// answer is the handler of the servers outside; nil: hello
 	answer http.HandlerFunc
 }
 
@@ -443,7 +443,8 @@ func TestPlain(t *testing.T) {
 			return strings.Trim(string(greeting), "\x00") + string(answer), g.codes()
 		}
 		answer, codes := talk()
-		for tries := 1; !row.waits && codes[len(codes)-1] == "egress.late" && tries < 5; tries++ { // a busy machine was late itself
+		// a busy machine was late itself
+		for tries := 1; !row.waits && codes[len(codes)-1] == "egress.late" && tries < 5; tries++ {
 			answer, codes = talk()
 		}
 		if !strings.Contains(string(answer), row.want) || codes[len(codes)-1] != row.code || row.code != "" && strings.Contains(string(answer), "evil.example") && row.want != "403" {

@@ -40,7 +40,7 @@ type metadata struct {
 	NamesIss  bool     `json:"authorization_response_iss_parameter_supported"`
 }
 
-var errAbsent = errors.New("there is none")
+var errAbsent = errors.New("not found")
 
 // ask makes a request without a token, to hear what the server wants.
 func (c *Client) ask(ctx context.Context) (challenge, error) {

@@ -23,16 +23,19 @@ type Source func(ctx context.Context) ([]call.Tool, error)
 // Options say what the list is made of. The zero Options make an empty one.
 type Options struct {
 	Builtins []call.Tool
-	Sources  map[string]Source                        // by server
-	Offers   map[string]OfferSource                   // by server
-	Plain    string                                   // the server whose names stand without its own before them; empty: none
-	Visible  func(cap call.Capability) bool           // whether a contract line speaks of it; nil: none does
-	Usable   func(cap call.Capability, v Viewer) bool // whether a call of it may be anything but denied; nil: it may
+	Sources  map[string]Source      // by server
+	Offers   map[string]OfferSource // by server
+	// the server whose tools have no prefix; empty: none
+	Plain   string
+	Visible func(cap call.Capability) bool           // whether a contract line speaks of it; nil: none does
+	Usable  func(cap call.Capability, v Viewer) bool // whether a call of it may be anything but denied; nil: it may
 	// contracts that cover a server's tool; nil: the tool's own name alone
-	Names    func(server, tool string) []call.Capability
-	Of       func(cap call.Capability) string        // the server that a contract says a capability is of; nil: its name tells
-	Patience func(cap call.Capability) time.Duration // how long a call may take, and so who looks for its tool waits for the server; nil: Wait
-	Held     func(server string) []Problem           // tools that a server lists but agents cannot use; nil: none
+	Names func(server, tool string) []call.Capability
+	// the server that a contract names for a capability; nil: the capability's first part
+	Of func(cap call.Capability) string
+	// call timeout, which also bounds the wait for a tool's server; nil: Wait
+	Patience func(cap call.Capability) time.Duration
+	Held     func(server string) []Problem // tools that a server lists but agents cannot use; nil: none
 	// called when the set of tools omitted for one reason changes; nil: not called
 	Missing func(first Problem, n int)
 	Clean   func(text string) string        // makes untrusted text safe to show; nil: it is not shown

@@ -231,7 +231,8 @@ func TestSlowAndFailingSources(t *testing.T) {
 	defer c.Close()
 	stop := c.Watch(func() { changed.Add(1) })
 	defer stop()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); { // a busy machine may take longer than Wait for the good one
+	// a busy machine may take longer than Wait for the good one
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if names(c.List(context.Background(), Viewer{})) == "good__x search_tools" {
 			break
 		}

@@ -25,14 +25,16 @@ type Options struct {
 	Server   *mcpserver.Server
 	Identify func(r *http.Request) (call.Principal, *Refusal) // who is asking
 	Open     func(p call.Principal) (call.Session, error)     // the session of a principal, opened where it has none
-	Over     func(n call.Session) bool                        // whether a session has ended in favour of another; nil: none has
-	Hosts    []string                                         // names that the Host header may carry, without a port
-	Origins  []string                                         // besides those of the hosts themselves: "https://console.example.com"
-	Beside   map[string]http.Handler                          // other paths; only Host and Origin are checked for them
-	Peer     func(c net.Conn) (uid int, err error)            // nil: cannot be told
-	Ready    func() error                                     // nil: always ready
-	Log      *slog.Logger                                     // nil: nothing is logged
-	Limits   Limits
+	// whether another session has replaced a session; nil: never
+	Over  func(n call.Session) bool
+	Hosts []string // names that the Host header may carry, without a port
+	// besides those of the hosts themselves: "https://console.example.com"
+	Origins []string
+	Beside  map[string]http.Handler               // other paths; only Host and Origin are checked for them
+	Peer    func(c net.Conn) (uid int, err error) // nil: cannot be told
+	Ready   func() error                          // nil: always ready
+	Log     *slog.Logger                          // nil: nothing is logged
+	Limits  Limits
 }
 
 // Refusal is the answer to somebody who is not let in.
@@ -44,11 +46,13 @@ type Refusal struct {
 
 // Limits bound what clients can take. A bound of zero is replaced by that of DefaultLimits.
 type Limits struct {
-	Body      int64         // bytes of one message
-	Held      int64         // bytes of all the messages that are being read and answered
-	Headers   int           // bytes of one request's headers
-	Conns     int           // connections at once of those who have shown who they are; one principal has half of them at most
-	Strangers int           // connections at once of those who have not; one address of another machine has a quarter of them
+	Body    int64 // bytes of one message
+	Held    int64 // bytes of all the messages that are being read and answered
+	Headers int   // bytes of one request's headers
+	// authenticated connections at once; one principal has half of them at most
+	Conns int
+	// unauthenticated connections at once; one address of another machine has a quarter of them at most
+	Strangers int
 	Sessions  int           // of all clients
 	Each      int           // sessions of one principal
 	Calls     int           // requests being answered for one principal
@@ -58,7 +62,8 @@ type Limits struct {
 	Idle      time.Duration // without a request, after which a session is forgotten
 	Read      time.Duration // to send the headers; and again for the body
 	Write     time.Duration // to take one piece of an answer
-	KeepAlive time.Duration // between the comments of a silent stream; also how long an answer may take before it becomes one
+	// interval of comments on a silent stream, and the time after which an answer becomes a stream
+	KeepAlive time.Duration
 	Prime     time.Duration // how long an answer may take before a client that can come back for it gets an event id
 	Drain     time.Duration // for answers once the server closes
 	Replay    int64         // bytes of stored events of one session, for a client that lost a connection

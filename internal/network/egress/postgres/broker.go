@@ -27,7 +27,8 @@ type Broker struct {
 	Database string
 	Password func() (secret.Value, error)                // asked for every session, so that it may change
 	Dial     func(ctx context.Context) (net.Conn, error) // to the server
-	TLS      *tls.Config                                 // for the server, which must show a certificate that fits; nil: no TLS, and no password that could be read on the way
+	// for the server, whose certificate must verify; nil: no TLS, and no password that could be read on the way
+	TLS *tls.Config
 	// for the sandbox, whose clients may ask for TLS; nil: TLS is declined
 	Box *tls.Config
 	// called with the server's reason for a refused login; can be nil

@@ -3,13 +3,13 @@
 // that takes too long refuses the value.
 //
 // Not enforced, as the server that owns the schema checks them itself: format, content*,
-// unevaluatedProperties, unevaluatedItems, and patterns that RE2 cannot express.
+// unevaluatedProperties, unevaluatedItems, patterns that RE2 cannot express, and patterns that expand to more than
+// maxWeight.
 package jsonschema
 
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -43,7 +43,7 @@ type node struct {
 	number  numberRules
 	minLen  *float64
 	maxLen  *float64
-	pattern *regexp.Regexp
+	pattern *pattern
 }
 
 type objectRules struct {
@@ -58,7 +58,7 @@ type objectRules struct {
 }
 
 type patternRule struct {
-	re   *regexp.Regexp // nil: RE2 cannot express it, so it may match anything
+	re   *pattern // nil: it is not enforced, so it may match anything
 	node *node
 }
 
@@ -239,7 +239,7 @@ func (k *keywords) fill(n *node) {
 	n.not, n.iff, n.then, n.els = k.one("not"), k.one("if"), k.one("then"), k.one("else")
 	n.minLen, n.maxLen = k.number("minLength"), k.number("maxLength")
 	if p, ok := k.m["pattern"].(string); ok {
-		n.pattern = compilePattern(p)
+		n.pattern = newPattern(p)
 	}
 	n.number = numberRules{min: k.number("minimum"), max: k.number("maximum"), above: k.number("exclusiveMinimum"),
 		below: k.number("exclusiveMaximum"), multiple: k.number("multipleOf")}
@@ -250,7 +250,7 @@ func (k *keywords) fill(n *node) {
 func (k *keywords) fillObject(o *objectRules) {
 	o.props = k.named("properties")
 	for p, n := range k.named("patternProperties") {
-		o.patterns = append(o.patterns, patternRule{compilePattern(p), n})
+		o.patterns = append(o.patterns, patternRule{newPattern(p), n})
 	}
 	o.rest, o.names = k.one("additionalProperties"), k.one("propertyNames")
 	o.required = k.strings("required")
@@ -382,16 +382,4 @@ func (k *keywords) fail(name, want string) {
 	if k.err == nil {
 		k.err = fmt.Errorf("schema at %.100q: %s must be %s", k.pointer, name, want)
 	}
-}
-
-// compilePattern returns nil for patterns that RE2 cannot express, such as look-behind.
-func compilePattern(p string) *regexp.Regexp {
-	if len(p) > 2000 {
-		return nil
-	}
-	re, err := regexp.Compile(p)
-	if err != nil {
-		return nil
-	}
-	return re
 }

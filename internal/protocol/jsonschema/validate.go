@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"strconv"
 	"unicode/utf8"
 )
@@ -42,11 +43,12 @@ func (s *Schema) Check(v any) []Fault {
 }
 
 type check struct {
-	steps  int
-	broke  bool
-	quiet  int // inside a part whose faults only count
-	failed bool
-	faults []Fault
+	compiled map[*pattern]*regexp.Regexp
+	steps    int
+	broke    bool
+	quiet    int // inside a part whose faults only count
+	failed   bool
+	faults   []Fault
 }
 
 // spend takes from the budget and reports whether there is any left.
@@ -176,7 +178,7 @@ func (c *check) property(o *objectRules, name string, v any, here string, depth 
 	for _, p := range o.patterns {
 		if p.re == nil {
 			known = true // perhaps it matches: the server will say
-		} else if p.re.MatchString(name) {
+		} else if c.fits(p.re, name, depth) {
 			known = true
 			c.value(p.node, v, here, depth+1)
 		}
@@ -243,8 +245,8 @@ func (c *check) text(n *node, s, at string, depth int) {
 	if n.minLen != nil || n.maxLen != nil {
 		c.size(n.minLen, n.maxLen, utf8.RuneCountInString(s), at, "characters")
 	}
-	if n.pattern != nil && c.spend(1+len(s)/16, depth) && !n.pattern.MatchString(s) {
-		c.fault(at, "does not match the pattern %.80q", n.pattern.String())
+	if n.pattern != nil && !c.fits(n.pattern, s, depth) {
+		c.fault(at, "does not match the pattern %.80q", n.pattern.text)
 	}
 }
 

@@ -204,7 +204,7 @@ func (p *plan) local() {
 	p.advise()
 }
 
-// advise says what a program will miss in its box.
+// advise names the abilities that a program lacks in its sandbox.
 func (p *plan) advise() {
 	c := append(slices.Clone(p.out.Command), "", "")
 	switch program := filepath.Base(c[0]); {

@@ -23,7 +23,7 @@ const (
 	searchMax   = 100
 )
 
-// errInside is all that a box hears of a failure of waldo's own.
+// errInside is the only text about waldo's own failures that a sandbox sees.
 var errInside = jsonrpc.Errorf(jsonrpc.CodeInternal, "waldo failed; its operator can see why")
 
 // answer does what a request asks. A panic below ends the request, not waldo.
@@ -235,7 +235,7 @@ func show(r call.Result) map[string]any {
 	return m
 }
 
-// reasons leaves out where the contract stands: a path of the host is nothing for a box.
+// reasons omits the contract's position: a sandbox must not see a path of the host.
 func reasons(why []call.Reason) []call.Reason {
 	out := make([]call.Reason, len(why))
 	for i, r := range why {

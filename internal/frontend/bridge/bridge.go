@@ -39,7 +39,7 @@ type Corridor struct {
 	Check func(c call.Call, t call.Tool) *call.Reason
 }
 
-// Bridge serves boxes.
+// Bridge serves sandboxes.
 type Bridge struct {
 	c       Corridor
 	version string
@@ -53,10 +53,9 @@ func New(version string, c Corridor) (*Bridge, error) {
 	return &Bridge{c: c, version: version}, nil
 }
 
-// Open serves one box: run is the decided call whose code is in it, and every call that comes over
-// conn is made as a child of it, for its session and principal. Open returns at once. The returned
-// stop closes conn, cancels what is still being answered and says what is known of the effects of
-// all calls together: none, confirmed, or unknown if that of any is.
+// Open serves one sandbox: run is the decided call whose code is in it. Every call over conn is made as its child,
+// for its session and principal. Open returns at once. The returned stop closes conn, cancels calls in progress and
+// returns their merged side effect: none, confirmed, or unknown if any is unknown.
 func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &wicket{b: b, run: run, effect: facts.None}

@@ -23,9 +23,8 @@ const (
 	maxUsed       = 10_000 // rounds that are remembered, so that the refusal can say why
 )
 
-// lot is where calls of modern clients stand while somebody is asked: the call goes on inside waldo,
-// one decision and one grant, and the client comes back with the answers (MCP 2026-07-28
-// basic/utilities/mrtr).
+// lot holds the suspended calls of modern clients. The call goes on inside waldo, with one decision and one grant,
+// and the client returns with the answers (MCP 2026-07-28 basic/utilities/mrtr).
 type lot struct {
 	seal *sealer
 	mu   sync.Mutex
@@ -177,8 +176,8 @@ func fits(asked map[string]call.Question, given map[string]strictjson.Value) (ma
 	return out, true
 }
 
-// stand parks a call and returns the answer that asks: it stands until it is resumed, or until its
-// time is over, and then it is cancelled.
+// stand suspends a call and returns the answer that asks. The call waits until it is resumed, or is cancelled after
+// its time.
 func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
 	request := digestOf(p.asked)
 	if request == "" {

@@ -14,8 +14,7 @@ type Question struct {
 	Params strictjson.Value
 }
 
-// Abilities are what the agent's host has said that it answers, each as it was declared; the zero
-// Value where it was not.
+// Abilities are the requests that the agent's host declared it answers, each as declared; the zero Value if absent.
 type Abilities struct {
 	Elicitation, Sampling, Roots strictjson.Value
 	Log                          string // the least level of log messages that it wants; empty: none

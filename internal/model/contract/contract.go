@@ -67,7 +67,7 @@ type Network struct {
 	Packages map[string]Registry `json:"packages,omitempty"` // registries by manager: npm, pypi
 }
 
-// Traffic bounds what one box sends and receives. A zero field takes waldo's own bound.
+// Traffic bounds the traffic of one sandbox. A zero field takes waldo's own bound.
 type Traffic struct {
 	Bytes             int `json:"bytes,omitempty"` // both ways, over the life of the box
 	BytesPerSecond    int `json:"bytes_per_second,omitempty"`

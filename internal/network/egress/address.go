@@ -81,7 +81,7 @@ var exact = []netip.Prefix{
 	netip.MustParsePrefix("168.63.129.16/32"),
 }
 
-// never are addresses at which no host stands: this network, the box's own names, groups.
+// never are addresses that no host can have: this network, the sandbox's own names, multicast.
 var never = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("224.0.0.0/3"),
 	netip.MustParsePrefix("::/128"), netip.MustParsePrefix("ff00::/8"),

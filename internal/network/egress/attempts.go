@@ -107,8 +107,7 @@ func (l *attempts) failed(host string, port uint16, err error) {
 	l.find(host, port, code, false)
 }
 
-// Report adds to the facts of a run what the box tried since the last report: every attempt, and each
-// refusal as a denial.
+// Report adds to a run's facts the attempts since the last report: every attempt, and each refusal as a denial.
 func (s *Server) Report(f *facts.Facts) {
 	l := &s.attempts
 	l.mu.Lock()

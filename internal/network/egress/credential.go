@@ -34,9 +34,8 @@ const (
 	Postgres               // the password of the user Field at a PostgreSQL database
 )
 
-// Credential is a secret that the egress adds to a box's requests to the one host, and there to the
-// methods and paths, that it belongs to. The box has a placeholder in its place. Empty methods or
-// paths are none.
+// Credential is a secret that egress adds to a sandbox's requests to one host, limited to its methods and paths. The
+// sandbox holds a placeholder. Empty methods or paths match no request.
 type Credential struct {
 	Name            string // of the secret, for people
 	Placeholder     string // the sandbox's stand-in for the secret
@@ -295,7 +294,7 @@ func (f *failing) Read(b []byte) (int, error) {
 // errPlaceholder ends what a box sends with a placeholder where the secret does not belong.
 var errPlaceholder = refuse("secret.placeholder", "a placeholder of a secret was sent where the secret does not belong")
 
-// watched reads what a box sends until a placeholder is in it.
+// watched reads a sandbox's bytes until a placeholder is in them.
 type watched struct {
 	io.ReadCloser
 	m    *marks

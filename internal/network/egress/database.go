@@ -31,7 +31,7 @@ func (s *Server) newDatabases() error {
 	return nil
 }
 
-// enter opens a session at a database with the password that the box does not have, and carries it.
+// enter opens a database session with the password that the sandbox does not have, and relays it.
 func (s *Server) enter(f *first, b *postgres.Broker, host string, port uint16) {
 	defer f.Conn.Close()
 	if why := s.pace.request(); why != nil {

@@ -11,7 +11,7 @@ import (
 	"waldo/internal/model/hostrule"
 )
 
-// Resolver answers which addresses a name stands for. *net.Resolver is one.
+// Resolver returns the addresses of a name. *net.Resolver is one.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }

@@ -1,4 +1,4 @@
-// Package egress is the way out of a box: it answers the box's questions for names, takes the
-// connections that the box makes, and carries those that rules allow to the address that was
-// checked. It knows no contract and no policy: rules come in as data, attempts go out as data.
+// Package egress is the network access of a sandbox. It answers the sandbox's DNS questions, accepts its connections,
+// and relays those that rules allow to the checked address. It knows no contract and no policy: rules come in as
+// data, attempts go out as data.
 package egress

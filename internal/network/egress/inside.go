@@ -11,8 +11,8 @@ import (
 	"waldo/internal/detect/scrub"
 )
 
-// inside reports whether waldo must look into TLS to a host: where every rule for it looks at
-// requests, or a secret belongs to it. TLS to all other hosts stays between the box and the host.
+// inside reports whether waldo must intercept TLS to a host: every rule for it looks at requests, or a secret belongs
+// to it. TLS to all other hosts stays between the sandbox and the host.
 func (s *Server) inside(host string, port uint16) bool {
 	return s.brokered(Target{Scheme: "https", Host: host, Port: port}) || s.policy.requestsOnly(host, port)
 }
@@ -26,7 +26,7 @@ func (s *Server) owned(host string) bool {
 	return slices.ContainsFunc(s.creds, func(c Credential) bool { return c.As != Postgres && c.Host == host })
 }
 
-// domains are those that the authority of the box must vouch for.
+// domains are the hosts that the sandbox's authority issues certificates for.
 func (s *Server) domains() (out []string) {
 	for _, r := range s.policy.Rules {
 		if r.webOnly() && r.Host.Name != "" && slices.ContainsFunc(r.Ports, func(p uint16) bool { return kindOf(p) != isHTTP }) {
@@ -40,9 +40,8 @@ func (s *Server) domains() (out []string) {
 	return slices.Compact(out)
 }
 
-// intercept ends the box's TLS for a host here, where a certificate of the box's own authority stands
-// for the host, and judges the requests within. The connection to the host is TLS of waldo's own,
-// with the host's certificate verified.
+// intercept ends the sandbox's TLS for a host here, with a certificate of the sandbox's own authority, and checks the
+// requests within. Waldo makes its own TLS connection to the host and verifies the host's certificate.
 func (s *Server) intercept(f *first, host string, port uint16) {
 	cert, err := s.authority.Certificate(host)
 	if err != nil {
@@ -171,7 +170,7 @@ func (in injection) body(b io.ReadCloser, resp *http.Response) io.ReadCloser {
 	return in.veil.body(b, scrub.Lines, func() { in.veil.header(resp.Trailer) })
 }
 
-// watch holds a body, or a connection, against the placeholders of the box.
+// watch scans a body, or a connection, for the sandbox's placeholders.
 func (s *Server) watch(b io.ReadCloser) io.ReadCloser {
 	if s.marks == nil {
 		return b

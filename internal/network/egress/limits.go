@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Limits hold for everything that one box sends and receives. A zero field takes the default of
-// DefaultLimits: a forgotten limit is not no limit.
+// Limits bound the traffic of one sandbox. A zero field takes the default of DefaultLimits, so that a missing limit
+// is not unlimited.
 type Limits struct {
 	Conns  int           // at a time
 	PerMin int           // new connections in any minute
@@ -19,7 +19,7 @@ type Limits struct {
 	BytesPerSec int64 // both directions together; faster traffic waits; 0: unlimited
 }
 
-// DefaultLimits are what a box gets whose policy says nothing.
+// DefaultLimits apply to a sandbox whose policy sets none.
 var DefaultLimits = Limits{Conns: 256, PerMin: 6000, Bytes: 16 << 30, Idle: 10 * time.Minute, Names: 1024}
 
 func (l Limits) complete() Limits {
@@ -42,7 +42,7 @@ func (l Limits) complete() Limits {
 	return l
 }
 
-// pace holds a box to its rates.
+// pace limits a sandbox's rates.
 type pace struct {
 	limits Limits
 

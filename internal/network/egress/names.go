@@ -13,7 +13,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// names gives each allowed name an address of the box's own, and knows it again by that address.
+// names gives each allowed name an address inside the sandbox, and maps that address back.
 type names struct {
 	policy *Policy
 	most   int
@@ -29,7 +29,7 @@ func newNames(p *Policy, most int) *names {
 	return &names{policy: p, most: most, byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{}, last: sandbox.Gateway}
 }
 
-// address returns what stands for a name in the box; false: the name is not allowed.
+// address returns a name's address inside the sandbox; false: the name is not allowed.
 func (n *names) address(name string) (netip.Addr, bool) {
 	name = hostrule.Normal(name)
 	if n.marks.in([]byte(name)) || !slices.ContainsFunc(n.policy.Rules, func(r Rule) bool { return r.Host.Match(name) }) {
@@ -48,7 +48,7 @@ func (n *names) address(name string) (netip.Addr, bool) {
 	return n.last, true
 }
 
-// name returns the name that an address of the box stands for; "" for none.
+// name returns the name of an address inside the sandbox, or "".
 func (n *names) name(a netip.Addr) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

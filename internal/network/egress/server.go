@@ -20,8 +20,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Server serves the way out of one box: names, connections, and a proxy for programs that want one.
-// Make it with NewServer and hand Serve to the box's profile.
+// Server serves the egress of one sandbox: names, connections, and a proxy for programs that use one. Make it with
+// NewServer and pass Serve to the sandbox's profile.
 type Server struct {
 	dialer    *Dialer
 	policy    *Policy
@@ -54,7 +54,7 @@ type Server struct {
 	wait  sync.WaitGroup
 }
 
-// Options are what a box's way out is beside its rules.
+// Options configure a sandbox's egress beside its rules.
 type Options struct {
 	Credentials []Credential
 	// Forms returns every spelling in which a host may echo a secret, itself among them; needed with Credentials.
@@ -62,7 +62,7 @@ type Options struct {
 	Shelf *pkgcache.Shelf // caches package files between runs; nil: no cache
 }
 
-// NewServer returns a server for one box. The dialer's policy is the box's.
+// NewServer returns a server for one sandbox. The dialer's policy is the sandbox's.
 func NewServer(d *Dialer, o Options) (*Server, error) {
 	s := &Server{dialer: d, policy: d.Policy, limits: d.Policy.Limits.complete(), transport: d.Transport(), conns: map[net.Conn]bool{},
 		creds: o.Credentials, forms: o.Forms, shelf: o.Shelf, marks: newMarks(o.Credentials), handed: make(chan net.Conn)}
@@ -95,7 +95,7 @@ func NewServer(d *Dialer, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Trust returns the certificate that programs in the box must trust, in PEM; nil: none.
+// Trust returns the certificate that programs in the sandbox must trust, in PEM; nil: none.
 func (s *Server) Trust() []byte {
 	if s.authority == nil {
 		return nil
@@ -121,7 +121,7 @@ func (s *Server) Serve(w sandbox.Way) io.Closer {
 	return s
 }
 
-// Ports returns the ports at which the box finds the outside.
+// Ports returns the ports on which the sandbox reaches egress.
 func (s *Server) Ports() []uint16 { return s.policy.Ports() }
 
 // Close ends everything, once.
@@ -213,8 +213,7 @@ func (s *Server) forget(c net.Conn) {
 	s.mu.Unlock()
 }
 
-// where says to which host and port a connection of the box goes: the name that its local address
-// stands for, or the address itself.
+// where returns the host and port of a sandbox's connection: the name of its local address, or the address itself.
 func (s *Server) where(c net.Conn) (string, uint16) {
 	at, err := netip.ParseAddrPort(c.LocalAddr().String())
 	if err != nil {
@@ -226,7 +225,7 @@ func (s *Server) where(c net.Conn) (string, uint16) {
 	return at.Addr().Unmap().String(), at.Port()
 }
 
-// direct serves a connection that the box made to an address that a name stands for.
+// direct serves a connection that the sandbox made to a name's address.
 func (s *Server) direct(c net.Conn) {
 	at, _ := netip.ParseAddrPort(c.LocalAddr().String())
 	host, port := s.where(c)

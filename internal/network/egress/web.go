@@ -171,7 +171,7 @@ func (f final) WriteHeader(code int) {
 
 func (f final) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// counted counts a body as it passes, and ends it where the box has had all it may have.
+// counted counts a body as it passes, and ends it at the sandbox's byte limit.
 type counted struct {
 	io.ReadCloser
 	count func(n int64)
@@ -247,8 +247,7 @@ func (s *Server) serveHTTP(c net.Conn, inside *tls.Config, h http.HandlerFunc) {
 	}
 }
 
-// newWeb returns the HTTP server of a box: its connections are handed to it one by one, each with
-// its own handler.
+// newWeb returns the HTTP server of a sandbox: it gets its connections one by one, each with its own handler.
 func (s *Server) newWeb() *http.Server {
 	type handler struct{}
 	return &http.Server{

@@ -271,7 +271,7 @@ func (c *Conn) Notify(method string, params any) bool {
 	return true
 }
 
-// tell posts what has no answer: a notification, or our answer to a request of the server.
+// tell posts a message without an answer: a notification, or our answer to a request of the server.
 func (c *Conn) tell(body []byte) {
 	ctx, cancel := context.WithTimeout(c.ctx, 10*time.Second)
 	defer cancel()

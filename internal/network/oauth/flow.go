@@ -52,7 +52,7 @@ func (c *Client) consent(ctx context.Context, m metadata, scopes []string) error
 	return c.token(ctx, m.Token, scopes, url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {redirect}, "code_verifier": {verifier}})
 }
 
-// listen opens the door that the page leads back to: the one that was registered, where it is free.
+// listen opens the redirect listener, on the registered port if that is free.
 func (c *Client) listen() (net.Listener, error) {
 	port := c.Port
 	if u, err := url.Parse(c.kept.Client.Redirect); port == 0 && err == nil {
@@ -244,7 +244,7 @@ func (c *Client) refresh(ctx context.Context) error {
 	return err
 }
 
-// token asks the issuer for a token and keeps it.
+// token requests a token from the issuer and stores it.
 func (c *Client) token(ctx context.Context, endpoint string, scopes []string, q url.Values) error {
 	if _, err := c.safe(endpoint); err != nil {
 		return fmt.Errorf("token_endpoint: %w", err)

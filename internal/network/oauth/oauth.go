@@ -19,7 +19,7 @@ import (
 // ErrLogin is in the chain of an error that a person can mend by logging in.
 var ErrLogin = errors.New("a person has to log in")
 
-// Store keeps what is known of one server between runs, sealed.
+// Store persists the state of one server's login, sealed.
 type Store interface {
 	Load() ([]byte, error) // nil: nothing is stored
 	Save([]byte) error
@@ -35,7 +35,7 @@ type Config struct {
 	Issuer   string
 }
 
-// Client gets and keeps the token for one server. Server, HTTP and Store are needed.
+// Client gets and stores the token for one server. Server, HTTP and Store are required.
 type Client struct {
 	Server  string // its url
 	Config  Config

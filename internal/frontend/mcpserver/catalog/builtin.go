@@ -5,8 +5,8 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// SearchTools is the name of the tool that searches this list. The door answers it itself: it is
-// tools/list with a question, and tells nothing that the list does not, so it needs no contract.
+// SearchTools is the name of the tool that searches this list. The server answers it itself: it shows only tools of
+// tools/list, so it needs no contract.
 const SearchTools = "search_tools"
 
 const inBox = " It runs in a fresh sandbox: no network, no secrets, /workspace/output is saved, limits on time, memory and output. Returns stdout, stderr and resource use."

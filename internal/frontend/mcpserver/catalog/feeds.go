@@ -8,7 +8,7 @@ import (
 	"waldo/internal/model/call"
 )
 
-// feeds ask the servers for their lists, each in its own time, and keep what they said.
+// feeds load the servers' lists, each at its own time, and cache them.
 type feeds[T any] struct {
 	o     Options
 	code  string // of the problem with one that does not answer

@@ -19,8 +19,8 @@ func opensSSE(r *http.Request) bool {
 		takes(r.Header, "text/event-stream") && !takes(r.Header, "application/json")
 }
 
-// sse serves a client of HTTP+SSE (MCP 2024-11-05 basic/transports): one stream carries all answers, and its
-// first event names the address to which the client posts.
+// sse serves a client of HTTP+SSE (MCP 2024-11-05 basic/transports): one stream carries all answers, and its first
+// event names the address to which the client posts. The session and its requests end with the stream.
 func (s *Server) sse(w http.ResponseWriter, r *http.Request, who call.Principal) {
 	n, status, why := s.opened(s.open(who, true))
 	if n == nil {

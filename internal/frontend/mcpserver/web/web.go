@@ -37,7 +37,7 @@ type Options struct {
 	Limits  Limits
 }
 
-// Refusal is the answer to somebody who is not let in.
+// Refusal is the answer to an unauthenticated request.
 type Refusal struct {
 	Status    int    // 401 or 403
 	Challenge string // of WWW-Authenticate (RFC 9110 §11.6.1)

@@ -1,6 +1,6 @@
-// Package interceptca is the certificate authority of one box: it vouches, to programs in that box
-// alone, for the few hosts whose TLS waldo must look into. Its key is made with the box, is written
-// nowhere and ends with it; its certificate says itself which hosts it may vouch for.
+// Package interceptca is the certificate authority of one sandbox. Only programs in that sandbox trust it, for the
+// few hosts whose TLS waldo must intercept. Its key is made with the sandbox, is never written and ends with it. Its
+// certificate limits the hosts that it can sign for.
 package interceptca
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// life is how long certificates hold: longer than any box.
+// life is the validity of certificates: longer than any sandbox.
 const life = 400 * 24 * time.Hour
 
 // Authority vouches for hosts. The zero Authority and no Authority vouch for none.
@@ -65,7 +65,7 @@ func New(domains []string) (*Authority, error) {
 	return a, err
 }
 
-// PEM returns the certificate that a box must trust.
+// PEM returns the certificate that a sandbox must trust.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }

@@ -20,8 +20,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// Broker opens sessions of one box at one database, as one user. Every field but Box, TLS and Told
-// is needed.
+// Broker opens sessions of one sandbox at one database, as one user. Every field but Box, TLS and Told is required.
 type Broker struct {
 	User     string
 	Database string

@@ -39,13 +39,13 @@ func welcome(box *pgproto3.Backend, version uint32, msg []byte, out *pgconn.Hija
 	return box.Flush()
 }
 
-// tell sends a client the reason why it is not let in.
+// tell sends a client the reason for a refused login.
 func tell(box *pgproto3.Backend, code string, r *Refusal) error {
 	box.Send(&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: code, Message: "waldo: " + r.Text})
 	return box.Flush()
 }
 
-// cancel passes a cancellation on, if it is for a session of this box. PostgreSQL never answers one.
+// cancel forwards a cancellation if it is for a session of this sandbox. PostgreSQL never answers one.
 func (b *Broker) cancel(ctx context.Context, msg []byte) error {
 	if len(msg) != 12 {
 		return &Refusal{"protocol", "the cancellation is malformed"}

@@ -14,7 +14,7 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// signedAnswer is a human's verdict as it is signed and kept.
+// signedAnswer is a human's verdict as signed and stored.
 type signedAnswer struct {
 	ApprovalID string `json:"approval_id"`
 	Binding    string `json:"binding"`
@@ -30,7 +30,7 @@ type signedAnswer struct {
 
 func (a signedAnswer) message() []byte { return append([]byte(forAnswer), canonical(a)...) }
 
-// kept is a signed answer with its signature.
+// kept is a stored answer with its signature.
 type kept struct {
 	Answer    signedAnswer `json:"answer"`
 	Signature string       `json:"signature"` // base64
@@ -143,7 +143,7 @@ func (k *Desk) unspent(ctx context.Context, r row, at time.Time) error {
 	return nil
 }
 
-// remember keeps what this process has used until its time is over.
+// remember records an approval that this process has used, until it expires.
 func (k *Desk) remember(r row) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -127,7 +127,7 @@ func (k *Desk) Enroll(ctx context.Context, name string, roles []string, passphra
 			return Approver{}, fmt.Errorf("approval: %w", err)
 		}
 	}
-	if err := k.seal(name, private, passphrase); err != nil { // first: an approver without a key would lock the others out
+	if err := k.seal(name, private, passphrase); err != nil { // first: an approver without a key locks the others out
 		return Approver{}, err
 	}
 	a, err := k.EnrollKey(ctx, name, roles, pub, by)
@@ -191,7 +191,7 @@ func (k *Desk) mayBeFirst(ctx context.Context, a Approver) error {
 
 // enter checks who signs and writes the row. Rows that the log knows nothing of are replaced.
 func (k *Desk) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []byte) error {
-	if st != nil && a.By == a.Name { // the log has no other first approver, so no row stands on one
+	if st != nil && a.By == a.Name { // the log has no other first approver
 		for _, q := range []string{`DELETE FROM approvers`, `DELETE FROM kv WHERE bucket = 'approval' AND name = 'root'`} {
 			if _, err := tx.Exec(q); err != nil {
 				return err
@@ -256,7 +256,7 @@ func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
 	return k.record(ctx, e, func() error { return k.Store.Update(ctx, revoke) })
 }
 
-// Approvers returns everybody who may answer. Rows whose signatures do not hold are left out.
+// Approvers returns all enrolled approvers. It omits rows with an invalid signature.
 func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
 	var out []Approver
 	st, err := k.standing(ctx)

@@ -206,11 +206,11 @@ func (s *story) modified(t *testing.T, change map[string]any) {
 			args[field] = v
 		case name == "tool":
 			d.Call.Capability = call.Capability(v.(string))
-		case name == "policy", name == "env", name == "cwd": // all of them stand in the configuration
+		case name == "policy", name == "env", name == "cwd": // all of them are in the configuration
 			d.Policy = "sha256:changed"
 		case name == "file", name == "link", name == "dns", name == "token_map":
 			s.found = "changed"
-		case name == "secret": // its name stands in the contract, its value nowhere
+		case name == "secret": // its name is in the contract, its value nowhere
 		case name == "retry":
 			s.execute(t, d, s.id)
 		case name == "batch":
@@ -254,7 +254,7 @@ func (s *story) judge(t *testing.T, r corpusRow) {
 }
 
 func judgeDisplay(t *testing.T, r corpusRow) {
-	if r.Input.Request["blob"] != nil { // the row stands for a big argument; a call carries at most 4 MiB
+	if r.Input.Request["blob"] != nil { // the row represents a big argument; a call carries at most 4 MiB
 		r.Input.Request["blob"] = strings.Repeat("x", 3<<20)
 	}
 	b, err := json.Marshal(r.Input.Request)

@@ -23,8 +23,8 @@ type Carrier interface {
 	Notify(ctx context.Context, q Question)
 }
 
-// Desk is where questions lie until somebody answers. It satisfies broker.Asker. Several processes
-// may have a desk over the same store.
+// Desk stores questions until they are answered. It satisfies broker.Asker. Several processes can have a desk over
+// the same store.
 type Desk struct {
 	Store    *database.Store
 	Rules    func() contract.Approvals          // of the configuration in force; nil: none
@@ -40,7 +40,7 @@ type Desk struct {
 	TakeBack func(ctx context.Context, q Question, a Answer) error
 	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
 	Gone     func(asker string) bool     // first approver's fingerprint, besides the configuration's; may be empty
-	Root     string                      // fingerprint of the first approver, besides the configuration's; empty if unknown
+	Root     string                      // first approver's fingerprint besides the configuration's; can be empty
 	Carriers []Carrier
 	Now      func() time.Time // nil: time.Now
 
@@ -54,8 +54,7 @@ type Desk struct {
 	spent map[string]time.Time // approvals that this process has used, until their time is over
 }
 
-// How long a question stands where the configuration does not say, and how many a session may
-// have open.
+// The default lifetime of a question, and the limit of open questions per session.
 const (
 	DefaultTimeout = time.Hour
 	MaxPending     = 20
@@ -383,8 +382,7 @@ func (k *Desk) Pending(ctx context.Context) ([]Question, error) {
 	return out, err
 }
 
-// Sweep removes questions that expired before a time, with the arguments they hold. The log keeps
-// what was asked and answered.
+// Sweep removes questions that expired before a time, with their arguments. The log retains them with their answers.
 func (k *Desk) Sweep(ctx context.Context, before time.Time) error {
 	return k.Store.Update(ctx, func(tx *sql.Tx) error {
 		_, err := tx.Exec(`DELETE FROM approvals WHERE expires < $1`, database.Stamp(before))

@@ -9,8 +9,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// The answer of an agent's host counts where the operator has said so, for its own session, once, and
-// never in the place of a role.
+// The answer of an agent's host counts if the operator trusts hosts, for its own session, once, and never in place of
+// a role.
 func TestHostsAnswer(t *testing.T) {
 	for _, row := range []struct {
 		why      string

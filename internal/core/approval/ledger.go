@@ -67,7 +67,7 @@ type Recorded struct {
 func (l *Ledger) Enrolled(e Enrolment) error {
 	at, err := time.Parse(time.RFC3339, e.At)
 	old := !l.Began.IsZero() && (err != nil || !at.After(l.Began))
-	if old && e.Failed == "" && e.Action != "revoke" && e.By != e.Approver { // it may have been revoked in the log that was set aside
+	if old && e.Failed == "" && e.Action != "revoke" && e.By != e.Approver { // possibly revoked in the log that was set aside
 		return refused("approver.old", "the enrolment of %s is from before the log was set aside", Escape(e.Approver))
 	}
 	return l.enrolled(e)
@@ -137,7 +137,7 @@ func (l *Ledger) revoked(e Enrolment, sig []byte) error {
 // it, as a *Refused.
 func (l *Ledger) Answered(a Recorded) error {
 	var bad error
-	if !strings.HasPrefix(a.By, "session:") { // no key stands behind what an agent's host says
+	if !strings.HasPrefix(a.By, "session:") { // no key signs a host's answer
 		bad = l.check(a)
 	}
 	if l.used == nil {
@@ -299,5 +299,5 @@ func (a Approver) signed(message, sig []byte) bool {
 	return err == nil && len(pub) == ed25519.PublicKeySize && ed25519.Verify(pub, message, sig)
 }
 
-// Fingerprint returns the digest of the approver's key, to be compared with one kept elsewhere.
+// Fingerprint returns the digest of the approver's key, to compare with a copy stored elsewhere.
 func (a Approver) Fingerprint() string { return strictjson.Digest([]byte(a.Key)) }

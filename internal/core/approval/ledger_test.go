@@ -57,8 +57,7 @@ func recorded(a Answer) Recorded {
 		Key: a.Key, Signed: a.Signed, Signature: a.Signature}
 }
 
-// TestSignsWhatWasShown: between the screen and the passphrase, somebody who writes the database puts
-// another question in the place of the one that is read.
+// TestSignsWhatWasShown: between the screen and the passphrase, an attacker replaces the question in the database.
 func TestSignsWhatWasShown(t *testing.T) {
 	swap := func(h *house, shown, other string) {
 		t.Helper()
@@ -409,7 +408,7 @@ func TestAfterSetAside(t *testing.T) {
 	}
 }
 
-// TestLedger: records as somebody else could write them.
+// TestLedger: records as an attacker could write them.
 func TestLedger(t *testing.T) {
 	h := newHouse(t)
 	log := h.watch(t)

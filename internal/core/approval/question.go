@@ -31,7 +31,7 @@ type Question struct {
 	Reasons    []call.Reason   `json:"reasons"`
 	Role       string          `json:"role"`            // who may answer; empty: any approver
 	Notes      []string        `json:"notes"`           // waldo's own findings, such as the values of tokens
-	Asker      string          `json:"asker,omitempty"` // the process whose session this is; empty: the session outlives it
+	Asker      string          `json:"asker,omitempty"` // the process of this session; empty: the session outlives it
 	Created    time.Time       `json:"created"`
 	Expires    time.Time       `json:"expires"`
 }

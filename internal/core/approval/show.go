@@ -122,8 +122,8 @@ func field(path string, v jsontext.Value) Field {
 // maxNumber is how many characters of a number are shown.
 const maxNumber = 100
 
-// number shows a number in its canonical spelling, which is the same decimal as the one that is sent: -0 is 0, 1E2 is
-// 100. A long one is shown by its ends. The note says how a program that keeps 64-bit floats reads it, if that differs.
+// number shows a number in its canonical spelling, with the same decimal value: -0 is 0, 1E2 is 100. A long one is
+// shown by its ends. The note gives the value as a 64-bit float, if that differs.
 func number(s string) (shown, note string) {
 	if v, err := strictjson.Parse([]byte(s)); err != nil || !v.Exact() {
 		f, _ := strconv.ParseFloat(s, 64)
@@ -225,7 +225,7 @@ func (q Question) Show() string {
 	return b.String()
 }
 
-// name shows a short text of somebody else's: as it is where it is plain ASCII, else quoted.
+// name shows a short untrusted text: unchanged if it is plain ASCII, else quoted.
 func name(s string) string { return upTo(s, 300) }
 
 // maxNote limits a note that is shown, in bytes: enough for any value of a token.

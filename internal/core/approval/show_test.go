@@ -116,7 +116,7 @@ func TestShowBig(t *testing.T) {
 	}
 }
 
-// TestShowOthersWords: names and reasons are somebody else's words too.
+// TestShowOthersWords: names and reasons are untrusted text too.
 func TestShowOthersWords(t *testing.T) {
 	q := shown(t, `{}`)
 	q.Capability, q.Notes = "x\n  role        none", []string{"\x1b[2J"}

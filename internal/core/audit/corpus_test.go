@@ -140,7 +140,7 @@ func (b *bench) sub(i int, pattern, to string) {
 
 func num(v any) int { return int(v.(float64)) }
 
-// rehash makes every record from i on fit the one before, as anybody can who may write the file.
+// rehash chains every record from i on to the one before, as any process with write access can.
 func rehash(t *testing.T, lines [][]byte, i int) [][]byte {
 	t.Helper()
 	for ; i < len(lines); i++ {
@@ -247,7 +247,7 @@ var mutations = map[string]func(b *bench, op []any){
 	"insert_raw": func(b *bench, op []any) {
 		text := op[2].(string)
 		if strings.HasPrefix(text, "xxx") {
-			text = strings.Repeat("x", 100<<20) // the row stands for a line of 100 MB
+			text = strings.Repeat("x", 100<<20) // the row represents a line of 100 MB
 		}
 		b.edit(0, func(l [][]byte) [][]byte { return insert(l, num(op[1]), []byte(text+"\n")) })
 	},

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// Heads keeps how far a log has come, apart from the log. *store.Store and headfile.File do.
+// Heads stores the head of a log, apart from the log. Implementations: *store.Store and headfile.File.
 type Heads interface {
 	Head(ctx context.Context, log string) (*database.Head, error) // nil: none was ever set
 	SetHead(ctx context.Context, log string, h database.Head) error
@@ -38,7 +38,7 @@ var (
 // Options configures a log. Heads is required; every other zero means the value named.
 type Options struct {
 	Heads        Heads
-	Second       Heads            // a head kept elsewhere as well; nil: none
+	Second       Heads            // a second head stored elsewhere; can be nil
 	Now          func() time.Time // time.Now
 	SegmentBytes int64            // 64 MiB: a segment this long is followed by another
 	SegmentAge   time.Duration    // no limit: a segment this old is followed by another, too
@@ -69,7 +69,7 @@ func (o Options) filled() Options {
 	return o
 }
 
-// place is where a log stands: its last record, and the byte after it.
+// place is a position in a log: its last record, and the byte after it.
 type place struct {
 	seq     uint64
 	hash    string

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/core/approval"
 )
 
-// KindPruned is the kind of the record that stands for records which were removed: a checkpoint of the chain.
+// KindPruned is the kind of the record that replaces removed records: a checkpoint of the chain.
 const KindPruned = "pruned"
 
 // Pruned is the body of that record: the removed segments, and where the chain continues.
@@ -24,7 +24,7 @@ type Pruned struct {
 	Segments []string `json:"segments"`
 	Bytes    int64    `json:"bytes"`
 	Newest   string   `json:"newest"` // when that record was written
-	Keep     string   `json:"keep"`   // how long the configuration keeps records
+	Keep     string   `json:"keep"`   // the configured retention
 	By       string   `json:"by"`
 
 	said  string // when the record was written
@@ -243,7 +243,7 @@ func (l *Log) rejoin() (bool, error) {
 	return true, l.walk(names, heads)
 }
 
-// prunedRecord reads the body of a record that stands for removed ones; false where it is another.
+// prunedRecord parses the body of a record that replaces removed ones; false for any other record.
 func prunedRecord(r Record) (p Pruned, ok bool) {
 	if r.Kind != KindPruned || json.Unmarshal(r.Body, &p) != nil {
 		return p, false

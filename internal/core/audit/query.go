@@ -148,8 +148,8 @@ func followSegment(dir, name string, start, end int64, seq *uint64, fn func(Reco
 	return start, err
 }
 
-// Export writes the log as "jsonl", the lines as they stand, or as "csv", one row of names for
-// each record. It returns how many records it wrote.
+// Export writes the log as "jsonl", the lines unchanged, or as "csv", one row of names for each record. It returns
+// how many records it wrote.
 func Export(ctx context.Context, w io.Writer, dir, format string) (int, error) {
 	n := 0
 	switch format {
@@ -181,7 +181,7 @@ func Export(ctx context.Context, w io.Writer, dir, format string) (int, error) {
 	return 0, fmt.Errorf("audit: unknown format %q; use jsonl or csv", format)
 }
 
-// inert keeps a spreadsheet from taking a cell for a formula.
+// inert prevents a spreadsheet from reading a cell as a formula.
 func inert(s string) string {
 	if s != "" && bytes.IndexByte([]byte("=+-@\t\r"), s[0]) >= 0 {
 		return "'" + s

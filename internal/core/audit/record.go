@@ -40,7 +40,7 @@ type Record struct {
 	Hash string // SHA-256 of the line up to `,"hash":`, as 64 hexadecimal digits
 }
 
-// MarshalJSON writes the record as it stands in the log, without the newline.
+// MarshalJSON returns the record's line in the log, without the newline.
 func (r Record) MarshalJSON() ([]byte, error) { return r.line(), nil }
 
 // genesis is the Prev of the first record.

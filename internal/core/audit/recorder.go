@@ -41,7 +41,7 @@ type Recorder struct {
 	Witness *Witness
 }
 
-// Sized stands for bytes that the log does not hold.
+// Sized replaces bytes that the log does not hold.
 type Sized struct {
 	Bytes  int    `json:"bytes"`
 	SHA256 string `json:"sha256"` // 64 hexadecimal digits

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// syncer makes what was written durable: at once where somebody waits, else SyncDelay later. It
-// moves the head behind that. It ends when the writer has.
+// syncer syncs written records: at once if a caller waits, else SyncDelay later. It then moves the head. It ends with
+// the writer.
 func (l *Log) syncer() {
 	defer l.ended.Done()
 	var headDue <-chan time.Time
@@ -31,7 +31,7 @@ func (l *Log) syncer() {
 	_ = l.moveHead() // Close returns the failure
 }
 
-// pause waits SyncDelay, or until somebody waits for the disk.
+// pause waits SyncDelay, or until a caller waits for the disk.
 func (l *Log) pause() {
 	timer := time.NewTimer(l.o.SyncDelay)
 	defer timer.Stop()

@@ -101,7 +101,7 @@ func Verify(ctx context.Context, dir string, anchors []Anchor, now time.Time, pi
 	}
 	if len(names) > 0 {
 		if v.start, _ = firstOf(names[0]); v.start > 1 {
-			v.next, v.prev = v.start, "" // conclude asks for the record that stands for those before
+			v.next, v.prev = v.start, "" // conclude needs the record that replaces the earlier ones
 			p, err := checkpoint(ctx, dir)
 			if err != nil {
 				return Report{}, err
@@ -250,7 +250,7 @@ func (v *verifier) approvals(r Record) {
 	}
 }
 
-// removal looks for the record that stands for those which were removed.
+// removal looks for the record that replaces the removed ones.
 func (v *verifier) removal(r Record) {
 	if r.Seq == v.start {
 		v.before = r.Prev
@@ -282,7 +282,7 @@ func (v *verifier) beginning() {
 	}
 }
 
-// times notes clocks that jump; an honest log shows them when somebody sets the clock.
+// times reports clock jumps; an honest log has them after the clock was set.
 func (v *verifier) times(r Record) {
 	at, ok := when(r.At)
 	if !ok {

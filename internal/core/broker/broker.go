@@ -104,7 +104,7 @@ func (b *Broker) Call(ctx context.Context, c call.Call) (call.Result, error) {
 	if why := call.Stopped(ctx); why != nil && r.Status != facts.OK {
 		r.Why = append(r.Why, *why)
 	}
-	if rerr := b.Record.Outcome(context.WithoutCancel(ctx), d, r); rerr != nil { // a cancelled call is recorded all the same
+	if rerr := b.Record.Outcome(context.WithoutCancel(ctx), d, r); rerr != nil { // record it even if cancelled
 		return call.Result{}, fmt.Errorf("recording the outcome: side effect unknown: %w", errors.Join(rerr, err))
 	}
 	return r, err
@@ -132,7 +132,7 @@ func (b *Broker) ask(ctx context.Context, d policy.Decision) (*approval.Answer, 
 	if d.Effect != policy.Ask {
 		return nil, "", nil
 	}
-	over := call.Wait(ctx) // the clock of the code that made the call stands still
+	over := call.Wait(ctx) // the clock of the calling code pauses
 	a, waiting, err := b.Approvals.Ask(ctx, d)
 	over()
 	if err != nil || a == nil {

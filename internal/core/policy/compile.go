@@ -102,7 +102,7 @@ func (p *Policy) own() (problems contract.Problems) {
 	for _, name := range contract.Own() {
 		for _, e := range p.winners(name) {
 			c := e.contract.Resolve(name, p.cfg)
-			if seen[e] || c.Tool == "" || c.Server == "" && e.contract.Tool == "" { // without a server each call is denied
+			if seen[e] || c.Tool == "" || c.Server == "" && e.contract.Tool == "" { // without a server all is denied
 				continue
 			}
 			seen[e] = true

@@ -277,7 +277,7 @@ type variables struct {
 	call        *call.Call
 	environment string
 	danger      int
-	open        bool // the call is not made yet: args, session and depth are anybody's guess, as is a capability with a '*'
+	open        bool // args, session and depth are unknown, as is a capability with a '*'
 }
 
 // ResolveName returns a variable by its name.

@@ -24,8 +24,8 @@ type corpusRow struct {
 	}
 }
 
-// TestCorpusRules judges the corpus's rules about which approval holds for which call. It stands
-// beside the repository; where it is not there, the tables of decide_test.go hold the same ground.
+// TestCorpusRules judges the corpus's rules about which approval holds for which call. The corpus lies beside the
+// repository; if it is missing, the tables of decide_test.go cover the same cases.
 func TestCorpusRules(t *testing.T) {
 	f, err := os.Open(filepath.Join(root(t), "..", "shared", "corpora", "approval.jsonl"))
 	if os.IsNotExist(err) {

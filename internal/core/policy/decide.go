@@ -183,7 +183,7 @@ func stricter(a, b Decision) bool {
 	return a.Contract.Mode < b.Contract.Mode
 }
 
-// judge decides by one entry, which stands alone.
+// judge decides by one entry alone.
 func (p *Policy) judge(e *entry, c call.Call, open bool) Decision {
 	j := judgement{c: e.contract.Resolve(string(c.Capability), p.cfg)}
 	if j.c.Denied {
@@ -238,7 +238,7 @@ func (p *Policy) inEnvironment(c contract.Contract) bool {
 	return len(c.Environments) == 0 || slices.Contains(c.Environments, p.cfg.Environment)
 }
 
-// reachable says what stands between the contract and this deployment.
+// reachable adds the reasons in this deployment that prevent the contract's call.
 func (p *Policy) reachable(j *judgement) {
 	deny := func(code, text, key string) { j.denies = append(j.denies, j.reason(code, text, key)) }
 	if !p.ideal && !p.inEnvironment(j.c) {

@@ -43,7 +43,7 @@ func ask(t testing.TB, capability, args string) call.Call {
 	return call.Call{Capability: call.Capability(capability), Args: a, Channel: "mcp", Principal: "os:1000", Session: "n_1"}
 }
 
-// seed is section 7 of the first seed document, as it stands there.
+// seed is section 7 of the first seed document, verbatim.
 const seed = `capabilities:
   search_docs:
     transport: mcp

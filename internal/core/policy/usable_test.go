@@ -59,7 +59,7 @@ func TestUsableAsk(t *testing.T) {
 	}
 }
 
-// TestReaches: whose names of servers somebody may know.
+// TestReaches: which principals can learn a server's name.
 func TestReaches(t *testing.T) {
 	const deny = "rules: [{when: \"principal != 'os:1'\", deny: true}]"
 	for _, row := range []struct {

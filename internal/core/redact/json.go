@@ -16,10 +16,10 @@ type leaf struct {
 	name string // of the member it belongs to, through arrays; of a name: empty
 	key  bool
 	kind byte // '"' or '0'
-	obj  int  // the object it stands in, by number
+	obj  int  // the number of its object
 }
 
-// text returns what the leaf says, given the text it stands in.
+// text returns the leaf's value, given the text that contains it.
 func (l leaf) text(src string) string {
 	raw := src[l.start:l.end]
 	switch {
@@ -91,7 +91,7 @@ func unquote(v []byte) string {
 	return string(b)
 }
 
-// withheld is the JSON that stands for a value which could not be made safe leaf by leaf.
+// withheld replaces a JSON value that could not be made safe leaf by leaf.
 const withheld = `{"waldo":"withheld: a secret is spread over this value"}`
 
 // json returns a JSON value with everything hidden in its strings, numbers and names; the rest stays byte for byte.

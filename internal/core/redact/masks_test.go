@@ -106,7 +106,7 @@ func masked(c class, s string) (values []string) {
 	return values
 }
 
-// around returns the line of a text in which a value stands.
+// around returns the line of a text that contains a value.
 func around(s, v string) string {
 	i := strings.Index(s, v)
 	if i < 0 {

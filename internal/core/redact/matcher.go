@@ -28,8 +28,8 @@ type gram struct {
 	next    int32 // the next entry of the same bucket, from 1; 0: none
 }
 
-// index finds many patterns of at least minSecret bytes at once. It looks at one place in stride of
-// the text only: one of the first stride four-byte windows of every occurrence stands there.
+// index finds many patterns of at least minSecret bytes at once. It inspects only one position in stride of the text:
+// there it finds one of the first stride four-byte windows of every occurrence.
 type index struct {
 	patterns [][]byte
 	longest  int
@@ -198,7 +198,7 @@ func (m *matcher) shortOnly() *matcher {
 // rooms lends the memory that a text is squeezed into.
 var rooms = sync.Pool{New: func() any { return new([]byte) }}
 
-// has reports whether a secret stands in the text in any form.
+// has reports whether the text contains a secret in any form.
 func (m *matcher) has(t []byte) bool {
 	if len(m.plain.patterns) == 0 {
 		return false
@@ -235,7 +235,7 @@ func (m *matcher) has(t []byte) bool {
 	return m.squeezed.any(q)
 }
 
-// spans returns where secrets stand in the text, in no order and overlapping.
+// spans returns the positions of secrets in the text, unordered and overlapping.
 func (m *matcher) spans(t []byte) []span {
 	if !m.has(t) {
 		return nil

@@ -19,14 +19,14 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// secretMask stands where a secret was.
+// secretMask replaces a secret.
 const secretMask = "[SECRET]"
 
-// Vaults keeps the tokens of every session; *session.Manager is one.
+// Vaults stores the tokens of every session; *session.Manager implements it.
 type Vaults interface {
 	// Token returns the token for a value, or false where the value must be masked.
 	Token(s call.Session, class, value string) (string, bool)
-	// Value returns what a token of that session stands for.
+	// Value returns the value of a token of that session.
 	Value(s call.Session, token string) (string, bool)
 }
 
@@ -230,7 +230,7 @@ func (p *pass) hidesPersons() bool {
 	return len(p.classes) > 1 || len(p.classes) == 1 && !p.classes["secrets"]
 }
 
-// mask returns what stands in the place of a value.
+// mask returns the replacement of a value.
 func (p *pass) mask(c class, value string) string {
 	if c == "secrets" {
 		return secretMask

@@ -154,7 +154,7 @@ func TestTokensOfAnotherSessionStay(t *testing.T) {
 	}
 }
 
-// A server that writes "[EMAIL_1]" hopes that the agent hands it on and somebody's address with it.
+// A server that writes "[EMAIL_1]" tries to make the agent send it another person's address.
 func TestTextThatOnlyLooksLikeATokenIsNotRestored(t *testing.T) {
 	r, d, _ := desk(t)
 	shown(r, d, "jane@x.example")

@@ -108,8 +108,8 @@ func maySee(c contract.Contract, class string) bool {
 	return written && !slices.Contains(c.Redact, class)
 }
 
-// tokens returns where text of the form of a token stands: "[", a class in capitals and digits, "_", a
-// number from 1, "]".
+// tokens returns the positions of text in the form of a token: "[", a class in capitals and digits, "_", a number
+// from 1, "]".
 func tokens(s string) []span {
 	var out []span
 	for i := 0; i < len(s); i++ {
@@ -129,8 +129,8 @@ func tokens(s string) []span {
 	return out
 }
 
-// foreign returns the edits for text of a tool that only looks like a token of ours. It gets a
-// token of its own, so that handing it on gives the tool's text and never somebody's value.
+// foreign returns the edits for text of a tool that only looks like a token of ours. It gets a token of its own, so
+// that restoring it gives the tool's text and never a person's value.
 func (p *pass) foreign(s string) []edit {
 	var out []edit
 	for _, t := range tokens(s) {

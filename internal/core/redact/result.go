@@ -32,7 +32,7 @@ const (
 // each on its own. The overflow goes to Spill.
 func (r *Redactor) Result(d policy.Decision, o call.Outcome) call.Result {
 	p := r.show(d)
-	seen := map[string]bool{} // the same value may stand in the content, the structured content and the facts
+	seen := map[string]bool{} // the same value can be in the content, the structured content and the facts
 	p.hid = func(value string) { seen[value] = true }
 	b := budget{r: r, d: d, max: d.Contract.ResponseBudget}
 	if d.Call.Channel == "bridge" {
@@ -168,7 +168,7 @@ func (b budget) content(p *pass, in []call.Content) []call.Content {
 		case shown:
 			raw, _ = json.Marshal(c.Text) // text always encodes
 			rest = append(rest, raw)
-		case !isMedia(c) && len(raw) > left && left > 0 && resourceText(raw) != "" && len(out) < maxBlocks: // as text, as far as it goes
+		case !isMedia(c) && len(raw) > left && left > 0 && resourceText(raw) != "" && len(out) < maxBlocks: // as text, up to the limit
 			text := b.cut(fmt.Sprintf("content-%d.txt", i+1), resourceText(raw), left)
 			left -= min(left, len(text))
 			out = append(out, call.Text(text))
@@ -274,7 +274,7 @@ func (b budget) cut(name, s string, most int) string {
 	return s[:most] + fmt.Sprintf("\n[cut: %d of %d bytes shown. %s]", most, len(s), b.spill(name, []byte(s)))
 }
 
-// spill keeps data in the workspace and says where it is.
+// spill stores data in the workspace and returns its path.
 func (b budget) spill(name string, data []byte) string {
 	if b.r.Spill == nil {
 		return "The rest was not kept."

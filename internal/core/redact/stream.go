@@ -16,7 +16,7 @@ import (
 // bulk is how many bytes a Stream of known secrets gathers before it looks at them.
 const bulk = 32 << 10
 
-// soon is how long whole lines wait at most where nothing keeps them back.
+// soon limits how long whole lines wait if no match is pending.
 const soon = 100 * time.Millisecond
 
 // Stream hides secrets and personal data in text written through it, across write boundaries. It holds the last bytes
@@ -46,8 +46,8 @@ func (r *Redactor) Stream(w io.Writer) *Stream {
 	return s
 }
 
-// TerminalStream returns a Stream for the person at the terminal: known secrets alone are hidden, unless
-// Terminal says otherwise. It keeps no line back for its looks.
+// TerminalStream returns a Stream for the person at the terminal. It hides known secrets only, unless Terminal adds
+// more, and holds no line back for matches by form.
 func (r *Redactor) TerminalStream(w io.Writer) *Stream {
 	s := r.Stream(w)
 	if !r.Terminal {
@@ -123,7 +123,7 @@ func (s *Stream) whole() int {
 	return n
 }
 
-// Close writes what was kept back. It does not close the writer behind.
+// Close writes the buffered rest. It does not close the underlying writer.
 func (s *Stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *Stream) edits() []edit {
 	return out
 }
 
-// flush writes what is held up to n, or up to a place before it that stands in nothing to be hidden.
+// flush writes the buffer up to n, or up to an earlier position outside every value to hide.
 func (s *Stream) flush(n int) {
 	if s.err != nil || n == 0 {
 		return

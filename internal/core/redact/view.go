@@ -20,7 +20,7 @@ func identity(n int) []int32 {
 	return pos
 }
 
-// original returns the part of the original text that a part of a view stands for.
+// original returns the part of the original text for a part of a view.
 func original(s span, pos []int32) span { return span{int(pos[s.start]), int(pos[s.end])} }
 
 // escaped reports whether unescape might change the text.
@@ -118,7 +118,7 @@ func number(t []byte, base, n int) (value, size int) {
 	return value, size
 }
 
-// backslash appends what the escape at the start of t stands for and returns its length.
+// backslash appends the decoded escape at the start of t and returns its length.
 func backslash(v, t []byte) ([]byte, int) {
 	if len(t) < 2 {
 		return append(v, '\\'), 1
@@ -168,7 +168,7 @@ var entities = []struct{ name, text string }{
 	{"&amp;", "&"}, {"&quot;", `"`}, {"&lt;", "<"}, {"&gt;", ">"}, {"&apos;", "'"}, {"&nbsp;", " "},
 }
 
-// entity appends what the HTML entity at the start of t stands for and returns its length.
+// entity appends the decoded HTML entity at the start of t and returns its length.
 func entity(v, t []byte) ([]byte, int) {
 	for _, e := range entities {
 		if bytes.HasPrefix(t, []byte(e.name)) {

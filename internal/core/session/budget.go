@@ -49,7 +49,7 @@ func (m *Manager) Take(d policy.Decision) (func(), *call.Reason) {
 	}, nil
 }
 
-// refuse says what stands against the call before anything is counted.
+// refuse returns the reason against the call before anything is counted.
 func (m *Manager) refuse(e *entry, d policy.Decision) *call.Reason {
 	switch {
 	case e == nil:
@@ -137,7 +137,7 @@ func (u *meter) take(d policy.Decision, rate contract.Rate, at time.Time) bool {
 	return true
 }
 
-// reason quotes the contract's line for the key that stands against the call.
+// reason quotes the contract's line for the key that refuses the call.
 func reason(d policy.Decision, code, key, text string) *call.Reason {
 	at := d.Contract.Keys[key]
 	if at == (contract.Position{}) {

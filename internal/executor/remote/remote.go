@@ -18,7 +18,7 @@ import (
 
 // Dialer connects to the servers of one configuration that have a url.
 type Dialer struct {
-	Internal []string // names that can stand for private addresses
+	Internal []string // names that can resolve to private addresses
 	Secret   func(secret.Ref) (secret.Value, error)
 	Safe     func() *secretstore.Safe                    // holds the logins
 	Learned  func(name secret.Ref, v secret.Value) error // called with each token before its use
@@ -43,12 +43,12 @@ func (d *Dialer) Options(_ context.Context, s contract.Server) (mcphttp.Options,
 	return o, nil
 }
 
-// Transport dials the addresses that a server's url can stand for.
+// Transport dials the addresses that a server's url can resolve to.
 func (d *Dialer) Transport(s contract.Server) (http.RoundTripper, error) {
 	return mcphttp.Transport(s.URL, d.inside())
 }
 
-// inside reports which names can stand for private addresses.
+// inside reports which names can resolve to private addresses.
 func (d *Dialer) inside() func(host string) bool {
 	rules, err := egress.ParseRules(d.Internal)
 	return func(host string) bool {

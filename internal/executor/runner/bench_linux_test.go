@@ -49,7 +49,7 @@ func BenchmarkServed(b *testing.B) {
 		python = "/usr/bin/python3"
 		node   = "/usr/bin/node"
 	)
-	quick, strong := 20*time.Millisecond, 1500*time.Millisecond // a kernel of its own takes longer to get ready and to go
+	quick, strong := 20*time.Millisecond, 1500*time.Millisecond // a VM takes longer to start and end
 	for _, row := range []struct {
 		name, level string
 		capability  call.Capability

@@ -30,7 +30,7 @@ type job struct {
 	first string          // the start of stdin, the same for every script of the language; can be empty
 	fork  string          // the same for a zygote that sandboxes are forked from; can be empty
 	head  *strings.Reader // the next part of stdin; can be nil
-	tools bool            // the code has a runtime that speaks over the bridge, and somebody answers
+	tools bool            // the code has a runtime that uses the bridge, and the bridge is served
 	files []file
 	env   []string // K=V of the secrets that the contract reveals; prewarmed interpreters never have them
 }
@@ -256,6 +256,6 @@ func (r *Runner) profile(d policy.Decision, o Options, ws *workspace.Workspace) 
 		}
 		p.Tmpfs = append(p.Tmpfs, t)
 	}
-	p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes}) // many programs know no other
+	p.Tmpfs = append(p.Tmpfs, sandbox.Tmpfs{Target: "/tmp", Bytes: l.Disk, Inodes: l.Inodes}) // many programs need it
 	return p
 }

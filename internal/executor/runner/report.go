@@ -115,7 +115,7 @@ func unreached(f facts.Facts) (out []string) {
 	return out
 }
 
-// place is the host of an attempt and, where one was asked for, the port.
+// place is the host of an attempt, with its port if there is one.
 func place(a facts.Attempt) string {
 	if a.Port == 0 {
 		return a.Host

@@ -57,7 +57,7 @@ type Runner struct {
 	// admits all.
 	Admit func(ctx context.Context, whose call.Principal, memory int64, patience bool) (leave func(), against *call.Reason)
 
-	// Shares is whether anybody has the files of a session beside its runs, as a server in its workspace does.
+	// Shares reports whether others use the files of a session besides its runs, as a server in its workspace does.
 	Shares bool
 
 	// Sessions is how many Pythons may stay at a time, between the calls that name them; 0: none.
@@ -109,8 +109,8 @@ func (r *Runner) Attach(callID string, s Streams) (forget func()) {
 	return func() { r.streams.Delete(callID) }
 }
 
-// Execute redeems g and runs its code. A run that fails, is killed or cannot start for want of an
-// interpreter is an Outcome; an error says that waldo itself failed.
+// Execute redeems g and runs its code. A run that fails, is killed, or lacks its interpreter is an Outcome; an error
+// means that waldo itself failed.
 func (r *Runner) Execute(ctx context.Context, g *grant.Grant) (call.Outcome, error) {
 	d, err := g.Redeem()
 	if err != nil {
@@ -388,7 +388,7 @@ func remove(ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
 	}
 }
 
-// unkept warns of files that could not be kept, and of the first says why.
+// unkept warns of files that could not be stored, with the reason of the first.
 func unkept(f *facts.Facts, err error) {
 	why, more, _ := strings.Cut(err.Error(), "\n")
 	if more != "" {
@@ -482,7 +482,7 @@ func narrow(asked, def, most sandbox.Limits, contract time.Duration) sandbox.Lim
 	return l
 }
 
-// least returns what was asked for, or def for nothing, and at most most.
+// least returns asked, or def if it is zero, and at most most.
 func least[N int64 | time.Duration](asked, def, most N) N {
 	if asked <= 0 {
 		asked = def

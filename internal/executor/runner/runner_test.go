@@ -26,7 +26,7 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// fake is a driver that starts nothing and remembers what it was asked for.
+// fake is a driver that starts nothing and records its arguments.
 type fake struct {
 	name    string
 	fails   error // of Start

@@ -352,7 +352,7 @@ func (i *resident) exchange(cell io.Reader) (v reply, err error) {
 	return v, parsed.Decode(&v)
 }
 
-// retire ends an interpreter, keeps what it left in output and takes it off the list.
+// retire ends an interpreter, stores its output and removes it from the list.
 func (r *Runner) retire(i *resident) {
 	r.stay.mu.Lock()
 	if r.stay.open[i.key] != i {

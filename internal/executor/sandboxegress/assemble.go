@@ -22,7 +22,7 @@ import (
 // Assembler makes the egress of sandboxes from one configuration.
 type Assembler struct {
 	State  string                                              // the state directory, which holds the package cache
-	Config *contract.Config                                    // internal and addresses, secrets, and the folder of lock files
+	Config *contract.Config                                    // internal and addresses, secrets, folder of lock files
 	Secret func(secret.Ref) (secret.Value, error)              // fetches a secret at each use
 	Forms  func(secret string) []string                        // every encoding in which a host can echo a secret
 	Record func(server, sandbox string, tried []facts.Attempt) // writes to the log what a server's sandbox tried

@@ -24,7 +24,7 @@ type Egress struct {
 	Close  func() error    // removes the mounted files, which the sandbox holds open; nil: there are none
 }
 
-// proxied names waldo's proxy to programs that want one. Enforcement does not depend on it.
+// proxied names waldo's proxy to programs that use one. Enforcement does not depend on it.
 var proxied = []string{fmt.Sprintf("HTTPS_PROXY=http://%s:%d", sandbox.Gateway, sandbox.ProxyPort), "NO_PROXY=localhost,127.0.0.1,::1"}
 
 // Open adds the egress to a sandbox's profile and returns the variables that its programs must inherit.

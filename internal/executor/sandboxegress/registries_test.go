@@ -41,7 +41,7 @@ func TestRegistries(t *testing.T) {
 			t.Errorf("%s %s: %v", row.method, row.url, why)
 		}
 	}
-	for text, want := range map[string]string{"a>=1.0\n": "==", "": ""} { // a lock that names nothing pins nothing, and lets nothing
+	for text, want := range map[string]string{"a>=1.0\n": "==", "": ""} { // an empty lock pins and permits nothing
 		if err := os.WriteFile(lock, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ type Options struct {
 	Clean  func(string) string      // makes the output of a package manager safe to print
 }
 
-// Store keeps small texts by bucket and key.
+// Store stores small texts by bucket and key.
 type Store interface {
 	Get(ctx context.Context, bucket, key string) (text string, ok bool, err error)
 	Put(ctx context.Context, bucket, key, text string) error

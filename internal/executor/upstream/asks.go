@@ -44,7 +44,7 @@ type running struct {
 	logs  bounds.Second
 }
 
-// note keeps a line for the facts.
+// note adds a line to the facts.
 func (r *running) note(format string, a ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +174,7 @@ func (r *running) elicitation(mode string, members map[string]strictjson.Value, 
 			f, _ := field.Members()
 			title, _ := f["title"].Text()
 			format, _ := f["format"].Text()
-			if words.Asks(name) || words.Asks(title) || format == "password" { // MCP: sensitive information MUST NOT be asked for by form
+			if words.Asks(name) || words.Asks(title) || format == "password" { // MCP: forms MUST NOT ask for secrets
 				return fault(jsonrpc.CodeParams, "a form must not ask for a secret, as the field %.50q does", name)
 			}
 		}

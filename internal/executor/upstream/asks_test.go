@@ -21,7 +21,7 @@ import (
 type person struct {
 	answer string
 	wait   chan struct{} // nil: at once
-	mute   bool          // it has said that it answers nothing
+	mute   bool          // it announced no support for requests
 	mu     sync.Mutex
 	asked  []string
 	logged []string
@@ -188,7 +188,7 @@ func TestPermittedQuestions(t *testing.T) {
 	}
 }
 
-// A server that keeps asking gets a refusal.
+// A server that asks without end gets a refusal.
 func TestALoopOfQuestionsEnds(t *testing.T) {
 	var many []string
 	for range maxAsks + 1 {
@@ -227,8 +227,7 @@ func TestALoopOfQuestionsEnds(t *testing.T) {
 	}
 }
 
-// While one call waits for a person the next one has a process of its own, and the time of the call
-// stands still.
+// While one call waits for a person the next one has a process of its own, and the clock of the first call pauses.
 func TestACallThatWaitsBlocksNoOther(t *testing.T) {
 	p := &person{answer: accept, wait: make(chan struct{})}
 	m, f := asking(t, contract.Asks{Form: true}, nosy(form))

@@ -341,7 +341,7 @@ func effect(d policy.Decision, clean bool) facts.SideEffect {
 	return facts.Unknown
 }
 
-// refused is the outcome of a call that no server was asked for.
+// refused is the outcome of a call that was not sent to a server.
 func refused(code, text string) call.Outcome {
 	f := facts.New()
 	f.Status, f.SideEffect = facts.Denied, facts.None

@@ -66,7 +66,7 @@ func TestAStartUnderWayEndsWithItsManager(t *testing.T) {
 	given := make(chan struct{})
 	go func() { _, _ = before.Tools(ctx, "slow"); close(given) }()
 	<-asked
-	cancel() // who has asked for it is gone; the start goes on
+	cancel() // the caller is cancelled; the start goes on
 	<-given
 	if n := after.Inherit(before, func(_ string, made []string) bool { return !slices.Contains(made, "") }); n != 1 {
 		t.Fatalf("inherited %d servers, not the one that runs", n)

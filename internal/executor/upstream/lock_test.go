@@ -276,7 +276,7 @@ func TestChangesAreShown(t *testing.T) {
 	if got := l.Compare("s", now); len(got) != 1 || strings.Join(got[0].Diff, " ") != "- a: 1 + a: 2" {
 		t.Errorf("%+v", got)
 	}
-	was.Definitions["x"] = value(`{"a":3}`) // somebody has written into the lock
+	was.Definitions["x"] = value(`{"a":3}`) // an edit of the lock by hand
 	if got := l.Compare("s", now); len(got) != 1 || got[0].Code != "lock.changed" || got[0].Diff != nil {
 		t.Errorf("a definition that is not the accepted one is shown as if it were: %+v", got)
 	}

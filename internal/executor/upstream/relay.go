@@ -277,7 +277,7 @@ func (ses *session) askFor(ctx context.Context, r *running, method string, param
 // levels of log messages, the least first (RFC 5424).
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// setLevel asks a legacy server for the log messages that the host wants.
+// setLevel requests the host's log level from a legacy server.
 func (ses *session) setLevel(ctx context.Context, r *running) error {
 	if r.host == nil || !ses.can.logging || ses.revision == jsonrpc.Modern {
 		return nil
@@ -359,7 +359,7 @@ func (ses *session) notified(m jsonrpc.Message) {
 			return
 		}
 		r.host.Log(s.cfg.Name, level, m.Params)
-	case s.told != nil && s.cfg.URL != "" && strings.HasSuffix(m.Method, "/list_changed"): // its first session gets the same
+	case s.told != nil && s.cfg.URL != "" && strings.HasSuffix(m.Method, "/list_changed"): // its first session gets it
 	case m.Method == "notifications/tools/list_changed":
 		s.changed.Ask(time.Now())
 	case m.Method == "notifications/prompts/list_changed" || m.Method == "notifications/resources/list_changed":
@@ -447,7 +447,7 @@ func (m *Manager) Forget(n call.Session) {
 		s.mu.Unlock()
 		for _, uri := range ended {
 			if ses != nil && ses.revision != jsonrpc.Modern {
-				go func() { // the server may be slow to say that it has heard
+				go func() { // the server may be slow to confirm
 					ctx, cancel := context.WithTimeout(m.ctx, time.Minute)
 					defer cancel()
 					_, _ = ses.ask(ctx, "resources/unsubscribe", map[string]any{"uri": uri}, nil)
@@ -460,7 +460,7 @@ func (m *Manager) Forget(n call.Session) {
 	}
 }
 
-// resume makes a server that has just started tell what its subscribers want to hear.
+// resume renews the subscriptions at a server that has just started.
 func (ses *session) resume(ctx context.Context) {
 	if ses.revision == jsonrpc.Modern {
 		go ses.listen(ctx)
@@ -484,8 +484,8 @@ func (ses *session) relisten() {
 	}
 }
 
-// listen keeps one subscription to all that a modern server may have to say, for as long as the
-// session lives (MCP 2026-07-28 basic/utilities/subscriptions).
+// listen holds one subscription to all notifications of a modern server, for the life of the session (MCP 2026-07-28
+// basic/utilities/subscriptions).
 func (ses *session) listen(ctx context.Context) {
 	for ctx.Err() == nil && ses.alive() {
 		short, cancel := context.WithCancel(ctx)

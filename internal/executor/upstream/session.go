@@ -44,7 +44,7 @@ type session struct {
 
 	mu    sync.Mutex
 	calls map[*running]int64 // under way, each with the id of its request
-	level int                // of log messages that it was asked for, from 1; 0: none yet
+	level int                // requested level of log messages, from 1; 0: not requested
 }
 
 // start launches the server and agrees on a revision with it. A server that falls silent or ends
@@ -112,7 +112,7 @@ func (s *server) launch(ctx context.Context) (*session, error) {
 		if ses.proc != nil {
 			select {
 			case <-ses.heard:
-			case <-time.After(lastWords): // somebody else holds it
+			case <-time.After(lastWords): // another process holds it open
 			}
 		}
 		close(ses.gone)
@@ -206,7 +206,7 @@ func (ses *session) agree(ctx context.Context, legacy bool) error {
 		ctx = short
 	}
 	err := ses.initialize(ctx)
-	if fault := (*jsonrpc.Error)(nil); errors.As(err, &fault) { // it may know the newest revision alone, and have been slow to say so
+	if fault := (*jsonrpc.Error)(nil); errors.As(err, &fault) { // possibly a slow server with the newest revision only
 		if done, _ := ses.discover(ctx); done {
 			return nil
 		}

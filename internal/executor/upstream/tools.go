@@ -59,7 +59,7 @@ func (s *server) definitions(list []strictjson.Value) []*definition {
 	return defs
 }
 
-// pages asks for a whole list, which stands under key in the answers.
+// pages requests a whole list, which has the given key in the answers.
 func (ses *session) pages(ctx context.Context, method, key string) ([]strictjson.Value, error) {
 	var found []strictjson.Value
 	var cursor strictjson.Value

@@ -215,7 +215,7 @@ func TestErasAreRemembered(t *testing.T) {
 			t.Errorf("%d: started %d times, want %d", i, n, want)
 		}
 	}
-	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": dual(true)}) // the same command, and it knows no initialize
+	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": dual(true)}) // same command, without initialize
 	for range 2 {
 		m := manager(t, f, Options{Eras: eras.New(kept, time.Now)})
 		_, _ = m.Tools(context.Background(), "s")

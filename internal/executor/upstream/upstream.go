@@ -81,16 +81,16 @@ type Launcher interface {
 type Options struct {
 	Launcher Launcher
 	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // options of a server at a url; nil: unsupported
-	Lock     *lockfile.Lock                                                  // accepted definitions; nil: none were accepted
+	Lock     *lockfile.Lock                                                  // accepted definitions
 	Eras     *eras.Book                                                      // legacy servers; nil: not remembered
-	Changed  func(server string)                                             // called after a change of a server's tools
+	Changed  func(server string)                                             // called after a server's tools change
 	Offers   func(server string)                                             // the same of its prompts and resources
-	Updated  func(server, uri string)                                        // called after a change of a subscribed resource
+	Updated  func(server, uri string)                                        // after a subscribed resource changed
 	Scrub    func(text string) string                                        // redacts stderr; nil: stderr is dropped
 	Log      *slog.Logger                                                    // nil: nothing is logged
 	Version  string                                                          // our version, sent to servers
 	Start    time.Duration                                                   // how long a start may take; 0: 60 s
-	Probe    time.Duration                                                   // how long a server may take to say that it speaks the newest revision; 0: 3 s
+	Probe    time.Duration                                                   // time to answer in the newest revision; 0: 3 s
 }
 
 // Manager holds the upstreams of one configuration.
@@ -126,7 +126,7 @@ type server struct {
 	cfg contract.Server
 	// holders counts the managers that it belongs to: with the last it ends.
 	holders atomic.Int32
-	owner   call.Session // whose it is alone; empty: everybody's
+	owner   call.Session // its only session; empty: shared
 
 	changed, offers *bounds.Pace // notifications of its list changes, passed on
 
@@ -145,11 +145,11 @@ type server struct {
 	unused   time.Time   // since when it is unused
 	idle     *time.Timer // nil: not set
 	pins     pins
-	subs     map[string]map[call.Session]bool // who wants to hear of which resource
+	subs     map[string]map[call.Session]bool // subscribers by resource
 	twins    []*server                        // of the same server, for calls that must be alone
 	told     map[string]any                   // announced capabilities; nil: all that the operator allows
 	both     bool                             // it has a legacy session for a host, and speaks both eras
-	single   bool                             // it only said that it does
+	single   bool                             // it only claimed to speak both
 	recent   *server                          // the twin that had the last call; nil: none
 	taken    bool                             // by a call that must be alone
 	freed    chan struct{}                    // closed when one of them is free again; nil without a waiter

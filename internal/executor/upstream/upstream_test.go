@@ -768,7 +768,7 @@ func TestIdleServersEnd(t *testing.T) {
 		if o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{})); text(o) != "fine" {
 			t.Fatal(text(o))
 		}
-		if got := f.starts["s"].Load(); got < want { // a busy machine may find it idle between its list and the call, too
+		if got := f.starts["s"].Load(); got < want { // it may be idle before the call, too
 			t.Errorf("started %d times, want %d", got, want)
 		}
 		for end := time.Now().Add(time.Minute); m.Status()[0].Running && time.Now().Before(end); {
@@ -799,8 +799,8 @@ func TestProgress(t *testing.T) {
 // input. It has left an orphan process in a session of its own, and prints both pids.
 var lingers = []string{"/bin/sh", "-c", "orphan=$(setsid sleep 1000 >/dev/null 2>&1 & echo $!); echo $$ $orphan; exec sleep 1000"}
 
-// killedWaldo stands for a waldo that is about to be killed: it starts a server outside any sandbox, says
-// its pids, and waits.
+// killedWaldo acts as a waldo that is about to be killed: it starts a server outside any sandbox, prints its pids,
+// and waits.
 func killedWaldo() {
 	p, err := Exec(context.Background(), lingers, nil, "/")
 	if err != nil {

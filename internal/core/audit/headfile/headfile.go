@@ -1,4 +1,4 @@
-// Package headfile keeps the head of a log in a file, apart from the log.
+// Package headfile stores the head of a log in a file, apart from the log.
 package headfile
 
 import (

@@ -100,7 +100,7 @@ func (p *Pace) next(now time.Time) bool {
 	return false
 }
 
-// Tail keeps the last bytes written to it.
+// Tail holds the last bytes written to it.
 type Tail struct {
 	mu sync.Mutex
 	b  []byte

@@ -16,7 +16,7 @@ import (
 // MaxBlocks is how many pieces of content one answer may have.
 const MaxBlocks = 1000
 
-// Read reads the blocks of an answer. Blocks of unknown types are left out, and said so.
+// Read reads the blocks of an answer. It omits blocks of unknown types, and reports that.
 func Read(v strictjson.Value) ([]call.Content, bool) {
 	if v.IsZero() {
 		return nil, true // a result may be structured content alone

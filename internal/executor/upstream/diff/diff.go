@@ -56,7 +56,7 @@ func Lines(was, now strictjson.Value) []string {
 	return out
 }
 
-// letters are those of names that stand as they are.
+// letters are the characters of names that need no quotes.
 const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."
 
 // leaves collects the values that hold no other, by their place, as in inputSchema.properties.a.type.

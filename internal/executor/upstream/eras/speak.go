@@ -26,7 +26,7 @@ func Newer(err error) error {
 	return err
 }
 
-// Offered returns the revisions that a server has named in place of the one that was asked for.
+// Offered returns the revisions that a server supports in place of the requested one.
 func Offered(err error) []string {
 	var fault *jsonrpc.Error
 	if !errors.As(err, &fault) || fault.Code != jsonrpc.CodeUnsupported {

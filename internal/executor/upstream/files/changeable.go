@@ -29,7 +29,7 @@ func (m Machine) below(at string) string {
 	for ; at != "/" && at != "."; at = filepath.Dir(at) {
 		real, parent := resolved(at), resolved(filepath.Dir(at))
 		for _, w := range m.changeable {
-			if real != w && contract.Within(real, w) || contract.Within(parent, w) { // leads into it, or is an entry of it
+			if real != w && contract.Within(real, w) || contract.Within(parent, w) { // leads into it, or is in it
 				return w
 			}
 		}

@@ -81,7 +81,7 @@ func (m Machine) Shown(s contract.Server, packaged bool) (argv []string, shown [
 	return argv, append(shown, more...), append(faults, wrong...)
 }
 
-// outside makes a command whole that runs in no sandbox: nothing is shown to it and nothing kept away.
+// outside resolves a command that runs outside any sandbox: it needs no mounts.
 func outside(s contract.Server) (argv []string, _ []Mount, faults []Fault) {
 	argv = slices.Clone(s.Command)
 	for _, at := range []int{0, scriptOf(argv)} {

@@ -33,7 +33,7 @@ func project(t *testing.T, from string) (dir string, s contract.Server) {
 		Mounts: []contract.Mount{{Target: "/project", From: from, Writable: true, At: at}}}
 }
 
-// TestWritable: a writable folder keeps what makes other programs run something read-only, and a folder that
+// TestWritable: in a writable folder, names that make other programs run something are read-only. A folder that
 // connects with this machine is refused.
 func TestWritable(t *testing.T) {
 	_, s := project(t, ".")

@@ -170,8 +170,8 @@ func (l *Lock) Compare(server string, now Locked) []Change {
 	return out
 }
 
-// compare returns how the definitions of one kind differ from those that were accepted, sorted by name,
-// which stands in Tool.
+// compare returns the differences between the accepted definitions of one kind and the current ones, sorted by name
+// (Tool).
 func compare(kind string, was, now Pins) (out []Change) {
 	for name, digest := range now.Digests {
 		switch accepted, known := was.Digests[name]; {

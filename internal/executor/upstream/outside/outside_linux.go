@@ -41,8 +41,8 @@ func Start(cmd *exec.Cmd) error {
 // patience limits how long a keeper takes to end a program and its descendants.
 const patience = 10 * time.Second
 
-// Kill tells the keeper to end the program, also one that the program has stopped. One that does not hear
-// is ended itself, and the program with it.
+// Kill makes the keeper end the program, also if the program has stopped it. A keeper that does not react is killed,
+// and the program with it.
 func Kill(cmd *exec.Cmd) {
 	if cmd.Process.Signal(syscall.SIGTERM) != nil { // it is over
 		return

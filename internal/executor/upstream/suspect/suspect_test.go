@@ -51,8 +51,8 @@ func TestDefinition(t *testing.T) {
 	}
 }
 
-// TestRates: of the corpus's poisoned definitions and of the real tools of its servers, the share that is
-// marked. The corpus stands beside the repository; without it only TestText is run.
+// TestRates reports the share of marked definitions, among the corpus's poisoned definitions and the real tools of
+// its servers. The corpus lies beside the repository; without it only TestText runs.
 func TestRates(t *testing.T) {
 	corpora := filepath.Join("..", "..", "..", "..", "..", "shared", "corpora")
 	f, err := os.Open(filepath.Join(corpora, "mcp.jsonl"))

@@ -67,7 +67,8 @@ type Recorded struct {
 func (l *Ledger) Enrolled(e Enrolment) error {
 	at, err := time.Parse(time.RFC3339, e.At)
 	old := !l.Began.IsZero() && (err != nil || !at.After(l.Began))
-	if old && e.Failed == "" && e.Action != "revoke" && e.By != e.Approver { // possibly revoked in the log that was set aside
+	// the enrolment was possibly revoked in the log that was set aside
+	if old && e.Failed == "" && e.Action != "revoke" && e.By != e.Approver {
 		return refused("approver.old", "the enrolment of %s is from before the log was set aside", Escape(e.Approver))
 	}
 	return l.enrolled(e)

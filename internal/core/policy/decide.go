@@ -10,9 +10,9 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Decide says deny, ask or allow, and why. The reasons for the effect come first. It has no side effect and reads nothing
-// but the call and the policy. Annotations of the tool make it stricter. A call whose caller saw no definition of the
-// tool stays as the contract decides it: the executor refuses it.
+// Decide says deny, ask or allow, and why. The reasons for the effect come first. It has no side effect and reads
+// nothing but the call and the policy. Annotations of the tool make it stricter. A call whose caller saw no
+// definition of the tool stays as the contract decides it: the executor refuses it.
 func (p *Policy) Decide(c call.Call) Decision {
 	d := p.decide(c, false)
 	if d.Effect == Deny || d.Contract.Transport != contract.MCP || c.ToolDigest == "" {

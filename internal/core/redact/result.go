@@ -168,7 +168,8 @@ func (b budget) content(p *pass, in []call.Content) []call.Content {
 		case shown:
 			raw, _ = json.Marshal(c.Text) // text always encodes
 			rest = append(rest, raw)
-		case !isMedia(c) && len(raw) > left && left > 0 && resourceText(raw) != "" && len(out) < maxBlocks: // as text, up to the limit
+		case !isMedia(c) && len(raw) > left && left > 0 && resourceText(raw) != "" && len(out) < maxBlocks:
+			// as text, up to the limit
 			text := b.cut(fmt.Sprintf("content-%d.txt", i+1), resourceText(raw), left)
 			left -= min(left, len(text))
 			out = append(out, call.Text(text))

@@ -7,8 +7,8 @@ import (
 	"waldo/internal/model/call"
 )
 
-// TestShared: clients of one principal share a session, those of another do not. A session of a stopped principal stays;
-// one that was closed is replaced.
+// TestShared: clients of one principal share a session, those of another do not. A session of a stopped principal
+// stays; one that was closed is replaced.
 func TestShared(t *testing.T) {
 	now := time.Now()
 	m := NewManager(Defaults(), func() time.Time { return now })

@@ -1,4 +1,5 @@
-// Package remote says how waldo connects and authenticates to servers at a url: addresses, headers, bearer tokens, OAuth.
+// Package remote says how waldo connects and authenticates to servers at a url: addresses, headers, bearer tokens,
+// OAuth.
 package remote
 
 import (

@@ -30,7 +30,8 @@ func (r *Runner) revealed(d policy.Decision, o Options) ([]string, *call.Reason)
 		}
 		value, err := r.Secret(c.Secrets[v])
 		if err != nil {
-			slog.Error("a secret cannot be had", "capability", string(d.Call.Capability), "variable", v, "why", err) // for the operator, not for the agent
+			// for the operator, not for the agent
+			slog.Error("a secret cannot be had", "capability", string(d.Call.Capability), "variable", v, "why", err)
 			return nil, &call.Reason{Code: "secret.missing", Text: fmt.Sprintf("the secret for %s cannot be had; `waldo secret check` says why", v)}
 		}
 		env = append(env, v+"="+value.Reveal())

@@ -138,8 +138,8 @@ func (a *Assembler) credential(ref secret.Ref, b contract.Inject) egress.Credent
 // bundleAt is the CA bundle in a sandbox.
 const bundleAt = "/run/waldo/ca.pem"
 
-// bundleVariables name the CA bundle to programs: OpenSSL and Go, curl, Python's requests, pip, Node.js, npm, git, Deno,
-// cargo, and the AWS command line.
+// bundleVariables name the CA bundle to programs: OpenSSL and Go, curl, Python's requests, pip, Node.js, npm, git,
+// Deno, cargo, and the AWS command line.
 var bundleVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS",
 	"npm_config_cafile", "GIT_SSL_CAINFO", "DENO_CERT", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE"}
 

@@ -193,7 +193,8 @@ func (p *Packages) runJob(ctx context.Context, s contract.Server, j pkginstall.J
 	if err != nil {
 		return err
 	}
-	// Every request uses the proxy: a registry of this machine is called localhost, and a sandbox has its own localhost.
+	// Every request uses the proxy: a registry of this machine is called localhost, and a sandbox has its own
+	// localhost.
 	proxy := fmt.Sprintf("http://%s:%d", sandbox.Gateway, sandbox.ProxyPort)
 	env := append(net.Open(&profile), "HTTP_PROXY="+proxy, "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "TMPDIR=/workspace/tmp", "LANG=C.UTF-8")
 	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "NO_PROXY=") })

@@ -75,9 +75,9 @@ func (p *pins) hold(server string, now lockfile.Locked, lock *lockfile.Lock, kin
 	return same
 }
 
-// Accepted returns the tools of one server as waldo.lock has them, under the same rules as those that a server lists. It
-// starts no server. A definition that its digest was not made of is left out, and all of a server that is configured
-// otherwise now.
+// Accepted returns the tools of one server as waldo.lock has them, under the same rules as those that a server lists.
+// It starts no server. A definition that its digest was not made of is left out, and all of a server that is
+// configured otherwise now.
 func (m *Manager) Accepted(name string) []call.Tool {
 	s := m.servers[name]
 	if s == nil || m.lock.Load() == nil {

@@ -90,7 +90,7 @@ type Options struct {
 	Log      *slog.Logger                                                    // nil: nothing is logged
 	Version  string                                                          // our version, sent to servers
 	Start    time.Duration                                                   // how long a start may take; 0: 60 s
-	Probe    time.Duration                                                   // time to answer in the newest revision; 0: 3 s
+	Probe    time.Duration                                                   // reply timeout; 0: 3 s
 }
 
 // Manager holds the upstreams of one configuration.

@@ -1,5 +1,6 @@
-// Package tasks carries out a call of a tool that is offered as a task alone (MCP 2025-11-25 basic/utilities/tasks). The
-// task belongs to the one call that made it: its id never leaves waldo, and its result is the result of that call.
+// Package tasks carries out a call of a tool that is offered as a task alone (MCP 2025-11-25 basic/utilities/tasks).
+// The task belongs to the one call that made it: its id never leaves waldo, and its result is the result of that
+// call.
 package tasks
 
 import (

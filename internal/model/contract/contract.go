@@ -207,7 +207,7 @@ type Mount struct {
 	At  Position `json:"-"`
 }
 
-// Limits bound the box of a server; 0 stands for waldo's own.
+// Limits bound a server's sandbox; 0 means waldo's own bound.
 type Limits struct{ MemoryMB, Pids, Files, DiskMB int }
 
 // Asks says what a server may ask of the agent's host during a call. The zero value refuses all.
@@ -259,7 +259,7 @@ type Redaction struct {
 // the answer. No approver's key signs it.
 const Elicitation = "elicitation"
 
-// Approvals says who may answer and how long a question stands.
+// Approvals holds the approvers, and how long an approval waits.
 type Approvals struct {
 	Timeout  time.Duration
 	Roles    map[string][]string // role to principals

@@ -26,9 +26,9 @@ func Own() []string { return slices.Concat(builtIns, byTheGateway) }
 
 func builtIn(capability string) bool { return slices.Contains(builtIns, capability) }
 
-// BuiltIns returns the contracts of waldo's own capabilities: high risk, in a namespace box, no
-// approval, no network, no secrets and of the host's files the session's workspace alone. They hold where no
-// configuration is loaded: a file that does not name one of them denies it.
+// BuiltIns returns the contracts of waldo's own capabilities: high risk, in a namespace sandbox, without approval,
+// network or secrets. Of the host's files they see only the session's workspace. They apply only without a
+// configuration: a file that does not name one of them denies it.
 func BuiltIns() []Contract {
 	var out []Contract
 	for _, name := range builtIns {

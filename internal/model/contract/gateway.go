@@ -20,7 +20,7 @@ type Gateway struct {
 	Limits  GatewayLimits
 }
 
-// GatewayLimits bound what clients over HTTP can take; 0 stands for waldo's own bound.
+// GatewayLimits bound the clients over HTTP; 0 means waldo's own bound.
 type GatewayLimits struct{ Connections, Strangers, Sessions, SessionsEach, CallsEach int }
 
 // of returns the limit of a key.

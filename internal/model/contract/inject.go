@@ -10,7 +10,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// Inject says to which requests of a box the egress adds a secret. The box has a placeholder.
+// Inject selects the requests of a sandbox to which egress adds a secret. The sandbox holds a placeholder.
 type Inject struct {
 	Host            string   // a name
 	Port            int      // never 0
@@ -107,7 +107,8 @@ func (p *parser) plainName(g field) string {
 	return s
 }
 
-// checkServerSecrets refuses a secret of a host for a server whose box could not reach it, or that has no box.
+// checkServerSecrets refuses an injected secret for a server without a sandbox, or whose sandbox cannot reach the
+// host.
 func (p *parser) checkServerSecrets(s Server) {
 	for v, ref := range s.Secrets {
 		switch b := p.cfg.Secrets[string(ref)].Inject; {
@@ -120,7 +121,7 @@ func (p *parser) checkServerSecrets(s Server) {
 	}
 }
 
-// checkBroker refuses a secret whose host the box could not reach.
+// checkBroker refuses a secret whose host the sandbox cannot reach.
 func (p *parser) checkBroker(b Inject, variable string, n Network, at Position) {
 	lines := n.Allow
 	if n.Internal {

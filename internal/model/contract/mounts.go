@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// anyPath stands in the table of keys for every absolute path under mounts.
+// anyPath represents every absolute path under mounts in the table of keys.
 const anyPath = "/PATH"
 
 // ownPlaces are the places that every sandbox has itself: nothing is shown there, above or below.

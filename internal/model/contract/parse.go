@@ -156,7 +156,7 @@ func (p *parser) top(n *yaml.Node) {
 	}
 }
 
-// room reads how many sandboxes may be live at a time.
+// room parses the bound on live sandboxes.
 func (p *parser) room(f field) {
 	o := &p.cfg.Sandboxes
 	switch f.name {

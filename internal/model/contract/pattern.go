@@ -2,8 +2,8 @@ package contract
 
 import "strings"
 
-// Pattern is the key of an entry: the name of a capability in which each '*' stands for any run of
-// characters, dots among them, also none.
+// Pattern is the key of an entry: a capability's name in which each '*' matches any run of characters, including dots
+// and the empty run.
 type Pattern string
 
 // Exact reports whether the pattern holds no '*' and so names one capability.

@@ -9,7 +9,7 @@ import (
 	"waldo/internal/model/secret"
 )
 
-// Secret is one entry of secrets: a name, and how what it stands for is had in this environment.
+// Secret is one entry of secrets: a name, and its source in this environment.
 type Secret struct {
 	Name string
 	At   Position
@@ -141,7 +141,7 @@ func (p *parser) checkSecrets(c *Contract) {
 	}
 }
 
-// named reports whether something stands behind a secret: a place, or a name that has one here.
+// named reports whether a secret has a source: a place, or a name that is defined here.
 func (cfg *Config) named(ref secret.Ref) bool {
 	if _, ok := ref.Place(); ok {
 		return true
@@ -163,7 +163,7 @@ func (s Secret) normal() map[string]any {
 	return m
 }
 
-// Placeholders returns the variables that hold a placeholder in the box: all but the revealed ones.
+// Placeholders returns the variables that hold a placeholder in the sandbox: all but the revealed ones.
 func (c Contract) Placeholders() (out []string) {
 	for v := range c.Secrets {
 		if !slices.Contains(c.Reveal, v) {

@@ -74,7 +74,7 @@ func within[T any](f *Facts, name string, most int, list []T, texts func(*T) []*
 	return list
 }
 
-// Short cuts a text that somebody else chose to MaxText. Its size and SHA-256 stand for the rest.
+// Short cuts an untrusted text to MaxText. Its size and SHA-256 replace the rest.
 func Short(s string) string {
 	if len(s) <= MaxText {
 		return s

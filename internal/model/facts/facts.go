@@ -1,5 +1,5 @@
-// Package facts says what is known about one execution. Everything in it is measured by waldo or
-// told by the kernel; nothing is taken from the guest's word.
+// Package facts describes one execution. Waldo measures every fact or reads it from the kernel; none comes from the
+// guest.
 package facts
 
 import (

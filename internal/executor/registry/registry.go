@@ -14,7 +14,7 @@ import (
 	"waldo/internal/network/egress/packages"
 )
 
-// Of returns a registry's address, the other hosts that serve its files, and who set it.
+// Of finds a registry: its address, the other hosts that serve its files, and who set it.
 func Of(m packages.Manager, r contract.Registry) (address string, files []string, set string) {
 	if r.URL != "" {
 		return r.URL, r.Files, "the contract"

@@ -400,7 +400,7 @@ func TestLogsAreLimited(t *testing.T) {
 	}
 }
 
-// A server sees the client capabilities that the operator allows. Of the client's own _meta it gets the trace
+// A server sees the client capabilities that the operator allows. Its copy of the client's _meta has the trace
 // position only.
 func TestWhatServersAreTold(t *testing.T) {
 	said := make(chan string, 10)

@@ -76,7 +76,7 @@ func TestHTTPWithTheSDK(t *testing.T) {
 			if strings.HasSuffix(row.why, "object") != (steps == 0) {
 				t.Errorf("%d steps", steps)
 			}
-			for limit, before := 300*time.Millisecond, waits.Load(); waits.Load() == before && limit < 20*time.Second; limit *= 3 { // as late does
+			for limit, before := 300*time.Millisecond, waits.Load(); waits.Load() == before && limit < 20*time.Second; limit *= 3 {
 				short, cancel := context.WithTimeout(context.Background(), limit)
 				o = execute(t, short, m, decision(t, "s.echo", `{"message":"wait"}`, contract.Contract{Mode: contract.Write}))
 				cancel()

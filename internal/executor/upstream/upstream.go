@@ -80,7 +80,7 @@ type Launcher interface {
 // Options are what the manager is made of. Launcher is needed for programs, Remote for servers at a url.
 type Options struct {
 	Launcher Launcher
-	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // options of a server at a url; nil: unsupported
+	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // for servers at a url; can be nil
 	Lock     *lockfile.Lock                                                  // accepted definitions
 	Eras     *eras.Book                                                      // legacy servers; nil: not remembered
 	Changed  func(server string)                                             // called after a server's tools change

@@ -572,7 +572,7 @@ func TestRequestsOfServersAreRefused(t *testing.T) {
 		}()
 		legacy(echoTool, func(r request, out io.Writer) string {
 			for _, method := range []string{"ping", "sampling/createMessage", "elicitation/create", "roots/list"} {
-				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"method":%q}`+"\n", r.ID, method) // with the gateway's own id
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"method":%q}`+"\n", r.ID, method) // the gateway's id
 			}
 			return fine
 		})(bufio.NewScanner(r), out)

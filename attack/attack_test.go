@@ -19,8 +19,8 @@ import (
 	"waldo/internal/sandbox/sandboxtest"
 )
 
-// TestAttacks holds the attacks that are one question: a thing that works outside is refused in
-// the box with the error that is named.
+// TestAttacks runs the attacks with one step each: an action that works outside must fail in the sandbox with the
+// exact error.
 func TestAttacks(t *testing.T) {
 	dir := t.TempDir()
 	canary := filepath.Join(dir, "canary")
@@ -53,7 +53,7 @@ func TestAttacks(t *testing.T) {
 	pid := fmt.Sprint(victim.Process.Pid)
 	t.Setenv("WALDO_ATTACK_SECRET", "CANARY")
 
-	leaked, err := os.Open(canary) // and left open for every child to inherit
+	leaked, err := os.Open(canary) // left open, so that every child inherits it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAttacks(t *testing.T) {
 	}
 	defer syscall.Close(33)
 
-	// An outside answer that begins with "root:" is root's; an ordinary user has none to compare.
+	// An outside answer with the prefix "root:" applies to root only; an ordinary user has no control to compare.
 	rows := []struct {
 		why, code string
 		args      []string
@@ -211,8 +211,8 @@ except MemoryError: print("refused MemoryError")`
 	}
 }
 
-// TestSharedMemory fills memory that is in no process's own count: shared maps of nothing and of
-// /dev/zero, and memfds. Where no cgroup counts them they are refused.
+// TestSharedMemory fills memory that no process is charged for: shared anonymous maps, /dev/zero and memfds. Without
+// a cgroup that counts them they are refused.
 func TestSharedMemory(t *testing.T) {
 	const fill = `
 import mmap
@@ -333,7 +333,7 @@ time.sleep(300)`, facts.LimitWall},
 	}
 }
 
-// TestProcessors spins in four processes; the box may use one processor.
+// TestProcessors spins in four processes; the sandbox can use one CPU.
 func TestProcessors(t *testing.T) {
 	const spin = `
 import resource
@@ -456,7 +456,7 @@ for i in range(int(sys.argv[1])): os.write(int(sys.argv[2]), b)`
 	}
 }
 
-// TestExportFollowsNothing plants what a collector must not follow.
+// TestExportFollowsNothing plants links and special files that an export must not follow.
 func TestExportFollowsNothing(t *testing.T) {
 	canary := filepath.Join(t.TempDir(), "canary")
 	if err := os.WriteFile(canary, []byte("CANARY"), 0o644); err != nil {
@@ -494,7 +494,7 @@ print("ok")`, canary))
 	}
 }
 
-// TestBoxesAreApart makes two boxes at once and lets one look for the other.
+// TestBoxesAreApart runs two sandboxes at once, and one searches for the other.
 func TestBoxesAreApart(t *testing.T) {
 	one, two := box(t, profile()), box(t, profile())
 	const plant = `
@@ -538,7 +538,7 @@ attempt(lambda: syscall(NR["shmget"], 4567, 4096, 0))`
 	<-planted
 }
 
-// signalled says when something was first written to it.
+// signalled reports the first write to it.
 type signalled struct {
 	ready chan struct{}
 	done  bool

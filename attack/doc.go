@@ -1,4 +1,4 @@
-// Package attack tries to get out of the box. Every test here does a thing outside, where it must
-// succeed, and then inside, where it must fail with the refusal that is named. The probes are the
-// same idea as programs of their own (testdata/probes); make probes runs all of them.
+// Package attack tries to escape from the sandbox. Every test does an action outside, where it must succeed. It then
+// does it inside, where it must fail with the exact refusal. testdata/probes has the same probes as separate
+// programs; make probes runs them all.
 package attack

@@ -36,8 +36,8 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// TestEgress runs programs as people have them against servers of our own at public addresses, in
-// a network namespace of its own, with DNS and TLS of its own.
+// TestEgress runs common programs against test servers at public addresses. It has its own network namespace, DNS and
+// TLS.
 func TestEgress(t *testing.T) {
 	if os.Getenv("WALDO_EGRESS") != "" {
 		outsideWorld(t)
@@ -95,7 +95,7 @@ func outsideWorld(t *testing.T) {
 			go echo(l)
 		}
 	}
-	// The controls: outside a box every one of these is reached.
+	// The controls: outside a sandbox each of these is reachable.
 	for _, name := range []string{"evil.example", "rebind.example.com", "meta.example.com", "six.example.com"} {
 		c, err := net.DialTimeout("tcp", net.JoinHostPort(worldNames[name], "443"), time.Minute)
 		if err != nil {
@@ -181,7 +181,7 @@ func echo(l net.Listener) {
 	}
 }
 
-// world is what the servers hold: pages, a git repository, and one package for pip and for npm.
+// world returns the content of the servers: pages, a git repository, and one package for pip and for npm.
 func world(t *testing.T, dir string) http.Handler {
 	repo := filepath.Join(dir, "repo")
 	sh := "git init -q -b main w && cd w && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first && echo hello >f && git add f && git -c user.name=a -c user.email=a@b commit -q -m second && cd .. && git clone -q --bare w repo && cd repo && git update-server-info"
@@ -218,7 +218,7 @@ func world(t *testing.T, dir string) http.Handler {
 	})
 	mux.HandleFunc("npm.example.com/waldotest.tgz", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(tgz) })
 	registries(mux)
-	mux.HandleFunc("/private/", func(w http.ResponseWriter, r *http.Request) { // says who was let in, and echoes it
+	mux.HandleFunc("/private/", func(w http.ResponseWriter, r *http.Request) { // returns the authenticated user, and echoes it
 		if r.Header.Get("Authorization") != "Bearer "+realToken {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
@@ -264,10 +264,10 @@ func tarballOf(version string) []byte {
 	return b.Bytes()
 }
 
-// wayDriver makes the boxes of these tests.
+// wayDriver creates the sandboxes of these tests.
 var wayDriver = driver()
 
-// inBox runs a shell command in a box that may reach lines, and returns what it said and the facts.
+// inBox runs a shell command in a sandbox whose egress allows lines. It returns the output and the facts.
 func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, lines []string, command string) (string, facts.Facts) {
 	t.Helper()
 	rules, err := egress.ParseRules(lines)
@@ -277,7 +277,7 @@ func inBox(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, line
 	return inBoxBy(t, dir, pool, o, rules, nil, command)
 }
 
-// inBoxBy does so by rules, with further variables.
+// inBoxBy is inBox with parsed rules and additional variables.
 func inBoxBy(t *testing.T, dir string, pool *x509.CertPool, o egress.Options, rules []egress.Rule, env []string, command string) (string, facts.Facts) {
 	t.Helper()
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -330,7 +330,7 @@ func programs(t *testing.T, dir string, pool *x509.CertPool) {
 	const code = "curl -s -o /dev/null -m 60 -w '%{exitcode}' "
 	for _, row := range []struct {
 		why, command, want string
-		denied             string // a host that is refused, with its reason
+		denied             string // a refused host, with its reason
 	}{
 		{"curl over TLS, HTTP/2", "curl -sS https://api.example.com/", "hello api.example.com by HTTP/2.0", ""},
 		{"curl over plain HTTP", "curl -sS http://api.example.com/", "hello api.example.com by HTTP/1.1", ""},

@@ -14,11 +14,11 @@ import (
 	"waldo/internal/sandbox/gvisor"
 )
 
-// realToken is what the servers want and no box may ever see.
+// realToken is the credential that the servers require. It must never appear in a sandbox.
 const realToken = "tok_Zt4bQx81LmvR0sYc"
 
-// programsInside runs the same programs where waldo looks into their TLS: by rules for methods and
-// paths, and to add a secret of which the box has a placeholder.
+// programsInside runs the same programs with TLS interception: for rules on methods and paths, and to replace a
+// placeholder by a secret.
 func programsInside(t *testing.T, dir string, pool *x509.CertPool) {
 	real := func() (secret.Value, error) { return secret.NewValue(realToken), nil }
 	lines := []string{"GET,POST api.example.com", "GET git.example.com/private.git/*", "GET pypi.example.com/*", "GET npm.example.com/*", "six.example.com"}
@@ -66,8 +66,7 @@ func programsInside(t *testing.T, dir string, pool *x509.CertPool) {
 	}
 }
 
-// programsOnGVisor runs some of them where the kernel in the box is gVisor's, which has the same way
-// out and no other.
+// programsOnGVisor runs some of them in gVisor, with the same egress only.
 func programsOnGVisor(t *testing.T, dir string, pool *x509.CertPool) {
 	state, err := os.MkdirTemp("/tmp", "waldo-gvisor-")
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"waldo/internal/sandbox/namespace"
 )
 
-// TestMain also serves as "box [flags] -- COMMAND": the command in a box, for the probes' runner.
+// TestMain also serves as "box [flags] -- COMMAND" for the probes' runner: it runs the command in a sandbox.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "box" {
 		os.Exit(boxMain(os.Args[2:]))
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 func driver() sandbox.Driver { return namespace.New(namespace.Options{MilliCPU: 1000}) }
 
-// profile is a tight box: what waldo exec gives without flags.
+// profile returns a strict sandbox profile: the one of waldo exec without flags.
 func profile() sandbox.Profile {
 	const disk, inodes = 256 << 20, 16 << 10
 	return sandbox.Profile{
@@ -46,7 +46,7 @@ func profile() sandbox.Profile {
 	}
 }
 
-// environment is the whole environment of a command in the box.
+// environment returns the whole environment of a command in the sandbox.
 func environment() []string {
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/workspace/tmp", "LANG=C.UTF-8", "TMPDIR=/tmp"}
 }
@@ -85,7 +85,7 @@ func boxMain(args []string) int {
 	return 1
 }
 
-// box is one box and what to run in it.
+// box creates one sandbox for a profile.
 func box(t *testing.T, p sandbox.Profile) sandbox.Box {
 	t.Helper()
 	p.ID = id.New(id.Sandbox)
@@ -101,7 +101,7 @@ func box(t *testing.T, p sandbox.Profile) sandbox.Box {
 	return b
 }
 
-// inside runs a Python program in a fresh box.
+// inside runs a Python program in a new sandbox.
 func inside(t *testing.T, p sandbox.Profile, code string, args ...string) facts.Facts {
 	t.Helper()
 	f, err := box(t, p).Run(context.Background(), python(code, args...))
@@ -115,7 +115,7 @@ func python(code string, args ...string) sandbox.Command {
 	return sandbox.Command{Argv: append([]string{"python3", "-c", preamble + code}, args...), Env: environment(), Dir: "/workspace/tmp"}
 }
 
-// outside runs the same program without a box: the control.
+// outside runs the same program without a sandbox, as the control.
 func outside(t *testing.T, code string, args ...string) string {
 	t.Helper()
 	cmd := control(append([]string{"-c", preamble + code}, args...)...)
@@ -127,7 +127,7 @@ func outside(t *testing.T, code string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// control is the same interpreter that the box has, outside.
+// control returns a command for the sandbox's interpreter, outside.
 func control(args ...string) *exec.Cmd {
 	for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
 		if _, err := os.Stat(filepath.Join(dir, "python3")); err == nil {
@@ -137,8 +137,7 @@ func control(args ...string) *exec.Cmd {
 	return exec.Command("python3", args...)
 }
 
-// preamble gives the programs a way to say how one thing went: "ok" and what came of it, or
-// "refused" and the errno.
+// preamble defines how the programs report one action: "ok" and its result, or "refused" and the errno.
 var preamble = fmt.Sprintf(`
 import ctypes, errno, os, socket, subprocess, sys, time
 L = ctypes.CDLL(None, use_errno=True)

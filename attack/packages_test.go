@@ -16,8 +16,8 @@ import (
 	"waldo/internal/network/egress/packages"
 )
 
-// registries serves two versions of a package to npm, with a scope and without, and to pip, whose
-// files are on another host.
+// registries serves two versions of a package: to npm, with and without a scope, and to pip, with files on another
+// host.
 func registries(mux *http.ServeMux) {
 	// npm requests @team%2fwaldotest.
 	mux.HandleFunc("npm.example.com/team/{name}", func(w http.ResponseWriter, r *http.Request) {
@@ -46,8 +46,8 @@ func registries(mux *http.ServeMux) {
 	mux.HandleFunc("npm.example.com/elsewhere", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "not below the registry") })
 }
 
-// programsThatInstall runs npm and pip as people have them against registries, with pins and without, on the
-// driver of the moment; all that is asked, or what begins with one of these words.
+// programsThatInstall runs npm and pip against registries, with and without pins, on the current driver. alone
+// selects the cases that begin with one of its words; empty: all.
 func programsThatInstall(t *testing.T, dir string, pool *x509.CertPool, alone ...string) {
 	source := func(m packages.Manager, host, base string, files bool, pins packages.Pins) egress.Rule {
 		r, err := egress.ParseRule("GET,HEAD " + host + ":443" + base + "*")
@@ -67,7 +67,7 @@ func programsThatInstall(t *testing.T, dir string, pool *x509.CertPool, alone ..
 	for _, row := range []struct {
 		why, command string
 		pinned       bool
-		want         string // in what is said
+		want         string // a part of the output
 		fetched      string // with spaces: manager name version
 		denied       string // host and code
 	}{

@@ -1,6 +1,6 @@
-// Package detect tells by its form what in a text is a secret or personal data: tokens of vendors, values given to the
-// names of secrets, private keys, addresses and numbers of persons. Redaction, import, configuration, elicitation and
-// the code in sandboxes share its data.
+// Package detect recognises secrets and personal data by their form: vendor tokens, values of secret names, private
+// keys, addresses, and personal numbers. Redaction, import, configuration, elicitation and the code in sandboxes
+// share its data.
 package detect
 
 import (
@@ -13,10 +13,10 @@ import (
 	"waldo/internal/detect/words"
 )
 
-// Class is a sort of what is found: secrets, or a sort of personal data. It is the word of a contract.
+// Class is a kind of finding: secrets, or a kind of personal data. Contracts use the same words.
 type Class = string
 
-// The classes that are told by their form. Name is told by a field of JSON alone.
+// The classes recognised by their form. Name is recognised by a JSON field only.
 const (
 	Secrets Class = "secrets"
 	Email   Class = "email"
@@ -24,9 +24,9 @@ const (
 	SSN     Class = "ssn"
 	Card    Class = "credit_card"
 	Name    Class = "name"
-	IBAN    Class = "iban"   // with a sound check
+	IBAN    Class = "iban"   // with a valid checksum
 	Wallet  Class = "crypto" // addresses of Bitcoin
-	IP      Class = "ip"     // version 4; both versions alone of addresses that can be reached from elsewhere
+	IP      Class = "ip"     // versions 4 and 6; public addresses only
 	IPv6    Class = "ipv6"
 )
 
@@ -35,13 +35,13 @@ func Classes() []Class {
 	return []Class{Secrets, Email, Phone, SSN, Card, Name, IBAN, Wallet, IP, IPv6}
 }
 
-// Find is a part of a text, from Start to before End, that shows a secret or personal data by its form.
+// Find is the range from Start to before End of a text that has the form of a secret or personal data.
 type Find struct {
 	Start, End int
 	Class      Class
 }
 
-// In returns what a text shows by its form, in the order of the text: secrets, and the classes that are on.
+// In returns the findings of a text in order: secrets, and the enabled classes.
 func In(v []byte, on map[Class]bool) []Find {
 	d := detector{v: v, on: on}
 	for i := 0; i < len(v); {
@@ -53,7 +53,7 @@ func In(v []byte, on map[Class]bool) []Find {
 // Secret reports whether a text has a secret that shows by its form.
 func Secret(s string) bool { return len(In([]byte(s), nil)) > 0 }
 
-// detector walks over a view once.
+// detector scans a view once.
 type detector struct {
 	v     []byte
 	on    map[Class]bool
@@ -69,7 +69,7 @@ func (d *detector) add(start, end int, c Class) int {
 	return end
 }
 
-// at looks at one place and returns where to go on.
+// at examines one position and returns the next one.
 func (d *detector) at(i int) int {
 	switch c := d.v[i]; {
 	case c == '@':
@@ -127,7 +127,7 @@ func (d *detector) mail(i int) int {
 	return d.add(start, end, Email)
 }
 
-// pem finds a private key in armour, up to its end line or as far as it goes.
+// pem finds an armoured private key, up to its end line or the end of its data.
 func (d *detector) pem(i int) int {
 	line := d.v[i:min(len(d.v), i+100)]
 	if e := bytes.Index(line[10:], []byte("-----")); e < 0 || !bytes.Contains(line[:10+e], []byte("PRIVATE KEY")) {
@@ -164,7 +164,7 @@ func (d *detector) public(i int) int {
 	return i
 }
 
-// mentioned reports whether the header of a key that ends at i is quoted by itself, as code does that looks for one.
+// mentioned reports whether the key header that ends at i is quoted alone, as in code that searches for one.
 func (d *detector) mentioned(i int) bool {
 	if i >= len(d.v) || strings.IndexByte("\"'`", d.v[i]) < 0 {
 		return false
@@ -207,8 +207,7 @@ func CardNumber(digits []byte) bool {
 // group is a run of digits.
 type group struct{ start, end int }
 
-// digits reads groups of digits from i, with at most three separators between, and says what they
-// are.
+// digits reads groups of digits from i, with at most three separators between, and classifies them.
 func (d *detector) digits(i int) int {
 	if !d.boundary(i) {
 		return d.skipAlnum(i)
@@ -273,7 +272,7 @@ func (d *detector) groups(i int) []group {
 	return gs
 }
 
-// classify says what the first n groups of digits from i are, or "".
+// classify returns the class of the first n groups of digits from i, or "".
 func (d *detector) classify(i int, all []group, n int) Class {
 	gs := all[:n]
 	digits := d.digit[:0]
@@ -297,8 +296,8 @@ func (d *detector) classify(i int, all []group, n int) Class {
 	return ""
 }
 
-// alone reports whether neither digits before i nor groups after the first n go on with the same
-// number: only a space may part them, and only where the number itself has another separator.
+// alone reports whether the number ends at its groups: no digits before i, and no groups after the first n, continue
+// it. A space ends a number that has another separator itself.
 func (d *detector) alone(i int, all []group, n int) bool {
 	spaced := n > 1 && d.v[all[0].end] != ' '
 	if n < len(all) && !(spaced && d.v[all[n-1].end] == ' ') {
@@ -310,7 +309,7 @@ func (d *detector) alone(i int, all []group, n int) bool {
 	return strings.IndexByte(" -.:/,+", d.v[i-1]) < 0 || spaced && d.v[i-1] == ' '
 }
 
-// separators returns what stands between groups, and whether it is the same everywhere.
+// separators returns the text between groups, and whether it is the same everywhere.
 func (d *detector) separators(gs []group) (string, bool) {
 	sep := ""
 	for k := 1; k < len(gs); k++ {
@@ -323,16 +322,16 @@ func (d *detector) separators(gs []group) (string, bool) {
 	return sep, true
 }
 
-// issued are the first digits of payment cards that are given out, with the lengths of their numbers (ISO/IEC 7812,
-// as the schemes publish them).
+// issued lists the prefixes of issued payment cards, with the lengths of their numbers (ISO/IEC 7812, as the schemes
+// publish them).
 var issued = []struct{ from, to, least, most int }{
 	{1800, 1800, 15, 15}, {2131, 2131, 15, 15}, {2221, 2720, 16, 16}, {3000, 3059, 14, 19}, {3095, 3095, 14, 19}, {3400, 3499, 15, 15},
 	{3500, 3599, 16, 19}, {3600, 3699, 14, 19}, {3700, 3799, 15, 15}, {3800, 3999, 14, 19}, {4000, 4999, 13, 13}, {4000, 4999, 16, 16},
 	{4000, 4999, 19, 19}, {5000, 5099, 12, 19}, {5100, 5599, 16, 16}, {5600, 5899, 12, 19}, {6000, 6999, 12, 19}, {8100, 8199, 16, 19},
 }
 
-// isCard accepts 12 to 19 digits of a payment card: first digits in use with their lengths, a sound check digit
-// (ISO/IEC 7812-1), and the groups in which cards are printed, with one kind of separator.
+// isCard accepts the 12 to 19 digits of a payment card. It requires an issued prefix with its length, a valid check
+// digit (ISO/IEC 7812-1), and printed card groups with one kind of separator.
 func (d *detector) isCard(n []byte, gs []group) bool {
 	if len(n) < 12 || len(n) > 19 || !checkdigit.Luhn(n) || !given(n) {
 		return false
@@ -365,13 +364,14 @@ func given(n []byte) bool {
 	return false
 }
 
-// fraction reports whether digits are a part of a decimal number, before its point or behind it.
+// fraction reports whether digits are part of a decimal number, before or after its point.
 func (d *detector) fraction(g group) bool {
 	return g.start > 1 && d.v[g.start-1] == '.' && isDigit(d.v[g.start-2]) ||
 		g.end+1 < len(d.v) && d.v[g.end] == '.' && isDigit(d.v[g.end+1])
 }
 
-// amid reports whether groups of four digits go on before or behind, as in a row of a table, and are no further cards.
+// amid reports whether groups of four digits continue before or after, as in a table row, without being further
+// cards.
 func (d *detector) amid(gs []group) bool {
 	v, before, after := d.v, 0, 0
 	four := func(i int) bool { // a group of four and no more from i
@@ -387,8 +387,8 @@ func (d *detector) amid(gs []group) bool {
 	return before%len(gs) != 0 || after%len(gs) != 0
 }
 
-// column reports whether a number stands in a column of numbers that are no cards: of the fields above and below it in
-// the same place of their lines, which are as long, more fail the check of a card than pass it.
+// column reports whether a number is in a column of ordinary numbers. It compares fields of the same length above and
+// below: more of them must fail the card check than pass it.
 func (d *detector) column(g group) bool {
 	v := d.v
 	sep, end := byte(0), g.end
@@ -443,10 +443,10 @@ func (d *detector) column(g group) bool {
 	return fail > 1 && fail > pass
 }
 
-// maxLine is how long a line of a table may be.
+// maxLine is the longest table line examined, in bytes.
 const maxLine = 4096
 
-// lineOf returns where the line before i begins, or -1 where that is too far away.
+// lineOf returns the start of the line before i, or -1 if it is too far away.
 func (d *detector) lineOf(i int) int {
 	from := max(0, i-maxLine)
 	if n := bytes.LastIndexByte(d.v[from:i], '\n'); n >= 0 {
@@ -457,7 +457,7 @@ func (d *detector) lineOf(i int) int {
 	return 0
 }
 
-// fields counts the separators in the begin of a line. Blanks that follow one another are one.
+// fields counts the separators at the start of a line. A run of blanks counts once.
 func fields(b []byte, sep byte) (n int) {
 	for i, c := range b {
 		if c == sep && !(sep == ' ' && i > 0 && b[i-1] == ' ') {
@@ -484,9 +484,8 @@ func field(line []byte, sep byte, n int) []byte {
 	return nil
 }
 
-// isSSN accepts a United States social security number: groups of three, two and four digits with
-// numbers that are given out; without any separator only with a leading zero, since nine plain
-// digits are more often something else.
+// isSSN accepts a United States social security number: issued groups of three, two and four digits. Without
+// separators it requires a leading zero, since nine plain digits usually mean something else.
 func (d *detector) isSSN(i int, n []byte, gs []group) bool {
 	if len(n) != 9 || string(n[:3]) == "000" || string(n[:3]) == "666" || n[0] == '9' || string(n[3:5]) == "00" || string(n[5:]) == "0000" {
 		return false
@@ -508,16 +507,16 @@ func (d *detector) isSSN(i int, n []byte, gs []group) bool {
 	return len(gs) == 1 && n[0] == '0' && (i == 0 || d.v[i-1] != '/')
 }
 
-// zip reports whether 5 and 4 digits at i are the postal code of a place in the United States: behind its state,
-// or at the beginning of a line.
+// zip reports whether 5 and 4 digits at i are a United States postal code: after its state, or at the start of a
+// line.
 func (d *detector) zip(i, first int) bool {
 	before := bytes.TrimRight(d.v[max(0, i-8):i], " \t*#/;")
 	n := len(before)
 	return first == 5 && (n == 0 || before[n-1] == '\n' || n >= 2 && (before[n-1] >= 'A' && before[n-1] <= 'Z') && (before[n-2] >= 'A' && before[n-2] <= 'Z') && (n == 2 || !isAlpha(before[n-3])))
 }
 
-// isIP accepts four numbers of at most 255 with dots between, of an address that can be reached
-// from elsewhere: private and local ones tell of no person.
+// isIP accepts four numbers of at most 255 with dots between, of a public address. Private and local addresses
+// identify no person.
 func (d *detector) isIP(gs []group) bool {
 	if len(gs) != 4 {
 		return false
@@ -527,8 +526,8 @@ func (d *detector) isIP(gs []group) bool {
 	return err == nil && reachable(a) && !(len(text) <= 10 && d.numbering(gs))
 }
 
-// numbering reports whether four numbers count the parts of a document or of a version: none above 39, or behind a
-// word that says so, and no word that speaks of an address before them, and no port or prefix behind.
+// numbering reports whether four numbers are a section or version number. It requires numbers below 40, no port or
+// prefix after them, and no word about addresses before them.
 func (d *detector) numbering(gs []group) bool {
 	small := true
 	for _, g := range gs {
@@ -544,7 +543,7 @@ func (d *detector) numbering(gs []group) bool {
 		"dns", "nameserver", "ping", "resolver", "inet", "remote", "gateway", "route", "via", "visitor", "login", "logged", "whois")
 }
 
-// says reports whether one of the words, in lower case, stands in the line shortly before a place.
+// says reports whether one of the lower-case words is in the line shortly before a position.
 func (d *detector) says(at int, words ...string) bool {
 	before := d.v[max(0, at-28):at]
 	before = before[bytes.LastIndexByte(before, '\n')+1:]
@@ -565,8 +564,8 @@ func reachable(a netip.Addr) bool {
 	return !a.IsPrivate() && !a.IsLoopback() && !a.IsMulticast() && !(a.Is4() && (a.As4()[0] == 0 || a.As4()[0] == 255)) && !a.IsLinkLocalUnicast() && !a.IsUnspecified()
 }
 
-// isPhone accepts an international number, "+" and 7 to 15 digits, the usual national forms, and
-// any 7 to 12 digits in groups where the words around speak of a telephone.
+// isPhone accepts an international number ("+" and 7 to 15 digits) and the usual national forms. It accepts any 7 to
+// 12 digits in groups if nearby words mention a telephone.
 func (d *detector) isPhone(i int, n []byte, gs []group, alone bool) bool {
 	if d.v[i] == '+' {
 		if i > 0 && (d.v[i-1] == '+' || d.v[i-1] == '-') || d.v[gs[0].start] == '0' {

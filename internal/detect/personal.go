@@ -34,7 +34,7 @@ func (d *detector) national(i int, n []byte, gs []group) bool {
 	return false
 }
 
-// spoken reports whether the words just before or after a number say that it is for the telephone.
+// spoken reports whether the words next to a number mention a telephone.
 func (d *detector) spoken(start, end int) bool {
 	if bytes.Count(d.v[start:end], []byte(".")) == 1 && !bytes.ContainsAny(d.v[start:end], " -/(") {
 		return false // a decimal number
@@ -89,7 +89,7 @@ func (d *detector) ip6(i int) int {
 	return end
 }
 
-// ibanAt returns the end of an IBAN with a sound check, with or without single separators.
+// ibanAt returns the end of an IBAN with a valid checksum, with or without single separators.
 func (d *detector) ibanAt(i int) int {
 	v := d.v
 	if i+15 > len(v) || !isAlpha(v[i]) || !isAlpha(v[i+1]) || !isDigit(v[i+2]) || !isDigit(v[i+3]) {
@@ -129,7 +129,7 @@ var accounts = map[string]int{
 	"MA": 28, "MG": 27, "ML": 28, "MZ": 25, "NE": 28, "SN": 28, "TD": 27, "TG": 28,
 }
 
-// walletAt returns the end of a Bitcoin address: bech32 after "bc1", or base58 with a sound check.
+// walletAt returns the end of a Bitcoin address: bech32 after "bc1", or base58 with a valid checksum.
 func (d *detector) walletAt(i int) int {
 	c := d.v[i]
 	if c != 'b' && c != '1' && c != '3' {

@@ -11,11 +11,11 @@ import (
 	"waldo/internal/detect/words"
 )
 
-// maxToken is how many bytes of a value are looked at to tell whether it is a secret. The rest of a
-// longer one, up to the next blank or quote, is hidden with it.
+// maxToken is the number of bytes of a value that are examined. The rest of a longer value, up to the next blank or
+// quote, is hidden with it.
 const maxToken = 256
 
-// makers are the forms of vendors' secrets by their first two bytes.
+// makers maps the first two bytes to the forms of vendor tokens.
 var makers = sync.OnceValue(func() *[1 << 14][]data.Token {
 	by := &[1 << 14][]data.Token{}
 	for _, f := range data.Tokens() {
@@ -25,8 +25,8 @@ var makers = sync.OnceValue(func() *[1 << 14][]data.Token {
 	return by
 })
 
-// word looks at a word that starts at i: a vendor's token, a name that a secret is assigned to, or
-// an account number with letters. It returns where to go on.
+// word examines a word that starts at i: a vendor token, a name with an assigned secret, or an account number with
+// letters. It returns the next position.
 func (d *detector) word(i int) int {
 	if !d.boundary(i) {
 		return d.skipAlnum(i)
@@ -50,7 +50,7 @@ func (d *detector) word(i int) int {
 	return d.skipAlnum(i)
 }
 
-// vendor finds a token of a known make, or a JSON Web Token (RFC 7519), at i.
+// vendor finds a vendor token, or a JSON Web Token (RFC 7519), at i.
 func (d *detector) vendor(i int) int {
 	if i+8 > len(d.v) {
 		return i
@@ -61,7 +61,7 @@ func (d *detector) vendor(i int) int {
 	return d.made(i)
 }
 
-// embedded finds a token of an unmistakable make whose prefix ends at i, in the midst of a word.
+// embedded finds a token inside a word, with an unmistakable prefix that ends at i.
 func (d *detector) embedded(i int) int {
 	for _, p := range []string{"SG.", "tskey-", "ghp_", "glpat-", "xoxb-"} {
 		if start := i + 1 - len(p); start >= 0 && string(d.v[start:i+1]) == p {
@@ -73,8 +73,8 @@ func (d *detector) embedded(i int) int {
 	return i
 }
 
-// Begins reports whether a text begins as the token of a vendor does, with a sign that parts it from the rest or in
-// capitals that stand for nothing else, and goes on with a digit somewhere.
+// Begins reports whether a text begins like a vendor token: a prefix with a separator or in distinctive capitals, and
+// a later digit.
 func Begins(s string) bool {
 	for _, f := range data.Tokens() {
 		if rest, ok := strings.CutPrefix(s, f.Prefix); ok && !loose(f.Prefix) && len(rest) >= 8 && strings.ContainsAny(rest, "0123456789") {
@@ -84,7 +84,7 @@ func Begins(s string) bool {
 	return false
 }
 
-// pair is the place in makers of what begins with two bytes.
+// pair returns the index in makers for two first bytes.
 func pair(a, b byte) int { return int(a&0x7f)<<7 | int(b&0x7f) }
 
 // made finds a token of a known make at i.
@@ -108,14 +108,13 @@ func (d *detector) made(i int) int {
 	return i
 }
 
-// loose reports whether a prefix stands in base64 by chance: at most four letters and digits, no sign. JSON in base64
-// begins so too.
+// loose reports whether a prefix can occur in base64 by chance: at most four letters and digits, without a sign. JSON
+// in base64 begins so too.
 func loose(prefix string) bool {
 	return len(prefix) <= 4 && !strings.ContainsAny(prefix, "-_.") && prefix != "ZXlK"
 }
 
-// inBase64 reports whether the token from i to end is a part of a longer text in base64: of a long line, or of the
-// line before or behind it.
+// inBase64 reports whether the token from i to end is part of longer base64: of a long line, or of adjacent lines.
 func (d *detector) inBase64(i, end int) bool {
 	start, stop := i, end
 	for start > 0 && i-start < 100 && base64Char(d.v[start-1]) {
@@ -141,7 +140,7 @@ func (d *detector) inBase64(i, end int) bool {
 
 func base64Char(c byte) bool { return isAlnum(c) || c == '+' || c == '/' }
 
-// rest returns the end of the run of visible characters that a long value goes on with.
+// rest returns the end of the visible characters that continue a long value.
 func (d *detector) rest(end, seen int) int {
 	for seen >= maxToken-1 && end < len(d.v) && d.v[end] > ' ' && d.v[end] != '"' && d.v[end] != '\'' {
 		end++
@@ -169,9 +168,9 @@ func (d *detector) jwt(i int) int {
 	return end
 }
 
-// varied reports whether a token looks drawn by chance and not typed as an example.
+// varied reports whether a token looks random and not like a typed example.
 func varied(body []byte, prefix string) bool {
-	if strings.HasPrefix(prefix, "AP") || prefix == "AKC" { // JFrog gives the form and no more
+	if strings.HasPrefix(prefix, "AP") || prefix == "AKC" { // JFrog documents only the form
 		return !bytes.Equal(bytes.ToUpper(body), body) && !(words.Wordy(body) && words.Camel(body)) || bytes.ContainsAny(body, "0123456789")
 	}
 	if prefix == "test_" || prefix == "live_" {
@@ -189,7 +188,7 @@ func varied(body []byte, prefix string) bool {
 	return words.Kinds(body) >= 4 && (len(prefix) > 2 || bytes.ContainsAny(body, "0123456789")) || len(prefix) >= 8
 }
 
-// folders are names that a shell gives to folders.
+// folders are the shell's variable names for folders.
 var folders = [][]byte{[]byte("pwd"), []byte("oldpwd"), []byte("passwd")}
 
 // assigned finds the value given to a name that ends at end: name = value, "name": "value",
@@ -203,7 +202,7 @@ func (d *detector) assigned(i, end int) int {
 		dashes++
 	}
 	if dashes > 0 && i > dashes && isAlnum(d.v[i-1-dashes]) {
-		dashes = 0 // a word of base-passwd is no flag
+		dashes = 0 // base-passwd contains a word, not a flag
 	}
 	start, sign, ok := d.operator(end, dashes > 0)
 	if !ok {
@@ -236,8 +235,8 @@ func (d *detector) assigned(i, end int) int {
 	return d.add(start, d.rest(stop, stop-start), Secrets)
 }
 
-// elsewhere reports whether the text around a name at i and its value says that it is none of a secret: a file to
-// include, the working directory of a shell, a test that passed, a file that could not be read.
+// elsewhere reports whether the text around a name and its value rules out a secret: an included file, a shell's
+// working directory, a passed test, or an unreadable file.
 func (d *detector) elsewhere(i, end, start, stop int) bool {
 	name, before := string(d.v[i:end]), d.v[:i]
 	switch {
@@ -255,21 +254,21 @@ func (d *detector) elsewhere(i, end, start, stop int) bool {
 	return name == "passwd" && bytes.HasSuffix(before, []byte("/etc/")) // cat: /etc/passwd: Permission denied
 }
 
-// called reports whether a value that ends at stop goes on as the arguments of a call do.
+// called reports whether a value that ends at stop continues like call arguments.
 func (d *detector) called(stop int) bool {
 	return stop < len(d.v) && (d.v[stop] == ')' || d.v[stop] == ',')
 }
 
-// tagged reports whether what begins at start stands behind the end of a tag.
+// tagged reports whether a tag ends just before start.
 func (d *detector) tagged(start int) bool {
 	b := bytes.TrimRight(d.v[:start], " \t\r\n\"'`")
 	return len(b) > 1 && b[len(b)-1] == '>' && b[len(b)-2] != '='
 }
 
-// types are words that stand between a variable and its value in source code.
+// types are type names between a variable and its value in source code.
 var types = [][]byte{[]byte(": string"), []byte(":string"), []byte("string"), []byte("String"), []byte(": str")}
 
-// operator skips what stands between a name and its value, and reports what sign that is and whether it assigns.
+// operator skips the text between a name and its value. It returns the sign, and whether it assigns.
 func (d *detector) operator(j int, flag bool) (next int, sign string, ok bool) {
 	v, start := d.v, j
 	for j < len(v) && strings.IndexByte(`"'])`, v[j]) >= 0 {
@@ -307,7 +306,7 @@ func (d *detector) operator(j int, flag bool) (next int, sign string, ok bool) {
 	return j, sign, j < len(v)
 }
 
-// blanks returns the first place from j that is no space or tab.
+// blanks returns the first position from j that is not a space or tab.
 func (d *detector) blanks(j int) int {
 	for j < len(d.v) && (d.v[j] == ' ' || d.v[j] == '\t') {
 		j++
@@ -342,7 +341,7 @@ func (d *detector) authScheme(start, stop int) int {
 	return start
 }
 
-// Placeholder reports whether a value is a reference, a mask or an example and no secret.
+// Placeholder reports whether a value is a reference, a mask or an example instead of a secret.
 func Placeholder(val []byte) bool {
 	s := strings.ToLower(strings.TrimSpace(string(val)))
 	switch s {
@@ -365,8 +364,8 @@ func Placeholder(val []byte) bool {
 	return words.Filler(val) || strings.Trim(s, ".-") == "" || words.Version(s)
 }
 
-// Random reports whether a value of a weak name looks drawn by chance: at least twelve characters,
-// with digits, and not a number, a date or a path.
+// Random reports whether a value of a weak name looks random: at least twelve characters, with digits, and not a
+// number, a date or a path.
 func Random(val []byte) bool {
 	if len(val) < 12 || bytes.ContainsAny(val, " \t") {
 		return false
@@ -385,7 +384,7 @@ func Random(val []byte) bool {
 	return letters > 0 || len(val) >= 16 && digits == len(val)
 }
 
-// scheme finds the credential after "Bearer " or "Basic ". One after "Basic" is base64 (RFC 7617), or drawn by chance.
+// scheme finds the credential after "Bearer " or "Basic ". After "Basic" it must be base64 (RFC 7617) or look random.
 func (d *detector) scheme(i, end int) int {
 	if d.v[i]|0x20 != 'b' {
 		return i
@@ -457,7 +456,7 @@ func (d *detector) azure(i int) int {
 	return d.add(i-5, end, Secrets)
 }
 
-// numbered finds tokens that begin with a number: a bot's of Telegram, an app's of Facebook.
+// numbered finds tokens that begin with a number: of a Telegram bot or a Facebook app.
 func (d *detector) numbered(i int, g group) int {
 	n := g.end - g.start
 	if g.start != i || n < 5 || n > 16 || g.end+28 > len(d.v) {
@@ -474,8 +473,8 @@ func (d *detector) numbered(i int, g group) int {
 	return i
 }
 
-// prose reports whether the bare value at start is a plain word or a number of few digits that a name at end is
-// not given as a configuration or a command does: NAME=value, --name value, or alone to the end of its line.
+// prose reports whether the bare value at start is a plain word or a short number in prose. The forms NAME=value and
+// --name value, and a value alone to its line end, are not prose.
 func (d *detector) prose(end, start, stop int) bool {
 	letters, digits := 0, 0
 	for _, c := range d.v[start:stop] {

@@ -28,11 +28,11 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// tools are what the server offers: one that reads, one that writes, both doing nothing.
+// tools are the tools of the server: one reads and one writes, both without effect.
 const tools = `{"tools":[{"name":"look","description":"Looks.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},` +
 	`{"name":"change","description":"Changes.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]}`
 
-// answer is what the server says, in the revision 2025-11-25.
+// answer returns the server's response, in revision 2025-11-25.
 func answer(m jsonrpc.Message) (any, error) {
 	raw := func(s string) (any, error) { return strictjson.Parse([]byte(s)) }
 	switch m.Method {
@@ -206,7 +206,7 @@ func main() {
 	}
 }
 
-// free returns an address of this machine that nobody listens on.
+// free returns an unused address of this machine.
 func free() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -216,7 +216,7 @@ func free() string {
 	return l.Addr().String()
 }
 
-// started waits until somebody listens.
+// started waits until a server listens.
 func started(address string) error {
 	for range 200 {
 		if c, err := net.Dial("tcp", address); err == nil {
@@ -224,7 +224,7 @@ func started(address string) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return fmt.Errorf("nobody listens on %s", address)
+	return fmt.Errorf("no listener on %s", address)
 }
 
 // place puts the table into a file, between its markers.

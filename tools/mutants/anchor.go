@@ -13,8 +13,9 @@ import (
 	"sync"
 )
 
-// An anchor finds the code of a guard. "in: internal/network/egress (*Policy).check" names a package and a declaration, so that
-// a guard moves with its function from file to file. "file: NAME" is for what is not Go: from occurs once in the file.
+// An anchor finds the code of a guard. "in: internal/network/egress (*Policy).check" names a package and a
+// declaration, so that a guard moves with its function from file to file. "file: NAME" is for other files than Go:
+// from must occur there exactly once.
 
 // locate returns the file of a guard and the one place in it that the guard changes.
 func (g guard) locate() (file string, at int, err error) {

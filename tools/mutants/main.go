@@ -21,10 +21,10 @@ import (
 	"time"
 )
 
-// A guard says what to change and which tests must fail for it.
+// guard is one change to make, and the tests that must fail for it.
 type guard struct {
 	line     int    // in guards.txt
-	name     string // what the guard does
+	name     string // the purpose of the guard
 	in       string // the package and declaration of from, see anchor.go
 	file     string // the file of from; with in, where it was found
 	from, to string // the one occurrence of from becomes to
@@ -102,7 +102,7 @@ func run(s selection) error {
 	return nil
 }
 
-// stand looks for the code of every guard before any is tried, and fills in its file.
+// stand locates the code of every guard before the first is tried, and sets its file.
 func stand(guards []guard) error {
 	var errs []error
 	for i, g := range guards {
@@ -116,8 +116,8 @@ func stand(guards []guard) error {
 	return errors.Join(errs...)
 }
 
-// tryAll tries the guards in order, so many at a time, until the end if there is one. It returns
-// those that no test notices, and how many were tried.
+// tryAll tries the guards in order, together at a time, until end unless it is zero. It returns the guards that every
+// test missed, and the number tried.
 func tryAll(guards []guard, together int, end time.Time) (survivors []guard, done int, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -152,7 +152,7 @@ func tryAll(guards []guard, together int, end time.Time) (survivors []guard, don
 	return survivors, done, errors.Join(errs...)
 }
 
-// tell prints how a guard fared: of one that was not noticed at once, at which try, for its test hangs on a race.
+// tell prints the result of a guard. For a late detection, it prints the try, since the test depends on a race.
 func tell(which string, g guard, at int, err error, start time.Time) {
 	word := "noticed "
 	switch {
@@ -166,10 +166,10 @@ func tell(which string, g guard, at int, err error, start time.Time) {
 	fmt.Printf("%s %s %s (%s, %.1f s)\n", which, word, g.name, g.file, time.Since(start).Seconds())
 }
 
-// tries is how often a guard is tried that no test notices: a race may hide a mutant, the more so on a busy machine.
+// tries limits the tries of an undetected guard: a race can hide a mutant, most of all on a busy machine.
 const tries = 4
 
-// again tries a guard until a test notices, and says at which try; 0 is never.
+// again tries a guard until a test notices, and returns the number of that try; 0: never.
 func again(g guard) (at int, err error) {
 	if err := control(g); err != nil {
 		return 0, err
@@ -190,8 +190,8 @@ func again(g guard) (at int, err error) {
 // controls remembers, for each test, whether it passes on the tree as it is.
 var controls sync.Map // "package run" -> func() error
 
-// control runs a guard's test on the tree as it is, once for all guards of that test: where it fails, or hangs, its
-// failing for a mutant would prove nothing.
+// control runs a guard's test on the unchanged tree, once for all guards of that test. If it fails or hangs, its
+// failure for a mutant proves nothing.
 func control(g guard) error {
 	f, _ := controls.LoadOrStore(g.pkg+" "+g.run, sync.OnceValue(func() error {
 		out, err := test(context.Background(), g.pkg, g.run)

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestList: every guard of the list stands once in its file, and its package has a test of the name.
-// What moves is seen by make test, not an hour later.
+// TestList: every guard is found exactly once, and its package has a test of that name. make test thus finds moved
+// code at once.
 func TestList(t *testing.T) {
 	t.Chdir("../..")
 	guards, err := read(list)

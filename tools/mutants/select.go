@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// A selection says which guards of the list a run tries.
+// selection selects the guards of a run.
 type selection struct {
 	words string        // only guards whose name or file holds them
-	since string        // a revision: what changed after it is tried first
-	share int           // with since: one in so many of the guards that did not change; 0 is none of them
-	limit time.Duration // no guard is begun after this time; 0 is no limit
+	since string        // a revision: guards changed after it come first
+	share int           // with since: one of this many unchanged guards; 0: no unchanged guards
+	limit time.Duration // no guard starts after this time; 0: unlimited
 }
 
 // choose returns the guards to try, in order: new blocks of the list, then guards of
@@ -40,7 +40,7 @@ func (s selection) choose(guards []guard, before map[string]bool, changed map[st
 	return append(append(fresh, touched...), rest...)
 }
 
-// rotate begins the guards at a place that the seed gives, so that a time limit cuts others each time.
+// rotate starts the guards at a position derived from the seed, so that a time limit cuts different guards each time.
 func rotate(guards []guard, seed string) {
 	if len(guards) == 0 {
 		return

@@ -17,7 +17,7 @@ type Source struct {
 	Trusted     string            // --trusted-config: loads only as waldo trust recorded it
 	Environment string            // --environment
 	Hosted      bool              // an agent host started this process, in a folder that the operator did not choose
-	Say         func(text string) // tells the operator which configuration holds instead of another
+	Say         func(text string) // reports which configuration replaces another
 }
 
 // StateDir returns where waldo keeps its state: --state, $WALDO_STATE, $XDG_STATE_HOME/waldo,
@@ -40,14 +40,14 @@ func StateDir(flag string) (string, error) {
 	return "", fault.Usage("give --state DIR or set WALDO_STATE", "no place for waldo's state: there is no home directory")
 }
 
-// UserConfig is the user's own configuration, which holds in every folder that has none.
+// UserConfig returns the user's own configuration, which applies in every folder without one.
 func UserConfig() (string, error) {
 	dir, err := os.UserConfigDir()
 	return filepath.Join(dir, "waldo", "waldo.yaml"), err
 }
 
-// File returns the configuration to load and whether it was named by the operator or only
-// found. An empty path means that there is none, which is a working default.
+// File returns the configuration to load, and whether the operator named it. Without a configuration the path is
+// empty; that is a valid setup.
 func (s Source) File() (path string, named bool) {
 	if s.Config != "" {
 		return s.Config, true
@@ -64,7 +64,7 @@ func (s Source) File() (path string, named bool) {
 	}
 	for i, p := range candidates {
 		if _, err := os.Stat(p); err == nil {
-			return p, i > 0 // one in the user's own configuration folder is as good as named
+			return p, i > 0 // the user's own configuration counts as named
 		}
 	}
 	return "", false
@@ -79,8 +79,8 @@ func (s Source) Selected() string {
 	return os.Getenv("WALDO_ENVIRONMENT")
 }
 
-// Load loads the configuration in force. A waldo.yaml that was only found in the current
-// folder loads after `waldo trust` has recorded it: whoever wrote the folder is not the operator.
+// Load loads the current configuration. A waldo.yaml found in the current folder loads only after `waldo trust`: the
+// folder can come from another person.
 func (s Source) Load(state string) (*contract.Config, error) {
 	path, named := s.File()
 	if path == "" {
@@ -95,7 +95,7 @@ func (s Source) Load(state string) (*contract.Config, error) {
 	}
 	err = trust.Held(state, cfg)
 	if own, none := UserConfig(); err != nil && s.Hosted && s.Trusted == "" && none == nil && neverTrusted(state, cfg) {
-		// The operator said nothing of this folder: what holds elsewhere holds here too.
+		// The operator did not decide about this folder: the user's own configuration applies.
 		if _, none := os.Stat(own); none == nil {
 			s.Say(fmt.Sprintf("%v; %s holds instead", err, own))
 			return contract.Load(own)
@@ -110,7 +110,7 @@ func neverTrusted(state string, cfg *contract.Config) bool {
 	return err == nil && all[key].Digest == ""
 }
 
-// Found reports whether a configuration was only found, so that it holds as far as it was trusted.
+// Found reports whether a configuration was found, not named, so that it needs trust.
 func (s Source) Found(cfg *contract.Config) bool {
 	path, named := s.File()
 	return !named && path != "" && path == cfg.File

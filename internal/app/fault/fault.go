@@ -1,5 +1,5 @@
-// Package fault holds errors of the operator: what is wrong, whether it is a mistake in the command or configuration, and
-// a hint that says what to do.
+// Package fault defines errors for the operator. Each says whether the command or configuration is wrong, and carries
+// a hint.
 package fault
 
 import "fmt"
@@ -7,9 +7,9 @@ import "fmt"
 // Error is an error for the operator.
 type Error struct {
 	Usage bool   // a mistake in the command or the configuration; otherwise waldo's own failure
-	Text  string // what is wrong; empty: Err says it
+	Text  string // the message; empty: that of Err
 	Err   error
-	Tip   string // what to do about it
+	Tip   string // the hint
 }
 
 func (e *Error) Error() string {
@@ -24,10 +24,10 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint says what to do about the error.
+// Hint returns advice for correcting the error.
 func (e *Error) Hint() string { return e.Tip }
 
-// Usage returns a mistake in the command or the configuration.
+// Usage returns an error in the command or the configuration.
 func Usage(hint, format string, a ...any) error {
 	return &Error{Usage: true, Text: fmt.Sprintf(format, a...), Tip: hint}
 }

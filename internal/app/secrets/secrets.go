@@ -1,4 +1,4 @@
-// Package secrets joins the places that waldo gets secrets from: the configuration's sources and waldo's own store.
+// Package secrets combines the sources of secrets: those of the configuration and waldo's own store.
 package secrets
 
 import (
@@ -31,8 +31,9 @@ func Open(state string) *secretstore.Safe {
 	return s
 }
 
-// New makes what fetches secrets: waldo's own process does, never the agent or a server. Redaction knows a secret before
-// anyone gets it. passphrase asks for that of a sealed file; nil: nobody can be asked.
+// New returns the source of secrets. Only waldo's own process fetches them, never an agent or a server. Each secret
+// is registered for redaction before its first use. passphrase asks for that of a sealed file; nil: no person can
+// answer.
 func New(state string, cfg *contract.Config, known *redact.Registry, passphrase func(string) (secret.Value, error)) *secretsource.Keeper {
 	learn := func(name secret.Ref, v secret.Value) error {
 		if err := known.Add(name, v); err != nil {
@@ -51,8 +52,8 @@ func New(state string, cfg *contract.Config, known *redact.Registry, passphrase 
 	return k
 }
 
-// vault is set up as Vault's own command is: VAULT_ADDR, VAULT_TOKEN or ~/.vault-token,
-// VAULT_NAMESPACE and VAULT_CACERT; or as an AppRole with VAULT_ROLE_ID and VAULT_SECRET_ID.
+// vault configures Vault as its own command does: VAULT_ADDR, VAULT_TOKEN or ~/.vault-token, VAULT_NAMESPACE and
+// VAULT_CACERT. VAULT_ROLE_ID and VAULT_SECRET_ID select an AppRole.
 func vault(learned func(secret.Ref, secret.Value)) *secretsource.Vault {
 	v := &secretsource.Vault{Address: os.Getenv("VAULT_ADDR"), Namespace: os.Getenv("VAULT_NAMESPACE"), RoleID: os.Getenv("VAULT_ROLE_ID"), Learned: learned}
 	if v.Address == "" {
@@ -80,7 +81,7 @@ func vault(learned func(secret.Ref, secret.Value)) *secretsource.Vault {
 	return v
 }
 
-// Named are the names of the secrets that exist: in the configuration, for this environment, or in the store.
+// Named returns the names of existing secrets: in the configuration, for this environment, or in the store.
 func Named(state string, cfg *contract.Config) map[string]bool {
 	out := map[string]bool{}
 	for name, s := range cfg.Secrets {

@@ -1,5 +1,5 @@
-// Package trust remembers which configurations the operator trusts, with the waldo.lock and the programs beside them. A
-// waldo.yaml that was only found in the current folder loads as it was trusted or not at all.
+// Package trust records which configurations the operator trusts, with the waldo.lock and the programs beside them. A
+// waldo.yaml found in the current folder loads only if it is trusted and unchanged.
 package trust
 
 import (
@@ -19,16 +19,16 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// Record is what is remembered of one configuration.
+// Record is the stored state of one configuration.
 type Record struct {
-	Digest   string            `json:"digest,omitempty"`   // of the file, as the operator read it; empty: it was never trusted
+	Digest   string            `json:"digest,omitempty"`   // of the trusted file; empty: never trusted
 	Lock     string            `json:"lock,omitempty"`     // digest of waldo.lock at that time, or NoLock
-	Programs map[string]string `json:"programs,omitempty"` // the programs of its folder that servers start, to their digests
-	Pinned   bool              `json:"pinned,omitempty"`   // waldo.lock was there at its last start
+	Programs map[string]string `json:"programs,omitempty"` // digests of its folder's programs that servers start
+	Pinned   bool              `json:"pinned,omitempty"`   // waldo.lock existed at its last start
 	At       time.Time         `json:"at"`
 }
 
-// NoLock stands for a waldo.lock that is not there.
+// NoLock is the digest of a missing waldo.lock.
 const NoLock = "none"
 
 func file(state string) string { return filepath.Join(state, "trust.json") }
@@ -56,7 +56,7 @@ func Write(state string, m map[string]Record) error {
 	return WriteAtomic(file(state), b)
 }
 
-// Of returns what is remembered of a configuration, and all records with its key.
+// Of returns all records, and the key of a configuration's record.
 func Of(state string, cfg *contract.Config) (all map[string]Record, key string, err error) {
 	if key, err = filepath.Abs(cfg.File); err != nil {
 		return nil, "", err
@@ -65,7 +65,7 @@ func Of(state string, cfg *contract.Config) (all map[string]Record, key string, 
 	return all, key, err
 }
 
-// digestOf returns the digest of a file; NoLock where there is none.
+// Digest returns the digest of a file, or NoLock if it is missing.
 func Digest(file string) (string, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +82,7 @@ func Digest(file string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Held refuses a configuration that was only found and differs, itself or its lock, from what was trusted.
+// Held returns an error if a found configuration, or its lock, differs from the trusted one.
 func Held(state string, cfg *contract.Config) error {
 	all, key, err := Of(state, cfg)
 	if err != nil {
@@ -98,7 +98,7 @@ func Held(state string, cfg *contract.Config) error {
 	switch {
 	case err != nil:
 		return err
-	case now == was.Lock || now == NoLock: // one that is gone is refused where servers are started
+	case now == was.Lock || now == NoLock: // a missing lock is refused when servers start
 		return nil
 	case was.Lock == NoLock:
 		return &fault.Error{Usage: true, Text: fmt.Sprintf("%s appeared after %s was trusted", lock, cfg.File),
@@ -108,8 +108,7 @@ func Held(state string, cfg *contract.Config) error {
 		Tip: "it says which packages and tools are accepted: read the change, then run: waldo trust " + cfg.File}
 }
 
-// PinsGone refuses to start servers without the waldo.lock that an earlier start had, and remembers a lock
-// that is there.
+// PinsGone returns an error if the waldo.lock of an earlier start is missing. It records a lock that exists.
 func PinsGone(state string, cfg *contract.Config) error {
 	if cfg.File == "" || len(cfg.Servers) == 0 {
 		return nil
@@ -134,8 +133,8 @@ func PinsGone(state string, cfg *contract.Config) error {
 	return Write(state, all)
 }
 
-// AcceptLock remembers the lock that the operator has just accepted, in place of the one before, for each
-// configuration of its folder that was trusted with that one.
+// AcceptLock replaces the recorded lock by the one that the operator just accepted. It does so for each configuration
+// of the folder that was trusted with the earlier lock.
 func AcceptLock(state string, cfg *contract.Config, before string) error {
 	if cfg.File == "" {
 		return nil
@@ -152,7 +151,7 @@ func AcceptLock(state string, cfg *contract.Config, before string) error {
 	was.Pinned = now != NoLock
 	all[key] = was
 	for file, t := range all {
-		gone := file == key && before == NoLock && t.Pinned // pinned anew
+		gone := file == key && before == NoLock && t.Pinned // pinned again
 		if filepath.Dir(file) == filepath.Dir(key) && (t.Lock == before || gone && t.Lock != "") {
 			t.Lock = now
 			all[file] = t
@@ -161,8 +160,8 @@ func AcceptLock(state string, cfg *contract.Config, before string) error {
 	return Write(state, all)
 }
 
-// Programs are the programs that servers start and that lie in the folder of the configuration, with their
-// digests: who can write the configuration can write them.
+// Programs returns the digests of the programs that servers start from the configuration's folder. A person who can
+// write the configuration can write those, too.
 func Programs(state string, cfg *contract.Config) (map[string]string, error) {
 	dir, err := filepath.Abs(filepath.Dir(cfg.File))
 	if err != nil {
@@ -182,7 +181,7 @@ func Programs(state string, cfg *contract.Config) (map[string]string, error) {
 			if !contract.Within(p, dir) && !contract.Within(behind, real) {
 				continue
 			}
-			if out[p], err = Digest(p); err != nil { // of what a link leads to: the link can be changed, too
+			if out[p], err = Digest(p); err != nil { // of the target of a link, since the link can change
 				return nil, err
 			}
 		}
@@ -190,7 +189,7 @@ func Programs(state string, cfg *contract.Config) (map[string]string, error) {
 	return out, nil
 }
 
-// TrustedPrograms are those of a configuration that was only found.
+// TrustedPrograms returns the recorded program digests of a found configuration.
 func TrustedPrograms(state string, cfg *contract.Config) (map[string]string, error) {
 	all, key, err := Of(state, cfg)
 	if err != nil {
@@ -202,8 +201,8 @@ func TrustedPrograms(state string, cfg *contract.Config) (map[string]string, err
 	return map[string]string{}, nil
 }
 
-// Unchanged refuses to start a program of a configuration's folder that differs from the trusted one. trusted holds
-// their digests; nil: the operator named the configuration, so that every program counts as trusted.
+// Unchanged returns an error if a program in the configuration's folder differs from the trusted one. trusted has the
+// digests; nil: the operator named the configuration, so every program is trusted.
 func Unchanged(state string, cfg *contract.Config, trusted map[string]string, s contract.Server) error {
 	if trusted == nil {
 		return nil
@@ -220,7 +219,7 @@ func Unchanged(state string, cfg *contract.Config, trusted map[string]string, s 
 	return nil
 }
 
-// LockFile is waldo.lock beside the configuration, or in the state directory where there is no configuration.
+// LockFile returns the waldo.lock beside the configuration. Without a configuration it is in the state directory.
 func LockFile(state string, cfg *contract.Config) string {
 	if cfg.File == "" {
 		return filepath.Join(state, "waldo.lock")
@@ -228,7 +227,7 @@ func LockFile(state string, cfg *contract.Config) string {
 	return filepath.Join(filepath.Dir(cfg.File), "waldo.lock")
 }
 
-// WriteAtomic replaces a file of waldo's own state, whole or not at all.
+// WriteAtomic replaces a state file atomically.
 func WriteAtomic(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"waldo/internal/model/contract"
 )
 
-// TestHeld: a configuration that was only found loads as it was trusted, together with its lock; a lock that servers had
-// before cannot be gone.
+// TestHeld: a found configuration loads only as trusted, together with its lock. A lock of an earlier start must
+// exist.
 func TestHeld(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()
 	cfg := &contract.Config{File: filepath.Join(dir, "waldo.yaml"), Digest: "sha256:1", Servers: map[string]contract.Server{"a": {}}}

@@ -8,9 +8,8 @@ import (
 // Customers is how many customers the helpdesk has; their ids are 1 to Customers.
 const Customers = 5000
 
-// Customer is one customer. Nobody of that name exists: the phone numbers are of the range 555-01xx,
-// which is kept for stories, the SSN-like numbers begin with 9, which no real one does, and the
-// card-like numbers are test numbers with a valid Luhn digit.
+// Customer is one invented customer. The phone numbers are from the fictional range 555-01xx. The SSN-like numbers
+// begin with 9, which is never issued. The card-like numbers are test numbers with a valid Luhn digit.
 type Customer struct {
 	ID          int    `json:"id"`
 	Name        string `json:"name"`
@@ -42,7 +41,7 @@ var (
 	titles     = []string{"Cannot log in", "Invoice shows the wrong amount", "Export never finishes", "Asks for a refund", "App is slow since Monday", "Wants to change the plan", "Data looks out of date", "Password e-mail does not arrive"}
 )
 
-// desk makes the same customers and tickets every time.
+// desk returns the same customers and tickets at every start.
 func desk() (customers []Customer, tickets []Ticket) {
 	r := rand.New(rand.NewPCG(1, 2))
 	pick := func(list []string) string { return list[r.IntN(len(list))] }

@@ -1,6 +1,6 @@
-// Package helpdesk is an example MCP server: a helpdesk with 5,000 invented customers, whose data
-// looks like what waldo must keep from leaking. It keeps everything in memory and forgets it at
-// the end. It speaks MCP up to 2025-11-25 over lines.
+// Package helpdesk is an example MCP server: a helpdesk with 5,000 invented customers. Their data looks like data
+// that waldo must protect. It is in memory only and is lost at exit. The server speaks MCP up to 2025-11-25 over
+// lines.
 package helpdesk
 
 import (
@@ -13,7 +13,7 @@ import (
 	"waldo/internal/protocol/jsonrpc"
 )
 
-// data is what one run of the server knows.
+// data is the state of one run of the server.
 type data struct {
 	mu         sync.Mutex
 	customers  []Customer
@@ -21,7 +21,7 @@ type data struct {
 	lastTicket int
 }
 
-// Serve answers until in ends.
+// Serve answers requests until in ends.
 func Serve(in io.Reader, out io.Writer) error {
 	d := &data{}
 	d.customers, d.tickets = desk()

@@ -62,7 +62,7 @@ var tools = []tool{
 
 var errNotFound = errors.New("not found")
 
-// page cuts a page out of a list: 50 unless told, never more than 500.
+// page returns one page of a list: 50 entries by default, at most 500.
 func page[T any](list []T, a args) []T {
 	limit := a.Limit
 	if limit == 0 {

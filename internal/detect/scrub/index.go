@@ -12,25 +12,24 @@ import (
 // Span is a part of a text, from Start to before End, in bytes.
 type Span struct{ Start, End int }
 
-// Index finds any of a set of texts. The time of a search depends on the number of bytes searched
-// and on whole texts found: a rolling hash reads each byte in the same way, whatever it is. A search
-// that compares prefixes takes longer near a secret, and tells it letter by letter.
+// Index finds any of a set of texts. A rolling hash treats every byte alike, so search time depends only on the input
+// size and on complete matches. A prefix comparison would take longer near a secret and reveal it letter by letter.
 type Index struct {
 	lanes   []lane
 	longest int
 	edged   map[string]bool
 }
 
-// A lane finds texts of nearly one length by the hash of their first window bytes. What the time of a
-// search tells is therefore no less than most of a text, guessed at once.
+// lane finds texts of similar length by the hash of their first window bytes. Search time therefore reveals only
+// guesses that are right in most of a text at once.
 type lane struct {
 	window int
-	out    [256]uint64 // what a byte leaves in the hash when it falls out of the window
+	out    [256]uint64 // the share of a byte in the hash when it leaves the window
 	seen   [1 << 16 / 64]uint64
 	texts  map[uint64][][]byte
 }
 
-// words is a random word for each byte, other ones in each process.
+// words has a random word for each byte, different in each process.
 var words = sync.OnceValue(func() (w [256]uint64) {
 	var b [8 * 256]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
@@ -40,7 +39,7 @@ var words = sync.OnceValue(func() (w [256]uint64) {
 	return w
 })
 
-// NewIndex returns an index of texts. Empty ones are left out.
+// NewIndex returns an index of the non-empty texts.
 func NewIndex(texts []string) *Index {
 	x := &Index{}
 	sorted := slices.Clone(texts)
@@ -77,8 +76,8 @@ func (l *lane) add(text []byte) {
 	}
 }
 
-// Edge marks one of the texts as a part of base64. The characters beside it hold bits of it too, and are
-// covered with it. Call it before the index is used.
+// Edge marks one of the texts as part of base64. The characters beside it contain some of its bits and are covered
+// with it. Call it before the index is used.
 func (x *Index) Edge(text string) {
 	if x.edged == nil {
 		x.edged = map[string]bool{}
@@ -87,7 +86,7 @@ func (x *Index) Edge(text string) {
 	x.longest = max(x.longest, len(text)+2)
 }
 
-// reach returns the place of a text that was found, with the characters beside it that hold bits of it.
+// reach returns the range of a match, with the adjacent characters that contain some of its bits.
 func (x *Index) reach(b []byte, s Span) Span {
 	if !x.edged[string(b[s.Start:s.End])] {
 		return s
@@ -106,7 +105,7 @@ func sixBits(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '-' || c == '_'
 }
 
-// All returns every place in b where one of the texts stands. Places may overlap.
+// All returns every match in b. Ranges can overlap.
 func (x *Index) All(b []byte) (out []Span) {
 	for i := range x.lanes {
 		x.lanes[i].candidates(b, func(start int, texts [][]byte) {
@@ -120,7 +119,7 @@ func (x *Index) All(b []byte) (out []Span) {
 	return out
 }
 
-// candidates calls yield for each place in b at which the first window bytes of a text stand.
+// candidates calls yield for each position in b where the first window bytes of a text occur.
 func (l *lane) candidates(b []byte, yield func(start int, texts [][]byte)) {
 	if len(b) < l.window {
 		return
@@ -142,14 +141,14 @@ func (l *lane) candidates(b []byte, yield func(start int, texts [][]byte)) {
 	}
 }
 
-// Hide covers every text in b with as many stars as it has bytes, and reports whether there was one.
+// Hide replaces each byte of every match in b with a star, and reports whether there was a match.
 func (x *Index) Hide(b []byte) bool {
 	spans := x.All(b)
 	cover(b, spans)
 	return len(spans) > 0
 }
 
-// cover writes stars into those of the spans that end in b.
+// cover writes stars over the spans that end in b.
 func cover(b []byte, spans []Span) {
 	for _, s := range spans {
 		for i := s.Start; i < s.End && s.End <= len(b); i++ {

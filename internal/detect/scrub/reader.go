@@ -7,34 +7,34 @@ import (
 	"math/bits"
 )
 
-// minKeep is how many bytes a Reader holds back at least. Sizes are rounded to powers of two, so that
-// the length of a secret does not show.
+// minKeep is the minimum number of bytes that a Reader holds back. Sizes are rounded to powers of two, so that they
+// do not reveal a secret's length.
 const minKeep = 512
 
-// Boundary returns how many of the first bytes held may go because no text to hide reaches over their
-// end. The last fresh bytes have just come. It does not know the texts.
+// Boundary returns how many of the held bytes can be released because no hidden text crosses their end. The last
+// fresh bytes are new. It does not know the texts.
 type Boundary func(held []byte, fresh int) int
 
-// Reader reads a stream with stars in the place of texts. It holds the last bytes back until the end
-// of the stream, or until a boundary comes.
+// Reader reads a stream and replaces texts with stars. It holds the last bytes back until a boundary or the end of
+// the stream.
 type Reader struct {
 	from     io.Reader
 	texts    *Index
 	boundary Boundary
 	tail     Tail
-	room     []byte // what is read goes here
-	out      []byte // what may go
-	gone     int    // bytes of out that have gone
+	room     []byte // read buffer
+	out      []byte // bytes to release
+	gone     int    // released bytes of out
 	err      error
 }
 
-// NewReader returns a Reader of from. How many bytes it holds back follows from the longest text.
+// NewReader returns a Reader of from. The longest text decides how many bytes it holds back.
 func NewReader(from io.Reader, texts *Index, boundary Boundary) *Reader {
 	keep := max(minKeep, 1<<bits.Len(uint(texts.longest)))
 	return &Reader{from: from, texts: texts, boundary: boundary, tail: Tail{Keep: keep}}
 }
 
-// Read reads what may go. It reads on until there is something.
+// Read returns released bytes. It blocks until there are some.
 func (r *Reader) Read(p []byte) (int, error) {
 	for r.gone == len(r.out) && r.err == nil && len(p) > 0 {
 		r.next(len(p))
@@ -65,25 +65,25 @@ func (r *Reader) next(most int) {
 	cover(r.out, spans)
 }
 
-// Lines is the boundary of texts that hold no line end.
+// Lines is the boundary for texts without a line end.
 func Lines(held []byte, _ int) int { return bytes.LastIndexByte(held, '\n') + 1 }
 
-// Frames returns the boundary of one direction of a websocket (RFC 6455 §5.2): the end of a frame. What
-// a host says in pieces, in two frames, is in no frame whole. After bytes that are no frames there is none.
+// Frames returns the boundary of one direction of a websocket (RFC 6455 §5.2): the end of a frame. A text split over
+// two frames is not found. Bytes that are not frames end the boundaries.
 func Frames() Boundary {
 	var f frames
 	return func(held []byte, fresh int) int { return f.end(held[len(held)-fresh:]) + len(held) - fresh }
 }
 
-// frames walks over frames as they come.
+// frames parses frames as they arrive.
 type frames struct {
-	head    []byte // of a frame, as much as has come
-	payload uint64 // bytes of a frame that are still to come
-	none    bool   // these are no frames
+	head    []byte // received part of a frame header
+	payload uint64 // missing bytes of a frame
+	none    bool   // the stream does not consist of frames
 }
 
-// end returns where in b the last frame ends that ends in b; where none does, a number below 1 that
-// lies before all that is held.
+// end returns the end of the last frame that ends in b. Without one it returns a number below 1, before all held
+// bytes.
 func (f *frames) end(b []byte) int {
 	const nowhere = -1 << 40
 	last := nowhere
@@ -110,8 +110,8 @@ func (f *frames) end(b []byte) int {
 	return last
 }
 
-// header reads the first bytes of a frame: the length of its payload, and whether the header is whole.
-// Reserved bits are for extensions, which are not agreed on here.
+// header parses a frame header: the payload length, and whether the header is complete. Reserved bits are an error,
+// since no extension was negotiated.
 func header(b []byte) (payload uint64, whole, sound bool) {
 	if op := b[0] &^ 0x80; op > 2 && (op < 8 || op > 10) {
 		return 0, false, false

@@ -38,7 +38,7 @@ func (s *pieces) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// seen is what somebody sees who reads: after how many bytes of the source each read came, and its size.
+// seen returns the view of a reader: for each read, the source bytes consumed so far and its size.
 func seen(t *testing.T, body [][]byte, b Boundary) (events []int, out string) {
 	t.Helper()
 	from := &pieces{left: body}
@@ -57,8 +57,8 @@ func seen(t *testing.T, body [][]byte, b Boundary) (events []int, out string) {
 	}
 }
 
-// TestNothingShowsHowNear: whoever chooses what stands at the end of each piece sees the same reads, of
-// the same sizes and after the same bytes, for every letter that may continue the secret, in every spelling.
+// TestNothingShowsHowNear: an attacker chooses the end of each piece. Reads have the same sizes, after the same
+// bytes, for every letter that can continue the secret, in every spelling.
 func TestNothingShowsHowNear(t *testing.T) {
 	for _, boundary := range []struct {
 		name string
@@ -96,8 +96,8 @@ func TestNothingShowsHowNear(t *testing.T) {
 	}
 }
 
-// TestWorkShowsNothing: a search stops only where most of a text stands whole, so that its time is the
-// same for all letters that may continue a part of it.
+// TestWorkShowsNothing: a search stops only at a match of most of a text. Its time is therefore equal for all letters
+// that can continue a part.
 func TestWorkShowsNothing(t *testing.T) {
 	x := NewIndex(texts())
 	stops := func(s string) (n int) {
@@ -128,7 +128,7 @@ func frame(op byte, text string) []byte {
 	return append(b, text...)
 }
 
-// TestBoundaries: a line and a frame go at once, and a secret in them is hidden. What is neither waits.
+// TestBoundaries: a line and a frame are released at once, with a secret in them hidden. Other bytes wait.
 func TestBoundaries(t *testing.T) {
 	stars := strings.Repeat("*", len(secret))
 	long := strings.Repeat("y", 300)
@@ -171,8 +171,7 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// FuzzReader: however a stream is cut, what comes out is the stream with every whole text covered, and
-// nothing else.
+// FuzzReader: for every split of a stream, the output is the stream with every whole text covered, and nothing else.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("you sent "+secret+"."), []byte{3, 200}, uint16(0))
 	f.Add([]byte(secret[:9]+secret+"\n"+secret), []byte{1}, uint16(600))

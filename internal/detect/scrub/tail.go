@@ -1,30 +1,30 @@
-// Package scrub hides known texts in streams. What it releases, and when, follows from the number of
-// bytes that have come and from boundaries that every reader sees. It never follows from how near
-// the bytes come to a secret: whoever can choose them would learn the secret from the difference.
+// Package scrub hides known texts in streams. The number of received bytes, and boundaries that every reader sees,
+// decide when it releases bytes. Similarity to a secret has no influence: an attacker who chooses bytes would learn
+// the secret from the difference.
 package scrub
 
 import "slices"
 
-// Tail is the end of a stream, which is held back because something to be hidden may begin in it.
+// Tail is the end of a stream. It is held back because a hidden text can begin in it.
 type Tail struct {
-	Keep int // bytes held back while the stream goes on: one less than the longest text to hide, or more
+	Keep int // bytes held back before the end: at least the longest hidden text minus one
 	buf  []byte
 }
 
-// maxHeld is how many bytes are held at most because whole texts to hide overlap.
+// maxHeld limits the bytes held because whole hidden texts overlap.
 const maxHeld = 1 << 20
 
-// Add takes the next bytes of the stream.
+// Add appends the next bytes of the stream.
 func (t *Tail) Add(b []byte) { t.buf = append(t.buf, b...) }
 
-// Bytes returns what is held. It is valid until the next call of a method.
+// Bytes returns the held bytes. They are valid until the next method call.
 func (t *Tail) Bytes() []byte { return t.buf }
 
-// Due returns how many of the bytes held may go although the stream goes on. Their number alone says so.
+// Due returns how many held bytes can be released before the end of the stream. It depends on their number only.
 func (t *Tail) Due() int { return max(0, len(t.buf)-t.Keep) }
 
-// Take removes the first n bytes and appends them to dst. Where place n stands inside one of the spans,
-// it takes the bytes before the span: a whole text is hidden whole. The spans are those of Bytes.
+// Take removes the first n bytes and appends them to dst. If n is inside a span, it takes only the bytes before the
+// span, so that a text is hidden whole. The spans are those of Bytes.
 func (t *Tail) Take(dst []byte, n int, spans []Span) []byte {
 	if n < len(t.buf) && len(t.buf) <= maxHeld {
 		for slices.ContainsFunc(spans, func(s Span) bool {

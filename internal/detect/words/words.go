@@ -1,4 +1,4 @@
-// Package words tells names and words of source code from what was drawn by chance.
+// Package words distinguishes names and words of source code from random text.
 package words
 
 import (
@@ -12,9 +12,8 @@ func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 func isAlnum(c byte) bool { return isDigit(c) || isAlpha(c) }
 
-// Strong are names whose value is a secret whatever it looks like; weak ones ask for a value that looks drawn by
-// chance. Both are matched in the letters and digits of the name. What ends with an about word tells of a secret
-// without holding it.
+// Strong names always have a secret value; weak names require a value that looks random. Both match letters and
+// digits of the name only. A name that ends with an about word describes a secret but does not contain one.
 var (
 	strong, weak, about = flat("strong"), flat("weak"), flat("about")
 	settings, asked     = flat("setting"), flat("ask")
@@ -51,8 +50,8 @@ func letters(flat []byte, name string) []byte {
 	return flat
 }
 
-// Setting reports whether a variable, a flag or a header of a name is taken for one that holds a secret: what Secrecy
-// says, and the addresses and strings that services are connected by, which hold a password.
+// Setting reports whether the name of a variable, flag or header suggests a secret. It adds connection addresses and
+// strings, which contain a password, to the names of Secrecy.
 func Setting(name string) bool {
 	if Secrecy([]byte(name)) > 0 || HasWord([]byte(name), settings) {
 		return true
@@ -66,8 +65,8 @@ func Setting(name string) bool {
 	return false
 }
 
-// Asks reports whether a field of a name or a title asks for a secret. Nothing that is said about it excuses it: a field
-// can be called anything.
+// Asks reports whether the name or title of a field asks for a secret. Describing words do not excuse it: a field can
+// have any name.
 func Asks(name string) bool {
 	f := letters(nil, name)
 	for _, w := range strong {
@@ -78,8 +77,8 @@ func Asks(name string) bool {
 	return bytes.Contains(f, []byte("token")) || HasWord([]byte(name), asked)
 }
 
-// Secrecy says how surely a name holds a secret: 2 strong, 1 weak, 0 not at all. A strong name may
-// stand anywhere in it, a weak one is a word of its own: an author is no auth, a monkey no key.
+// Secrecy returns how surely a name has a secret value: 2 strong, 1 weak, 0 not at all. A strong name matches
+// anywhere. A weak one must be a whole word: "author" does not match "auth", nor "monkey" "key".
 func Secrecy(name []byte) int {
 	if len(name) < 3 || len(name) > 128 {
 		return 0
@@ -115,12 +114,12 @@ func Secrecy(name []byte) int {
 	return level
 }
 
-// crossing reports whether a short strong name stands in a name only across its words: PW_D_STATUS.
+// crossing reports whether a short strong name occurs only across words of a name: PW_D_STATUS.
 func crossing(k, name []byte) bool {
 	return len(k) == 3 && !bytes.Contains(bytes.ToLower(name), k)
 }
 
-// HasWord reports whether one of the words stands in a name in snake, kebab or camel case.
+// HasWord reports whether a name in snake, kebab or camel case contains one of the words.
 func HasWord(name []byte, words [][]byte) bool {
 	start := 0
 	for i := 1; i <= len(name); i++ {
@@ -151,9 +150,9 @@ func lastWord(name, w []byte) bool {
 	return !isAlpha(name[n-1]) || name[n] >= 'A' && name[n] <= 'Z' && name[n-1] >= 'a'
 }
 
-// Code reports whether a bare value is an expression of source code and no secret: a name with parts
-// (self.password, clientSecret), a call or an index (itemgetter(0), certs[0]), a number. Its words tell: a secret
-// drawn by chance has none.
+// Code reports whether a bare value is source code instead of a secret. It accepts a dotted or camel-case name
+// (self.password, clientSecret), a call or an index (itemgetter(0), certs[0]), or a number. Its words show that: a
+// random secret has none.
 func Code(val []byte) bool {
 	if val = bytes.TrimLeft(val, "!&*+(@#~:-"); len(val) == 0 || isNumber(val) || bytes.Contains(val, []byte("this.")) {
 		return true
@@ -173,7 +172,7 @@ func Code(val []byte) bool {
 	return Wordy(name) && (parts || Secrecy(name) > 0 && !bytes.ContainsAny(name, "0123456789"))
 }
 
-// Call reports whether a bare value that a bracket or a comma follows is the begin of a call: cmdKey768Gen(.
+// Call reports whether a bare value before a bracket or a comma is the start of a call: cmdKey768Gen(.
 func Call(val []byte) bool {
 	name, rest, parts := expression(val)
 	if !parts || !isAlpha(val[0]) || len(rest) == 0 || rest[0] != '(' {
@@ -183,7 +182,7 @@ func Call(val []byte) bool {
 	return len(more) == 0 && Kinds(name) > 3
 }
 
-// expression parts a value into the name that it begins with and the rest, and reports whether the name has parts.
+// expression splits a value into its leading name and the rest, and reports whether the name has parts.
 func expression(val []byte) (name, rest []byte, parts bool) {
 	end := 0
 	for end < len(val) && (isAlnum(val[end]) || strings.IndexByte("_.:$?>#-", val[end]) >= 0) {
@@ -193,19 +192,19 @@ func expression(val []byte) (name, rest []byte, parts bool) {
 	return val[:end], val[end:], parts
 }
 
-// follows are words that follow the name of a flag in a sentence about it.
+// follows are words that continue a sentence about a flag, after its name.
 var follows = split("option", "options", "flag", "flags", "argument", "arguments", "parameter", "parameters", "value", "values",
 	"is", "are", "and", "for", "with", "when", "from", "via", "can", "must", "will", "has", "was", "may", "should", "instead", "because",
 	"that", "which", "unless")
 
-// Follows reports whether a word behind the name of a flag goes on with a sentence: --password is read from a file.
+// Follows reports whether a word after a flag's name continues a sentence: --password is read from a file.
 func Follows(val []byte) bool { return HasWord(val, follows) && bytes.IndexByte(val, '-') < 0 }
 
-// public are the beginnings of public keys, in base64, and of the checksums of Go's modules.
+// public are the first characters of public keys, in base64, and of checksums of Go modules.
 var public = split("MFkwEwYHKoZIzj0CAQYI", "MHYwEAYHKoZIzj0CAQYF", "MIIBIjANBgkqhkiG9w0BAQE", "MIICIjANBgkqhkiG9w0BAQE",
 	"MCowBQYDK2Vw", "AAAAB3NzaC1yc2E", "AAAAC3NzaC1lZDI1NTE5", "AAAAE2VjZHNhLXNoYTI")
 
-// Public reports whether a value is known by its begin to be no secret: a public key.
+// Public reports whether a value begins like a public key, which is not a secret.
 func Public(val []byte) bool {
 	for _, p := range public {
 		if bytes.HasPrefix(val, p) {
@@ -221,7 +220,7 @@ func Named(val []byte) bool {
 	return Secrecy(val) > 0 && !bytes.ContainsAny(val, "0123456789") && Wordy(val) && (bytes.ContainsAny(val, "_-.") || len(val) < 30 && Camel(val))
 }
 
-// Titled reports whether a value is a sentence that begins with the name that it is given: "Password for the key".
+// Titled reports whether a value is a sentence that begins with its own name: "Password for the key".
 func Titled(val, name []byte) bool {
 	return bytes.Count(val, []byte(" ")) >= 2 && len(val) > len(name) && bytes.EqualFold(val[:len(name)], name) && val[len(name)] == ' ' &&
 		Wordy(val) && !bytes.ContainsAny(val, "0123456789")
@@ -237,7 +236,7 @@ func Camel(b []byte) bool {
 	return false
 }
 
-// Closing reports whether a quote before what was taken for a value ends a text: 'Password: ', and more.
+// Closing reports whether a quote before an assumed value ends a text: 'Password: ', and more.
 func Closing(val []byte) bool {
 	return len(val) > 1 && (val[0] == ',' && val[1] == ' ' || val[0] == ')' || val[0] == '+' && bytes.IndexByte(val, ')') > 0 && Code(val))
 }
@@ -260,7 +259,7 @@ func isNumber(val []byte) bool {
 // sizes are numbers that end words of source code: sha256, utf8, ed25519, x509, PKCS1, int32.
 var sizes = split("16", "32", "64", "128", "256", "384", "509", "512", "768", "1024", "2048", "4096", "25519")
 
-// sized returns how many digits at i are the number that a word ends with, or 0.
+// sized returns how many digits at i form a size number that ends a word, or 0.
 func sized(b []byte, i int) int {
 	if i == 0 || !isAlpha(b[i-1]) {
 		return 0
@@ -280,9 +279,9 @@ func sized(b []byte, i int) int {
 	return 0
 }
 
-// Wordy reports whether the letters of a text stand in words: runs of one case, or of one capital and small
-// letters, of three and more at the mean, with at most one number in the midst of a word. What is drawn by chance
-// changes its kind sooner.
+// Wordy reports whether the letters of a text form words: runs of one case, or of one capital and small letters. The
+// mean length must be three or more, with at most one number inside a word. Random text changes its character class
+// sooner.
 func Wordy(b []byte) bool {
 	letters, runs, digits, inside := 0, 0, 0, 0
 	for i, skip := 0, 0; i < len(b); i++ {

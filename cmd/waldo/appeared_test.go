@@ -36,8 +36,8 @@ func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
 	}
 }
 
-// Definitions that a waldo serve has left count for the server that they are of, under their own names, and never in
-// place of what the server lists.
+// New definitions that a waldo serve stored appear for their server only, under their own names. They never replace a
+// definition that the server lists.
 func TestAppearedTools(t *testing.T) {
 	h, _ := applicationOf(t, "version: 1\n")
 	put := func(row string) {

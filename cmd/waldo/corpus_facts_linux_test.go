@@ -27,7 +27,7 @@ func leftovers() (n int) {
 	return n
 }
 
-// factRow is a run and what waldo must say of it.
+// factRow is one run and the facts that waldo must report.
 type factRow struct {
 	Lang, Code string
 	Limits     struct {

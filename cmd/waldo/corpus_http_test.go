@@ -147,7 +147,7 @@ func status(headers bool, want ...int) func(*doorway, corpusCase) {
 	}
 }
 
-// noIssuer is the verdict of rows about authorization servers: waldo is none, so that these paths are not there.
+// noIssuer is the verdict of rows about authorization servers: waldo does not serve these paths.
 func noIssuer(d *doorway, _ corpusCase) {
 	for _, path := range []string{"/register", "/authorize", "/token", "/consent", "/oauth/authorize", "/oauth/token",
 		"/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"} {
@@ -159,8 +159,8 @@ func noIssuer(d *doorway, _ corpusCase) {
 	}
 }
 
-// httpRows judge the rows of http-transport, each through a gateway that listens. Where the corpus leaves the verdict
-// to a policy, the entry says which one waldo has.
+// httpRows judge the rows of http-transport, each through a listening gateway. If the corpus leaves the verdict to a
+// policy, the entry names waldo's.
 var httpRows = map[string]func(*doorway, corpusCase){
 	"0002": status(true, 403), "0003": status(true, 403), "0004": status(true, 403),
 	"0005": status(true, 403), // policy: a page of another port is another site, even on this machine

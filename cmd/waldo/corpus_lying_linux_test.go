@@ -79,8 +79,9 @@ func lyingTools(t *testing.T) (out []lyingTool) {
 	return out
 }
 
-// TestCorpusOfLyingServers calls each declaration of lying-server. The server does the act of the row's class: it reads
-// or writes a file of the host, connects to it, or looks at its processes. In a sandbox each fails. Outside, each works.
+// TestCorpusOfLyingServers calls each declaration of lying-server. The server does the act of the row's class: it
+// reads or writes a host file, connects to the host, or inspects its processes. In a sandbox each act fails. Outside,
+// each works.
 func TestCorpusOfLyingServers(t *testing.T) {
 	tools := lyingTools(t)
 	dir := t.TempDir()

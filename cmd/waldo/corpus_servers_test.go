@@ -329,7 +329,7 @@ func marked(server string, is bool) func(*testing.T, corpusCase) {
 	}
 }
 
-// toolRows judge the rows of tool-list. Where waldo's answer is another than the row's, the entry says why.
+// toolRows judge the rows of tool-list. If waldo's answer differs from the row's, the entry gives the reason.
 var toolRows = map[string]func(*testing.T, corpusCase){
 	"0001": onlyListed("evil__send", "mail__send"),
 	"0004": func(t *testing.T, r corpusCase) {
@@ -352,8 +352,8 @@ var toolRows = map[string]func(*testing.T, corpusCase){
 	},
 	"0011": onlyListed(), "0012": onlyListed(), "0013": onlyListed(), "0014": onlyListed(), "0016": onlyListed(), "0025": onlyListed(),
 	"0018": inCode, "0019": inCode, "0021": inCode, "0022": inCode, "0023": inCode, "0024": inCode,
-	// The words do not order the model: they say what another tool is given. `lock` marks some of these, not this one;
-	// what holds is that no server's word changes a call: the arguments are judged by the contract of mail.send.
+	// The description does not instruct the model: it describes the arguments of another tool. `lock` marks some such
+	// texts, but not this one. The contract of mail.send still checks the arguments.
 	"0026": marked("evil", false),
 	"0027": func(t *testing.T, r corpusCase) { // rejected: arguments are an object, so no call fits the schema
 		a := atGateway(t, configOf(serversOf(t, r)))
@@ -522,10 +522,10 @@ var resultRows = map[string]func(*testing.T, corpusCase){
 	},
 	"0019": answers(false, `"type":"audio"`),
 	"0020": answers(false, `"waldo/trust":"untrusted"`, `"policy":"allow"`),
-	"0022": answers(false, `[x](data:text/html,`), // passed as text; the host shows it, and is told that it is untrusted
+	"0022": answers(false, `[x](data:text/html,`), // passed as text; the host gets an "untrusted" mark
 }
 
-// TestCorpusOfResults has a server answer with what the rows of result-content hold.
+// TestCorpusOfResults lets a server answer with the contents of the result-content rows.
 func TestCorpusOfResults(t *testing.T) {
 	for _, r := range corpusCases(t, "result-content", 13) {
 		number := r.ID[strings.LastIndexByte(r.ID, '/')+1:]

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEveryTextIsEscaped finds no way round package display: the commands print with it alone. What package display
-// takes as ready is listed here with its reason.
+// TestEveryTextIsEscaped checks that the commands print with package display only. It lists the texts that display
+// accepts unescaped, with reasons.
 func TestEveryTextIsEscaped(t *testing.T) {
 	ready := map[string]string{
 		"table.go":   "cells that display.Line has escaped, with spaces between them",

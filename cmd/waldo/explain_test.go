@@ -120,7 +120,7 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 		if e := shown[string(capability)]; e != nil {
 			c.ToolDigest, c.Annotations = e.Digest, e.Annotations
 		} else if entry != "deny" {
-			continue // its name is none that can be called
+			continue // its name is not callable
 		}
 		real, dry := h.broker.Policy.Decide(c), dryRun(h, capability, args)
 		if real.Effect != dry.Effect || real.Danger != dry.Danger || real.Reasons[0] != dry.Reasons[0] {

@@ -33,7 +33,7 @@ func TestHiding(t *testing.T) {
 	}
 }
 
-// TestFullDisk: what fails because a disk is full comes with what to do.
+// TestFullDisk: an error caused by a full disk carries a hint.
 func TestFullDisk(t *testing.T) {
 	var out bytes.Buffer
 	report(&out, false, &exit{code: exitFailed, err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})

@@ -18,7 +18,7 @@ import (
 // hostilePaint is text that clears a screen, writes a clipboard, turns a line and forges one of waldo's.
 const hostilePaint = "HOSTILE\x1b[2J\x1b]52;c;ZXZpbA==\x07\r\n     4 2026-11-22T20:00:00.000Z answer   yes to bank.pay\u009b31m\u202e\u2066\x08\x7f"
 
-// misread returns what a terminal or an eye could misread in what was printed.
+// misread returns a character in the output that a terminal or a reader can misinterpret.
 func misread(s string) (rune, bool) {
 	for _, r := range s {
 		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)) {
@@ -31,7 +31,7 @@ func misread(s string) (rune, bool) {
 // forged is a line that begins as one of the log does.
 var forged = regexp.MustCompile(`(?m)^ *4 2026-11-22`)
 
-// said is what a command prints for a person.
+// said is the output of a command for a person.
 type said struct{ out, err string }
 
 func typing(t *testing.T, in string, args ...string) said {
@@ -111,7 +111,7 @@ func TestHostileSession(t *testing.T) {
 	if _, bad := misread(hostilePaint); !bad || !forged.MatchString(hostilePaint) {
 		t.Fatal("control: the text is harmless")
 	}
-	self := os.Args[0] // what goes on in the background is waldo, not this test
+	self := os.Args[0] // background commands must start waldo, not this test
 	os.Args[0] = "waldo"
 	defer func() { os.Args[0] = self }()
 	dir := t.TempDir()

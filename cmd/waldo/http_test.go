@@ -62,7 +62,7 @@ func served(t *testing.T, config string) (url string) {
 	return listening(t, h)
 }
 
-// listening runs an application's gateway over HTTP and returns its address.
+// listening runs the gateway of an application over HTTP and returns its address.
 func listening(t *testing.T, h *application) (url string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,7 +93,7 @@ func (b shows) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// What a client shows to waldo goes no further (MCP basic/authorization: no token passthrough).
+// waldo never forwards a client's token (MCP basic/authorization: no token passthrough).
 func TestNoTokenGoesUpstream(t *testing.T) {
 	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
 		t.Run(revision, func(t *testing.T) {

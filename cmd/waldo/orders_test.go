@@ -17,7 +17,7 @@ import (
 	"waldo/internal/frontend/mcpserver/identity"
 )
 
-// applicationOf opens an application with a configuration that the test can write anew.
+// applicationOf opens an application with a configuration file that the test can rewrite.
 func applicationOf(t *testing.T, config string) (*application, *global) {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func write(t *testing.T, g *global, config string) {
 	}
 }
 
-// An application that calls are in is closed when the last of them is over, and not before.
+// An earlier application closes after its last call ends, and not before.
 func TestAnEarlierApplicationLastsAsLongAsItsCalls(t *testing.T) {
 	h, g := applicationOf(t, "version: 1\n")
 	first, done := h.lives.Enter()
@@ -71,7 +71,7 @@ func TestAnEarlierApplicationLastsAsLongAsItsCalls(t *testing.T) {
 	}
 }
 
-// What is refused at a reload is refused with the reason, and changes nothing.
+// A refused reload reports the reason and changes nothing.
 func TestReloadRefuses(t *testing.T) {
 	const good = "version: 1\n"
 	for _, row := range []struct{ why, config, want string }{
@@ -113,8 +113,8 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// One token's agent is ended over HTTP, in both eras of the protocol, while another goes on; and a token
-// that a reload takes away opens nothing any more.
+// A stop over HTTP ends the agent of one token, in both protocol eras, while another continues. A token that a reload
+// removes is no longer accepted.
 func TestStopAndReloadOverHTTP(t *testing.T) {
 	for _, revision := range []string{"2026-07-28", "2025-11-25"} {
 		t.Run(revision, func(t *testing.T) {

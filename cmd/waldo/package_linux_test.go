@@ -16,7 +16,7 @@ import (
 	"waldo/internal/pkginstall"
 )
 
-// TestInstallBox: what is unpacked of a registry reads from it, and reaches nothing else of this machine.
+// TestInstallBox: code of an unpacked package can read from its registry, and reaches nothing else of this machine.
 func TestInstallBox(t *testing.T) {
 	for _, name := range []string{"npm", "curl"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -91,7 +91,7 @@ func TestInstallBox(t *testing.T) {
 	acceptsQuietly(t, in, srv.URL)
 }
 
-// acceptsQuietly accepts the package as `waldo lock` does, and looks for what its script would have left.
+// acceptsQuietly accepts the package as `waldo lock` does, and checks that its install script did not run.
 func acceptsQuietly(t *testing.T, in *pkginstall.Installer, registry string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(os.Getenv("HOME"), ".npmrc"), []byte("registry="+registry+"\n"), 0o600); err != nil {

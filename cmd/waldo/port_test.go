@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestForward: what comes to this machine's loopback is passed on both ways, a half of it may end first, and nothing
-// is listened to when it ends.
+// TestForward: a connection to this machine's loopback is forwarded in both directions. One direction can end first,
+// and listening ends with the forward.
 func TestForward(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dials := 0
@@ -59,7 +59,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestPorts: a port is a number that can be one, and what it is here may be another.
+// TestPorts: a port must be a valid number, and the local port can differ.
 func TestPorts(t *testing.T) {
 	for text, want := range map[string][2]uint16{"3000": {3000, 3000}, "3000:8080": {3000, 8080}, "3000:0": {3000, 0}, "65535": {65535, 65535}} {
 		if port, local, err := ports(text); err != nil || port != want[0] || local != want[1] {

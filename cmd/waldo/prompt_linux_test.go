@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pseudoTerminal returns the two ends of a new terminal: what a person types into, and what a program reads.
+// pseudoTerminal returns the two ends of a new terminal: the person's and the program's.
 func pseudoTerminal(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)

@@ -14,7 +14,7 @@ import (
 	"waldo/internal/pkginstall"
 )
 
-// TestSourcePackages: what builds a source package would run where it is installed, and does not.
+// TestSourcePackages: installing a source package would run its build code. waldo refuses it.
 func TestSourcePackages(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -61,7 +61,7 @@ func TestSourcePackages(t *testing.T) {
 	if _, err := in.Accept(t.Context(), w); err == nil || !strings.Contains(err.Error(), "waldo installs wheels alone") {
 		t.Errorf("a source package: %v", err)
 	}
-	control := job // the same, but for what keeps source packages out
+	control := job // the same, without the refusal of source packages
 	control.Argv = append([]string{"/bin/sh", "-c", `"$@"; true`, "sh"}, slices.DeleteFunc(slices.Clone(job.Argv), func(a string) bool { return strings.HasPrefix(a, "--only-binary") })...)
 	control.Seed, control.Out = t.TempDir(), t.TempDir()
 	if err := run(t.Context(), control); err != nil {

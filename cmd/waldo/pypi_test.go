@@ -16,9 +16,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// pypi serves packages as an index of Python's does (PEP 503), from a folder with one folder for each
-// version, as in weather/1.0.0/weather.py: as a wheel, or where a setup.py is in it as a source package.
-// Of a version with a file "lie" it shows the hash of something else.
+// pypi serves packages like a Python index (PEP 503), from a folder with one folder for each version, as in
+// weather/1.0.0/weather.py. A version with a setup.py is a source package, others are wheels. A version with a file
+// "lie" has a wrong hash.
 type pypi struct{ dir string }
 
 // servePyPI serves the packages below a folder as the index of this user's pip, until the script ends:

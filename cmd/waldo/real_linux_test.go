@@ -54,8 +54,8 @@ func TestRealServersInBoxes(t *testing.T) {
 	}
 }
 
-// TestRealServersKeepTheirData: what server-memory and server-filesystem write to lasting folders is there for the
-// next waldo, the facts name it, and the configuration beside the project stays as it is.
+// TestRealServersKeepTheirData: files that server-memory and server-filesystem write to lasting folders remain for
+// the next waldo. The facts name them, and the configuration beside the project is unchanged.
 func TestRealServersKeepTheirData(t *testing.T) {
 	packages, err := filepath.Abs("../../.cache/npm/node_modules")
 	if err != nil {

@@ -109,7 +109,7 @@ func TestErrorsAsJSON(t *testing.T) {
 	}
 }
 
-// What a command that Ctrl-C ended says of it is one word, and the code is that of the signal.
+// Ctrl-C ends a command with a one-word message and the exit code of the signal.
 func TestStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := &exit{code: exitFailed, text: "reading"}

@@ -56,7 +56,7 @@ func Write(state string, m map[string]Record) error {
 	return WriteAtomic(file(state), b)
 }
 
-// Of returns all records, and the key of a configuration's record.
+// Of returns every record, and the key of a configuration's record.
 func Of(state string, cfg *contract.Config) (all map[string]Record, key string, err error) {
 	if key, err = filepath.Abs(cfg.File); err != nil {
 		return nil, "", err

@@ -218,7 +218,8 @@ func world(t *testing.T, dir string) http.Handler {
 	})
 	mux.HandleFunc("npm.example.com/waldotest.tgz", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(tgz) })
 	registries(mux)
-	mux.HandleFunc("/private/", func(w http.ResponseWriter, r *http.Request) { // returns the authenticated user, and echoes it
+	// Echoes the authenticated user.
+	mux.HandleFunc("/private/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+realToken {
 			w.WriteHeader(http.StatusUnauthorized)
 		}

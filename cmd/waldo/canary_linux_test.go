@@ -58,7 +58,7 @@ func sightings(b []byte, all map[string]string) (out []string) {
 }
 
 // TestCanaries gives a server and a run secrets of every source, lets the server tell them in every
-// way, and looks for them in all that waldo said and kept, and in the memory of the agent's box.
+// way, and looks for them in all that waldo said and kept, and in the memory of the agent's sandbox.
 func TestCanaries(t *testing.T) {
 	if os.Getenv("WALDO_CANARIES_INSIDE") == "" { // again, on a bus of its own with a keyring
 		args := []string{"--", "sh", "-c", `printf pw | gnome-keyring-daemon --unlock --components=secrets >/dev/null 2>&1; exec "$0" -test.run '^TestCanaries$' -test.v`}
@@ -227,7 +227,7 @@ func (d *den) serve(t *testing.T) {
 var scanned = regexp.MustCompile(`environment (\d+) memory (\d+) of (\d+) bytes`)
 
 // controls shows that the server had every secret, that what it says shows them all, that the search
-// finds them, and that the box's search finds those that a contract reveals.
+// finds them, and that the sandbox's search finds those that a contract reveals.
 func (d *den) controls(t *testing.T, all map[string]string) {
 	t.Helper()
 	counted := d.waldo(t, "call", "mole.count")

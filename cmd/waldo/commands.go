@@ -58,7 +58,7 @@ func newDoctor(g *global) *cobra.Command {
 	}
 }
 
-// signals are Linux's numbers of the signals that end a program: the box is Linux wherever waldo
+// signals are Linux's numbers of the signals that end a program: a sandbox is Linux wherever waldo
 // was compiled for.
 var signals = map[string]int{
 	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGUSR1": 10,

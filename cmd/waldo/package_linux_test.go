@@ -83,7 +83,7 @@ func TestInstallBox(t *testing.T) {
 		t.Errorf("asked: %q, another: %q", ours.asked, other.asked)
 	}
 
-	// A script of a package would run in that box, and does not.
+	// A package script would run in that sandbox, and does not.
 	npm := append(slices.Clone(in.Npm), "install", "weather", "--no-audit", "--no-fund", "--dangerously-allow-all-scripts", "--foreground-scripts", "--cache=/workspace/tmp/npm", "--registry="+at(srv))
 	if got, err := run(npm...); err != nil || !strings.Contains(got, "HOME=/workspace/tmp") || strings.Contains(got, "canary") {
 		t.Errorf("control: %q %v", got, err)

@@ -13,7 +13,7 @@ import (
 )
 
 // TestRealServersInBoxes: the reference servers of MCP answer real calls through the gateway, each in
-// a box of its own. The heavier ones are in make hosts.
+// a sandbox of its own. The heavier ones are in make hosts.
 func TestRealServersInBoxes(t *testing.T) {
 	packages, err := filepath.Abs("../../.cache/npm/node_modules/@modelcontextprotocol")
 	if err != nil {

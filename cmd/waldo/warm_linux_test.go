@@ -12,7 +12,7 @@ import (
 	"waldo/internal/model/id"
 )
 
-// TestFirstClient: boxes for a principal that comes over HTTP are made when its first client comes, so
+// TestFirstClient: sandboxes for a principal that comes over HTTP are made when its first client comes, so
 // that its first run is warm. They are its own: another's first run is not.
 func TestFirstClient(t *testing.T) {
 	dir := t.TempDir()

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -111,7 +112,7 @@ func (c call) describe(t *kernel.Task, info *pb.Syscall) string {
 		return c.name
 	}
 	if len(path) > maxWhat {
-		path = path[:maxWhat]
+		return fmt.Sprintf("%s a path of %d bytes", c.name, len(path)) // a part could be that of a secret
 	}
 	return c.name + " " + strings.ToValidUTF8(path, "\uFFFD")
 }

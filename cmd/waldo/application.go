@@ -328,6 +328,7 @@ func (h *application) openWorkers(s settings) error {
 	h.runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.cfg.Servers)), func(s contract.Server) bool { return s.Placement == launch.InWorkspace })
 	h.runner.Egress = h.egresses().ForCall
 	h.runner.Secret = h.secrets.Get
+	h.runner.Cut = h.known.Head
 	h.runner.Admit = admit.By(admission.New(admit.Limits(h.cfg.Sandboxes)))
 	h.runner.Template = h.templateOf
 	h.close = append(h.close, h.runner.Close)
@@ -343,7 +344,7 @@ func (h *application) openWorkers(s settings) error {
 	}
 	h.upstreams = upstream.New(h.cfg.Servers, upstream.Options{
 		Launcher: h.launcher(), Remote: remoteDialer(h.state, h.cfg, h.secrets.Get, h.redact.Known).Options,
-		Eras: eras.New(h.store, time.Now), Log: said, Lock: h.lock, Scrub: h.clean, Version: version,
+		Eras: eras.New(h.store, time.Now), Log: said, Lock: h.lock, Scrub: h.clean, Window: h.known.Window, Version: version,
 		Changed: func(server string) { h.lives.inForce().catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.lives.inForce().catalogue.InvalidateOffer(server) },
 		Updated: func(server, uri string) {

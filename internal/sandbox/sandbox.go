@@ -182,6 +182,9 @@ type Command struct {
 	Stdin  io.Reader // nil: /dev/null; one with Len() int is all there, and reading it does not wait
 	Stdout io.Writer // beyond Facts.Stdout: a copy as it comes; may be nil
 	Stderr io.Writer
+	// Cut returns how many of the first n bytes of a text may be kept: it leaves out the beginning of a secret that
+	// ends after them. More says that the text itself was cut at its end. nil: all n.
+	Cut    func(text string, n int, more bool) int
 	Pass   bool     // Stdout and Stderr get all of it, as a pipe would: Limits.Output holds for Facts alone
 	Bridge *os.File // becomes descriptor 3; nil: none
 	// TTY is one end of a terminal of waldo's own making, never the host's: it becomes the standard streams and the

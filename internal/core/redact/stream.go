@@ -31,6 +31,7 @@ type Stream struct {
 	only  bool // known secrets and nothing else
 	most  int  // bytes gathered before a scan
 	tail  scrub.Tail
+	over  int // bytes at the end of the tail that are beyond the limit of the output, and are not written
 	err   error
 
 	masked int  // values
@@ -74,7 +75,7 @@ func (g *Registry) Stream(w io.Writer) *Stream {
 
 // measure takes the sizes from the secrets that are known.
 func (s *Stream) measure() {
-	s.tail.Keep = max(512, 8*max(s.p.known.plain.longest, s.p.known.squeezed.longest))
+	s.tail.Keep = max(512, s.p.known.keep())
 	s.most = 2 * s.tail.Keep
 	if s.only {
 		s.most = max(bulk, s.most)
@@ -105,7 +106,7 @@ func (s *Stream) settle() {
 	s.later = nil
 	s.renew()
 	if len(s.p.known.plain.patterns) == 0 && len(s.p.known.short) == 0 {
-		s.flush(s.whole())
+		s.flush(min(s.whole(), len(s.tail.Bytes())-s.over))
 	}
 }
 
@@ -123,12 +124,23 @@ func (s *Stream) whole() int {
 	return n
 }
 
+// Beyond takes what follows the limit of the output, after the last Write. It is not written: a secret that begins
+// before the limit is found by it.
+func (s *Stream) Beyond(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b = b[:max(0, min(len(b), s.tail.Keep-s.over))]
+	s.tail.Add(b)
+	s.over += len(b)
+}
+
 // Close writes the buffered rest. It does not close the underlying writer.
 func (s *Stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.renew()
-	s.flush(len(s.tail.Bytes()))
+	s.flush(len(s.tail.Bytes()) - s.over)
+	s.tail, s.over = scrub.Tail{Keep: s.tail.Keep}, 0
 	return s.err
 }
 

@@ -47,6 +47,8 @@ type Runner struct {
 	Egress func(d policy.Decision, n contract.Network) (*sandboxegress.Egress, error)
 	// Secret returns the current value of a secret; nil: a run whose contract reveals one is refused.
 	Secret func(name secret.Ref) (secret.Value, error)
+	// Cut returns how many of the first n bytes of output may be kept, as sandbox.Command has it; nil: all n.
+	Cut func(text string, n int, more bool) int
 	// Template finds the root filesystem that a contract names; nil: a run whose contract names one is refused.
 	Template func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error)
 	// Servers returns the names that a script finds as globals; may be nil.
@@ -290,7 +292,8 @@ func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace
 // inside runs the job in the sandbox, with the bridge beside it, and judges its side effect. Without a network the
 // bridge is the only exit, so the effect is that of its calls.
 func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
-	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass, Stdin: o.Stdin, TTY: o.TTY}
+	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass, Cut: r.Cut, Stdin: o.Stdin,
+		TTY: o.TTY}
 	if d.Call.Capability == "exec" {
 		c.Dir = o.dir() // code finds its files where it starts, a program of the image's expects the image's
 	}

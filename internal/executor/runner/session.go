@@ -287,30 +287,34 @@ func (r *Runner) ask(ctx context.Context, d policy.Decision, i *resident, cell i
 		f.Warnings = append(f.Warnings, "the session was ended, and its variables are gone")
 	}
 	f.Usage.WallMS = facts.MS(time.Since(began))
-	f.Stdout, f.Truncated.Stdout = clip(v.Stdout, l.Output)
-	f.Stderr, f.Truncated.Stderr = clip(v.Stderr, l.Output)
+	f.Stdout, f.Truncated.Stdout = r.clip(v.Stdout, l.Output)
+	f.Stderr, f.Truncated.Stderr = r.clip(v.Stderr, l.Output)
 	f.Usage.OutputBytes = int64(len(f.Stdout) + len(f.Stderr))
 	i.way.Report(&f)
 	out := outcome(d, f)
-	out.Content = append(out.Content, v.blocks(l.Output)...)
+	out.Content = append(out.Content, r.blocks(v, l.Output)...)
 	return out
 }
 
-// clip cuts text to the output limit of a call.
-func clip(s string, most int64) (string, bool) {
+// clip cuts text to the output limit of a call, before a secret that reaches over it.
+func (r *Runner) clip(s string, most int64) (string, bool) {
 	if int64(len(s)) <= most {
 		return s, false
 	}
-	return strings.ToValidUTF8(s[:most], ""), true
+	n := int(most)
+	if r.Cut != nil {
+		n = r.Cut(s, n, false)
+	}
+	return strings.ToValidUTF8(s[:n], ""), true
 }
 
 // blocks are the figures and tables of a reply, as far as they are what they say.
-func (v reply) blocks(most int64) []call.Content {
+func (r *Runner) blocks(v reply, most int64) []call.Content {
 	var out []call.Content
 	for _, b := range v.Content {
 		switch {
 		case b.Type == "text":
-			text, _ := clip(b.Text, most)
+			text, _ := r.clip(b.Text, most)
 			out = append(out, call.Text(text))
 		case b.Type == "image" && isPNG(b.Data):
 			raw, err := strictjson.Parse([]byte(`{"type":"image","mimeType":"image/png","data":"` + b.Data + `"}`))

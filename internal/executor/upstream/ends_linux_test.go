@@ -73,7 +73,8 @@ read m; `
 		for when, script := range map[string]string{"server did not start": row.script, "call was not answered": serves + row.script} {
 			var log bytes.Buffer
 			m := New(map[string]contract.Server{"s": {Placement: "outside"}}, Options{Launcher: sh(script), Scrub: func(s string) string { return s },
-				Log: slog.New(slog.NewTextHandler(&log, nil))})
+				Window: func(s string, start, end int, _, _ bool) string { return s[max(0, start):end] },
+				Log:    slog.New(slog.NewTextHandler(&log, nil))})
 			o := execute(t, context.Background(), m, decision(t, "s.echo", `{}`, contract.Contract{}))
 			if err := m.Close(); err != nil {
 				t.Error(err)

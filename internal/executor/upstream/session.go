@@ -342,14 +342,14 @@ func (ses *session) ending(ctx context.Context, err error) error {
 
 // said describes how the server ended and the end of its stderr, without secrets, for the operator.
 func (ses *session) said() string {
-	if ses.s.m.o.Scrub == nil {
+	if ses.s.m.o.Scrub == nil || ses.s.m.o.Window == nil {
 		return ""
 	}
 	say := ""
 	if ses.end != nil {
 		say = "; " + ses.s.m.o.Scrub(ses.end.Error())
 	}
-	if text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.String())); text != "" {
+	if text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.Text(ses.s.m.o.Window))); text != "" {
 		say += fmt.Sprintf("; it wrote %q", text)
 	}
 	return say

@@ -91,6 +91,8 @@ type Options struct {
 	Version  string                                                          // our version, sent to servers
 	Start    time.Duration                                                   // how long a start may take; 0: 60 s
 	Probe    time.Duration                                                   // reply timeout; 0: 3 s
+	// Window cuts a text and leaves no part of a secret at its edges; nil: stderr is dropped.
+	Window func(text string, start, end int, before, after bool) string
 }
 
 // Manager holds the upstreams of one configuration.

@@ -34,7 +34,7 @@ func TestBounded(t *testing.T) {
 		t.Errorf("%d bytes of facts became %d", whole, n)
 	}
 	if len(got.Files.Artifacts) != MaxList || len(got.Files.Written) > 9 || got.Files.Written[0] != f.Files.Written[0] ||
-		!strings.HasPrefix(got.Files.Written[1], strings.Repeat("x", 256)+"… (4096 bytes, sha256 ") {
+		!strings.HasPrefix(got.Files.Written[1], "… (4096 bytes, sha256 ") {
 		t.Errorf("%d artifacts, %d written", len(got.Files.Artifacts), len(got.Files.Written))
 	}
 	want := []string{"files.written", "files.artifacts", "denials", "network.attempts", "network.packages"}
@@ -69,5 +69,15 @@ func TestBoundedIsBounded(t *testing.T) {
 		if size > MaxTexts || (len(got.Warnings) < len(f.Warnings)) != (len(got.Cut) > 0) {
 			t.Fatalf("%d bytes in %d of %d texts, cut %v", size, len(got.Warnings), len(f.Warnings), got.Cut)
 		}
+	}
+}
+
+// A text that is too long shows no part of itself: what hides secrets would not find the part of one.
+func TestShortShowsNoPart(t *testing.T) {
+	if s := Short(strings.Repeat("secret", MaxText)); strings.Contains(s, "secret") || !strings.Contains(s, "sha256") {
+		t.Error(s)
+	}
+	if s := strings.Repeat("a", MaxText); Short(s) != s {
+		t.Error("a text within the bound is changed")
 	}
 }

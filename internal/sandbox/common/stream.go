@@ -18,20 +18,25 @@ import (
 type Stream struct {
 	From  *os.File
 	Limit int64
-	Copy  io.Writer // may be nil; a failing one is left alone
-	Pass  bool      // Copy gets all of it, and nothing is a flood
-	Whole bool      // pass everything on and keep nothing; a Copy that is an io.ReaderFrom reads it itself
-	Flood func()    // called once the command has written floodFactor times the limit
+	Copy  io.Writer                               // may be nil; a failing one is left alone
+	Pass  bool                                    // Copy gets all of it, and nothing is a flood
+	Whole bool                                    // pass everything on and keep nothing; a Copy that is an io.ReaderFrom reads it itself
+	Cut   func(text string, n int, more bool) int // as that of sandbox.Command
+	Flood func()                                  // called once the command has written floodFactor times the limit
 
 	Kept  []byte
+	after []byte // what follows Kept, up to beyond, for Cut
 	Total int64
 }
 
 // Streams are what reads the output of a command, each stream to a limit.
 func Streams(c sandbox.Command, limit int64, flood func()) (out, err *Stream) {
-	return &Stream{Limit: limit, Copy: c.Stdout, Pass: c.Pass, Whole: c.Serve, Flood: flood},
-		&Stream{Limit: limit, Copy: c.Stderr, Pass: c.Pass, Flood: flood}
+	return &Stream{Limit: limit, Copy: c.Stdout, Cut: c.Cut, Pass: c.Pass, Whole: c.Serve, Flood: flood},
+		&Stream{Limit: limit, Copy: c.Stderr, Cut: c.Cut, Pass: c.Pass, Flood: flood}
 }
+
+// beyond is how many bytes after the limit are held for Cut, so that it sees a whole secret.
+const beyond = 64 << 10
 
 // floodFactor is how often a stream may pass its limit before the run is ended for it.
 const floodFactor = 64
@@ -87,10 +92,15 @@ func (s *Stream) Now(pipe int) bool {
 }
 
 func (s *Stream) take(b []byte) {
+	var over []byte
 	s.Total += int64(len(b))
 	if !s.Whole {
 		keep := b[:min(int64(len(b)), s.Limit-int64(len(s.Kept)))]
 		s.Kept = append(s.Kept, keep...)
+		over = b[len(keep):]
+		if s.Cut != nil {
+			s.after = append(s.after, over[:min(len(over), beyond-len(s.after))]...)
+		}
 		if !s.Pass {
 			b = keep
 		}
@@ -103,10 +113,20 @@ func (s *Stream) take(b []byte) {
 			s.Copy = nil
 		}
 	}
+	if to, ok := s.Copy.(interface{ Beyond(b []byte) }); ok && !s.Pass && len(over) > 0 {
+		to.Beyond(over)
+	}
 }
 
-// Text returns the captured bytes as valid UTF-8.
-func (s *Stream) Text() string { return strings.ToValidUTF8(string(s.Kept), "\uFFFD") }
+// Text returns the captured bytes as valid UTF-8, without the beginning of a secret where the limit cut one.
+func (s *Stream) Text() string {
+	kept := s.Kept
+	if s.Truncated() && s.Cut != nil {
+		all := string(kept) + string(s.after)
+		kept = kept[:s.Cut(all, len(kept), s.Total > int64(len(all)))]
+	}
+	return strings.ToValidUTF8(string(kept), "\uFFFD")
+}
 
 // Truncated reports whether bytes were dropped.
 func (s *Stream) Truncated() bool { return !s.Whole && s.Total > s.Limit }

@@ -234,8 +234,7 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 	f.Sandbox = facts.Sandbox{ID: b.profile.ID, Driver: "confined", Template: b.profile.Template.Name}
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
 		Pids: l.Pids}
-	f.Stdout, f.Stderr = strings.ToValidUTF8(string(r.out.Kept), "\uFFFD"),
-		strings.ToValidUTF8(string(r.err.Kept), "\uFFFD")
+	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(max(rep.CPU, r.peak.CPU)),
 		MemoryPeak: max(rep.Maxrss, r.peak.Memory),

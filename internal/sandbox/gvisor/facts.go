@@ -28,7 +28,7 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 	f.Limits = facts.Limits{WallMS: l.Wall.Milliseconds(), CPUMS: l.CPU.Milliseconds(), MemoryBytes: l.Memory,
 		Pids: l.Pids}
 	f.Warnings = slices.Clone(b.warnings)
-	f.Stdout, f.Stderr = text(r.out.Kept), text(r.err.Kept)
+	f.Stdout, f.Stderr = r.out.Text(), r.err.Text()
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(end.CPU), MemoryPeak: end.Memory, PidsPeak: end.Pids,
 		OutputBytes: r.out.Total + r.err.Total}

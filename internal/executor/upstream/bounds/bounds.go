@@ -100,26 +100,31 @@ func (p *Pace) next(now time.Time) bool {
 	return false
 }
 
-// Tail holds the last bytes written to it.
+// Tail holds the last bytes written to it, and before them those that a secret at their beginning may take.
 type Tail struct {
-	mu sync.Mutex
-	b  []byte
+	mu  sync.Mutex
+	b   []byte
+	cut bool // there were more
 }
 
-const maxTail = 4 << 10
+const (
+	shown   = 4 << 10
+	maxTail = shown + 64<<10
+)
 
 // Write satisfies io.Writer.
 func (t *Tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.cut = t.cut || len(t.b)+len(b) > maxTail
 	t.b = append(t.b, b[max(0, len(b)-maxTail):]...)
 	t.b = append(t.b[:0], t.b[max(0, len(t.b)-maxTail):]...)
 	return len(b), nil
 }
 
-// String satisfies fmt.Stringer.
-func (t *Tail) String() string {
+// Text returns the last bytes, as far as window allows: it leaves out the rest of a secret that begins before them.
+func (t *Tail) Text(window func(text string, start, end int, before, after bool) string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.ToValidUTF8(string(t.b), "")
+	return strings.ToValidUTF8(window(string(t.b), len(t.b)-shown, len(t.b), t.cut, false), "")
 }

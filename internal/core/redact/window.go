@@ -1,0 +1,51 @@
+package redact
+
+// Window returns the part of a text that may be shown of text[start:end]: without the known secrets that reach over
+// its edges. Before and after say that the text itself was cut there. Then a fixed number of bytes beside that cut is
+// left out, since a part of a secret can stand there. How much is left out never depends on a part of a secret:
+// whoever chooses the text would learn the secret from it.
+func (g *Registry) Window(text string, start, end int, before, after bool) string {
+	p := &pass{known: newMatcherOf(g)}
+	return p.window(text, start, end, before, after)
+}
+
+func (p *pass) window(text string, start, end int, before, after bool) string {
+	start, end = max(0, start), min(end, len(text))
+	if keep := p.known.keep(); keep > 0 {
+		if before {
+			start = max(start, keep)
+		}
+		if after {
+			end = min(end, len(text)-keep)
+		}
+		spans := p.known.spans([]byte(text))
+		for moved := true; moved; {
+			moved = false
+			for _, s := range spans {
+				if s.start < start && start < s.end {
+					start, moved = s.end, true
+				}
+				if s.start < end && end < s.end {
+					end, moved = s.start, true
+				}
+			}
+		}
+	}
+	if start >= end {
+		return ""
+	}
+	return text[start:end]
+}
+
+// Head returns how many of the first n bytes of a text may be shown. More says that the text was cut at its end.
+func (g *Registry) Head(text string, n int, more bool) int {
+	return len(g.Window(text, 0, n, false, more))
+}
+
+// keep is how many bytes a known secret may take in a text, in any spelling; 0: none is known.
+func (m *matcher) keep() int {
+	if len(m.plain.patterns) == 0 {
+		return 0
+	}
+	return max(512, 8*max(m.plain.longest, m.squeezed.longest))
+}

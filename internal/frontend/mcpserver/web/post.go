@@ -23,28 +23,30 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 		http.Error(w, "an answer is application/json or text/event-stream: say in Accept that you take both", http.StatusNotAcceptable)
 		return
 	}
-	size, ok := s.hold(r.ContentLength)
+	size, ok := s.hold(who, r.ContentLength)
 	if !ok {
 		refuse(w, http.StatusServiceUnavailable, "too much is being answered already; ask again later")
 		return
 	}
-	defer s.release(size)
+	defer func() { s.release(who, size) }()
 	body, status := s.body(w, r)
 	if status != 0 {
 		http.Error(w, http.StatusText(status), status)
 		return
 	}
+	s.release(who, size-int64(len(body))) // its real size is known now
+	size = int64(len(body))
 	m, fault := jsonrpc.Parse(body)
 	if fault != nil {
 		s.answer(w, http.StatusBadRequest, jsonrpc.Answer(m.ID, nil, fault))
 		return
 	}
 	if more := int64(m.Weight - m.Size); more > 0 { // its values cost more than its bytes
-		if !s.holdMore(more) {
+		if !s.holdMore(who, more) {
 			refuse(w, http.StatusServiceUnavailable, "too much is being answered already; ask again later")
 			return
 		}
-		defer s.release(more)
+		defer s.release(who, more)
 	}
 	modern, fault := agree(r.Header, m)
 	if fault != nil {
@@ -71,36 +73,46 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, who call.Principal
 	}
 }
 
-// hold takes room for a message of size bytes, -1 where the size is not told, and returns how much
-// it took. One message is always let in.
-func (s *Server) hold(size int64) (int64, bool) {
+// hold reserves memory for a message of size bytes, -1 if unknown, and returns the reserved amount. One message is always
+// accepted. A principal has half of the memory at most, so that it cannot take the room of the others.
+func (s *Server) hold(who call.Principal, size int64) (int64, bool) {
 	if size < 0 || size > s.o.Limits.Body {
 		size = s.o.Limits.Body
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held > 0 && s.held+size > s.o.Limits.Held {
+	if s.held > 0 && s.held+size > s.o.Limits.Held || s.beyond(who, size) {
 		return 0, false
 	}
 	s.held += size
+	s.heldBy[who] += size
 	return size, true
 }
 
+// beyond reports whether a principal with a message under way would have more than its share. The lock is held.
+func (s *Server) beyond(who call.Principal, size int64) bool {
+	return s.heldBy[who] > 0 && s.heldBy[who]+size > s.o.Limits.Held/2
+}
+
 // holdMore reserves memory for the extra cost of an accepted message. A message alone always gets its reservation.
-func (s *Server) holdMore(more int64) bool {
+func (s *Server) holdMore(who call.Principal, more int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held > s.o.Limits.Body && s.held+more > s.o.Limits.Held {
+	if s.held > s.o.Limits.Body && s.held+more > s.o.Limits.Held || s.heldBy[who] > s.o.Limits.Body && s.beyond(who, more) {
 		return false
 	}
 	s.held += more
+	s.heldBy[who] += more
 	return true
 }
 
-func (s *Server) release(size int64) {
+func (s *Server) release(who call.Principal, size int64) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.held -= size
-	s.mu.Unlock()
+	if s.heldBy[who] -= size; s.heldBy[who] == 0 {
+		delete(s.heldBy, who)
+	}
 }
 
 // body reads a message, or returns the status that says why not.

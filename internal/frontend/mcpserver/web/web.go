@@ -110,8 +110,9 @@ type Server struct {
 	mu       sync.Mutex
 	sessions map[string]*session         // legacy, by Mcp-Session-Id
 	modern   map[call.Principal]*session // one for each principal: the modern era knows no sessions
-	held     int64
-	calls    map[call.Principal]int // requests being answered
+	held     int64                       // bytes of messages under way
+	heldBy   map[call.Principal]int64    // of each principal
+	calls    map[call.Principal]int      // requests being answered
 
 	conns  *conns
 	work   atomic.Int64 // answers being made
@@ -131,7 +132,7 @@ func New(o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{}, calls: map[call.Principal]int{}}
+	s := &Server{o: o, closing: make(chan struct{}), sessions: map[string]*session{}, modern: map[call.Principal]*session{}, heldBy: map[call.Principal]int64{}, calls: map[call.Principal]int{}}
 	s.conns = &conns{limits: o.Limits, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.life, s.end = context.WithCancel(context.Background())

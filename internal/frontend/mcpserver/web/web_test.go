@@ -93,6 +93,8 @@ func tokens(r *http.Request) (call.Principal, *Refusal) {
 		return "token:one", nil
 	case "Bearer two":
 		return "token:two", nil
+	case "Bearer three":
+		return "token:three", nil
 	}
 	return "", &Refusal{Status: 401, Challenge: "Bearer", Why: "no"}
 }
@@ -522,30 +524,82 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// The messages that are being read take room, and one more than there is room for has to wait.
+// TestHeld: messages under way reserve memory. A message beyond the whole, or beyond half of it for one principal, is
+// refused.
 func TestHeld(t *testing.T) {
 	h := open(t, Limits{Body: 1000, Held: 2500})
-	for range 2 {
+	long := hello + strings.Repeat(" ", 600)
+	begin := func(who string, held int64) {
+		t.Helper()
 		c, err := net.Dial("tcp", h.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
-	}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		h.web.mu.Lock()
-		held := h.web.held
-		h.web.mu.Unlock()
-		if held == 2000 {
-			break
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprintf(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", who)
+		for end := time.Now().Add(time.Minute); h.holds() != held; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d bytes are reserved, want %d", h.holds(), held)
+			}
 		}
 	}
-	if status, _, _ := h.ask(hello); status != 200 {
-		t.Errorf("the control: a short one: %d", status)
+	begin("one", 1000)
+	for _, row := range []struct {
+		why, who, body string
+		want           int
+	}{
+		{"control: a short one", "one", hello, 200},
+		{"beyond the share of its principal", "one", long, 503},
+		{"control: of another principal", "two", long, 200},
+	} {
+		if status, header, _ := h.ask(row.body, "Authorization", "Bearer "+row.who); status != row.want || status == 503 && header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d, want %d", row.why, status, row.want)
+		}
 	}
-	if status, header, _ := h.ask(hello + strings.Repeat(" ", 600)); status != 503 || header.Get("Retry-After") == "" {
-		t.Errorf("a long one: %d", status)
+	begin("two", 2000)
+	if status, _, _ := h.ask(hello, "Authorization", "Bearer three"); status != 200 {
+		t.Errorf("control: a short one of a third principal: %d", status)
+	}
+	if status, _, _ := h.ask(long, "Authorization", "Bearer three"); status != 503 {
+		t.Errorf("beyond the whole: %d", status)
+	}
+}
+
+// holds returns the reserved bytes.
+func (h *house) holds() int64 {
+	h.web.mu.Lock()
+	defer h.web.mu.Unlock()
+	return h.web.held
+}
+
+// TestHeldOfUnknownSize: a message of unknown size reserves the most only until it was read.
+func TestHeldOfUnknownSize(t *testing.T) {
+	h := open(t, Limits{Body: 100_000, Held: 150_000})
+	id := h.legacy()
+	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__slow"}}`
+	r, err := http.NewRequest("POST", "http://"+h.addr+"/mcp", io.MultiReader(strings.NewReader(body))) // no Content-Length
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Session-Id": {id}}
+	done := make(chan error, 1)
+	go func() {
+		res, err := http.DefaultClient.Do(r)
+		if err == nil {
+			res.Body.Close()
+		}
+		done <- err
+	}()
+	<-h.desk.begun
+	if got := h.holds(); got == 0 || got > 10_000 {
+		t.Errorf("%d bytes are reserved for a call of %d", got, len(body))
+	}
+	close(h.desk.release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := h.holds(); got != 0 {
+		t.Errorf("%d bytes are reserved after the end", got)
 	}
 }
 

@@ -86,7 +86,7 @@ func boxMain(args []string) int {
 }
 
 // box creates one sandbox for a profile.
-func box(t *testing.T, p sandbox.Profile) sandbox.Box {
+func box(t *testing.T, p sandbox.Profile) sandbox.Sandbox {
 	t.Helper()
 	p.ID = id.New(id.Sandbox)
 	b, err := driver().Start(context.Background(), p)

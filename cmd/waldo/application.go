@@ -67,7 +67,7 @@ type application struct {
 	redact    *redact.Redactor
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
-	approvals *approval.Desk
+	approvals *approval.Service
 	lock      *lockfile.Lock    // as read when the application was opened
 	witness   *audit.Witness    // the approvals in the log
 	asker     *presence.Process // marks this process as running; nil: not supported here
@@ -93,7 +93,7 @@ type settings struct {
 	cfg      *contract.Config // nil: load the configured one
 	limits   sandbox.Limits   // the most a run may ask for; zero: mostLimits
 	patience time.Duration    // the shortest wait for a human before a call returns "waiting"
-	carriers []approval.Carrier
+	carriers []approval.Notifier
 	keep     string           // a folder to use as the workspace; empty: the session's own
 	warm     int              // prewarmed sandboxes, for a long-running waldo; 0: none
 	sessions int              // resident Pythons, for a long-running waldo; 0: none
@@ -291,12 +291,12 @@ func (h *application) openGround(ctx context.Context, s settings) (err error) {
 		h.close = append(h.close, h.asker.Close)
 	}
 	rules := func() contract.Approvals { return h.lives.inForce().cfg.Approval }
-	h.approvals = &approval.Desk{
-		Store: h.store, Rules: rules, Carriers: append([]approval.Carrier{notify.New(rules)}, s.carriers...), Record: enrolments(h.log),
+	h.approvals = &approval.Service{
+		Store: h.store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules)}, s.carriers...), Record: enrolments(h.log),
 		Asker: h.askerOf, Gone: presence.Gone(h.state),
 		Witness: h.witness, Root: os.Getenv(rootVariable),
 		Notes: func(d policy.Decision) []string { return h.lives.inForce().redact.Meanings(d) },
-		Patience: func(channel string) time.Duration {
+		WaitTimeout: func(channel string) time.Duration {
 			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
 				return s.patience // the host is asked at once
 			}
@@ -415,7 +415,7 @@ func (h *application) openCorridor(s settings) error {
 		Approvals: h.approvals, Budget: h.sessions, Redact: h.redact,
 		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.runner, contract.MCP: h.upstreams},
 	}
-	bell, err := bridge.New(version, bridge.Corridor{
+	bell, err := bridge.New(version, bridge.Pipeline{
 		Call: h.shared,
 		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
 			return h.lives.inForce().broker.Refuse(ctx, c, why)

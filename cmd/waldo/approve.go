@@ -24,7 +24,7 @@ import (
 )
 
 // desk opens the approval service without the rest of the application.
-func desk(g *global) (*approval.Desk, func() error, error) {
+func desk(g *global) (*approval.Service, func() error, error) {
 	state, cfg, err := configured(g)
 	if err != nil {
 		return nil, nil, err
@@ -33,7 +33,7 @@ func desk(g *global) (*approval.Desk, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	k := &approval.Desk{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(rootVariable), Gone: presence.Gone(state),
+	k := &approval.Service{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(rootVariable), Gone: presence.Gone(state),
 		Witness: &audit.Witness{Dir: audit.Dir(state)}}
 	return k, s.Close, nil
 }
@@ -53,7 +53,7 @@ func asksUnder(g *global, q approval.Question) bool {
 const rootVariable = "WALDO_APPROVER_ROOT"
 
 // onRecord opens the same for a change of who may answer, which goes to the log.
-func onRecord(ctx context.Context, g *global) (*approval.Desk, func() error, error) {
+func onRecord(ctx context.Context, g *global) (*approval.Service, func() error, error) {
 	k, done, err := desk(g)
 	if err != nil {
 		return nil, nil, err
@@ -187,9 +187,9 @@ func newDeny(g *global) *cobra.Command {
 }
 
 func answer(c *cobra.Command, g *global, question, as string, yes bool, reason string) error {
-	open := func() (*approval.Desk, func() error, error) { return desk(g) }
+	open := func() (*approval.Service, func() error, error) { return desk(g) }
 	if !yes { // a no can take back a yes, which is recorded
-		open = func() (*approval.Desk, func() error, error) { return onRecord(c.Context(), g) }
+		open = func() (*approval.Service, func() error, error) { return onRecord(c.Context(), g) }
 	}
 	k, done, err := open()
 	if err != nil {
@@ -257,7 +257,7 @@ func refusedAnswer(err error) error {
 func reasonLine(r *approval.Refused) string { return r.Reason.Code + ": " + r.Reason.Text }
 
 // signer unseals the key of an approver with a passphrase typed at the terminal.
-func signer(ctx context.Context, c *cobra.Command, k *approval.Desk, as string) (approval.Signer, error) {
+func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as string) (approval.Signer, error) {
 	all, err := k.Approvers(ctx)
 	if err != nil {
 		return nil, err

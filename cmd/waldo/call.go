@@ -38,7 +38,7 @@ func newCall(g *global) *cobra.Command {
 			}
 			s := settings{patience: wait}
 			if wait > 0 && onScreen(c.ErrOrStderr()) {
-				s.carriers = []approval.Carrier{teller{c.ErrOrStderr()}}
+				s.carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 			}
 			h, err := openApplication(c.Context(), g, s)
 			if err != nil {
@@ -220,7 +220,7 @@ func newTools(g *global) *cobra.Command {
 			} else {
 				entries = h.catalogue.List(c.Context(), me)
 			}
-			told := make([]catalog.Told, len(entries))
+			told := make([]catalog.SearchResult, len(entries))
 			for i, e := range entries {
 				told[i] = e.Tell(d)
 			}

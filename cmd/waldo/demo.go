@@ -68,7 +68,7 @@ type demo struct {
 	out    io.Writer
 	p      paint
 	mu     sync.Mutex // the script and the approvals speak at the same time
-	desk   *approval.Desk
+	desk   *approval.Service
 	signer approval.Signer
 	asked  []approval.Question
 	result call.Result
@@ -89,7 +89,7 @@ func (d *demo) run(ctx context.Context) error {
 	if len(problems) > 0 {
 		return problems
 	}
-	h, err := openApplication(ctx, d.g, settings{cfg: cfg, patience: demoPatience, carriers: []approval.Carrier{d}})
+	h, err := openApplication(ctx, d.g, settings{cfg: cfg, patience: demoPatience, carriers: []approval.Notifier{d}})
 	if err != nil {
 		return err
 	}

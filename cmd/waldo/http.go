@@ -69,7 +69,7 @@ func (h *application) serveHTTP(ctx context.Context, listen string, o mcpserver.
 	}
 	g := h.sharedSessions()
 	defer g.Close()
-	o.Ended = g.Leave
+	o.OnSessionEnd = g.Leave
 	srv := mcpserver.New(o)
 	h.lives.server.Store(srv)
 	s := web.New(web.Options{

@@ -31,7 +31,7 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &approval.Desk{Store: s, Record: enrolments(l), Witness: &audit.Witness{Dir: audit.Dir(state)}}
+	k := &approval.Service{Store: s, Record: enrolments(l), Witness: &audit.Witness{Dir: audit.Dir(state)}}
 	ann, err := k.Enroll(t.Context(), "ann", nil, secret.NewValue("correct horse battery"), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 
 // remoteDialer connects to servers at a url.
 func remoteDialer(state string, cfg *contract.Config, get func(secret.Ref) (secret.Value, error), known *redact.Registry) *remote.Dialer {
-	return &remote.Dialer{Internal: cfg.Internal, Secret: get, Safe: func() *secretstore.Safe { return secrets.Open(state) }, Learned: known.Add}
+	return &remote.Dialer{Internal: cfg.Internal, Secret: get, Safe: func() *secretstore.Store { return secrets.Open(state) }, Learned: known.Add}
 }
 
 func newLogin(g *global) *cobra.Command {

@@ -326,7 +326,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	}
 	s := settings{limits: mostLimits, keep: b.workspace, patience: time.Minute}
 	if onScreen(c.ErrOrStderr()) {
-		s.carriers = []approval.Carrier{teller{c.ErrOrStderr()}}
+		s.carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 	}
 	if path, _ := g.source().File(); path == "" {
 		s.cfg = contract.Default()

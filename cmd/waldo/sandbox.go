@@ -331,7 +331,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	o.Whole, o.Dir = true, e.dir
 	o.Share = sandboxes.New(h.store, time.Now).Shared(s)
 	h.runner.Default = s.Limits // also bounds output stored beside the command's files
-	o.Started = func(b sandbox.Box) func() {
+	o.Started = func(b sandbox.Sandbox) func() {
 		if e.as != "" {
 			up()
 		}

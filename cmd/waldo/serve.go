@@ -66,11 +66,11 @@ func newServe(g *global) *cobra.Command {
 				_, err := listenOn(listen, next.cfg.Gateway) // also who may come in from beyond this machine
 				return err
 			})
-			o.Put, o.Said = h.approvals.Put, h.approvals.Said
-			if o.Kept, err = h.keptKey(c.Context()); err != nil {
+			o.PromptText, o.RecordElicitation = h.approvals.Put, h.approvals.Said
+			if o.StateKey, err = h.keptKey(c.Context()); err != nil {
 				return err
 			}
-			o.Fate = func(ctx context.Context, callID string) (facts.SideEffect, bool) {
+			o.SideEffectOf = func(ctx context.Context, callID string) (facts.SideEffect, bool) {
 				return audit.Fate(ctx, audit.Dir(h.state), callID)
 			}
 			o.Lean = lean || h.cfg.Gateway.Lean
@@ -115,10 +115,10 @@ func (h *application) options() mcpserver.Options {
 			return h.lives.inForce().mode(cap, said)
 		},
 		Log: slog.New(slog.NewTextHandler(logged{hiding{os.Stderr, h.known}}, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Aside: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
+		ScrubNotification: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 			return h.lives.inForce().aside(c, v, question)
 		},
-		Ended: h.forget,
+		OnSessionEnd: h.forget,
 	}
 }
 

@@ -23,7 +23,7 @@ type approvalEvent struct {
 }
 
 // watchApprovals prints each new question, and how it ended, until the context ends.
-func watchApprovals(c *cobra.Command, k *approval.Desk, whole, asJSON bool) error {
+func watchApprovals(c *cobra.Command, k *approval.Service, whole, asJSON bool) error {
 	open := map[string]approval.Question{}
 	for {
 		all, err := k.Pending(c.Context())

@@ -196,7 +196,7 @@ type Command struct {
 }
 
 // Begun is an input that knows its own beginning, so that a check need not read it.
-type Begun interface {
+type Prestarted interface {
 	// Skip skips head if the input begins with it and nothing has been read. It reports whether it did.
 	Skip(head string) bool
 }
@@ -236,11 +236,11 @@ type Driver interface {
 	// Probe makes a sandbox, tests it from inside, and reports the abilities of this machine.
 	Probe(ctx context.Context) Report
 	// Start prepares a sandbox. It refuses a profile that it cannot hold to on this machine.
-	Start(ctx context.Context, p Profile) (Box, error)
+	Start(ctx context.Context, p Profile) (Sandbox, error)
 }
 
 // Box is a running sandbox.
-type Box interface {
+type Sandbox interface {
 	// Run runs one command to its end and returns its facts. An error means that waldo itself failed. A command
 	// that fails, is killed or cannot be found is reported in the facts.
 	Run(ctx context.Context, c Command) (facts.Facts, error)
@@ -286,7 +286,7 @@ type Reach interface {
 
 // Warmer is a sandbox that can be made before the job of it is there, and start its first command too.
 type Warmer interface {
-	Box
+	Sandbox
 	// Warm starts the command of the profile's Ahead, feeds it the head, and returns when it waits
 	// for more.
 	Warm(ctx context.Context) error

@@ -25,7 +25,7 @@ func (osKeyring) Set(service, account, value string) error {
 }
 
 // Open opens the stored secrets of a state directory.
-func Open(state string) *secretstore.Safe {
+func Open(state string) *secretstore.Store {
 	s := secretstore.Open(filepath.Join(state, "secrets"))
 	s.Keyring = osKeyring{}
 	return s

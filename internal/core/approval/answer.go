@@ -31,13 +31,13 @@ type signedAnswer struct {
 func (a signedAnswer) message() []byte { return append([]byte(forAnswer), canonical(a)...) }
 
 // kept is a stored answer with its signature.
-type kept struct {
+type signedRow struct {
 	Answer    signedAnswer `json:"answer"`
 	Signature string       `json:"signature"` // base64
 }
 
 // answer returns a checked answer as the pipeline takes it.
-func (s kept) answer(q Question, decisionID string) *Answer {
+func (s signedRow) answer(q Question, decisionID string) *Answer {
 	at, _ := time.Parse(time.RFC3339, s.Answer.At) // a signed answer has a time
 	return &Answer{ApprovalID: q.ID, DecisionID: decisionID, ArgsDigest: q.ArgsDigest, Capability: q.Capability, Yes: s.Answer.Yes,
 		By: call.Principal("approver:" + s.Answer.By), Reason: s.Answer.Reason, At: at,
@@ -46,8 +46,8 @@ func (s kept) answer(q Question, decisionID string) *Answer {
 
 // authentic returns the answer in a row after checking that an approver signed it for this question. A row without a
 // valid signature becomes void.
-func (k *Desk) authentic(ctx context.Context, r row) (kept, error) {
-	var s kept
+func (k *Service) authentic(ctx context.Context, r row) (signedRow, error) {
+	var s signedRow
 	forged := json.Unmarshal([]byte(r.answer), &s) != nil
 	said := s.Answer
 	sig, err := base64.StdEncoding.DecodeString(s.Signature)
@@ -58,7 +58,7 @@ func (k *Desk) authentic(ctx context.Context, r row) (kept, error) {
 	}
 	st, err := k.standing(ctx)
 	if err != nil {
-		return kept{}, err // the row may be sound: it is not voided
+		return signedRow{}, err // the row may be sound: it is not voided
 	}
 	var by Approver
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
@@ -67,16 +67,16 @@ func (k *Desk) authentic(ctx context.Context, r row) (kept, error) {
 	})
 	if forged || err != nil || said.Key != by.Fingerprint() || !by.signed(said.message(), sig) {
 		k.void(ctx, r.q.ID)
-		return kept{}, refused("approval.forged", "the answer to approval %s is not signed by an approver", r.q.ID)
+		return signedRow{}, refused("approval.forged", "the answer to approval %s is not signed by an approver", r.q.ID)
 	}
 	if !k.has(by, r.q.Role) {
 		k.void(ctx, r.q.ID)
-		return kept{}, refused("approval.role", "%s no longer has the role %s", by.Name, Escape(r.q.Role))
+		return signedRow{}, refused("approval.role", "%s no longer has the role %s", by.Name, Escape(r.q.Role))
 	}
 	return s, nil
 }
 
-func (k *Desk) void(ctx context.Context, approvalID string) {
+func (k *Service) void(ctx context.Context, approvalID string) {
 	_ = k.Store.Update(ctx, func(tx *sql.Tx) error { // it is refused now in any case
 		_, err := tx.Exec(`UPDATE approvals SET state = 'void' WHERE id = $1`, approvalID)
 		return err
@@ -84,7 +84,7 @@ func (k *Desk) void(ctx context.Context, approvalID string) {
 }
 
 // consume spends an approval that was given at a time. If several callers or processes try, exactly one wins.
-func (k *Desk) consume(ctx context.Context, d policy.Decision, r row, at time.Time) (won bool, err error) {
+func (k *Service) consume(ctx context.Context, d policy.Decision, r row, at time.Time) (won bool, err error) {
 	if err := k.unspent(ctx, r, at); err != nil {
 		return false, err
 	}
@@ -109,7 +109,7 @@ func (k *Desk) consume(ctx context.Context, d policy.Decision, r row, at time.Ti
 
 // unspent refuses a yes that this process or the log knows to be used or taken back, and one of
 // which the log cannot tell.
-func (k *Desk) unspent(ctx context.Context, r row, at time.Time) error {
+func (k *Service) unspent(ctx context.Context, r row, at time.Time) error {
 	k.mu.Lock()
 	_, spent := k.spent[r.q.ID]
 	k.mu.Unlock()
@@ -144,7 +144,7 @@ func (k *Desk) unspent(ctx context.Context, r row, at time.Time) error {
 }
 
 // remember records an approval that this process has used, until it expires.
-func (k *Desk) remember(r row) {
+func (k *Service) remember(r row) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.spent == nil {
@@ -161,7 +161,7 @@ func (k *Desk) remember(r row) {
 // Answer records a human's verdict on the question shown, and signs that question. It reads the database row only to
 // refuse if the two differ. It returns a *Refused for an unknown, answered, changed or expired question, and for an
 // approver without the role. The first answer is final, except that a no withdraws an approval that was not used yet.
-func (k *Desk) Answer(ctx context.Context, by Signer, shown Question, yes bool, reason string) error {
+func (k *Service) Answer(ctx context.Context, by Signer, shown Question, yes bool, reason string) error {
 	r, err := k.load(ctx, shown.ID)
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (k *Desk) Answer(ctx context.Context, by Signer, shown Question, yes bool, 
 	if !k.has(a, shown.Role) {
 		return refused("approval.role", "%s does not have the role %s", a.Name, Escape(shown.Role))
 	}
-	s := kept{said, base64.StdEncoding.EncodeToString(sig)}
+	s := signedRow{said, base64.StdEncoding.EncodeToString(sig)}
 	var unrecorded error
 	if r.state == Yes && k.TakeBack != nil { // on record first: a row alone can be set back
 		unrecorded = k.TakeBack(ctx, shown, *s.answer(shown, shown.DecisionID))
@@ -208,7 +208,7 @@ func (k *Desk) Answer(ctx context.Context, by Signer, shown Question, yes bool, 
 }
 
 // answerable refuses an answer to a question that is not open, or is not the one that was shown.
-func (k *Desk) answerable(r row, shown Question, yes bool) error {
+func (k *Service) answerable(r row, shown Question, yes bool) error {
 	switch {
 	case r.q.Digest() != shown.Digest() || shown.Digest() == "":
 		return refused("approval.changed", "approval %s is not the question that was shown; nothing was signed or taken", shown.ID)
@@ -227,7 +227,7 @@ func (k *Desk) answerable(r row, shown Question, yes bool) error {
 }
 
 // keep writes a signed answer into the row of the question that it is for.
-func (k *Desk) keep(ctx context.Context, shown Question, s kept) error {
+func (k *Service) keep(ctx context.Context, shown Question, s signedRow) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("approval: %w", err)

@@ -86,7 +86,7 @@ const (
 )
 
 // record has change made once e is on record, and records its failure.
-func (k *Desk) record(ctx context.Context, e Enrolment, change func() error) error {
+func (k *Service) record(ctx context.Context, e Enrolment, change func() error) error {
 	if k.Record == nil {
 		return change()
 	}
@@ -104,7 +104,7 @@ func (k *Desk) record(ctx context.Context, e Enrolment, change func() error) err
 // Enroll makes a key for a new approver, seals it with the passphrase in the state directory and
 // enters its public half. The first approver becomes the root and needs no signer: call this with
 // nil only for a person at a terminal. Every later one needs the root's.
-func (k *Desk) Enroll(ctx context.Context, name string, roles []string, passphrase secret.Value, by Signer) (Approver, error) {
+func (k *Service) Enroll(ctx context.Context, name string, roles []string, passphrase secret.Value, by Signer) (Approver, error) {
 	if len(passphrase.Reveal()) < MinPassphrase {
 		return Approver{}, fmt.Errorf("approval: the passphrase needs at least %d bytes", MinPassphrase)
 	}
@@ -138,7 +138,7 @@ func (k *Desk) Enroll(ctx context.Context, name string, roles []string, passphra
 }
 
 // EnrollKey enrols an approver whose private key is stored outside waldo. Only the first approver can be self-signed.
-func (k *Desk) EnrollKey(ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer) (Approver, error) {
+func (k *Service) EnrollKey(ctx context.Context, name string, roles []string, pub ed25519.PublicKey, by Signer) (Approver, error) {
 	if !approverName.MatchString(name) {
 		return Approver{}, badName(name)
 	}
@@ -175,7 +175,7 @@ func badName(name string) error {
 
 // mayBeFirst refuses a self-signed enrolment if the log or the configuration names a first approver. Otherwise an
 // attacker who removes the rows of the others would become the first.
-func (k *Desk) mayBeFirst(ctx context.Context, a Approver) error {
+func (k *Service) mayBeFirst(ctx context.Context, a Approver) error {
 	if a.By != a.Name {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (k *Desk) mayBeFirst(ctx context.Context, a Approver) error {
 }
 
 // enter checks who signs and writes the row. Rows that the log knows nothing of are replaced.
-func (k *Desk) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []byte) error {
+func (k *Service) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []byte) error {
 	if st != nil && a.By == a.Name { // the log has no other first approver
 		for _, q := range []string{`DELETE FROM approvers`, `DELETE FROM kv WHERE bucket = 'approval' AND name = 'root'`} {
 			if _, err := tx.Exec(q); err != nil {
@@ -224,7 +224,7 @@ func (k *Desk) enter(tx *sql.Tx, st *standing, a Approver, record string, sig []
 
 // Revoke ends an approver's right to answer, and the use of answers not yet consumed. It needs the
 // root's signature.
-func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
+func (k *Service) Revoke(ctx context.Context, name string, by Signer) error {
 	at := database.Stamp(k.now())
 	note := revocation(name, at)
 	sig, err := by.Sign(note)
@@ -257,7 +257,7 @@ func (k *Desk) Revoke(ctx context.Context, name string, by Signer) error {
 }
 
 // Approvers returns all enrolled approvers. It omits rows with an invalid signature.
-func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
+func (k *Service) Approvers(ctx context.Context) ([]Approver, error) {
 	var out []Approver
 	st, err := k.standing(ctx)
 	if err != nil {
@@ -291,7 +291,7 @@ func (k *Desk) Approvers(ctx context.Context) ([]Approver, error) {
 
 // approver returns an enrolled approver. It checks the enrolment's signature, that the root made it, and the log.
 // Write access to the rows is not enough to enrol an approver.
-func (k *Desk) approver(tx *sql.Tx, st *standing, name string) (Approver, error) {
+func (k *Service) approver(tx *sql.Tx, st *standing, name string) (Approver, error) {
 	a, sig, err := approverRow(tx, name)
 	if err != nil {
 		return Approver{}, err
@@ -343,7 +343,7 @@ func approverRow(tx *sql.Tx, name string) (Approver, []byte, error) {
 }
 
 // has reports whether an approver has a role. If the configuration names the role, the configuration alone decides.
-func (k *Desk) has(a Approver, role string) bool {
+func (k *Service) has(a Approver, role string) bool {
 	if role == "" {
 		return true
 	}
@@ -363,9 +363,9 @@ type sealed struct {
 	Box   []byte `json:"box"` // XChaCha20-Poly1305 over the 32-byte seed
 }
 
-func (k *Desk) keyFile(name string) string { return k.Store.Path("approvers", name+".key") }
+func (k *Service) keyFile(name string) string { return k.Store.Path("approvers", name+".key") }
 
-func (k *Desk) seal(name string, private ed25519.PrivateKey, passphrase secret.Value) error {
+func (k *Service) seal(name string, private ed25519.PrivateKey, passphrase secret.Value) error {
 	s := sealed{Name: name, KDF: "scrypt", N: k.cost(), Salt: make([]byte, 16), Nonce: make([]byte, chacha20poly1305.NonceSizeX)}
 	_, _ = rand.Read(s.Salt)
 	_, _ = rand.Read(s.Nonce)
@@ -406,7 +406,7 @@ func (s sealed) open(passphrase secret.Value) (interface {
 
 // Unseal opens an approver's key with the passphrase. It says the same of a wrong passphrase as
 // of a damaged file.
-func (k *Desk) Unseal(name string, passphrase secret.Value) (Signer, error) {
+func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
 	if !approverName.MatchString(name) {
 		return nil, badName(name)
 	}

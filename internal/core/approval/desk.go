@@ -18,18 +18,18 @@ import (
 
 // Carrier tells humans that there is a question: a terminal, the console, a host's own dialogue.
 // It carries the question out; an answer comes back through Desk.Answer alone.
-type Carrier interface {
+type Notifier interface {
 	Name() string
 	Notify(ctx context.Context, q Question)
 }
 
 // Desk stores questions until they are answered. It satisfies broker.Asker. Several processes can have a desk over
 // the same store.
-type Desk struct {
-	Store    *database.Store
-	Rules    func() contract.Approvals          // of the configuration in force; nil: none
-	Patience func(channel string) time.Duration // how long Ask waits for an answer; nil: it does not
-	Notes    func(d policy.Decision) []string   // waldo's own findings about a call, shown and bound; nil disables
+type Service struct {
+	Store       *database.Store
+	Rules       func() contract.Approvals          // of the configuration in force; nil: none
+	WaitTimeout func(channel string) time.Duration // how long Ask waits for an answer; nil: it does not
+	Notes       func(d policy.Decision) []string   // waldo's own findings about a call, shown and bound; nil disables
 	// Witness asks the log which approvals were used and which keys can answer. nil: the store alone
 	// is believed.
 	Witness Witness
@@ -41,7 +41,7 @@ type Desk struct {
 	Asker    func(n call.Session) string // names this process where a session ends with it; nil: no session does
 	Gone     func(asker string) bool     // first approver's fingerprint, besides the configuration's; may be empty
 	Root     string                      // first approver's fingerprint besides the configuration's; can be empty
-	Carriers []Carrier
+	Carriers []Notifier
 	Now      func() time.Time // nil: time.Now
 
 	scryptN int // tests make it cheap; 0: 2^17
@@ -91,21 +91,21 @@ func refused(code, format string, args ...any) *Refused {
 	return &Refused{Reason: call.Reason{Code: code, Text: fmt.Sprintf(format, args...)}}
 }
 
-func (k *Desk) now() time.Time {
+func (k *Service) now() time.Time {
 	if k.Now != nil {
 		return k.Now().UTC()
 	}
 	return time.Now().UTC()
 }
 
-func (k *Desk) rules() contract.Approvals {
+func (k *Service) rules() contract.Approvals {
 	if k.Rules != nil {
 		return k.Rules()
 	}
 	return contract.Approvals{}
 }
 
-func (k *Desk) cost() int {
+func (k *Service) cost() int {
 	if k.scryptN != 0 {
 		return k.scryptN
 	}
@@ -123,7 +123,7 @@ type row struct {
 // Ask finds or creates the question of a decision. One caller consumes an unused, unexpired approval of the same
 // call. A no is final until the question expires. Without an answer it waits for Patience, then returns the id to
 // quote.
-func (k *Desk) Ask(ctx context.Context, d policy.Decision) (*Answer, string, error) {
+func (k *Service) Ask(ctx context.Context, d policy.Decision) (*Answer, string, error) {
 	if d.DryRun {
 		return nil, "", nil
 	}
@@ -132,12 +132,12 @@ func (k *Desk) Ask(ctx context.Context, d policy.Decision) (*Answer, string, err
 		return nil, "", err
 	}
 	deadline := k.now()
-	if k.Patience != nil {
-		deadline = deadline.Add(k.Patience(d.Call.Channel))
+	if k.WaitTimeout != nil {
+		deadline = deadline.Add(k.WaitTimeout(d.Call.Channel))
 	}
 	r, err := k.find(ctx, d, q)
 	for err == nil {
-		a, again, serr := k.settle(ctx, d, r)
+		a, again, serr := k.resolve(ctx, d, r)
 		switch {
 		case serr != nil:
 			err = serr
@@ -168,7 +168,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (k *Desk) notes(d policy.Decision) []string {
+func (k *Service) notes(d policy.Decision) []string {
 	if k.Notes == nil {
 		return nil
 	}
@@ -176,14 +176,14 @@ func (k *Desk) notes(d policy.Decision) []string {
 }
 
 // refusal is waldo's own no, which no human gave.
-func (k *Desk) refusal(d policy.Decision, why *Refused) *Answer {
+func (k *Service) refusal(d policy.Decision, why *Refused) *Answer {
 	return &Answer{DecisionID: d.ID, ArgsDigest: d.Call.Args.Digest(), Capability: d.Call.Capability, ApprovalID: d.Call.ApprovalID,
 		Refusal: why.Reason.Code, Reason: why.Reason.Text, At: k.now()}
 }
 
 // find returns the row to settle. That is the quoted one, which must be for exactly this call, the latest open one
 // for this call, or a new one.
-func (k *Desk) find(ctx context.Context, d policy.Decision, q Question) (row, error) {
+func (k *Service) find(ctx context.Context, d policy.Decision, q Question) (row, error) {
 	var found row
 	fresh := false
 	err := k.Store.Update(ctx, func(tx *sql.Tx) error {
@@ -221,7 +221,7 @@ func (k *Desk) find(ctx context.Context, d policy.Decision, q Question) (row, er
 }
 
 // Told waits until the carriers have sent every question so far, for at most the given time.
-func (k *Desk) Told(most time.Duration) {
+func (k *Service) Told(most time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		k.telling.Wait()
@@ -234,7 +234,7 @@ func (k *Desk) Told(most time.Duration) {
 }
 
 // create enters a new question.
-func (k *Desk) create(tx *sql.Tx, q Question) (row, error) {
+func (k *Service) create(tx *sql.Tx, q Question) (row, error) {
 	now := k.now().Truncate(time.Millisecond)
 	var open int
 	if err := tx.QueryRow(`SELECT COUNT(*) FROM approvals WHERE state = 'pending' AND session = $1 AND expires > $2`,
@@ -283,7 +283,7 @@ func load(tx *sql.Tx, approvalID string) (row, error) {
 
 // settle says what a row means for this decision now. again: the row was spent by another caller
 // while it was looked at, so look for another.
-func (k *Desk) settle(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
+func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
 	if r.state != Void && !k.now().Before(r.q.Expires) {
 		return nil, false, refused("approval.expired", "approval %s expired at %s", r.q.ID, database.Stamp(r.q.Expires))
 	}
@@ -317,7 +317,7 @@ func (k *Desk) settle(ctx context.Context, d policy.Decision, r row) (a *Answer,
 	return nil, true, nil
 }
 
-func (k *Desk) load(ctx context.Context, approvalID string) (r row, err error) {
+func (k *Service) load(ctx context.Context, approvalID string) (r row, err error) {
 	err = k.Store.View(ctx, func(tx *sql.Tx) error {
 		r, err = load(tx, approvalID)
 		return err
@@ -329,15 +329,15 @@ func (k *Desk) load(ctx context.Context, approvalID string) (r row, err error) {
 }
 
 // Question returns a question and its state.
-func (k *Desk) Question(ctx context.Context, approvalID string) (Question, State, error) {
+func (k *Service) Question(ctx context.Context, approvalID string) (Question, State, error) {
 	r, err := k.load(ctx, approvalID)
 	if err != nil {
 		return Question{}, "", err
 	}
-	return r.q, k.shown(r), nil
+	return r.q, k.effectiveState(r), nil
 }
 
-func (k *Desk) shown(r row) State {
+func (k *Service) effectiveState(r row) State {
 	if (r.state == Pending || r.state == Yes || r.state == No) && !k.now().Before(r.q.Expires) {
 		return Expired
 	}
@@ -347,10 +347,10 @@ func (k *Desk) shown(r row) State {
 	return r.state
 }
 
-func (k *Desk) gone(q Question) bool { return q.Asker != "" && k.Gone != nil && k.Gone(q.Asker) }
+func (k *Service) gone(q Question) bool { return q.Asker != "" && k.Gone != nil && k.Gone(q.Asker) }
 
 // Pending returns the questions that wait for an answer, oldest first.
-func (k *Desk) Pending(ctx context.Context) ([]Question, error) {
+func (k *Service) Pending(ctx context.Context) ([]Question, error) {
 	out := []Question{}
 	err := k.Store.View(ctx, func(tx *sql.Tx) error {
 		rows, err := tx.Query(`SELECT id FROM approvals WHERE state = 'pending' AND expires > $1 ORDER BY created, id`, database.Stamp(k.now()))
@@ -383,7 +383,7 @@ func (k *Desk) Pending(ctx context.Context) ([]Question, error) {
 }
 
 // Sweep removes questions that expired before a time, with their arguments. The log retains them with their answers.
-func (k *Desk) Sweep(ctx context.Context, before time.Time) error {
+func (k *Service) Sweep(ctx context.Context, before time.Time) error {
 	return k.Store.Update(ctx, func(tx *sql.Tx) error {
 		_, err := tx.Exec(`DELETE FROM approvals WHERE expires < $1`, database.Stamp(before))
 		return err

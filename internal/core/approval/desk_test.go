@@ -31,7 +31,7 @@ const pass = "correct horse battery"
 
 // A house is a desk with an approver, ann, and a clock that the test moves.
 type house struct {
-	*Desk
+	*Service
 	dir string
 	ann Signer
 	at  atomic.Int64
@@ -61,7 +61,7 @@ func (h *house) restart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	h.Desk = &Desk{Store: s, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptN: 1 << 14}
+	h.Service = &Service{Store: s, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptN: 1 << 14}
 }
 
 func (h *house) pass(d time.Duration) { h.at.Add(d.Milliseconds()) }
@@ -139,7 +139,7 @@ func (h *house) Answer(ctx context.Context, by Signer, approvalID string, yes bo
 	if err != nil {
 		return err
 	}
-	return h.Desk.Answer(ctx, by, q, yes, reason)
+	return h.Service.Answer(ctx, by, q, yes, reason)
 }
 
 func code(err error) string {
@@ -338,7 +338,7 @@ func TestWrittenRows(t *testing.T) {
 			Key: Approver{Key: hexKey(by.(key).k)}.Fingerprint(), At: database.Stamp(h.now()), Expires: database.Stamp(r.q.Expires)}
 		sig, _ := by.Sign(said.message())
 		change(&said)
-		b, _ := json.Marshal(kept{said, base64.StdEncoding.EncodeToString(sig)})
+		b, _ := json.Marshal(signedRow{said, base64.StdEncoding.EncodeToString(sig)})
 		return string(b)
 	}
 	same := func(*signedAnswer) {}
@@ -521,7 +521,7 @@ func TestTooMany(t *testing.T) {
 func TestWaitsForAnAnswer(t *testing.T) {
 	h := newHouse(t)
 	h.Now = nil
-	h.Patience = func(channel string) time.Duration {
+	h.WaitTimeout = func(channel string) time.Duration {
 		if channel == "cli" {
 			return 2 * time.Minute
 		}
@@ -530,7 +530,7 @@ func TestWaitsForAnAnswer(t *testing.T) {
 	d := decide(t, `{}`)
 	d.Call.Channel = "cli"
 	var wg sync.WaitGroup
-	h.Carriers = []Carrier{carrier(func(q Question) {
+	h.Carriers = []Notifier{carrier(func(q Question) {
 		wg.Go(func() {
 			if err := h.Answer(ctx, h.ann, q.ID, true, ""); err != nil {
 				t.Error(err)
@@ -542,7 +542,7 @@ func TestWaitsForAnAnswer(t *testing.T) {
 	h.want(t, d, "yes")
 	wg.Wait()
 	short, leave := context.WithCancel(ctx)
-	h.Carriers = []Carrier{carrier(func(Question) { leave() })}
+	h.Carriers = []Notifier{carrier(func(Question) { leave() })}
 	if a, waiting, err := h.Ask(short, d); a != nil || waiting == "" || err != nil {
 		t.Fatal("a caller who leaves gets the id: ", a, waiting, err)
 	}

@@ -25,15 +25,15 @@ const maxSpoken = 1000
 // hosts reports whether a host's answer counts for a question. The operator must list elicitation among the carriers,
 // and the question must require no role, because a host cannot prove one. Notes such as the values of tokens are
 // hidden from the agent, and so from its host.
-func (k *Desk) hosts(q Question) bool {
+func (k *Service) hosts(q Question) bool {
 	return slices.Contains(k.rules().Carriers, contract.Elicitation) && q.Role == "" && len(q.Notes) == 0
 }
 
 // Put returns the text of an open question for the host of a session to show. It returns false if a host's answer
 // does not count for it.
-func (k *Desk) Put(ctx context.Context, n call.Session, approvalID string) (text string, ok bool) {
+func (k *Service) Put(ctx context.Context, n call.Session, approvalID string) (text string, ok bool) {
 	r, err := k.load(ctx, approvalID)
-	if err != nil || k.shown(r) != Pending || r.q.Session != n || !k.hosts(r.q) {
+	if err != nil || k.effectiveState(r) != Pending || r.q.Session != n || !k.hosts(r.q) {
 		return "", false
 	}
 	k.mu.Lock()
@@ -47,7 +47,7 @@ func (k *Desk) Put(ctx context.Context, n call.Session, approvalID string) (text
 
 // Said takes what the host of a session says that its person has answered. The next call of that
 // session uses it.
-func (k *Desk) Said(ctx context.Context, n call.Session, approvalID string, yes bool) error {
+func (k *Service) Said(ctx context.Context, n call.Session, approvalID string, yes bool) error {
 	r, err := k.load(ctx, approvalID)
 	switch {
 	case err != nil:
@@ -56,7 +56,7 @@ func (k *Desk) Said(ctx context.Context, n call.Session, approvalID string, yes 
 		return refused("approval.unknown", "there is no approval %s in this session", Escape(approvalID))
 	case !k.hosts(r.q):
 		return refused("approval.carrier", "the operator does not take the answer of an agent's host to approval %s", r.q.ID)
-	case k.shown(r) != Pending:
+	case k.effectiveState(r) != Pending:
 		return refused("approval.answered", "approval %s was answered before, or its time is over", r.q.ID)
 	}
 	k.mu.Lock()
@@ -74,7 +74,7 @@ func (k *Desk) Said(ctx context.Context, n call.Session, approvalID string, yes 
 
 // bySession settles a question without an approver's answer by the answer of the session's host. Exactly one call
 // spends such an approval.
-func (k *Desk) bySession(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
+func (k *Service) bySession(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
 	k.mu.Lock()
 	s, ok := k.said[r.q.ID]
 	k.mu.Unlock()

@@ -227,7 +227,7 @@ type standing struct {
 	noRoot  error
 }
 
-func (k *Desk) standing(ctx context.Context) (*standing, error) {
+func (k *Service) standing(ctx context.Context) (*standing, error) {
 	if k.Witness == nil {
 		return nil, nil
 	}
@@ -288,7 +288,7 @@ func (s *standing) admits(a Approver) error {
 
 // pins returns the fingerprints that the first approver must have, as the configuration and the
 // environment give them.
-func (k *Desk) pins() []string {
+func (k *Service) pins() []string {
 	return []string{k.rules().Root, k.Root}
 }
 

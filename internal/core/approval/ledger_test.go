@@ -75,7 +75,7 @@ func TestSignsWhatWasShown(t *testing.T) {
 	if now, state, err := h.Question(ctx, shown); err != nil || state != Pending || !strings.Contains(now.Show(), "/etc") {
 		t.Fatal("control: the row is sound, and asks about another call: ", state, err)
 	}
-	if err := h.Desk.Answer(ctx, h.ann, q, true, ""); code(err) != "approval.changed" {
+	if err := h.Service.Answer(ctx, h.ann, q, true, ""); code(err) != "approval.changed" {
 		t.Fatalf("a changed question: %v", err)
 	}
 	h.want(t, harm, "waiting")
@@ -84,7 +84,7 @@ func TestSignsWhatWasShown(t *testing.T) {
 	shown, other = h.want(t, harmless, "waiting"), h.want(t, harm, "waiting")
 	q, _, _ = h.Question(ctx, shown)
 	by := slow{h.ann, func() { swap(h, shown, other) }}
-	if err := h.Desk.Answer(ctx, by, q, true, ""); code(err) != "approval.changed" {
+	if err := h.Service.Answer(ctx, by, q, true, ""); code(err) != "approval.changed" {
 		t.Fatalf("a question changed while it was signed: %v", err)
 	}
 	h.want(t, harm, "waiting")
@@ -92,7 +92,7 @@ func TestSignsWhatWasShown(t *testing.T) {
 	h = newHouse(t) // control: the rows are not swapped
 	shown = h.want(t, harmless, "waiting")
 	q, _, _ = h.Question(ctx, shown)
-	if err := h.Desk.Answer(ctx, h.ann, q, true, ""); err != nil {
+	if err := h.Service.Answer(ctx, h.ann, q, true, ""); err != nil {
 		t.Fatal(err)
 	}
 	h.want(t, harmless, "yes")

@@ -26,7 +26,7 @@ type approvals struct {
 	store *database.Store
 	dir   string
 	log   *Log
-	desk  *approval.Desk
+	desk  *approval.Service
 	rec   *Recorder
 	ann   approval.Signer
 }
@@ -53,7 +53,7 @@ func (a *approvals) restart() {
 	a.log = openLog(a.t, a.dir, Options{Heads: a.store})
 	w := &Witness{Dir: a.dir}
 	a.rec = &Recorder{Log: a.log, Witness: w}
-	a.desk = &approval.Desk{Store: a.store, Witness: w,
+	a.desk = &approval.Service{Store: a.store, Witness: w,
 		Record: func(ctx context.Context, e approval.Enrolment) error { return a.rec.Approver(ctx, "os:1", e) },
 		TakeBack: func(ctx context.Context, _ approval.Question, n approval.Answer) error {
 			return a.rec.TakenBack(ctx, n)
@@ -256,7 +256,7 @@ func TestTwoProcessesOneYes(t *testing.T) {
 	use := func() (policy.Decision, approval.Answer) {
 		d := d
 		d.ID = id.New(id.Decision)
-		desk := &approval.Desk{Store: a.store, Witness: a.desk.Witness} // of another process
+		desk := &approval.Service{Store: a.store, Witness: a.desk.Witness} // of another process
 		n, _, err := desk.Ask(ctx, d)
 		if err != nil || n == nil || !n.Yes {
 			t.Fatalf("control: %+v %v", n, err)

@@ -29,7 +29,7 @@ func Serve(in io.Reader, out io.Writer) error {
 	c := jsonrpc.New(in, out, jsonrpc.Options{
 		Request:       func(_ context.Context, m jsonrpc.Message) (any, error) { return d.answer(m) },
 		Inline:        func(string) bool { return true },
-		AnswerGarbage: true,
+		AnswerInvalid: true,
 	})
 	return c.Serve(context.Background())
 }

@@ -32,7 +32,7 @@ func (l *Launcher) inWorkspace(ctx context.Context, s contract.Server, n call.Se
 }
 
 // sharing returns a function that syncs the output of a sandbox with that of a workspace; nil without a workspace.
-func sharing(sb sandbox.Box, ws *workspace.Workspace) func() ([]string, error) {
+func sharing(sb sandbox.Sandbox, ws *workspace.Workspace) func() ([]string, error) {
 	if ws == nil {
 		return nil
 	}

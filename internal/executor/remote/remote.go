@@ -21,7 +21,7 @@ import (
 type Dialer struct {
 	Internal []string // names that can resolve to private addresses
 	Secret   func(secret.Ref) (secret.Value, error)
-	Safe     func() *secretstore.Safe                    // holds the logins
+	Safe     func() *secretstore.Store                   // holds the logins
 	Learned  func(name secret.Ref, v secret.Value) error // called with each token before its use
 }
 
@@ -98,7 +98,7 @@ func (b bearer) Refused(ctx context.Context, token string, _ *http.Response) (bo
 
 // login stores the tokens of a server among waldo's own secrets, sealed.
 type login struct {
-	safe   func() *secretstore.Safe
+	safe   func() *secretstore.Store
 	server string
 }
 

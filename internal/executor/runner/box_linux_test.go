@@ -35,7 +35,7 @@ func real(t testing.TB) (*Runner, string) {
 	r := worker(nil)
 	r.Drivers = map[string]sandbox.Driver{"namespace": d}
 	tool := call.Tool{Capability: "crm.get"}
-	b, err := bridge.New("test", bridge.Corridor{
+	b, err := bridge.New("test", bridge.Pipeline{
 		Call: func(_ context.Context, c call.Call) (call.Result, error) {
 			v, err := strictjson.Parse([]byte(`{"title":"Ada"}`))
 			f := facts.New()

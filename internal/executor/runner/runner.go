@@ -95,7 +95,7 @@ type Streams struct {
 	// Share is a folder of a named sandbox whose commands share processes and ports; empty: this one shares none.
 	Share string
 	// Started gets the sandbox before the code runs in it; over is called after the code has ended. It may be nil.
-	Started func(sandbox.Box) (over func())
+	Started func(sandbox.Sandbox) (over func())
 }
 
 func (o Options) template() sandbox.Template {
@@ -291,7 +291,7 @@ func (r *Runner) open(d policy.Decision, o Options, j job) (*workspace.Workspace
 
 // inside runs the job in the sandbox, with the bridge beside it, and judges its side effect. Without a network the
 // bridge is the only exit, so the effect is that of its calls.
-func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Box, j job) (facts.Facts, error) {
+func (r *Runner) inside(ctx context.Context, d policy.Decision, o Options, box sandbox.Sandbox, j job) (facts.Facts, error) {
 	c := sandbox.Command{Argv: j.argv, Env: o.imaged(with(o.Env, j.env)), Stdout: o.Stdout, Stderr: o.Stderr, Pass: o.Pass, Cut: r.Cut, Stdin: o.Stdin,
 		TTY: o.TTY}
 	if d.Call.Capability == "exec" {
@@ -360,7 +360,7 @@ func below(f workspace.Folder, at string) (name string, ok bool) {
 
 // keep copies a run's files in a folder to the workspace, and deletes there the files that the run deleted. Its
 // artifacts are the written files, by their names in /workspace. A file that cannot be stored adds a warning.
-func keep(box sandbox.Box, ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
+func keep(box sandbox.Sandbox, ws *workspace.Workspace, folder workspace.Folder, f *facts.Facts) {
 	remove(ws, folder, f)
 	at := target(folder)
 	names, err := box.Export(at, ws.Path(folder))
@@ -435,7 +435,7 @@ func refuse(d policy.Decision, why call.Reason) call.Outcome {
 var missing = map[string]int{"interpreter.absent": 127}
 
 // connect makes the two ends of a bridge. If the sandbox has one already, theirs is nil.
-func connect(box sandbox.Box) (net.Conn, *os.File, error) {
+func connect(box sandbox.Sandbox) (net.Conn, *os.File, error) {
 	bridge := box.Abilities().Bridge
 	if bridge == nil {
 		return pair()

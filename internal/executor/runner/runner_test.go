@@ -43,7 +43,7 @@ type fake struct {
 func (d *fake) Name() string                         { return d.name }
 func (d *fake) Probe(context.Context) sandbox.Report { return sandbox.Report{} }
 
-func (d *fake) Start(_ context.Context, p sandbox.Profile) (sandbox.Box, error) {
+func (d *fake) Start(_ context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	d.started++
 	d.profile = p
 	if d.fails != nil {

@@ -50,7 +50,7 @@ type resident struct {
 	busy  chan struct{} // holds a token while a cell runs
 	id    string
 	level string
-	box   sandbox.Box
+	box   sandbox.Sandbox
 	ws    *workspace.Workspace
 	way   *sandboxegress.Egress // nil: it reaches nothing
 	in    *io.PipeWriter

@@ -153,7 +153,7 @@ type noting struct {
 	types []string
 }
 
-func (n *noting) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+func (n *noting) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	b, err := n.Driver.Start(ctx, p)
 	n.types = append(n.types, fmt.Sprintf("%T", b))
 	return b, err

@@ -115,7 +115,7 @@ func (a *Assembler) credentials(e *Egress, p *egress.Policy, secrets map[string]
 }
 
 // injections maps the words of waldo.yaml to the ways in which egress adds a secret to a request.
-var injections = map[string]egress.As{
+var injections = map[string]egress.AuthScheme{
 	"header": egress.Header, "bearer": egress.Bearer, "basic": egress.Basic, "query": egress.Query,
 	"sigv4": egress.SigV4, "postgres": egress.Postgres,
 }

@@ -38,7 +38,7 @@ func (e *Egress) Open(p *sandbox.Profile) (env []string) {
 }
 
 // Start starts the sandbox, then removes the mounted files from the machine.
-func (e *Egress) Start(ctx context.Context, d sandbox.Driver, p sandbox.Profile) (sandbox.Box, error) {
+func (e *Egress) Start(ctx context.Context, d sandbox.Driver, p sandbox.Profile) (sandbox.Sandbox, error) {
 	sb, err := d.Start(ctx, p)
 	if err != nil || e == nil {
 		return sb, err

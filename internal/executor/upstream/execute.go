@@ -75,8 +75,8 @@ func (m *Manager) carryOut(ctx context.Context, d policy.Decision, timeout time.
 }
 
 // request makes of a decision what is asked of the server, or says why nothing is.
-func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Duration) (errand, *call.Outcome) {
-	no := func(o call.Outcome) (errand, *call.Outcome) { return errand{}, &o }
+func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Duration) (rpcRequest, *call.Outcome) {
+	no := func(o call.Outcome) (rpcRequest, *call.Outcome) { return rpcRequest{}, &o }
 	tool := d.Contract.Tool
 	if tool == "" {
 		_, tool, _ = strings.Cut(string(d.Call.Capability), ".")
@@ -112,7 +112,7 @@ func (s *server) request(ctx context.Context, d policy.Decision, timeout time.Du
 	default:
 		return no(refused("upstream.changed", "the tool is not the one that was shown: list the tools again"))
 	}
-	return errand{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, task: tasks.Required(def.raw), read: answered}, nil
+	return rpcRequest{method: "tools/call", params: map[string]any{"name": def.name, "arguments": d.Call.Args}, task: tasks.Required(def.raw), read: answered}, nil
 }
 
 // again reports whether to retry a failed attempt: reads only, as often as the contract says, after a failure that it
@@ -158,7 +158,7 @@ func (s *server) find(ctx context.Context, d policy.Decision) (*definition, erro
 }
 
 // attempt asks once. It returns the outcome and, where there was no answer, the kind of failure.
-func (s *server) attempt(ctx context.Context, d policy.Decision, q errand, timeout time.Duration) (call.Outcome, string) {
+func (s *server) attempt(ctx context.Context, d policy.Decision, q rpcRequest, timeout time.Duration) (call.Outcome, string) {
 	ctx, clock, cancel := bounds.WithClock(ctx, timeout)
 	defer cancel()
 	ses, unused, err := s.forCall(ctx, q)
@@ -245,9 +245,9 @@ func (ses *session) shared(ctx context.Context) ([]string, error) {
 }
 
 // judge makes an outcome of the server's result, if there is one.
-func (s *server) judge(ctx context.Context, ses *session, q errand, d policy.Decision, m result, short *call.Outcome, err error, before int64) (call.Outcome, string) {
+func (s *server) judge(ctx context.Context, ses *session, q rpcRequest, d policy.Decision, m result, short *call.Outcome, err error, before int64) (call.Outcome, string) {
 	var fault *jsonrpc.Error
-	var spoilt *jsonrpc.Spoilt
+	var spoilt *jsonrpc.MalformedResponse
 	switch {
 	case short != nil:
 		return *short, ""
@@ -381,7 +381,7 @@ func unanswered(ctx context.Context, d policy.Decision, unsent bool) call.Outcom
 // unasked is the outcome of a call before which the server failed: it has not seen it.
 func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call.Outcome {
 	o := unanswered(ctx, d, true)
-	var spoilt *jsonrpc.Spoilt
+	var spoilt *jsonrpc.MalformedResponse
 	var fault *jsonrpc.Error
 	var status *mcphttp.Status
 	var rest *restError

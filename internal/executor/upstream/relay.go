@@ -34,7 +34,7 @@ func abilitiesOf(answer strictjson.Value) abilities {
 type result map[string]strictjson.Value
 
 // An errand is the request of a decision on the wire.
-type errand struct {
+type rpcRequest struct {
 	method string
 	params map[string]any
 	task   bool                                           // a legacy server takes it as a task alone
@@ -44,7 +44,7 @@ type errand struct {
 
 // relayed makes the request of a capability that is not a tool, from its arguments; false if the method is not
 // supported.
-func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
+func (s *server) relayed(method string, d policy.Decision) (rpcRequest, bool) {
 	args, _ := d.Call.Args.Value().Members()
 	pick := func(names ...string) map[string]any {
 		out := map[string]any{}
@@ -55,7 +55,7 @@ func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
 		}
 		return out
 	}
-	q := errand{method: method}
+	q := rpcRequest{method: method}
 	switch method {
 	case "resources/read":
 		q.params, q.read = pick("uri"), resourceRead
@@ -80,7 +80,7 @@ func (s *server) relayed(method string, d policy.Decision) (errand, bool) {
 		}
 		q.plan = func(ses *session) *call.Outcome { return s.subscribe(ses, d, uri, end) }
 	default:
-		return errand{}, false
+		return rpcRequest{}, false
 	}
 	return q, true
 }
@@ -176,7 +176,7 @@ func (m result) kind() string {
 const maxBusy = 3
 
 // rounds asks a server, and answers what it asks back until its result is complete.
-func (ses *session) rounds(ctx context.Context, r *running, q errand) (result, *call.Outcome, error) {
+func (ses *session) rounds(ctx context.Context, r *running, q rpcRequest) (result, *call.Outcome, error) {
 	params := q.params
 	for busy := 0; ; {
 		v, err := ses.send(ctx, r, q, params)
@@ -227,7 +227,7 @@ func (ses *session) rounds(ctx context.Context, r *running, q errand) (result, *
 }
 
 // send sends what a call asks for, as a task where the tool takes no other form.
-func (ses *session) send(ctx context.Context, r *running, q errand, params map[string]any) (strictjson.Value, error) {
+func (ses *session) send(ctx context.Context, r *running, q rpcRequest, params map[string]any) (strictjson.Value, error) {
 	ask := func(ctx context.Context, method string, params map[string]any) (strictjson.Value, error) {
 		return ses.askFor(ctx, r, method, params)
 	}

@@ -157,7 +157,7 @@ func (ses *session) connect(ctx context.Context) error {
 // handlers are what takes the requests and notifications of the server, on any connection.
 func (ses *session) handlers() jsonrpc.Options {
 	stray := func(*jsonrpc.Error) { ses.stray.Store(true) }
-	return jsonrpc.Options{Request: ses.question, Notify: ses.notified, Garbage: stray, Unasked: ses.unasked,
+	return jsonrpc.Options{Request: ses.question, Notify: ses.notified, OnInvalid: stray, OnUnexpected: ses.unasked,
 		Inline: func(method string) bool { return method == "ping" }, MaxInFlight: 2 * maxAsks}
 }
 
@@ -264,7 +264,7 @@ func (ses *session) initialize(ctx context.Context) error {
 		} `json:"serverInfo"`
 	}
 	if err := v.Decode(&r); err != nil {
-		return fmt.Errorf("initialize: %w", &jsonrpc.Spoilt{Why: "it says no revision"})
+		return fmt.Errorf("initialize: %w", &jsonrpc.MalformedResponse{Why: "it says no revision"})
 	}
 	if !slices.Contains(jsonrpc.LegacyRevisions, r.Revision) {
 		return fmt.Errorf("initialize: the server speaks revision %.40q of MCP, which waldo does not", r.Revision)

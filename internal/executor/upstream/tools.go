@@ -76,7 +76,7 @@ func (ses *session) pages(ctx context.Context, method, key string) ([]strictjson
 		members, _ := v.Members()
 		list, ok := members[key].Elements()
 		if !ok {
-			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, &jsonrpc.Spoilt{Why: "it holds no list of " + key})
+			return nil, fmt.Errorf("server %s: %s: %w", ses.s.cfg.Name, method, &jsonrpc.MalformedResponse{Why: "it holds no list of " + key})
 		}
 		found = append(found, list...)
 		bytes += len(v.Raw())

@@ -20,7 +20,7 @@ const (
 // forCall returns the session for a call, and a function that releases it. A call with a host gets a legacy session
 // of its own in two cases: the server speaks legacy revisions only, or the host does and the server speaks both.
 // Tools that send requests fail in the modern revision.
-func (s *server) forCall(ctx context.Context, q errand) (*session, func(), error) {
+func (s *server) forCall(ctx context.Context, q rpcRequest) (*session, func(), error) {
 	host := call.HostOf(ctx)
 	if host == nil && q.plan == nil {
 		if t := s.lately(); t != nil {

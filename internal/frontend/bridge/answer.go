@@ -27,7 +27,7 @@ const (
 var errInside = jsonrpc.Errorf(jsonrpc.CodeInternal, "waldo failed; its operator can see why")
 
 // answer does what a request asks. A panic below ends the request, not waldo.
-func (w *wicket) answer(ctx context.Context, m jsonrpc.Message) (result any, err error) {
+func (w *bridgeConn) answer(ctx context.Context, m jsonrpc.Message) (result any, err error) {
 	defer func() {
 		if recover() != nil {
 			w.judge(facts.Unknown)
@@ -59,7 +59,7 @@ func params(m jsonrpc.Message, out any) bool {
 }
 
 // list answers tools/list, pageSize tools at a time; the cursor is the last name of a page.
-func (w *wicket) list(m jsonrpc.Message) (any, error) {
+func (w *bridgeConn) list(m jsonrpc.Message) (any, error) {
 	var p struct {
 		Cursor string `json:"cursor"`
 	}
@@ -86,7 +86,7 @@ func (w *wicket) list(m jsonrpc.Message) (any, error) {
 }
 
 // search answers waldo/search: {query, detail: name|basic|full, limit}.
-func (w *wicket) search(m jsonrpc.Message) (any, error) {
+func (w *bridgeConn) search(m jsonrpc.Message) (any, error) {
 	p := struct {
 		Query  string `json:"query"`
 		Detail string `json:"detail"`
@@ -125,7 +125,7 @@ func describe(t call.Tool, detail string) map[string]any {
 }
 
 // call answers tools/call: it builds the call.Call and sends it through the pipeline.
-func (w *wicket) call(ctx context.Context, m jsonrpc.Message) (any, error) {
+func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	var p struct {
 		Name       string         `json:"name"`
 		Arguments  jsontext.Value `json:"arguments"`
@@ -183,7 +183,7 @@ func identifier(name string) string { return notIdentifier.ReplaceAllString(name
 
 // spell maps the name that code must write to the run's tools. A character that an identifier cannot hold becomes
 // "_"; import can be written import_.
-func (w *wicket) spell() map[string][]call.Tool {
+func (w *bridgeConn) spell() map[string][]call.Tool {
 	m := map[string][]call.Tool{}
 	for _, t := range w.b.c.Tools(w.run) {
 		s := identifier(string(t.Capability))
@@ -194,7 +194,7 @@ func (w *wicket) spell() map[string][]call.Tool {
 
 // resolve finds the tool that code means by a name: the one of that name, or else the only one that
 // is spelled so.
-func (w *wicket) resolve(name string) (call.Tool, bool) {
+func (w *bridgeConn) resolve(name string) (call.Tool, bool) {
 	if t, ok := w.b.c.Find(w.run, name); ok {
 		return t, true
 	}

@@ -24,7 +24,7 @@ const (
 )
 
 // The pipeline functions that the bridge calls. Every field is required.
-type Corridor struct {
+type Pipeline struct {
 	// Call takes a call to its result: broker.Call.
 	Call func(ctx context.Context, c call.Call) (call.Result, error)
 	// Refuse ends a call whose arguments do not fit, and has it on record: broker.Refuse.
@@ -41,12 +41,12 @@ type Corridor struct {
 
 // Bridge serves sandboxes.
 type Bridge struct {
-	c       Corridor
+	c       Pipeline
 	version string
 }
 
 // New makes a bridge. It returns an error if a required field is nil.
-func New(version string, c Corridor) (*Bridge, error) {
+func New(version string, c Pipeline) (*Bridge, error) {
 	if c.Call == nil || c.Refuse == nil || c.Tools == nil || c.Find == nil || c.Search == nil || c.Check == nil {
 		return nil, errors.New("bridge: a function is missing")
 	}
@@ -58,12 +58,12 @@ func New(version string, c Corridor) (*Bridge, error) {
 // returns their merged side effect: none, confirmed, or unknown if any is unknown.
 func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop func() facts.SideEffect) {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &wicket{b: b, run: run, effect: facts.None}
+	w := &bridgeConn{b: b, run: run, effect: facts.None}
 	w.spelled = sync.OnceValue(w.spell)
 	w.conn = jsonrpc.New(conn, conn, jsonrpc.Options{
 		Request: w.answer, MaxInFlight: MaxInFlight, MaxBytes: MaxHeld, MaxMessages: MaxMessages,
 		Unbuffered:    true,               // a box that does not read is owed at most MaxInFlight answers
-		AnswerGarbage: true, Strict: true, // malformed lines do not come from our runtime
+		AnswerInvalid: true, Strict: true, // malformed lines do not come from our runtime
 	})
 	go func() {
 		_ = w.conn.Serve(ctx) // a box that closed its end or broke the rules gets no more answers
@@ -78,7 +78,7 @@ func (b *Bridge) Open(ctx context.Context, run call.Call, conn net.Conn) (stop f
 }
 
 // One connection of the bridge: it serves one sandbox.
-type wicket struct {
+type bridgeConn struct {
 	b    *Bridge
 	run  call.Call
 	conn *jsonrpc.Conn
@@ -90,7 +90,7 @@ type wicket struct {
 }
 
 // judge adds the effect of one call: unknown outweighs confirmed, confirmed outweighs none.
-func (w *wicket) judge(e facts.SideEffect) {
+func (w *bridgeConn) judge(e facts.SideEffect) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -103,7 +103,7 @@ func (w *wicket) judge(e facts.SideEffect) {
 
 // settle waits for the calls to return and merges their side effects. A call that does not return in time has an
 // unknown side effect.
-func (w *wicket) settle() facts.SideEffect {
+func (w *bridgeConn) settle() facts.SideEffect {
 	done := make(chan struct{})
 	go func() { w.conn.Wait(); close(done) }()
 	select {

@@ -29,7 +29,7 @@ type house struct {
 	tools   []string
 }
 
-func (h *house) corridor() Corridor {
+func (h *house) corridor() Pipeline {
 	list := func(call.Call) []call.Tool {
 		var out []call.Tool
 		for _, n := range h.tools {
@@ -37,7 +37,7 @@ func (h *house) corridor() Corridor {
 		}
 		return out
 	}
-	return Corridor{
+	return Pipeline{
 		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
 			h.mu.Lock()
 			h.calls = append(h.calls, c)
@@ -154,9 +154,9 @@ func code(m map[string]any) int {
 
 func TestNewRefusesAMissingPiece(t *testing.T) {
 	full := (&house{}).corridor()
-	for name, drop := range map[string]func(*Corridor){
-		"Call": func(c *Corridor) { c.Call = nil }, "Tools": func(c *Corridor) { c.Tools = nil }, "Find": func(c *Corridor) { c.Find = nil },
-		"Search": func(c *Corridor) { c.Search = nil }, "Check": func(c *Corridor) { c.Check = nil },
+	for name, drop := range map[string]func(*Pipeline){
+		"Call": func(c *Pipeline) { c.Call = nil }, "Tools": func(c *Pipeline) { c.Tools = nil }, "Find": func(c *Pipeline) { c.Find = nil },
+		"Search": func(c *Pipeline) { c.Search = nil }, "Check": func(c *Pipeline) { c.Check = nil },
 	} {
 		c := full
 		drop(&c)

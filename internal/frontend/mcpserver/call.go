@@ -60,7 +60,7 @@ func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[str
 		c.ToolDigest = seen
 	}
 	s.mu.Unlock()
-	return s.corridor(ctx, m, c, h, e.Server)
+	return s.decide(ctx, m, c, h, e.Server)
 }
 
 const misfit = "the arguments do not fit the tool: "
@@ -102,13 +102,13 @@ func (s *Session) unlisted(ctx context.Context, name string, c call.Call) (map[s
 		}
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "unknown tool: %q", name)
 	}
-	return s.corridor(ctx, jsonrpc.Message{}, c, nil, "")
+	return s.decide(ctx, jsonrpc.Message{}, c, nil, "")
 }
 
 // Sends a tool call through the pipeline and converts the result to MCP's form. An upstream error that carries data
 // stays a JSON-RPC error.
-func (s *Session) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, h *host, server string) (map[string]any, error) {
-	r, err := s.through(ctx, m, c, h)
+func (s *Session) decide(ctx context.Context, m jsonrpc.Message, c call.Call, h *host, server string) (map[string]any, error) {
+	r, err := s.relay(ctx, m, c, h)
 	if err != nil {
 		return broken(c, r), nil
 	}
@@ -119,7 +119,7 @@ func (s *Session) corridor(ctx context.Context, m jsonrpc.Message, c call.Call, 
 }
 
 // through sends a call through the pipeline. An error is waldo's own failure and is logged.
-func (s *Session) through(ctx context.Context, m jsonrpc.Message, c call.Call, h *host) (call.Result, error) {
+func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *host) (call.Result, error) {
 	key := string(c.Capability) + "\n" + c.Args.Digest()
 	c.ApprovalID, c.Trace = s.quoted(m, key), trace(m)
 	if h != nil {
@@ -146,10 +146,10 @@ func (s *Session) through(ctx context.Context, m jsonrpc.Message, c call.Call, h
 // answer, and reports whether one was given. Only the words yes and no are an answer; a host that
 // declines, as those without a person do, leaves the question to the other carriers.
 func (s *Session) consent(ctx context.Context, h *host, approvalID string) bool {
-	if h == nil || !h.can.Form() || s.d.o.Put == nil || s.d.o.Said == nil {
+	if h == nil || !h.can.Form() || s.d.o.PromptText == nil || s.d.o.RecordElicitation == nil {
 		return false
 	}
-	text, ok := s.d.o.Put(ctx, s.who.Session, approvalID)
+	text, ok := s.d.o.PromptText(ctx, s.who.Session, approvalID)
 	if !ok {
 		return false
 	}
@@ -170,7 +170,7 @@ func (s *Session) consent(ctx context.Context, h *host, approvalID string) bool 
 	if action != "accept" || word != "yes" && word != "no" {
 		return false
 	}
-	if err := s.d.o.Said(ctx, s.who.Session, approvalID, word == "yes"); err != nil {
+	if err := s.d.o.RecordElicitation(ctx, s.who.Session, approvalID, word == "yes"); err != nil {
 		s.d.o.Log.Warn("the answer of a host was not taken", "approval", approvalID, "error", err)
 		return false
 	}
@@ -243,7 +243,7 @@ func (s *Session) search(ctx context.Context, args call.Args) map[string]any {
 		a.Limit = catalog.FullHits
 	}
 	found := s.d.lists().Search(ctx, s.viewer(), a.Query, a.Limit)
-	told := make([]catalog.Told, len(found))
+	told := make([]catalog.SearchResult, len(found))
 	for i, e := range found {
 		told[i] = e.Tell(a.Detail)
 	}

@@ -183,8 +183,8 @@ func serverFor(t testing.TB, config string, serve launcher, change func(*mcpserv
 	t.Cleanup(cat.Close)
 	rec := &record{}
 	b := &broker.Broker{Policy: p, Record: rec, Approvals: rec, Budget: rec, Redact: red, Executors: map[contract.Transport]broker.Executor{contract.MCP: up}}
-	o := mcpserver.Options{Version: "1", Catalogue: cat, Call: b.Call, Drain: time.Second, Ended: up.Forget,
-		Aside: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
+	o := mcpserver.Options{Version: "1", Catalogue: cat, Call: b.Call, Drain: time.Second, OnSessionEnd: up.Forget,
+		ScrubNotification: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 			k, _ := p.Lookup(c.Capability)
 			return red.Aside(policy.Decision{Call: c, Contract: k}, v)
 		}}

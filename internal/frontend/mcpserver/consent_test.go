@@ -45,10 +45,10 @@ func TestHostsAnswerForTheirPersons(t *testing.T) {
 					}
 					return r, nil
 				}
-				o.Put = func(_ context.Context, n call.Session, id string) (string, bool) {
+				o.PromptText = func(_ context.Context, n call.Session, id string) (string, bool) {
 					return "delete everything", n == me.Session && id == "a_1" && !row.closed
 				}
-				o.Said = func(_ context.Context, n call.Session, id string, yes bool) error {
+				o.RecordElicitation = func(_ context.Context, n call.Session, id string, yes bool) error {
 					said = map[bool]string{true: "yes", false: "no"}[yes]
 					return nil
 				}

@@ -44,17 +44,17 @@ type Options struct {
 	Park  time.Duration    // time for a modern client to return with an answer; 0: 10 min
 	// Aside scrubs a server's messages beside its answer to a call: a question to a person, or a log message. A zero
 	// result drops the message. nil: such messages are dropped.
-	Aside func(c call.Call, v strictjson.Value, question bool) strictjson.Value
+	ScrubNotification func(c call.Call, v strictjson.Value, question bool) strictjson.Value
 	// Kept is a persistent key. With it a restarted waldo can explain, not resume, a suspended call. Nil disables
 	// that.
-	Kept *[32]byte
+	StateKey *[32]byte
 	// Fate returns the known side effect of an ended call; nil, or false: unknown.
-	Fate func(ctx context.Context, callID string) (facts.SideEffect, bool)
+	SideEffectOf func(ctx context.Context, callID string) (facts.SideEffect, bool)
 	// Put returns the text of an approval that this session's host may answer for its person, and Said takes
 	// the answer; nil: no host may.
-	Put   func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
-	Said  func(ctx context.Context, n call.Session, approvalID string, yes bool) error
-	Ended func(n call.Session) // called at the end of a session; nil: not called
+	PromptText        func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
+	RecordElicitation func(ctx context.Context, n call.Session, approvalID string, yes bool) error
+	OnSessionEnd      func(n call.Session) // called at the end of a session; nil: not called
 }
 
 // channel is the name of this front end in calls.
@@ -66,7 +66,7 @@ const pageSize = 500
 // Server holds the state that all sessions share.
 type Server struct {
 	o     Options
-	lot   *lot
+	lot   *suspendedCalls
 	shows atomic.Pointer[lists]
 
 	mu       sync.Mutex
@@ -90,7 +90,7 @@ func New(o Options) *Server {
 	if o.Park == 0 {
 		o.Park = 10 * time.Minute
 	}
-	d := &Server{o: o, lot: newLot(o.Kept), sessions: map[*Session]struct{}{}}
+	d := &Server{o: o, lot: newSuspendedCalls(o.StateKey), sessions: map[*Session]struct{}{}}
 	if o.Catalogue != nil {
 		d.Replace(o.Catalogue)
 	}
@@ -156,9 +156,9 @@ func (d *Server) Session(who Who, stream Link) *Session {
 		d.mu.Lock()
 		delete(d.sessions, s)
 		d.mu.Unlock()
-		d.lot.leave(s)
-		if d.o.Ended != nil {
-			d.o.Ended(who.Session)
+		d.lot.cancelSession(s)
+		if d.o.OnSessionEnd != nil {
+			d.o.OnSessionEnd(who.Session)
 		}
 	})
 	go s.tellChanges()
@@ -189,12 +189,12 @@ func (d *Server) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who
 	var conn *jsonrpc.Conn
 	conn = jsonrpc.New(in, out, jsonrpc.Options{
 		Request: func(ctx context.Context, m jsonrpc.Message) (any, error) { return s.Answer(ctx, m, conn) },
-		Notify:  func(m jsonrpc.Message) { s.Note(m) },
+		Notify:  func(m jsonrpc.Message) { s.HandleNotification(m) },
 		Inline:  func(method string) bool { return slices.Contains(quick, method) },
-		Garbage: func(e *jsonrpc.Error) {
+		OnInvalid: func(e *jsonrpc.Error) {
 			d.o.Log.Warn("a frame was refused", "session", who.Session, "reason", e.Message)
 		},
-		AnswerGarbage: true, SkipLong: true, Drain: d.o.Drain,
+		AnswerInvalid: true, SkipLong: true, Drain: d.o.Drain,
 	})
 	s = d.Session(who, conn)
 	defer s.Close()
@@ -205,7 +205,7 @@ func (d *Server) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who
 var quick = []string{"initialize", "ping", "server/discover"}
 
 // Note takes a notification from the client. It does not block.
-func (s *Session) Note(m jsonrpc.Message) {
+func (s *Session) HandleNotification(m jsonrpc.Message) {
 	if m.Method == "notifications/initialized" {
 		s.mu.Lock()
 		s.ready = s.opened
@@ -303,7 +303,7 @@ func (d *Server) offers() map[string]any {
 	if prompts || resources {
 		can["completions"] = struct{}{}
 	}
-	if d.o.Aside != nil {
+	if d.o.ScrubNotification != nil {
 		can["logging"] = struct{}{}
 	}
 	return can

@@ -19,7 +19,7 @@ import (
 type host struct {
 	s   *Session
 	can call.Abilities
-	p   *parked // nil: legacy
+	p   *suspendedCall // nil: legacy
 
 	mu    sync.Mutex
 	call  call.Call
@@ -90,11 +90,11 @@ func (h *host) Abilities() call.Abilities { return h.can }
 func (h *host) Ask(ctx context.Context, server string, asked map[string]call.Question) (map[string]strictjson.Value, error) {
 	shown := map[string]call.Question{}
 	for key, q := range asked {
-		if h.s.d.o.Aside != nil && !q.Params.IsZero() {
+		if h.s.d.o.ScrubNotification != nil && !q.Params.IsZero() {
 			h.mu.Lock()
 			c := h.call
 			h.mu.Unlock()
-			if q.Params = h.s.d.o.Aside(c, q.Params, true); q.Params.IsZero() {
+			if q.Params = h.s.d.o.ScrubNotification(c, q.Params, true); q.Params.IsZero() {
 				return nil, errors.New("the question cannot be shown")
 			}
 		}
@@ -136,7 +136,7 @@ func (h *host) Log(server, level string, params strictjson.Value) {
 	h.mu.Lock()
 	link, c := h.link, h.call
 	h.mu.Unlock()
-	if link == nil || h.s.d.o.Aside == nil {
+	if link == nil || h.s.d.o.ScrubNotification == nil {
 		return
 	}
 	m, _ := params.Members()
@@ -144,7 +144,7 @@ func (h *host) Log(server, level string, params strictjson.Value) {
 	if err != nil {
 		return
 	}
-	shown, _ := h.s.d.o.Aside(c, said.Value(), false).Members()
+	shown, _ := h.s.d.o.ScrubNotification(c, said.Value(), false).Members()
 	if shown["data"].IsZero() {
 		return
 	}

@@ -88,7 +88,7 @@ func TestAServerThatCannotBeListedIsUnavailable(t *testing.T) {
 // A host that wants log messages hears of tools that wait to be accepted, if its agent may use them.
 func TestHostsHearOfNewTools(t *testing.T) {
 	o := options(t, newDesk(t))
-	o.Aside = func(_ call.Call, v strictjson.Value, _ bool) strictjson.Value { return v }
+	o.ScrubNotification = func(_ call.Call, v strictjson.Value, _ bool) strictjson.Value { return v }
 	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true },
 		Usable:  func(cap call.Capability, _ catalog.Viewer) bool { return cap != "s.locked" },
 		Sources: map[string]catalog.Source{"s": func(context.Context) ([]call.Tool, error) { return nil, nil }},

@@ -85,7 +85,7 @@ func (s *Session) current(ctx context.Context, list func(ctx context.Context, v 
 // asked answers a request that reaches a server, which may ask the client back.
 func (s *Session) asked(ctx context.Context, m jsonrpc.Message, modern bool, link Link, run func(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error)) (map[string]any, error) {
 	if modern {
-		return s.park(ctx, m, link, func(ctx context.Context, h *host) (map[string]any, error) { return run(ctx, m, h) })
+		return s.suspend(ctx, m, link, func(ctx context.Context, h *host) (map[string]any, error) { return run(ctx, m, h) })
 	}
 	ctx, h := s.hosted(ctx, m, false, link)
 	defer h.end()
@@ -99,7 +99,7 @@ func (s *Session) callOf(ctx context.Context, m jsonrpc.Message, h *host, capabi
 		return call.Result{}, jsonrpc.Errorf(jsonrpc.CodeParams, "the parameters are too large")
 	}
 	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: s.who.Session, Principal: s.who.Principal, Channel: channel, At: s.d.o.Now()}
-	return s.through(ctx, m, c, h)
+	return s.relay(ctx, m, c, h)
 }
 
 func notFound(modern bool, uri string) error {

@@ -25,19 +25,19 @@ const (
 
 // lot holds the suspended calls of modern clients. The call goes on inside waldo, with one decision and one grant,
 // and the client returns with the answers (MCP 2026-07-28 basic/utilities/mrtr).
-type lot struct {
+type suspendedCalls struct {
 	seal *sealer
 	mu   sync.Mutex
-	open map[string]*parked   // by round
-	used map[string]time.Time // rounds that were answered or given up, until their states expire
+	open map[string]*suspendedCall // by round
+	used map[string]time.Time      // rounds that were answered or given up, until their states expire
 }
 
-func newLot(kept *[32]byte) *lot {
-	return &lot{seal: newSealer(kept), open: map[string]*parked{}, used: map[string]time.Time{}}
+func newSuspendedCalls(kept *[32]byte) *suspendedCalls {
+	return &suspendedCalls{seal: newSealer(kept), open: map[string]*suspendedCall{}, used: map[string]time.Time{}}
 }
 
 // parked is one call of a modern client that may ask.
-type parked struct {
+type suspendedCall struct {
 	d      *Server
 	who    call.Principal
 	asked  jsonrpc.Message // the request, of which a digest is made when the call is parked
@@ -84,7 +84,7 @@ func digestOf(m jsonrpc.Message) string {
 
 // park answers a request of a modern client, which may come back with answers. The call runs on in a
 // goroutine of its own while it is parked.
-func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error)) (map[string]any, error) {
+func (s *Session) suspend(ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error)) (map[string]any, error) {
 	if v := m.Param("requestState"); !v.IsZero() && v.Kind() != 'n' {
 		p, answers, fault := s.d.lot.resume(ctx, s, m, v)
 		if fault != nil {
@@ -94,7 +94,7 @@ func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run fu
 		if answers != nil {
 			p.pending.answer <- answers // has room for the one answer
 		} else {
-			return s.d.lot.stand(p, s.d.o.Now())
+			return s.d.lot.suspend(p, s.d.o.Now())
 		}
 		return p.wait(ctx)
 	}
@@ -103,10 +103,10 @@ func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run fu
 	if h.can.Elicitation.IsZero() && h.can.Sampling.IsZero() && h.can.Roots.IsZero() {
 		cancel() // the client that could answer is gone
 		ctx, h = s.hosted(ctx, m, true, link)
-		h.p = &parked{d: s.d, asks: make(chan question)}
+		h.p = &suspendedCall{d: s.d, asks: make(chan question)}
 		return run(ctx, h)
 	}
-	p := &parked{d: s.d, who: s.who.Principal, asked: m, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1), host: h}
+	p := &suspendedCall{d: s.d, who: s.who.Principal, asked: m, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1), host: h}
 	h.p = p
 	go func() {
 		defer cancel()
@@ -124,14 +124,14 @@ func (s *Session) park(ctx context.Context, m jsonrpc.Message, link Link, run fu
 }
 
 // wait waits for the end of the call, or for a question, which is the answer to this request.
-func (p *parked) wait(ctx context.Context) (map[string]any, error) {
+func (p *suspendedCall) wait(ctx context.Context) (map[string]any, error) {
 	defer p.host.end()
 	select {
 	case o := <-p.done:
 		return o.result, o.err
 	case p.pending = <-p.asks:
 		p.again = 0
-		return p.d.lot.stand(p, p.d.o.Now())
+		return p.d.lot.suspend(p, p.d.o.Now())
 	case <-ctx.Done():
 		p.cancel()
 		return nil, ctx.Err()
@@ -139,7 +139,7 @@ func (p *parked) wait(ctx context.Context) (map[string]any, error) {
 }
 
 // ask hands the worker's questions over and waits until the client returns with answers.
-func (p *parked) ask(ctx context.Context, asked map[string]call.Question) (map[string]strictjson.Value, error) {
+func (p *suspendedCall) ask(ctx context.Context, asked map[string]call.Question) (map[string]strictjson.Value, error) {
 	if p.cancel == nil {
 		return nil, errNobody
 	}
@@ -178,7 +178,7 @@ func fits(asked map[string]call.Question, given map[string]strictjson.Value) (ma
 
 // stand suspends a call and returns the answer that asks. The call waits until it is resumed, or is cancelled after
 // its time.
-func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
+func (l *suspendedCalls) suspend(p *suspendedCall, now time.Time) (map[string]any, error) {
 	request := digestOf(p.asked)
 	if request == "" {
 		p.cancel()
@@ -227,14 +227,14 @@ func (l *lot) stand(p *parked, now time.Time) (map[string]any, error) {
 
 // resume finds the parked call that a retry continues, and its answers; none where one is missing.
 // A state is good for one retry.
-func (l *lot) resume(ctx context.Context, s *Session, m jsonrpc.Message, text strictjson.Value) (*parked, map[string]strictjson.Value, *jsonrpc.Error) {
+func (l *suspendedCalls) resume(ctx context.Context, s *Session, m jsonrpc.Message, text strictjson.Value) (*suspendedCall, map[string]strictjson.Value, *jsonrpc.Error) {
 	sealed, _ := text.Text()
 	now := s.d.o.Now()
 	st, past, fault := l.seal.check(sealed, s.who.Principal, digestOf(m), now)
 	if fault != nil {
 		return nil, nil, fault
 	}
-	p, fault := l.claim(st, past, now)
+	p, fault := l.take(st, past, now)
 	switch {
 	case fault != nil:
 		return nil, nil, fault
@@ -250,7 +250,7 @@ func (l *lot) resume(ctx context.Context, s *Session, m jsonrpc.Message, text st
 }
 
 // claim consumes a state and removes its suspended call. A state of an earlier process has no suspended call.
-func (l *lot) claim(st state, past bool, now time.Time) (*parked, *jsonrpc.Error) {
+func (l *suspendedCalls) take(st state, past bool, now time.Time) (*suspendedCall, *jsonrpc.Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for round, until := range l.used {
@@ -280,8 +280,8 @@ func (l *lot) claim(st state, past bool, now time.Time) (*parked, *jsonrpc.Error
 // its contract allows is all that is known.
 func (d *Server) over(ctx context.Context, st state) *jsonrpc.Error {
 	effect := st.Effect
-	if d.o.Fate != nil && effect != facts.None {
-		if told, ended := d.o.Fate(ctx, st.Call); ended {
+	if d.o.SideEffectOf != nil && effect != facts.None {
+		if told, ended := d.o.SideEffectOf(ctx, st.Call); ended {
 			effect = told
 		}
 	}
@@ -298,7 +298,7 @@ func (d *Server) over(ctx context.Context, st state) *jsonrpc.Error {
 }
 
 // leave gives up what a session has parked.
-func (l *lot) leave(s *Session) {
+func (l *suspendedCalls) cancelSession(s *Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for round, p := range l.open {

@@ -192,7 +192,7 @@ func TestRequestState(t *testing.T) {
 			return got
 		}},
 		{"after its call has gone", code("state.gone"), func(t *testing.T, d *Server, s *Session, state string, _ func()) string {
-			d.lot.leave(s)
+			d.lot.cancelSession(s)
 			_, got := ask(t, s, retry(t, "s__slow", `{"a":1}`, with(state, `"q":`+yes)))
 			return got
 		}},
@@ -269,13 +269,13 @@ func TestAPastRequestState(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			mode := func(call.Capability, strictjson.Value) contract.Mode { return row.mode }
-			before, s := parking(t, &asker{rounds: 1}, func(o *Options) { o.Kept, o.Mode = kept, mode })
+			before, s := parking(t, &asker{rounds: 1}, func(o *Options) { o.StateKey, o.Mode = kept, mode })
 			state, _ := ask(t, s, retry(t, "s__slow", `{"a":1}`, ""))
 			was, _, ok := before.lot.seal.open(state)
 			if !ok {
 				t.Fatal("control: it is not open")
 			}
-			after, now := parking(t, &asker{rounds: 1}, func(o *Options) { o.Kept, o.Mode, o.Fate = row.key, mode, row.fate })
+			after, now := parking(t, &asker{rounds: 1}, func(o *Options) { o.StateKey, o.Mode, o.SideEffectOf = row.key, mode, row.fate })
 			if got := row.try(t, after, now, state); got != strings.Replace(row.want, "CALL", was.Call, 1) {
 				t.Errorf("got %s, want %s", got, row.want)
 			}

@@ -22,16 +22,16 @@ import (
 )
 
 // As says how a secret goes into a request. The zero As puts it nowhere.
-type As uint8
+type AuthScheme uint8
 
 // The ways in.
 const (
-	Header   As = iota + 1 // Field: SECRET
-	Bearer                 // Authorization: Bearer SECRET
-	Basic                  // Authorization: Basic, with Field as the user
-	Query                  // ?Field=SECRET
-	SigV4                  // signed as Amazon Web Services want it
-	Postgres               // the password of the user Field at a PostgreSQL database
+	Header   AuthScheme = iota + 1 // Field: SECRET
+	Bearer                         // Authorization: Bearer SECRET
+	Basic                          // Authorization: Basic, with Field as the user
+	Query                          // ?Field=SECRET
+	SigV4                          // signed as Amazon Web Services want it
+	Postgres                       // the password of the user Field at a PostgreSQL database
 )
 
 // Credential is a secret that egress adds to a sandbox's requests to one host, limited to its methods and paths. The
@@ -42,7 +42,7 @@ type Credential struct {
 	Host            string
 	Port            uint16
 	Methods, Paths  []string
-	As              As
+	As              AuthScheme
 	Field           string
 	Region, Service string                       // of SigV4
 	Database        string                       // of Postgres

@@ -59,7 +59,7 @@ func (s *Server) intercept(f *first, host string, port uint16) {
 type injection struct {
 	use  []filled
 	hash string
-	veil *veil
+	veil *responseScrubber
 	held int64 // bytes of its body that are held, to be given back
 }
 

@@ -126,7 +126,7 @@ func TestInsideCertificate(t *testing.T) {
 
 const hidden = "s3cr3t/with+odd=letters"
 
-func brokered(as As, field string) Credential {
+func brokered(as AuthScheme, field string) Credential {
 	return Credential{Name: "token", Placeholder: NewPlaceholder(), Host: "api.example.com", Port: 443, Methods: []string{"GET", "POST"}, Paths: []string{"/repos/*"},
 		As: as, Field: field, Region: "us-east-1", Service: "execute-api",
 		Value: func() (secret.Value, error) { return secret.NewValue(hidden), nil },
@@ -144,7 +144,7 @@ func credentialRig(t testing.TB, c Credential) *rig {
 // TestCredential: the secret is added in its place, and the client's own value is removed.
 func TestCredential(t *testing.T) {
 	for _, row := range []struct {
-		as         As
+		as         AuthScheme
 		field      string
 		name, want string // a header, and its prefix
 	}{

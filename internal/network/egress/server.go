@@ -35,9 +35,9 @@ type Server struct {
 	flying    atomic.Int64 // requests that are being carried
 	creds     []Credential
 	forms     func(string) []string
-	shelf     *pkgcache.Shelf
-	marks     *marks                 // nil: the box has no placeholder
-	authority *interceptca.Authority // nil: no TLS is looked into
+	shelf     *pkgcache.Cache
+	marks     *marks          // nil: the box has no placeholder
+	authority *interceptca.CA // nil: no TLS is looked into
 	databases map[Target]*postgres.Broker
 	configs   sync.Map // host → *tls.Config of intercepted hosts
 	http      *http.Server
@@ -59,7 +59,7 @@ type Options struct {
 	Credentials []Credential
 	// Forms returns every spelling in which a host may echo a secret, itself among them; needed with Credentials.
 	Forms func(secret string) []string
-	Shelf *pkgcache.Shelf // caches package files between runs; nil: no cache
+	Shelf *pkgcache.Cache // caches package files between runs; nil: no cache
 }
 
 // NewServer returns a server for one sandbox. The dialer's policy is the sandbox's.

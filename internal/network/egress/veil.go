@@ -12,7 +12,7 @@ import (
 
 // Hides secrets in the answers to a sandbox. It covers each secret with as many stars as the secret has bytes, so
 // that lengths, ranges and frames stay correct.
-type veil struct {
+type responseScrubber struct {
 	*scrub.Index
 	names *scrub.Index // in lower case: header names are case-insensitive
 }
@@ -21,7 +21,7 @@ type veil struct {
 const minForm = 6
 
 // newVeil knows secrets in every spelling that forms returns for one.
-func newVeil(forms func(string) []string, secrets []string) *veil {
+func newVeil(forms func(string) []string, secrets []string) *responseScrubber {
 	var all, low, edged []string
 	for _, s := range secrets {
 		for _, f := range append(forms(s), wide(s)...) {
@@ -34,7 +34,7 @@ func newVeil(forms func(string) []string, secrets []string) *veil {
 			}
 		}
 	}
-	v := &veil{scrub.NewIndex(all), scrub.NewIndex(low)}
+	v := &responseScrubber{scrub.NewIndex(all), scrub.NewIndex(low)}
 	for _, f := range edged {
 		v.Edge(f)
 	}
@@ -60,7 +60,7 @@ func inBase64(f string) bool {
 	})
 }
 
-func (v *veil) text(s string) string {
+func (v *responseScrubber) text(s string) string {
 	b := []byte(s)
 	if v.Hide(b) {
 		s = string(b)
@@ -72,7 +72,7 @@ func (v *veil) text(s string) string {
 }
 
 // header hides in the values of a header; a name that holds a secret goes with its value.
-func (v *veil) header(h http.Header) {
+func (v *responseScrubber) header(h http.Header) {
 	for name, values := range h {
 		if v.names.Hide([]byte(strings.ToLower(name))) {
 			delete(h, name)
@@ -91,7 +91,7 @@ type veiled struct {
 	over     func() // called before EOF is returned: the trailers are there; may be nil
 }
 
-func (v *veil) body(b io.ReadCloser, boundary scrub.Boundary, over func()) io.ReadCloser {
+func (v *responseScrubber) body(b io.ReadCloser, boundary scrub.Boundary, over func()) io.ReadCloser {
 	return &veiled{b, scrub.NewReader(b, v.Index, boundary), over}
 }
 

@@ -159,7 +159,7 @@ func (c *Conn) message(resp *http.Response) (jsonrpc.Message, error) {
 	c.reads.Add(1)
 	m, fault := jsonrpc.Parse(b)
 	if fault != nil && m.Err == nil {
-		return m, &jsonrpc.Spoilt{Why: fault.Message}
+		return m, &jsonrpc.MalformedResponse{Why: fault.Message}
 	}
 	return m, nil
 }
@@ -181,11 +181,11 @@ func (c *Conn) answer(ctx context.Context, n int64, resp *http.Response, w *json
 	case kind == "application/json":
 		m, err := c.message(resp)
 		if err == nil && (m.Method != "" || string(m.ID.Canonical()) != fmt.Sprint(n) && (m.Err == nil || !m.ID.IsZero())) {
-			err = &jsonrpc.Spoilt{Why: "an answer to another request"}
+			err = &jsonrpc.MalformedResponse{Why: "an answer to another request"}
 		}
 		return m, err
 	case kind == "text/event-stream":
 		return c.streamed(ctx, n, resp, w)
 	}
-	return jsonrpc.Message{}, &jsonrpc.Spoilt{Why: fmt.Sprintf("an answer of the type %.60q: wanted application/json or text/event-stream", kind)}
+	return jsonrpc.Message{}, &jsonrpc.MalformedResponse{Why: fmt.Sprintf("an answer of the type %.60q: wanted application/json or text/event-stream", kind)}
 }

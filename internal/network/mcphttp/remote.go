@@ -312,8 +312,8 @@ func (c *Conn) deliver(ctx context.Context, m jsonrpc.Message, n int64) {
 
 // unasked tells of a message that answers none of our requests.
 func (c *Conn) unasked(bytes int) {
-	if c.o.Handlers.Unasked != nil {
-		c.o.Handlers.Unasked(bytes)
+	if c.o.Handlers.OnUnexpected != nil {
+		c.o.Handlers.OnUnexpected(bytes)
 	}
 }
 

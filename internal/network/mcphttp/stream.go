@@ -137,7 +137,7 @@ func (c *Conn) pump(ctx context.Context, body io.Reader, most int64, n int64, w 
 		if fault != nil {
 			c.reads.Add(1)
 			c.unasked(len(ev.data))
-			c.pending.Spoil(ev.data, fault, n)
+			c.pending.FailMalformed(ev.data, fault, n)
 		} else {
 			c.deliver(ctx, m, n)
 		}

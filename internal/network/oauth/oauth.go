@@ -51,12 +51,12 @@ type Client struct {
 
 	mu     sync.Mutex
 	loaded bool
-	kept   kept
+	kept   stored
 	issued time.Time // when this process got the token
 }
 
 // kept is the stored state of one server.
-type kept struct {
+type stored struct {
 	Issuer   string    `json:"issuer,omitempty"`
 	Client   client    `json:"client"`
 	Access   string    `json:"access,omitempty"`
@@ -167,7 +167,7 @@ func (c *Client) authorize(ctx context.Context, ch challenge) error {
 		if c.kept.Issuer != "" && c.Config.ClientID != "" && c.Config.Issuer == "" {
 			return fmt.Errorf("the server names another issuer than the client was used with: %.200q, before %.200q; write oauth: {issuer: …} if that is meant", m.Issuer, c.kept.Issuer)
 		}
-		c.kept = kept{Issuer: m.Issuer, Wanted: c.kept.Wanted}
+		c.kept = stored{Issuer: m.Issuer, Wanted: c.kept.Wanted}
 	}
 	c.kept.Token, c.kept.Resource = m.Token, r.Resource
 	scopes := c.scopes(ch, r, m)
@@ -216,7 +216,7 @@ func (c *Client) load() error {
 	if err != nil {
 		return err
 	}
-	var k kept
+	var k stored
 	if b != nil {
 		if err := json.Unmarshal(b, &k); err != nil {
 			return errors.New("the stored login cannot be read: log in again")

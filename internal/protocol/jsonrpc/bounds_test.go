@@ -13,7 +13,7 @@ func TestOnlySoManyMessages(t *testing.T) {
 	_, write, read, _ := pipe(t, Options{
 		Request:       func(context.Context, Message) (any, error) { return nil, nil },
 		Inline:        func(string) bool { return true },
-		AnswerGarbage: true, MaxMessages: 2,
+		AnswerInvalid: true, MaxMessages: 2,
 	})
 	for i := range 2 {
 		write(`{"jsonrpc":"2.0","id":` + itoa(i) + `,"method":"x"}`)

@@ -30,11 +30,11 @@ type Options struct {
 	Notify func(m Message)
 	// Garbage is called for each frame that is not a message. It must not block. With AnswerGarbage, the error answer
 	// was sent before.
-	Garbage func(e *Error)
+	OnInvalid func(e *Error)
 	// Unasked gets the size of each message that answers none of our requests, garbage included. It must not block.
-	Unasked func(bytes int)
+	OnUnexpected func(bytes int)
 
-	AnswerGarbage bool          // send an error for a frame that is not a message, as a server does
+	AnswerInvalid bool          // send an error for a frame that is not a message, as a server does
 	SkipLong      bool          // step over a line longer than MaxFrame; otherwise it ends the connection
 	Strict        bool          // a frame that is not a message ends the connection, after its error answer
 	MaxFrame      int           // bytes; 0: MaxFrame of this package
@@ -55,10 +55,10 @@ type Conn struct {
 	done chan struct{} // closed when nothing more will be written
 	end  sync.Once
 
-	pending Pending      // our requests
-	crew    *Crew        // answers theirs
-	turn    atomic.Int64 // of the request that the goroutine which reads answers itself; 0: it reads
-	relief  *time.Timer  // has another goroutine read on when that takes long
+	pending       Pending      // our requests
+	crew          *WorkerPool  // answers theirs
+	inlineRequest atomic.Int64 // of the request that the goroutine which reads answers itself; 0: it reads
+	handOffTimer  *time.Timer  // has another goroutine read on when that takes long
 
 	queued  atomic.Int64 // frames in out, or about to be
 	writing sync.Mutex   // guards what follows, and w
@@ -98,7 +98,7 @@ func New(r io.Reader, w io.Writer, o Options) *Conn {
 	}
 	done := make(chan struct{})
 	return &Conn{o: o, in: NewReader(r, o.MaxFrame), w: w, out: make(chan []byte, queue), more: make(chan struct{}, 1), done: done,
-		crew: NewCrew(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
+		crew: NewWorkerPool(maxSpare, done), inFlight: map[string]context.CancelFunc{}}
 }
 
 // Serve reads until the input ends, the output fails or ctx is done. Requests under way may finish within Drain. A
@@ -112,12 +112,12 @@ func (c *Conn) Serve(ctx context.Context) error {
 			read <- err
 		}
 	}
-	c.relief = time.AfterFunc(patience, func() {
-		if turn := c.turn.Load(); turn != 0 && c.turn.CompareAndSwap(turn, 0) {
+	c.handOffTimer = time.AfterFunc(patience, func() {
+		if turn := c.inlineRequest.Load(); turn != 0 && c.inlineRequest.CompareAndSwap(turn, 0) {
 			c.crew.Go(reading)
 		}
 	})
-	defer c.relief.Stop()
+	defer c.handOffTimer.Stop()
 	go func() { written <- c.write() }()
 	go reading()
 	var err error
@@ -210,7 +210,7 @@ func (c *Conn) put(b []byte) error {
 
 // now writes a frame directly if the queue is empty and the write does not block. It avoids the writing goroutine. It
 // reports whether the frame was handled.
-func (c *Conn) now(b []byte) bool {
+func (c *Conn) tryWrite(b []byte) bool {
 	if c.queued.Load() > 0 || !c.writing.TryLock() {
 		return false
 	}
@@ -260,7 +260,7 @@ func (c *Conn) read(ctx context.Context) error {
 		switch {
 		case fault != nil:
 			if !c.in.Ended() { // otherwise it was broken off, and all who wait hear that the connection is over
-				c.pending.Spoil(line, fault, 0)
+				c.pending.FailMalformed(line, fault, 0)
 			}
 			c.unasked(len(line))
 			c.garbage(ctx, m, fault)
@@ -287,17 +287,17 @@ func (c *Conn) read(ctx context.Context) error {
 }
 
 func (c *Conn) unasked(bytes int) {
-	if c.o.Unasked != nil {
-		c.o.Unasked(bytes)
+	if c.o.OnUnexpected != nil {
+		c.o.OnUnexpected(bytes)
 	}
 }
 
 func (c *Conn) garbage(ctx context.Context, m Message, e *Error) {
-	if c.o.AnswerGarbage {
+	if c.o.AnswerInvalid {
 		_ = c.send(ctx, Answer(m.ID, nil, e))
 	}
-	if c.o.Garbage != nil {
-		c.o.Garbage(e)
+	if c.o.OnInvalid != nil {
+		c.o.OnInvalid(e)
 	}
 }
 
@@ -328,11 +328,11 @@ func (c *Conn) request(ctx context.Context, m Message) bool {
 	case !alone:
 		c.crew.Go(func() { c.answer(ctx, cancel, key, m) })
 	default:
-		c.turn.Store(turn)
-		c.relief.Reset(patience)
+		c.inlineRequest.Store(turn)
+		c.handOffTimer.Reset(patience)
 		c.answer(ctx, cancel, key, m)
-		c.relief.Stop()
-		return c.turn.CompareAndSwap(turn, 0)
+		c.handOffTimer.Stop()
+		return c.inlineRequest.CompareAndSwap(turn, 0)
 	}
 	return true
 }
@@ -406,7 +406,7 @@ func (c *Conn) send(ctx context.Context, b []byte) error {
 		return ErrClosed // even if there is room in the queue
 	default:
 	}
-	if c.now(b) {
+	if c.tryWrite(b) {
 		return nil
 	}
 	c.queued.Add(1)
@@ -437,7 +437,7 @@ func (c *Conn) Notify(method string, params any) bool {
 	if err != nil {
 		return false
 	}
-	if c.now(b) {
+	if c.tryWrite(b) {
 		return true
 	}
 	c.queued.Add(1)

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // Crew runs functions in goroutines that it reuses. A call needs about ten kilobytes of stack. A new goroutine grows its
 // stack in steps and copies it each time, which was a tenth of a call's cost.
-type Crew struct {
+type WorkerPool struct {
 	next  chan func()
 	over  <-chan struct{}
 	most  int32
@@ -12,12 +12,12 @@ type Crew struct {
 }
 
 // NewCrew returns a Crew that keeps at most so many idle goroutines, until over is closed.
-func NewCrew(most int, over <-chan struct{}) *Crew {
-	return &Crew{next: make(chan func()), over: over, most: int32(most)}
+func NewWorkerPool(most int, over <-chan struct{}) *WorkerPool {
+	return &WorkerPool{next: make(chan func()), over: over, most: int32(most)}
 }
 
 // Go runs f and does not wait for it.
-func (c *Crew) Go(f func()) {
+func (c *WorkerPool) Go(f func()) {
 	select {
 	case c.next <- f:
 	default:
@@ -25,7 +25,7 @@ func (c *Crew) Go(f func()) {
 	}
 }
 
-func (c *Crew) work(f func()) {
+func (c *WorkerPool) work(f func()) {
 	for {
 		f()
 		f = nil // let the collector free it

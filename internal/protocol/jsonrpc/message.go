@@ -51,7 +51,7 @@ type Message struct {
 	Of     int64 // our request on whose stream it came, if the transport knows, as HTTP does; 0: unknown
 
 	params map[string]strictjson.Value // of Params, where it was parsed
-	spoilt *Spoilt                     // in place of an answer that was no message
+	spoilt *MalformedResponse          // in place of an answer that was no message
 }
 
 // Fault is the error that an answer is, an *Error or a *Spoilt; nil: it is a result.

@@ -8,18 +8,18 @@ import (
 )
 
 // Spoilt is the error of Call for an answer that cannot be parsed. The effect of the request is unknown.
-type Spoilt struct{ Why string }
+type MalformedResponse struct{ Why string }
 
 // Error says what was wrong with the answer.
-func (s *Spoilt) Error() string { return "an answer that cannot be read: " + s.Why }
+func (s *MalformedResponse) Error() string { return "an answer that cannot be read: " + s.Why }
 
 // Spoil fails the request that a refused frame was meant to answer. It finds the request by the id, by the stream on
 // which the frame came (request of; 0: unknown), or because only one request waits. Other requests go on waiting.
-func (p *Pending) Spoil(frame []byte, fault *Error, of int64) {
+func (p *Pending) FailMalformed(frame []byte, fault *Error, of int64) {
 	id, answers := answerTo(frame)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if spread(frame) {
+	if isMultilineJSON(frame) {
 		p.fail(p.of(of), "it is spread over several lines, and each message has to be one")
 	} else if id != "" {
 		p.fail(p.byID[id], fault.Message)
@@ -50,13 +50,13 @@ func (p *Pending) of(n int64) (one *Waiting) {
 func (p *Pending) fail(w *Waiting, why string) {
 	if w != nil {
 		delete(p.byID, w.key)
-		w.Answer <- Message{spoilt: &Spoilt{Why: why}} // has room for the one answer
+		w.Answer <- Message{spoilt: &MalformedResponse{Why: why}} // has room for the one answer
 	}
 }
 
 // spread reports whether a frame is one line of a message that was written over several lines. It looks for the member
 // that all messages have, because a server's log line may begin with a brace too.
-func spread(frame []byte) bool {
+func isMultilineJSON(frame []byte) bool {
 	rest, is := bytes.CutPrefix(frame, []byte(`"jsonrpc"`))
 	return is && bytes.HasPrefix(bytes.TrimSpace(rest), []byte(":"))
 }

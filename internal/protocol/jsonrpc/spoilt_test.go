@@ -65,7 +65,7 @@ func TestSpoiltAnswers(t *testing.T) {
 				}
 				select {
 				case err := <-first:
-					var spoilt *Spoilt
+					var spoilt *MalformedResponse
 					if errors.As(err, &spoilt) != fails || !fails && err != nil {
 						t.Errorf("others wait: %v; got %v", others, err)
 					}
@@ -121,7 +121,7 @@ func FuzzSpoil(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		var p Pending
 		waiting := []*Waiting{p.Add(0, nil), p.Add(0, nil)}
-		p.Spoil(frame, Errorf(CodeParse, "spoilt"), 0)
+		p.FailMalformed(frame, Errorf(CodeParse, "spoilt"), 0)
 		failed := 0
 		for _, w := range waiting {
 			select {

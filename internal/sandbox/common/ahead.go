@@ -26,7 +26,7 @@ type Waiting struct {
 // Command returns the command to start. The caller owns its Bridge and must close it.
 func (w *Waiting) Command() (sandbox.Command, error) {
 	c := sandbox.Command{Argv: w.Argv, Env: w.Env, Dir: w.Dir, Stdin: bytes.NewReader(nil)} // that there will be one
-	if err := RefuseCommand(c); err != nil || !w.Bridge {
+	if err := ValidateCommand(c); err != nil || !w.Bridge {
 		return c, err
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -73,7 +73,7 @@ func wants(c *sandbox.Command, a sandbox.Ahead, bridge *os.File) bool {
 	if c.Bridge != nil || a.Bridge && bridge != nil { // one would be without the other
 		return false
 	}
-	if in, ok := c.Stdin.(sandbox.Begun); ok && in.Skip(a.Head) {
+	if in, ok := c.Stdin.(sandbox.Prestarted); ok && in.Skip(a.Head) {
 		return true
 	}
 	head := make([]byte, len(a.Head))
@@ -87,13 +87,13 @@ func wants(c *sandbox.Command, a sandbox.Ahead, bridge *os.File) bool {
 
 // Adopt gives a sandbox that was made ahead to one job: its profile gets the job's name and limits, and its
 // places what the job starts with. It reports whether that is anything.
-func Adopt(own *sandbox.Profile, job sandbox.Profile, places []Place, uid, gid int) (seeded bool, err error) {
+func Adopt(own *sandbox.Profile, job sandbox.Profile, places []Volume, uid, gid int) (seeded bool, err error) {
 	if len(job.Tmpfs) != len(own.Tmpfs) {
 		return false, fmt.Errorf("%d writable places, and the sandbox has %d", len(job.Tmpfs), len(own.Tmpfs))
 	}
 	own.ID, own.Limits.Wall, own.Limits.Output = job.ID, job.Limits.Wall, job.Limits.Output
 	for _, t := range job.Tmpfs {
-		i := slices.IndexFunc(places, func(own Place) bool { return own.Target == t.Target })
+		i := slices.IndexFunc(places, func(own Volume) bool { return own.Target == t.Target })
 		if i < 0 {
 			return false, fmt.Errorf("%s is not a volume of the sandbox", t.Target)
 		}

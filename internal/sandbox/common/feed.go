@@ -16,7 +16,7 @@ import (
 
 // Feed copies from to the command's standard input and then closes it. The command never gets a file of the
 // host: its stdin is a pipe, or /dev/null (to is nil) if the input is empty. stop ends the copying.
-func Feed(to *os.File, from io.Reader) (stop func()) {
+func CopyStdin(to *os.File, from io.Reader) (stop func()) {
 	if to == nil {
 		return func() {}
 	}
@@ -36,7 +36,7 @@ func Feed(to *os.File, from io.Reader) (stop func()) {
 }
 
 // FeedNow is Feed as far as the pipe takes it at once. It reports whether that was all.
-func FeedNow(to *os.File, from io.WriterTo) bool {
+func TryWriteStdin(to *os.File, from io.WriterTo) bool {
 	_, err := from.WriteTo(unwaiting{to})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, io.ErrShortWrite) {
 		return false

@@ -12,19 +12,19 @@ import (
 )
 
 // Advised is an error with a hint: an action that a person can take.
-type Advised struct {
+type HintError struct {
 	error
 	hint string
 }
 
 // Advise gives an error the words that help.
-func Advise(err error, hint string) error { return Advised{err, hint} }
+func WithHint(err error, hint string) error { return HintError{err, hint} }
 
 // Hint returns what to do.
-func (a Advised) Hint() string { return a.hint }
+func (a HintError) Hint() string { return a.hint }
 
 // Unwrap returns the error itself.
-func (a Advised) Unwrap() error { return a.error }
+func (a HintError) Unwrap() error { return a.error }
 
 // Hints for the settings with which machines refuse user namespaces.
 const (

@@ -207,8 +207,8 @@ func TestWalkIsBounded(t *testing.T) {
 // TestLookIsBounded: a State holds a number of entries and of bytes, and says that it is partial.
 func TestLookIsBounded(t *testing.T) {
 	look := func(dir string) (State, facts.Facts) {
-		p := Place{Tmpfs: sandbox.Tmpfs{Target: "/out", Export: true}, Dir: opened(t, dir)}
-		s, f := Look([]Place{p}), facts.New()
+		p := Volume{Tmpfs: sandbox.Tmpfs{Target: "/out", Export: true}, Dir: opened(t, dir)}
+		s, f := Scan([]Volume{p}), facts.New()
 		s.Changed(&f, State{})
 		return s, f
 	}

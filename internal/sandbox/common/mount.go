@@ -90,7 +90,7 @@ func openToAll(source string) error {
 			want |= 0o001
 		}
 		if info.Mode()&want != want {
-			return Advise(&fs.PathError{Op: "show", Path: at,
+			return WithHint(&fs.PathError{Op: "show", Path: at,
 				Err: errors.New("a sandbox's user may not look at it, and root of this container has no CAP_SYS_ADMIN to show it all the same")}, hintShow)
 		}
 		if at == "/" {

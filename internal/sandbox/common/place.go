@@ -17,19 +17,19 @@ import (
 )
 
 // Place is a volume of a sandbox: waldo holds its filesystem by a descriptor, which outlives the sandbox.
-type Place struct {
+type Volume struct {
 	sandbox.Tmpfs
 	Dir *os.File
 }
 
 // others reports whether an entry at the top of the place belongs to another place.
-func (p Place) others(e Entry) bool { return slices.Contains(p.Except, e.Path) }
+func (p Volume) others(e Entry) bool { return slices.Contains(p.Except, e.Path) }
 
 // Export copies the contents of the exported volume at target to a folder of the host, and makes the folder if
 // needed. Together with its present contents the folder never holds more than the volume could, so that a later
 // sandbox can start from it. Export returns the paths of the files, relative to the folder. It skips files that
 // cannot be copied and names them in the error.
-func Export(places []Place, target, dir string) ([]string, error) {
+func Export(places []Volume, target, dir string) ([]string, error) {
 	for _, p := range places {
 		if p.Target != target || !p.Tmpfs.Export {
 			continue
@@ -53,7 +53,7 @@ func Export(places []Place, target, dir string) ([]string, error) {
 }
 
 // Fill copies what a place starts with into it, as the user that the sandbox belongs to.
-func (p Place) Fill(uid, gid int) error {
+func (p Volume) Fill(uid, gid int) error {
 	if p.Seed == "" {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (p Place) Fill(uid, gid int) error {
 	defer from.Close()
 	if _, err := CopyTree(from, p.Dir, p.Bytes, AsUser(uid, gid)); err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n") // the others are as many as there are files
-		return Advise(fmt.Errorf("filling %s: %s", p.Target, first),
+		return WithHint(fmt.Errorf("filling %s: %s", p.Target, first),
 			fmt.Sprintf("its files must fit into %d MB and %d files and folders: --disk-mb, or fewer of them", p.Bytes>>20,
 				p.Inodes))
 	}
@@ -72,7 +72,7 @@ func (p Place) Fill(uid, gid int) error {
 }
 
 // Used returns the bytes in the place, and whether nothing more fits.
-func (p Place) Used() (bytes int64, full bool) {
+func (p Volume) Used() (bytes int64, full bool) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(p.Dir.Fd()), &st); err != nil {
 		return 0, false
@@ -118,7 +118,7 @@ func (s *State) takes(name string) bool {
 func (s State) partial() bool { return s.more > 0 || s.unread }
 
 // Look returns the state of the places.
-func Look(places []Place) State {
+func Scan(places []Volume) State {
 	s := State{Files: map[string]stamp{}, folders: map[string]bool{}}
 	odd := 0
 	for _, p := range places {
@@ -196,13 +196,13 @@ func (s State) Changed(f *facts.Facts, before State) {
 
 // Disk fills in the use of the volumes and the files that are new in them. It reports whether one volume is
 // full.
-func Disk(f *facts.Facts, places []Place, before State) bool {
+func Disk(f *facts.Facts, places []Volume, before State) bool {
 	anyFull := false
 	for _, p := range places {
 		n, full := p.Used()
 		f.Usage.DiskBytes += n
 		anyFull = anyFull || full
 	}
-	Look(places).Changed(f, before)
+	Scan(places).Changed(f, before)
 	return anyFull
 }

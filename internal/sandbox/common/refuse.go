@@ -17,7 +17,7 @@ import (
 
 // Refuse says why no driver that shows the host's /usr and bounded volumes can hold to the profile. Nil: one
 // can.
-func Refuse(p sandbox.Profile) error {
+func Validate(p sandbox.Profile) error {
 	l := p.Limits
 	for _, f := range []struct {
 		name  string
@@ -31,7 +31,7 @@ func Refuse(p sandbox.Profile) error {
 	if err := p.Network.Refuse(); err != nil {
 		return err
 	}
-	if err := RefuseTemplate(p.Template); err != nil {
+	if err := ValidateTemplate(p.Template); err != nil {
 		return err
 	}
 	for _, m := range p.Mounts {
@@ -82,7 +82,7 @@ func refuseWritable(m sandbox.Mount) error {
 }
 
 // RefuseWritable is for a driver whose sandboxes write to no folder of the host.
-func RefuseWritable(p sandbox.Profile) error {
+func ValidateWritable(p sandbox.Profile) error {
 	for _, m := range p.Mounts {
 		if m.Writable {
 			return fmt.Errorf("mount %s: this driver has no writable mounts; isolation namespace has", m.Target)
@@ -102,7 +102,7 @@ func isRoot(folder string) bool {
 }
 
 // RefuseHosts is for a driver whose sandboxes have no egress.
-func RefuseHosts(n sandbox.Network) error {
+func ValidateHosts(n sandbox.Network) error {
 	if len(n.Hosts) > 0 || len(n.Ports) > 0 {
 		return fmt.Errorf("hosts %q: no sandbox of this driver can reach hosts; isolation namespace and gvisor can", n.Hosts)
 	}
@@ -128,7 +128,7 @@ func refuseTarget(target string) error {
 const maxText = 4 << 20
 
 // RefuseCommand returns an error for a command that the kernel could not take unchanged.
-func RefuseCommand(c sandbox.Command) error {
+func ValidateCommand(c sandbox.Command) error {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return fmt.Errorf("no command to run")
 	}

@@ -31,7 +31,7 @@ func TestRefuseWritable(t *testing.T) {
 		}
 	}
 	p := sandbox.Profile{Mounts: []sandbox.Mount{{Source: "/srv"}, {Source: "/srv", Writable: true}}}
-	if RefuseWritable(p) == nil || RefuseWritable(sandbox.Profile{Mounts: p.Mounts[:1]}) != nil {
+	if ValidateWritable(p) == nil || ValidateWritable(sandbox.Profile{Mounts: p.Mounts[:1]}) != nil {
 		t.Error("a driver without writable mounts takes one, or refuses a read-only one")
 	}
 }

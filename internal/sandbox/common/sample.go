@@ -135,7 +135,7 @@ func Threads(pid int) (out []*os.File) {
 }
 
 // Gone reports whether the thread that Threads opened has ended.
-func Gone(thread *os.File) bool {
+func Exited(thread *os.File) bool {
 	_, err := thread.ReadAt(make([]byte, 1), 0)
 	return err != nil
 }
@@ -148,7 +148,7 @@ func Stat(pid int) *os.File {
 
 // Still waits, for a few milliseconds at most, until a thread that is about to block does so. The kernel counts
 // the time since the thread was last scheduled only then. Stat has opened the thread.
-func Still(thread *os.File) {
+func WaitBlocked(thread *os.File) {
 	for end := time.Now().Add(5 * time.Millisecond); time.Now().Before(end); {
 		var b [512]byte
 		n, err := thread.ReadAt(b[:], 0)
@@ -160,7 +160,7 @@ func Still(thread *os.File) {
 }
 
 // Inside returns the number that a process has in its own pid namespace; 0: it is not known.
-func Inside(pid int) int {
+func NSPID(pid int) int {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 	line, _, _ := strings.Cut(rest, "\n")

@@ -29,7 +29,7 @@ var errName = errors.New("its name is not UTF-8, or holds a backslash")
 // Exchange synchronises once. Together with its present contents the folder never holds more than the volume
 // could. Exchange returns the paths of the files that the folder got; the error names those that could not be
 // copied. create runs the creation of files in the sandbox; nil calls it directly.
-func (s *Shared) Exchange(p Place, dir string, create func(f func() error) error) (given []string, err error) {
+func (s *Shared) Exchange(p Volume, dir string, create func(f func() error) error) (given []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to, err := os.Open(dir) // it is not made: a folder that is gone was deleted
@@ -79,7 +79,7 @@ func settled(now, before map[string]stamp, dir *os.File, got []string, changed m
 // room counts the space that is left for a volume's files in a folder of the host.
 type room struct {
 	faults // entries that did not fit
-	place  Place
+	place  Volume
 	have   map[string]stamp
 	used   sum
 }
@@ -90,7 +90,7 @@ type sum struct{ bytes, inodes int64 }
 func pages(n int64) int64 { return (n + 4095) &^ 4095 }
 
 // roomOf measures the present contents of the folder.
-func roomOf(dir *os.File, p Place) (*room, error) {
+func roomOf(dir *os.File, p Volume) (*room, error) {
 	have, used, err := seen(dir)
 	return &room{place: p, have: have, used: used}, err
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // pairOf makes a place that holds most bytes and inodes, as a folder, and the folder beside it.
-func pairOf(t *testing.T, most, inodes int64) (p Place, box, host string) {
+func pairOf(t *testing.T, most, inodes int64) (p Volume, box, host string) {
 	t.Helper()
 	box, host = t.TempDir(), t.TempDir()
 	d, err := os.Open(box)
@@ -25,7 +25,7 @@ func pairOf(t *testing.T, most, inodes int64) (p Place, box, host string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	return Place{Tmpfs: sandbox.Tmpfs{Target: "/out", Bytes: most, Inodes: inodes, Export: true}, Dir: d}, box, host
+	return Volume{Tmpfs: sandbox.Tmpfs{Target: "/out", Bytes: most, Inodes: inodes, Export: true}, Dir: d}, box, host
 }
 
 func write(t *testing.T, dir, name, text string) {
@@ -160,7 +160,7 @@ func TestExportHolds(t *testing.T) {
 	p, box, host := pairOf(t, 4<<12, 6)
 	fits := func(copied, refused string) {
 		t.Helper()
-		got, err := Export([]Place{p}, "/out", host)
+		got, err := Export([]Volume{p}, "/out", host)
 		if strings.Join(got, " ") != copied || (err == nil) != (refused == "") ||
 			err != nil && (!errors.Is(err, errRoom) || !strings.Contains(err.Error(), refused)) {
 			t.Errorf("copied %q: %v", got, err)
@@ -202,7 +202,7 @@ func TestNamesThatAreKept(t *testing.T) {
 		if exchange {
 			copied, err = new(Shared).Exchange(p, host, nil)
 		} else {
-			copied, err = Export([]Place{p}, "/out", host)
+			copied, err = Export([]Volume{p}, "/out", host)
 		}
 		if got := strings.Join(copied, " "); got != "a line\nend x/f z" {
 			t.Errorf("exchange %v: copied %q", exchange, got)

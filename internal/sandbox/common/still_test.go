@@ -21,13 +21,13 @@ func TestStill(t *testing.T) {
 		stands := Stat(c.Process.Pid)
 		defer stands.Close()
 		began := time.Now()
-		Still(stands)
+		WaitBlocked(stands)
 		d = time.Since(began)
 		_ = c.Process.Kill()
 		_ = c.Wait()
 		began = time.Now()
-		Still(stands)
-		Still(Stat(c.Process.Pid))
+		WaitBlocked(stands)
+		WaitBlocked(Stat(c.Process.Pid))
 		return d, time.Since(began)
 	}
 	most, least, gone := time.Duration(0), time.Hour, time.Hour

@@ -18,7 +18,7 @@ var ours = []string{"proc", "dev", "sys", "tmp", "run", "workspace", "old"}
 const MaxTop = 24
 
 // RefuseTemplate says why a sandbox cannot start from a root: only the host has no folder.
-func RefuseTemplate(t sandbox.Template) error {
+func ValidateTemplate(t sandbox.Template) error {
 	switch {
 	case t.Name == "":
 		return fmt.Errorf("the profile names no template")

@@ -40,7 +40,7 @@ func OutsideIDs() (uid, gid int, err error) {
 			*kind.out, err = pick(m, n)
 		}
 		if err != nil {
-			return 0, 0, Advise(fmt.Errorf("%s: %w", kind.file, err), hintUsers)
+			return 0, 0, WithHint(fmt.Errorf("%s: %w", kind.file, err), hintUsers)
 		}
 	}
 	return uid, gid, nil

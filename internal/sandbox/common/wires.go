@@ -115,7 +115,7 @@ func (w *Wires) Stream(in io.Reader, out, err *Stream) (finish func(still bool))
 			wg.Go(s.to.Drain)
 		}
 	}
-	stop := Feed(w.In, in)
+	stop := CopyStdin(w.In, in)
 	return func(still bool) {
 		stop()
 		if still {
@@ -138,7 +138,7 @@ func (w *Wires) FeedWhole(c sandbox.Command) bool {
 		Len() int
 	})
 	// a user with many pipes is given small ones
-	if !ok || input.Len() > wholeMost || c.Stdout != nil || c.Stderr != nil || !FeedNow(w.In, input) {
+	if !ok || input.Len() > wholeMost || c.Stdout != nil || c.Stderr != nil || !TryWriteStdin(w.In, input) {
 		return false
 	}
 	w.In = nil

@@ -32,14 +32,14 @@ func TestPlaceWithin(t *testing.T) {
 		{nil, []string{"c", "input/a", "kept/input/b"}},
 		{[]string{"input"}, []string{"c", "kept/input/b"}},
 	} {
-		p := Place{Tmpfs: sandbox.Tmpfs{Target: "/w", Bytes: 1 << 20, Inodes: 100, Export: true, Except: row.except},
+		p := Volume{Tmpfs: sandbox.Tmpfs{Target: "/w", Bytes: 1 << 20, Inodes: 100, Export: true, Except: row.except},
 			Dir: dir}
-		copied, err := Export([]Place{p}, "/w", t.TempDir())
+		copied, err := Export([]Volume{p}, "/w", t.TempDir())
 		if err != nil || !slices.Equal(copied, row.want) {
 			t.Errorf("without %v copied %v: %v", row.except, copied, err)
 		}
 		var looked []string
-		for name := range Look([]Place{p}).Files {
+		for name := range Scan([]Volume{p}).Files {
 			looked = append(looked, name[len("/w/"):])
 		}
 		if slices.Sort(looked); !slices.Equal(looked, row.want) {

@@ -37,7 +37,7 @@ func python(code string) sandbox.Command {
 }
 
 // start makes a sandbox, or passes on a kernel that says itself that it cannot.
-func start(t *testing.T, p sandbox.Profile) sandbox.Box {
+func start(t *testing.T, p sandbox.Profile) sandbox.Sandbox {
 	t.Helper()
 	b, err := New(Options{MilliCPU: 1000}).Start(context.Background(), p)
 	if err != nil {
@@ -186,7 +186,7 @@ func TestFilledUnseen(t *testing.T) {
 	b := start(t, p).(*box)
 	for _, want := range []bool{false, true} {
 		r := &run{box: b, out: &common.Stream{}, err: &common.Stream{}}
-		f := r.facts(t.Context(), sandbox.Command{}, report{}, common.Look(b.places), time.Millisecond)
+		f := r.facts(t.Context(), sandbox.Command{}, report{}, common.Scan(b.places), time.Millisecond)
 		if got := f.Limit != nil && *f.Limit == facts.LimitDisk && f.Status == facts.Failed; got != want || !want && f.Status != facts.OK {
 			t.Errorf("its folders full %t: limit %v, status %s", want, f.Limit, f.Status)
 		}

@@ -47,7 +47,7 @@ type box struct {
 	dir      string   // of all the sandbox's folders; empty: the sandbox has ended
 	held     *os.File // dir, locked for as long as this process lives
 	uid, gid int
-	places   []common.Place
+	places   []common.Volume
 	targets  []string // folders of the sandbox by the names that the profile has for them
 	read     []string
 	write    []string
@@ -59,7 +59,7 @@ type box struct {
 }
 
 // Start makes the sandbox's folders. It refuses what only namespaces give.
-func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Box, error) {
+func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	if err := refuse(p, landlock.ABI()); err != nil {
 		return nil, err
 	}
@@ -83,8 +83,8 @@ func refuse(p sandbox.Profile, abi int) error {
 	if p.Template.Name != "host" {
 		return fmt.Errorf("confined: template %q: without a mount namespace the only root is the host's", p.Template.Name)
 	}
-	if err := errors.Join(common.Refuse(p), common.RefuseHosts(p.Network), common.RefuseShare(p),
-		common.RefuseWritable(p)); err != nil {
+	if err := errors.Join(common.Validate(p), common.ValidateHosts(p.Network), common.RefuseShare(p),
+		common.ValidateWritable(p)); err != nil {
 		return fmt.Errorf("confined: %w", err)
 	}
 	for _, m := range p.Mounts {
@@ -147,7 +147,7 @@ func (b *box) place(t sandbox.Tmpfs) error {
 	if err != nil {
 		return err
 	}
-	p := common.Place{Tmpfs: t, Dir: dir}
+	p := common.Volume{Tmpfs: t, Dir: dir}
 	b.places = append(b.places, p)
 	return p.Fill(b.uid, b.gid)
 }
@@ -218,7 +218,7 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	add := func(name string, err error, what, hint string) {
 		a := sandbox.Ability{Name: name, OK: err == nil, What: what, Need: true}
 		if err != nil {
-			if own := (common.Advised{}); errors.As(err, &own) {
+			if own := (common.HintError{}); errors.As(err, &own) {
 				hint = own.Hint()
 			}
 			a.What, a.Hint, r.OK = err.Error(), hint, false

@@ -67,7 +67,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if err := common.RefuseTTY(c); err != nil {
 		return facts.Facts{}, fmt.Errorf("confined: %w", err)
 	}
-	before, began := common.Look(b.places), time.Now()
+	before, began := common.Scan(b.places), time.Now()
 	r := &run{box: b}
 	b.now.Store(r)
 	defer b.now.Store(nil)
@@ -267,7 +267,7 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 		f.Limit, f.Status = &disk, facts.Failed
 	}
 	f.Warnings = append(f.Warnings, b.warnings...)
-	common.Look(b.places).Changed(&f, before)
+	common.Scan(b.places).Changed(&f, before)
 	return f
 }
 
@@ -297,4 +297,4 @@ func (r *run) judge(ctx context.Context, f *facts.Facts, rep report) {
 	}
 }
 
-var _ sandbox.Box = (*box)(nil)
+var _ sandbox.Sandbox = (*box)(nil)

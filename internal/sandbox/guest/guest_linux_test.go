@@ -101,7 +101,7 @@ func (d *desk) tools(call.Call) []call.Tool {
 }
 
 func (d *desk) bridge(t *testing.T) *bridge.Bridge {
-	b, err := bridge.New("test", bridge.Corridor{
+	b, err := bridge.New("test", bridge.Pipeline{
 		Call: d.call,
 		Refuse: func(_ context.Context, _ call.Call, why call.Reason) (call.Result, error) {
 			return call.Result{Status: facts.Denied, IsError: true, Facts: facts.New(), Why: []call.Reason{why}}, nil

@@ -32,18 +32,18 @@ func TestStdin(t *testing.T) {
 		}
 		in := fresh(job())
 		for _, other := range []string{"", "hea", "herd", "headj"} {
-			if in.(sandbox.Begun).Skip(other) {
+			if in.(sandbox.Prestarted).Skip(other) {
 				t.Errorf("skipped %q", other)
 			}
 		}
-		if !in.(sandbox.Begun).Skip("head") || in.(sandbox.Begun).Skip("head") {
+		if !in.(sandbox.Prestarted).Skip("head") || in.(sandbox.Prestarted).Skip("head") {
 			t.Error("the head is not skipped once")
 		}
 		if got := read(in); got != "job"+own {
 			t.Errorf("behind the head: %q", got)
 		}
 		in = fresh(job())
-		if _, err := io.ReadFull(in, make([]byte, 1)); err != nil || in.(sandbox.Begun).Skip("head") {
+		if _, err := io.ReadFull(in, make([]byte, 1)); err != nil || in.(sandbox.Prestarted).Skip("head") {
 			t.Error("skipped what was begun", err)
 		}
 		if got := read(in); got != "eadjob"+own {

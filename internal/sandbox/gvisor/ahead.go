@@ -52,7 +52,7 @@ func (b *box) warm(ctx context.Context, w *common.Waiting) error {
 	if err := common.FeedHead(ctx, w.In, w.Head, patience); err != nil {
 		return err
 	}
-	w.State, _ = common.Look(b.places), b.group.Usage() // opens what is read once the job is there
+	w.State, _ = common.Scan(b.places), b.group.Usage() // opens what is read once the job is there
 	return nil
 }
 
@@ -63,7 +63,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if b.over() || b.ran || b.waiting == nil && b.profile.Ahead != nil || b.conn.Said() {
 		return errGone
 	}
-	if err := common.Refuse(p); err != nil {
+	if err := common.Validate(p); err != nil {
 		return fmt.Errorf("gvisor: %w", err)
 	}
 	seeded, err := common.Adopt(&b.profile, p, b.places, b.uid, b.gid)
@@ -71,7 +71,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		return fmt.Errorf("gvisor: %w", err)
 	}
 	if seeded && b.waiting != nil {
-		b.waiting.State = common.Look(b.places)
+		b.waiting.State = common.Scan(b.places)
 	}
 	if b.host.Times() {
 		return nil

@@ -39,7 +39,7 @@ type box struct {
 	group    *cgroup.Group
 	uid, gid int
 	warnings []string
-	places   []common.Place
+	places   []common.Volume
 	way      io.Closer       // serves the egress; nil: no egress
 	waiting  *common.Waiting // a command that was started before its job was there
 	ran      bool            // a command was run, or is
@@ -128,7 +128,7 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 	}
 	for i, f := range files {
 		if i < len(want) {
-			b.places = append(b.places, common.Place{Tmpfs: want[i], Dir: f})
+			b.places = append(b.places, common.Volume{Tmpfs: want[i], Dir: f})
 		}
 	}
 	if answer.Error != "" {
@@ -154,9 +154,9 @@ func advised(text string) error {
 	err := errors.New(text)
 	switch {
 	case strings.HasSuffix(text, unix.EACCES.Error()): // in a namespace of one's own, only a security module says that
-		return common.Advise(err, common.NamespaceHint(unix.EACCES))
+		return common.WithHint(err, common.NamespaceHint(unix.EACCES))
 	case strings.Contains(text, "/proc") && strings.HasSuffix(text, unix.EPERM.Error()):
-		return common.Advise(err,
+		return common.WithHint(err,
 			"this container covers parts of /proc: in Docker --security-opt systempaths=unconfined, in Kubernetes procMount: Unmasked")
 	}
 	return err

@@ -51,7 +51,7 @@ func New(o Options) *Driver {
 func (d *Driver) Name() string { return "gvisor" }
 
 // Start prepares a sandbox: its root and its volumes. The kernel comes with each command.
-func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	b, err := d.start(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
@@ -60,7 +60,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 }
 
 func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*box, error) {
-	if err := errors.Join(common.Refuse(p), refuseHosts(p), common.RefuseShare(p), common.RefuseWritable(p)); err != nil {
+	if err := errors.Join(common.Validate(p), refuseHosts(p), common.RefuseShare(p), common.ValidateWritable(p)); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

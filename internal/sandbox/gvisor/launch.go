@@ -72,7 +72,7 @@ func launch(executable *os.File, p sandbox.Profile, uid, gid int, milli int64) (
 	if err != nil {
 		if errno := syscall.Errno(0); errors.As(err, &errno) &&
 			(errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSPC) {
-			err = common.Advise(err, common.NamespaceHint(errno))
+			err = common.WithHint(err, common.NamespaceHint(errno))
 		}
 		return nil, nil, errors.Join(fmt.Errorf("starting gVisor: %w", err), conn.Close())
 	}

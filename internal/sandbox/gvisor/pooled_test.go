@@ -41,7 +41,7 @@ func pooled(t testing.TB, d *Driver) (*pool.Driver, sandbox.Profile, func(code s
 }
 
 // take waits until a sandbox waits, and takes it.
-func take(t testing.TB, front *pool.Driver, p sandbox.Profile) sandbox.Box {
+func take(t testing.TB, front *pool.Driver, p sandbox.Profile) sandbox.Sandbox {
 	t.Helper()
 	front.Keep(p, 1)
 	for end := time.Now().Add(time.Minute); front.Ready(p) == 0; time.Sleep(time.Millisecond) {

@@ -28,7 +28,7 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 		a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
 		if err != nil {
 			a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "gvisor: "), "; ")
-			if own := (common.Advised{}); errors.As(err, &own) {
+			if own := (common.HintError{}); errors.As(err, &own) {
 				a.Hint = own.Hint()
 			}
 		}

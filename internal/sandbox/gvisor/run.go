@@ -39,7 +39,7 @@ type run struct {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if err := common.RefuseCommand(c); err != nil {
+	if err := common.ValidateCommand(c); err != nil {
 		return facts.Facts{}, fmt.Errorf("gvisor: %w", err)
 	}
 	if b.over() {
@@ -50,7 +50,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.waiting != nil { // nothing has been written or ended in there
 		r.state = b.waiting.State
 	} else {
-		r.before, r.state = b.group.Usage(), common.Look(b.places)
+		r.before, r.state = b.group.Usage(), common.Scan(b.places)
 	}
 	f, err := r.run(ctx)
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 )
 
 // List is a program for the machine of a sandbox.
-type List struct{ initvm.List }
+type List struct{ initvm.Program }
 
 // LinkAt lays the list out at base; a step that fails and says nothing else ends the process.
 func (l *List) LinkAt(base uint64) []byte { return l.Link(base, dieAddr) }
@@ -148,7 +148,7 @@ func (l *List) Failure(r Record, base uint64) error {
 		h = common.NamespaceHint(errno)
 	}
 	if h != "" {
-		err = common.Advise(err, h)
+		err = common.WithHint(err, h)
 	}
 	return err
 }

@@ -48,7 +48,7 @@ func At(address uint64) Target { return Target{address: address, set: true} }
 // Step is one system call; its result is stored at Store. A call that fails goes to Fail. One whose result
 // equals the word at Equal goes to Same. Any other goes to Next. An unset Fail goes to the list's Die; an unset
 // Next or Same goes to the step after this one.
-type Step struct {
+type Instr struct {
 	Name, Hint       string
 	NR               uintptr
 	Args             [6]Value
@@ -57,8 +57,8 @@ type Step struct {
 }
 
 // List is a program for the machine: steps and the data that they point to.
-type List struct {
-	Steps []Step
+type Program struct {
+	Steps []Instr
 	data  []byte
 	words []word
 	Entry int    // the step to start at
@@ -66,14 +66,14 @@ type List struct {
 }
 
 // Add appends a step and returns its index.
-func (l *List) Add(s Step) int {
+func (l *Program) Add(s Instr) int {
 	l.Steps = append(l.Steps, s)
 	return len(l.Steps) - 1
 }
 
 // Call appends a system call that must succeed. Arguments are numbers, strings, bytes or values.
-func (l *List) Call(name string, nr uintptr, args ...any) int {
-	s := Step{Name: name, NR: nr}
+func (l *Program) Call(name string, nr uintptr, args ...any) int {
+	s := Instr{Name: name, NR: nr}
 	for i, a := range args {
 		s.Args[i] = l.value(a)
 	}
@@ -81,21 +81,21 @@ func (l *List) Call(name string, nr uintptr, args ...any) int {
 }
 
 // Ignore appends a system call that may fail without anybody hearing of it.
-func (l *List) Ignore(name string, nr uintptr, args ...any) int {
+func (l *Program) Ignore(name string, nr uintptr, args ...any) int {
 	i := l.Call(name, nr, args...)
 	l.Steps[i].Fail = To(i + 1)
 	return i
 }
 
 // Hint tells a person what to do when the last step fails.
-func (l *List) Hint(s string) { l.Steps[len(l.Steps)-1].Hint = s }
+func (l *Program) Hint(s string) { l.Steps[len(l.Steps)-1].Hint = s }
 
 // Result puts the result of step from where step index to has its argument n.
-func (l *List) Result(from, to, n int) {
+func (l *Program) Result(from, to, n int) {
 	l.Steps[from].Store = Value{kind: inStep, n: uint64(to), word: 1 + n}
 }
 
-func (l *List) value(a any) Value {
+func (l *Program) value(a any) Value {
 	switch v := a.(type) {
 	case Value:
 		return v
@@ -114,7 +114,7 @@ func (l *List) value(a any) Value {
 }
 
 // Bytes puts b into the data, aligned to 8, and returns its address.
-func (l *List) Bytes(b []byte) Value {
+func (l *Program) Bytes(b []byte) Value {
 	for len(l.data)%8 != 0 {
 		l.data = append(l.data, 0)
 	}
@@ -124,7 +124,7 @@ func (l *List) Bytes(b []byte) Value {
 }
 
 // Structure puts 8-byte words, numbers and addresses, into the data and returns its address.
-func (l *List) Structure(v ...Value) Value {
+func (l *Program) Structure(v ...Value) Value {
 	at := l.Bytes(make([]byte, 8*len(v)))
 	for i, w := range v {
 		l.words = append(l.words, word{at: int(at.n) + 8*i, value: w})
@@ -139,7 +139,7 @@ type word struct {
 }
 
 // Strings puts a NULL-terminated array of strings into the data, as execve takes it.
-func (l *List) Strings(ss []string) Value {
+func (l *Program) Strings(ss []string) Value {
 	var v []Value
 	for _, s := range ss {
 		v = append(v, l.value(s))
@@ -152,7 +152,7 @@ const StepSize = 12 * 8
 
 // Link lays the list out at base: steps first, so that base is where it starts. A step that fails and
 // says nothing else goes to die.
-func (l *List) Link(base, die uint64) []byte {
+func (l *Program) Link(base, die uint64) []byte {
 	dataAt := base + uint64(len(l.Steps))*StepSize
 	addr := func(v Value) uint64 {
 		switch v.kind {

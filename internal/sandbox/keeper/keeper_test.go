@@ -28,7 +28,7 @@ func TestShareAsOrdinaryUser(t *testing.T) {
 
 // command is one command in a sandbox.
 type command struct {
-	box  sandbox.Box
+	box  sandbox.Sandbox
 	out  *bufio.Reader
 	stop func()
 	done chan facts.Facts

@@ -55,7 +55,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	}
 	b.waiting = w
 	if b.forked && hurry > 0 { // its job need not wait until it waits
-		w.State = common.Look(b.places)
+		w.State = common.Scan(b.places)
 		_, err = io.WriteString(w.In, head)
 		return errors.Join(err, b.rest())
 	}
@@ -68,7 +68,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
-	b.threads, b.stands, w.State = common.Threads(w.leader), common.Stat(w.leader), common.Look(b.places)
+	b.threads, b.stands, w.State = common.Threads(w.leader), common.Stat(w.leader), common.Scan(b.places)
 	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there
 	return b.rest()
 }
@@ -109,7 +109,7 @@ func (b *box) Adopt(p sandbox.Profile) error {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	if seeded && b.waiting != nil {
-		b.waiting.State = common.Look(b.places)
+		b.waiting.State = common.Scan(b.places)
 	}
 	if !b.host.Times() {
 		b.spent = common.TreeOf(b.init.Pid).CPU // start-up CPU is not charged to the job

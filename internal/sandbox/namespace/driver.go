@@ -37,7 +37,7 @@ type Driver struct {
 	cgroups func() (*cgroup.Host, error)
 	filters func() ([2]filters, error) // the first where files of the host are in sight as they are, the second where not
 	refused refusals
-	nursery *zygote.Nursery
+	nursery *zygote.Pool
 	spares  *kept[*zygote.Zygote, *spare] // of each zygote, and of none
 	holders *kept[struct{}, holder]
 	plans   plans
@@ -102,7 +102,7 @@ func cgroups() (*cgroup.Host, error) {
 func (d *Driver) Name() string { return "namespace" }
 
 // Start prepares a sandbox: everything but the command is done when it returns.
-func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	if err := refuse(p); err != nil {
 		return nil, err
 	}
@@ -128,14 +128,14 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, err
 }
 
 // start prepares a sandbox, from a zygote where one is given. It tries again without each overlay that is refused.
-func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (b sandbox.Box, err error) {
+func (d *Driver) start(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (b sandbox.Sandbox, err error) {
 	for again := true; again; again = err != nil && d.refused.learn(err) {
 		b, err = d.startOnce(p, host, machine, from)
 	}
 	return b, err
 }
 
-func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Box, error) {
+func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.File, from *zygote.Zygote) (sandbox.Sandbox, error) {
 	b := &box{driver: d, profile: p, host: host, warnings: []string{}, forked: from != nil}
 	if p.Share != nil {
 		var err error
@@ -159,7 +159,7 @@ func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.Fil
 
 // refuse returns an error if this driver cannot apply the profile.
 func refuse(p sandbox.Profile) error {
-	if err := common.Refuse(p); err != nil {
+	if err := common.Validate(p); err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	if len(p.Mounts) > initproc.MaxFiles/2-common.MaxTop/2 {
@@ -318,7 +318,7 @@ func (b *box) fill(targets []string, files []*os.File) error {
 		return fmt.Errorf("namespace: the sandbox sent %d places, not %d", len(files), len(targets))
 	}
 	for i, t := range targets {
-		p := common.Place{Tmpfs: sandbox.Tmpfs{Target: t}, Dir: files[i]}
+		p := common.Volume{Tmpfs: sandbox.Tmpfs{Target: t}, Dir: files[i]}
 		for _, own := range b.profile.Tmpfs {
 			if own.Target == t {
 				p.Tmpfs = own
@@ -350,9 +350,9 @@ func (b *box) join() error {
 }
 
 var (
-	_ sandbox.Box    = (*box)(nil)
-	_ sandbox.Forked = (*box)(nil)
-	_ sandbox.Forker = (*Driver)(nil)
+	_ sandbox.Sandbox = (*box)(nil)
+	_ sandbox.Forked  = (*box)(nil)
+	_ sandbox.Forker  = (*Driver)(nil)
 )
 
 // Export copies what the last run left in an exported Tmpfs to a folder of the host, which it

@@ -25,7 +25,7 @@ import (
 
 var env = []string{"PATH=/usr/bin:/bin"}
 
-func start(t *testing.T, p sandbox.Profile) sandbox.Box {
+func start(t *testing.T, p sandbox.Profile) sandbox.Sandbox {
 	t.Helper()
 	b, err := namespace.New(namespace.Options{}).Start(context.Background(), p)
 	if err != nil {
@@ -35,7 +35,7 @@ func start(t *testing.T, p sandbox.Profile) sandbox.Box {
 	return b
 }
 
-func run(t *testing.T, b sandbox.Box, argv ...string) facts.Facts {
+func run(t *testing.T, b sandbox.Sandbox, argv ...string) facts.Facts {
 	t.Helper()
 	f, err := b.Run(context.Background(), sandbox.Command{Argv: argv, Env: env})
 	if err != nil {

@@ -67,7 +67,7 @@ func (r *run) ends(pid, status int) bool {
 	if r.box.stands == nil {
 		r.box.stands = common.Stat(pid)
 	}
-	common.Still(r.box.stands)
+	common.WaitBlocked(r.box.stands)
 	r.held.Store(&ending{reported: true, status: syscall.WaitStatus(status << 8)})
 	if !r.inline {
 		_ = r.box.stage.Ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
@@ -78,7 +78,7 @@ func (r *run) ends(pid, status int) bool {
 // find takes a process for the command if it is the first that PID 1 has made, which in there has the
 // number 2: of a command that hurried it was not known before.
 func (r *run) find(pid int) {
-	if !r.box.forked || common.Inside(pid) != 2 {
+	if !r.box.forked || common.NSPID(pid) != 2 {
 		return
 	}
 	if p, err := os.FindProcess(pid); err == nil {
@@ -94,7 +94,7 @@ func (r *run) alone() bool {
 		return true
 	}
 	threads := r.box.threads
-	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, common.Gone)
+	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, common.Exited)
 }
 
 // quell ends a held command that has other threads: the job decides what they would run.

@@ -190,7 +190,7 @@ func TestFind(t *testing.T) {
 			defer func() { p, _ := os.FindProcess(init[0]); _ = p.Kill() }()
 		}
 	}
-	if len(inner) != 2 || common.Inside(inner[0]) != 2 || common.Inside(inner[1]) != 3 || common.Inside(-1) != 0 {
+	if len(inner) != 2 || common.NSPID(inner[0]) != 2 || common.NSPID(inner[1]) != 3 || common.NSPID(-1) != 0 {
 		t.Fatalf("control: %v", inner)
 	}
 	for _, r := range []struct {

@@ -91,7 +91,7 @@ func (b *box) folder(out []shown, m sandbox.Mount, source common.Source) ([]show
 	case m.Writable:
 		return b.hold(out, shown{lower: source.Path, target: m.Target, writable: true, seals: m.Sealed}, source)
 	case !source.Held && len(below) > 0:
-		return out, common.Advise(fmt.Errorf("mount %s: another file system is mounted in it, at %s", m.Target, below[0]),
+		return out, common.WithHint(fmt.Errorf("mount %s: another file system is mounted in it, at %s", m.Target, below[0]),
 			"show folders that have no mounts in them, each by a line of its own")
 	case refused && len(below) > 0:
 		return out, fmt.Errorf("mount %s: no overlay of %s: %w", m.Target, source.Path, errno)

@@ -33,4 +33,6 @@ func (d *Driver) Probe(context.Context) sandbox.Report {
 }
 
 // Start refuses.
-func (d *Driver) Start(context.Context, sandbox.Profile) (sandbox.Box, error) { return nil, errSystem }
+func (d *Driver) Start(context.Context, sandbox.Profile) (sandbox.Sandbox, error) {
+	return nil, errSystem
+}

@@ -19,7 +19,7 @@ import (
 )
 
 // shell runs a shell in a sandbox and returns what it says.
-func shell(t *testing.T, b sandbox.Box, script string) (stdout string, warnings []string) {
+func shell(t *testing.T, b sandbox.Sandbox, script string) (stdout string, warnings []string) {
 	t.Helper()
 	f, err := b.Run(t.Context(), sandbox.Command{Argv: []string{"/bin/sh", "-c", script},
 		Env: []string{"PATH=/usr/bin:/bin"}})
@@ -42,7 +42,7 @@ func TestOverlayRefused(t *testing.T) {
 	const look = `cd /workspace/input; ls; cat file; stat -f -c %T .; (: >new) 2>/dev/null || echo sealed
 /usr/bin/python3 -c 'import ctypes; l = ctypes.CDLL(None, use_errno=True); print("watch", l.inotify_init1(0) > 0 or ctypes.get_errno())'`
 	d := New(Options{})
-	start := func() sandbox.Box {
+	start := func() sandbox.Sandbox {
 		b, err := d.Start(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)

@@ -88,8 +88,8 @@ func headOf(c sandbox.Command, hurry int) string {
 }
 
 // newNursery returns where the driver keeps its zygotes.
-func newNursery() *zygote.Nursery {
-	return &zygote.Nursery{Rotation: rotation, Start: func(ctx context.Context, k zygote.Kind) (*zygote.Zygote, error) {
+func newNursery() *zygote.Pool {
+	return &zygote.Pool{Rotation: rotation, Start: func(ctx context.Context, k zygote.Kind) (*zygote.Zygote, error) {
 		uid, gid, err := common.OutsideIDs()
 		if err != nil {
 			return nil, err

@@ -54,7 +54,7 @@ func ability(name string, need bool, done string, err error) sandbox.Ability {
 	a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
 	if err != nil {
 		a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "namespace: "), "; ")
-		if own := (common.Advised{}); errors.As(err, &own) {
+		if own := (common.HintError{}); errors.As(err, &own) {
 			a.Hint = own.Hint()
 		}
 	}

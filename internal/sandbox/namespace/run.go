@@ -36,7 +36,7 @@ type box struct {
 	uid, gid int
 	warnings []string
 	shares   *keeper.Hold // of namespaces that other commands have, too; nil: it shares none
-	places   []common.Place
+	places   []common.Volume
 	overlays []*os.File              // of the folders that it is shown
 	way      io.Closer               // serves the egress; nil: no egress
 	notice   *seccompnotify.Listener // nil: the kernel gave no listener
@@ -79,7 +79,7 @@ type run struct {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if err := common.RefuseCommand(c); err != nil {
+	if err := common.ValidateCommand(c); err != nil {
 		return facts.Facts{}, fmt.Errorf("namespace: %w", err)
 	}
 	if b.stage == nil {
@@ -96,7 +96,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.waiting != nil { // nothing has been denied or ended in there
 		r.before.CPU, r.state = b.group.CPU(), b.waiting.State
 	} else {
-		r.before, r.state = b.group.Usage(), common.Look(b.places)
+		r.before, r.state = b.group.Usage(), common.Scan(b.places)
 	}
 	if !b.host.Memory() {
 		r.filled = b.filled()

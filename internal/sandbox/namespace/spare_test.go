@@ -111,7 +111,7 @@ type steady struct {
 	t *testing.T
 }
 
-func (s steady) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+func (s steady) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	b, err := s.Driver.Start(ctx, p)
 	s.spares.mu.Lock()
 	asked := len(s.spares.making)+len(s.spares.ready) > 0

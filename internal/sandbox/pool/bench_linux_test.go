@@ -250,7 +250,7 @@ func BenchmarkOverhead(b *testing.B) {
 		b.Run(r.name, func(b *testing.B) {
 			d := pool.New(namespace.New(namespace.Options{Spares: r.spares}), pool.Options{Most: r.pool})
 			defer d.Close()
-			var before sandbox.Box // the benchmark does not wait for its end
+			var before sandbox.Sandbox // the benchmark does not wait for its end
 			end := func() {
 				if before == nil {
 					return

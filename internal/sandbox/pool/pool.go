@@ -99,7 +99,7 @@ func general(p sandbox.Profile) sandbox.Profile {
 }
 
 // Start returns a sandbox that waits for a job like this, or else prepares one as the driver does.
-func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -255,7 +255,7 @@ func (d *Driver) poke() {
 }
 
 // end ends a sandbox behind the runs.
-func (d *Driver) end(b sandbox.Box) {
+func (d *Driver) end(b sandbox.Sandbox) {
 	d.closers.Go(func() { d.told(b.Close()) })
 }
 

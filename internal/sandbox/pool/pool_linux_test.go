@@ -106,7 +106,7 @@ type warm struct {
 	runs *atomic.Int32
 }
 
-func (w warm) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error) {
+func (w warm) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	p.Ahead = ahead(w.t, guest.Python, "/usr/bin/python3")
 	if refused, err := w.Driver.Driver.Start(ctx, p); err != nil {
 		return nil, err // a profile that the driver refuses cold can never be ready
@@ -121,7 +121,7 @@ func (w warm) Start(ctx context.Context, p sandbox.Profile) (sandbox.Box, error)
 }
 
 type warmBox struct {
-	sandbox.Box
+	sandbox.Sandbox
 	w warm
 	p sandbox.Profile
 }
@@ -135,7 +135,7 @@ func (b warmBox) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error
 		}
 		c.Argv, c.Stdin = j.Argv, j.Stdin
 	}
-	f, err := b.Box.Run(ctx, c)
+	f, err := b.Sandbox.Run(ctx, c)
 	if f.Sandbox.Warm {
 		b.w.runs.Add(1)
 	}

@@ -23,7 +23,7 @@ type maker struct {
 
 func (m *maker) Name() string                         { return "fake" }
 func (m *maker) Probe(context.Context) sandbox.Report { return sandbox.Report{OK: true} }
-func (m *maker) Start(context.Context, sandbox.Profile) (sandbox.Box, error) {
+func (m *maker) Start(context.Context, sandbox.Profile) (sandbox.Sandbox, error) {
 	if m.fail.Load() {
 		return nil, errors.New("no box to be had")
 	}
@@ -34,7 +34,7 @@ func (m *maker) Start(context.Context, sandbox.Profile) (sandbox.Box, error) {
 
 // fake is a sandbox that does nothing, once.
 type fake struct {
-	sandbox.Box
+	sandbox.Sandbox
 	maker   *maker
 	adopted atomic.Bool
 	closed  atomic.Bool
@@ -230,7 +230,7 @@ func TestNoBoxTwice(t *testing.T) {
 }
 
 // closeAgain closes a warm sandbox once more, which does nothing.
-func closeAgain(b sandbox.Box) error {
+func closeAgain(b sandbox.Sandbox) error {
 	if w, ok := b.(*box); ok {
 		return w.Close()
 	}

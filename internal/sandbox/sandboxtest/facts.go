@@ -81,7 +81,7 @@ func (s *suite) factRow(t *testing.T, row factRow) {
 		p.Limits.Wall *= 6
 	}
 	p.Limits.Memory, p.Limits.Pids, p.Limits.Output = l.Memory<<20, l.Pids, l.Output<<10
-	var b sandbox.Box
+	var b sandbox.Sandbox
 	var f facts.Facts
 	for range 3 {
 		b = s.start(t, p)
@@ -166,7 +166,7 @@ func (s *suite) holds(key string, want any, row factRow, f facts.Facts) bool {
 }
 
 // alone fails when anything but the looking process is left in the sandbox.
-func (s *suite) alone(t *testing.T, b sandbox.Box) {
+func (s *suite) alone(t *testing.T, b sandbox.Sandbox) {
 	t.Helper()
 	if s.less {
 		return // /proc is closed: testNothingLeft looks from outside
@@ -189,7 +189,7 @@ func deref[T any](p *T) any {
 	return *p
 }
 
-func run(t *testing.T, b sandbox.Box, c sandbox.Command) facts.Facts {
+func run(t *testing.T, b sandbox.Sandbox, c sandbox.Command) facts.Facts {
 	t.Helper()
 	f, err := b.Run(context.Background(), c)
 	if err != nil {

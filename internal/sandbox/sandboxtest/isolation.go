@@ -183,7 +183,7 @@ func bounds() iter.Seq[int] {
 }
 
 // written fails when a file is not seen where it was written: descriptors got mixed up.
-func (s *suite) written(t *testing.T, b sandbox.Box) {
+func (s *suite) written(t *testing.T, b sandbox.Sandbox) {
 	t.Helper()
 	f := run(t, b, python(`open(OUT+"/x", "w").write("x")`))
 	if !slices.Equal(f.Files.Written, []string{"/workspace/output/x"}) {

@@ -282,7 +282,7 @@ open("bottom", "w")
 
 // testRemoved: removed files and folders are reported, a folder's files before the folder. If a folder cannot
 // be read, no removal in it is reported.
-func (s *suite) testRemoved(t *testing.T, b sandbox.Box) {
+func (s *suite) testRemoved(t *testing.T, b sandbox.Sandbox) {
 	for _, r := range []struct {
 		code string
 		gone []string

@@ -122,7 +122,7 @@ func (s *suite) testPromises(t *testing.T, promises []sandbox.Promise) {
 	}
 }
 
-func (s *suite) start(t *testing.T, p sandbox.Profile) sandbox.Box {
+func (s *suite) start(t *testing.T, p sandbox.Profile) sandbox.Sandbox {
 	t.Helper()
 	b, err := s.driver.Start(context.Background(), p)
 	if err != nil {

@@ -24,7 +24,7 @@ type Kind struct {
 }
 
 // Nursery is the pool of zygotes, one of each kind.
-type Nursery struct {
+type Pool struct {
 	Rotation
 	Start func(ctx context.Context, k Kind) (*Zygote, error)
 
@@ -46,7 +46,7 @@ type place struct {
 
 // Get returns the zygote of a kind, or nil if none is ready. An old one is used until a new one has replaced
 // it.
-func (n *Nursery) Get(k Kind) *Zygote {
+func (n *Pool) Get(k Kind) *Zygote {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.all {
@@ -67,7 +67,7 @@ func (n *Nursery) Get(k Kind) *Zygote {
 
 // Keep makes sure that there is a zygote of the kind, and a new one in place of an old one. It
 // returns when it is ready.
-func (n *Nursery) Keep(ctx context.Context, k Kind) error {
+func (n *Pool) Keep(ctx context.Context, k Kind) error {
 	p := n.place(k)
 	if p == nil {
 		return errors.New("zygote: no more are made")
@@ -100,7 +100,7 @@ func (n *Nursery) Keep(ctx context.Context, k Kind) error {
 }
 
 // place returns the place of a kind; the one that was used longest ago makes room.
-func (n *Nursery) place(k Kind) *place {
+func (n *Pool) place(k Kind) *place {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -125,7 +125,7 @@ func (n *Nursery) place(k Kind) *place {
 }
 
 // Close ends all zygotes.
-func (n *Nursery) Close() error {
+func (n *Pool) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true

@@ -19,9 +19,9 @@ var hello = Options{Argv: []string{"/bin/sh", "-c", "printf hello >&3; exec cat 
 	Env:   []string{"PATH=/usr/bin:/bin"},
 	Hello: 5, UID: os.Geteuid(), GID: os.Getegid()}
 
-func nursery(t *testing.T, r Rotation) (*Nursery, *atomic.Int32) {
+func nursery(t *testing.T, r Rotation) (*Pool, *atomic.Int32) {
 	var started atomic.Int32
-	n := &Nursery{Rotation: r, Start: func(ctx context.Context, _ Kind) (*Zygote, error) {
+	n := &Pool{Rotation: r, Start: func(ctx context.Context, _ Kind) (*Zygote, error) {
 		started.Add(1)
 		return Start(ctx, hello)
 	}}
@@ -36,7 +36,7 @@ func nursery(t *testing.T, r Rotation) (*Nursery, *atomic.Int32) {
 	return n, &started
 }
 
-func keep(t *testing.T, n *Nursery, k Kind) *Zygote {
+func keep(t *testing.T, n *Pool, k Kind) *Zygote {
 	t.Helper()
 	if err := n.Keep(context.Background(), k); err != nil {
 		t.Fatal(err)

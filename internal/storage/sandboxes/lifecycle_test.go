@@ -261,7 +261,7 @@ func (b *box) Pause() error  { b.paused.Store(true); return nil }
 func (b *box) Resume() error { b.paused.Store(false); return nil }
 
 // plain is a box that cannot be paused.
-type plain struct{ sandbox.Box }
+type plain struct{ sandbox.Sandbox }
 
 func (plain) Abilities() sandbox.Abilities { return sandbox.Abilities{} }
 

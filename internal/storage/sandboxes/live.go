@@ -267,7 +267,7 @@ func (r *Run) leave() error {
 
 // Watch holds a box to its sandbox's state until over is called: it is paused and resumed with it,
 // and end is called when the sandbox is gone.
-func (r *Run) Watch(box sandbox.Box, end func()) (over func()) {
+func (r *Run) Watch(box sandbox.Sandbox, end func()) (over func()) {
 	done, gone := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -302,7 +302,7 @@ func (r *Run) Watch(box sandbox.Box, end func()) (over func()) {
 }
 
 // follow brings a box into the state that its sandbox has now, and returns that state.
-func (r *Run) follow(box sandbox.Box, was State, end func()) State {
+func (r *Run) follow(box sandbox.Sandbox, was State, end func()) State {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s, err := r.m.Get(ctx, r.Sandbox.Owner, r.Sandbox.Name)

@@ -30,7 +30,7 @@ var (
 )
 
 // Safe is the store in one directory. Keyring is where its key may be kept; set it before it is used.
-type Safe struct {
+type Store struct {
 	dir     string
 	Keyring interface { // nil: the key is in a file
 		Get(service, account string) (string, error)
@@ -39,7 +39,7 @@ type Safe struct {
 }
 
 // Open returns the store in a directory, which need not be there yet.
-func Open(dir string) *Safe { return &Safe{dir: dir} }
+func Open(dir string) *Store { return &Store{dir: dir} }
 
 // Entry holds the printable facts of one secret.
 type Entry struct {
@@ -58,10 +58,10 @@ type sealed struct {
 	Value string `json:"value"`
 }
 
-func (s *Safe) path(name string) string { return filepath.Join(s.dir, name+suffix) }
+func (s *Store) path(name string) string { return filepath.Join(s.dir, name+suffix) }
 
 // List returns the names, in their order.
-func (s *Safe) List() ([]Entry, error) {
+func (s *Store) List() ([]Entry, error) {
 	files, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -79,19 +79,19 @@ func (s *Safe) List() ([]Entry, error) {
 }
 
 // Has reports whether there is a secret of that name.
-func (s *Safe) Has(name string) bool {
+func (s *Store) Has(name string) bool {
 	info, err := os.Lstat(s.path(name))
 	return secret.Name(name) && err == nil && info.Mode().IsRegular()
 }
 
 // HasKey reports whether there is a key already.
-func (s *Safe) HasKey() bool {
+func (s *Store) HasKey() bool {
 	_, err := os.Lstat(filepath.Join(s.dir, "key"))
 	return err == nil
 }
 
 // Get opens one secret.
-func (s *Safe) Get(name string) (secret.Value, error) {
+func (s *Store) Get(name string) (secret.Value, error) {
 	if !secret.Name(name) {
 		return secret.Value{}, ErrName
 	}
@@ -118,7 +118,7 @@ func (s *Safe) Get(name string) (secret.Value, error) {
 }
 
 // Set seals a secret under a name, in place of the one that is there. The first makes the key.
-func (s *Safe) Set(name string, v secret.Value) error {
+func (s *Store) Set(name string, v secret.Value) error {
 	switch {
 	case !secret.Name(name):
 		return ErrName
@@ -158,7 +158,7 @@ func (s *Safe) Set(name string, v secret.Value) error {
 }
 
 // Remove takes a secret away.
-func (s *Safe) Remove(name string) error {
+func (s *Store) Remove(name string) error {
 	if !secret.Name(name) {
 		return ErrName
 	}
@@ -170,7 +170,7 @@ func (s *Safe) Remove(name string) error {
 }
 
 // key reads the key: it stands in its file, or the file names the item of the keyring that has it.
-func (s *Safe) key() (*age.X25519Identity, error) {
+func (s *Store) key() (*age.X25519Identity, error) {
 	b, err := secretsource.ReadPrivate(filepath.Join(s.dir, "key"))
 	if err != nil {
 		return nil, fmt.Errorf("the key to the stored secrets: %w", err)
@@ -192,7 +192,7 @@ func (s *Safe) key() (*age.X25519Identity, error) {
 }
 
 // newKey generates and stores the key. Of two at the same time, the first one wins.
-func (s *Safe) newKey() (*age.X25519Identity, error) {
+func (s *Store) newKey() (*age.X25519Identity, error) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (s *Safe) newKey() (*age.X25519Identity, error) {
 }
 
 // put writes a file whole or not at all; place is os.Rename, or os.Link where nothing may be replaced.
-func (s *Safe) put(path string, b []byte, place func(from, to string) error) error {
+func (s *Store) put(path string, b []byte, place func(from, to string) error) error {
 	f, err := os.CreateTemp(s.dir, ".new-*") // mode 0600
 	if err != nil {
 		return err

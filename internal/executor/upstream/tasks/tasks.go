@@ -51,7 +51,7 @@ func Call(ctx context.Context, ask Ask, params map[string]any, ttl time.Duration
 	task := created.Member("task")
 	id, ok := task.Member("taskId").Text()
 	if !ok || id == "" || len(id) > maxID {
-		return strictjson.Value{}, &jsonrpc.Spoilt{Why: "it names no task"}
+		return strictjson.Value{}, &jsonrpc.MalformedResponse{Why: "it names no task"}
 	}
 	over := false
 	defer func() {
@@ -63,7 +63,7 @@ func Call(ctx context.Context, ask Ask, params map[string]any, ttl time.Duration
 	}()
 	for {
 		if same, _ := task.Member("taskId").Text(); same != id {
-			return strictjson.Value{}, &jsonrpc.Spoilt{Why: "it speaks of another task"}
+			return strictjson.Value{}, &jsonrpc.MalformedResponse{Why: "it speaks of another task"}
 		}
 		switch status, _ := task.Member("status").Text(); status {
 		case "completed", "failed", "cancelled", "input_required": // the server asks while its result is waited for
@@ -72,7 +72,7 @@ func Call(ctx context.Context, ask Ask, params map[string]any, ttl time.Duration
 			return v, err
 		case "working":
 		default:
-			return strictjson.Value{}, &jsonrpc.Spoilt{Why: "its task is in no known state"}
+			return strictjson.Value{}, &jsonrpc.MalformedResponse{Why: "its task is in no known state"}
 		}
 		select {
 		case <-time.After(pause(task)):

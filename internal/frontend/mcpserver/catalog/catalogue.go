@@ -76,8 +76,8 @@ type Problem struct {
 type Catalogue struct {
 	o      Options
 	cancel context.CancelFunc
-	tools  *feeds[[]call.Tool]
-	offers *feeds[Offer]
+	tools  *sourceLoaders[[]call.Tool]
+	offers *sourceLoaders[Offer]
 
 	watching map[int]func() // under mu
 	watches  int
@@ -93,7 +93,7 @@ type Catalogue struct {
 	byName   map[string]*Entry
 	index    *index
 	shown    shown
-	sights   map[Viewer]*sight // of these lists
+	sights   map[Viewer]*viewCache // of these lists
 	problems []Problem
 	held     map[string][]Problem // by server: tools that the last list omitted
 	epoch    any                  // of the last list
@@ -113,8 +113,8 @@ func New(o Options) *Catalogue {
 	c := &Catalogue{o: o, watching: map[int]func(){}, version: Versions{1, 1, 1}}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	c.tools = newFeeds(ctx, o, Unavailable, o.Sources, sameTools, c.loaded)
-	c.offers = newFeeds(ctx, o, OffersUnavailable, o.Offers, sameOffer, c.loaded)
+	c.tools = newSourceLoaders(ctx, o, Unavailable, o.Sources, sameTools, c.loaded)
+	c.offers = newSourceLoaders(ctx, o, OffersUnavailable, o.Offers, sameOffer, c.loaded)
 	c.Rebuild()
 	return c
 }
@@ -327,7 +327,7 @@ func (c *Catalogue) rebuild(n int64) (tell []func()) {
 		c.index = &index{entries: entries}
 	}
 	c.entries, c.byName, c.problems, c.held, c.shown, c.epoch = entries, byName, b.problems, b.kept, lists, b.epoch
-	c.sights = map[Viewer]*sight{}
+	c.sights = map[Viewer]*viewCache{}
 	return tell
 }
 

@@ -9,17 +9,17 @@ import (
 )
 
 // feeds load the servers' lists, each at its own time, and cache them.
-type feeds[T any] struct {
+type sourceLoaders[T any] struct {
 	o     Options
 	code  string // of the problem with one that does not answer
 	ctx   context.Context
-	by    map[string]*feed[T] // by server
+	by    map[string]*sourceLoader[T] // by server
 	same  func(a, b T) bool
 	after func(server string, same bool) // called when a server was asked: whether nothing has changed
 }
 
 // feed is the loaded state of one server's list.
-type feed[T any] struct {
+type sourceLoader[T any] struct {
 	list    func(ctx context.Context) (T, error)
 	mu      sync.Mutex
 	have    T
@@ -32,17 +32,17 @@ type feed[T any] struct {
 	loading chan struct{} // closed when the load under way is over; nil when idle
 }
 
-func newFeeds[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, code string, lists map[string]F,
-	same func(a, b T) bool, after func(server string, same bool)) *feeds[T] {
-	fs := &feeds[T]{o: o, code: code, ctx: ctx, by: map[string]*feed[T]{}, same: same, after: after}
+func newSourceLoaders[T any, F ~func(ctx context.Context) (T, error)](ctx context.Context, o Options, code string, lists map[string]F,
+	same func(a, b T) bool, after func(server string, same bool)) *sourceLoaders[T] {
+	fs := &sourceLoaders[T]{o: o, code: code, ctx: ctx, by: map[string]*sourceLoader[T]{}, same: same, after: after}
 	for server, list := range lists {
-		fs.by[server] = &feed[T]{list: list}
+		fs.by[server] = &sourceLoader[T]{list: list}
 	}
 	return fs
 }
 
 // get returns what the server said last, and adds its problem to the others.
-func (f *feed[T]) get(problems *[]Problem) T {
+func (f *sourceLoader[T]) get(problems *[]Problem) T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.problem != nil {
@@ -52,7 +52,7 @@ func (f *feed[T]) get(problems *[]Problem) T {
 }
 
 // keep takes a list until the server has said something.
-func (f *feed[T]) keep(have T) {
+func (f *sourceLoader[T]) keep(have T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.told {
@@ -61,21 +61,21 @@ func (f *feed[T]) keep(have T) {
 }
 
 // listed reports whether there is a list that was accepted, and none of the server's own yet.
-func (f *feed[T]) listed() bool {
+func (f *sourceLoader[T]) listed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.kept && !f.told
 }
 
 // awaited reports whether the server is being asked and has said nothing yet.
-func (f *feed[T]) awaited() bool {
+func (f *sourceLoader[T]) awaited() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.loading != nil && !f.told && !f.kept && f.problem == nil
 }
 
 // invalidate marks a list as possibly changed. It reloads the list if it was ever requested.
-func (fs *feeds[T]) invalidate(server string) {
+func (fs *sourceLoaders[T]) invalidate(server string) {
 	f := fs.by[server]
 	if f == nil {
 		return
@@ -91,10 +91,10 @@ func (fs *feeds[T]) invalidate(server string) {
 
 // load asks the servers whose lists are not fresh and waits, but not longer than Wait, nor for one of which there is a
 // list that was accepted.
-func (fs *feeds[T]) load(ctx context.Context) { fs.await(ctx, "", "") }
+func (fs *sourceLoaders[T]) load(ctx context.Context) { fs.await(ctx, "", "") }
 
 // await does so for all servers, or for the one that a capability is of, as long as a call of that may take.
-func (fs *feeds[T]) await(ctx context.Context, only string, cap call.Capability) {
+func (fs *sourceLoaders[T]) await(ctx context.Context, only string, cap call.Capability) {
 	var waiting []chan struct{}
 	for server, f := range fs.by {
 		if only == "" || server == only {
@@ -124,7 +124,7 @@ func (fs *feeds[T]) await(ctx context.Context, only string, cap call.Capability)
 }
 
 // begin starts a load unless the list is fresh, was asked for in vain just now, or is being asked for.
-func (fs *feeds[T]) begin(server string, f *feed[T]) chan struct{} {
+func (fs *sourceLoaders[T]) begin(server string, f *sourceLoader[T]) chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.loading != nil {

@@ -75,7 +75,7 @@ func (c *Catalogue) Prompt(ctx context.Context, name string) (*Item, bool) {
 }
 
 // offers rebuilds the lists. It omits an entry that no contract covers.
-func (b *builder) offers(fs *feeds[Offer]) shown {
+func (b *builder) offers(fs *sourceLoaders[Offer]) shown {
 	var out shown
 	byWire := map[string][]*Item{}
 	for _, server := range sortedKeys(fs.by) {

@@ -80,7 +80,7 @@ func (s score) String() string {
 
 // tokens is how many tokens a search answer has, roughly: JSON schemas have 3.6 bytes a token (o200k_base) and more.
 func tokens(t testing.TB, c *Catalogue, q query, d Detail, limit int) int {
-	var told []Told
+	var told []SearchResult
 	for _, e := range c.Search(context.Background(), Viewer{}, q.text, limit) {
 		told = append(told, e.Tell(d))
 	}

@@ -30,7 +30,7 @@ const (
 )
 
 // Told is a search result at some detail.
-type Told struct {
+type SearchResult struct {
 	Name        string           `json:"name"` // on the wire
 	Capability  call.Capability  `json:"capability"`
 	Description string           `json:"description,omitempty"`
@@ -39,8 +39,8 @@ type Told struct {
 }
 
 // Tell describes a tool: its names, with Basic the description, with Full the schemas as well.
-func (e *Entry) Tell(d Detail) Told {
-	t := Told{Name: e.Wire, Capability: e.Capability}
+func (e *Entry) Tell(d Detail) SearchResult {
+	t := SearchResult{Name: e.Wire, Capability: e.Capability}
 	if d == Basic || d == Full {
 		t.Description = e.Description
 	}

@@ -15,7 +15,7 @@ type Viewer struct {
 }
 
 // sight is the part of a list that one viewer may use.
-type sight struct {
+type viewCache struct {
 	once    sync.Once
 	entries []*Entry
 	hidden  map[call.Capability]bool // nil: none
@@ -27,7 +27,7 @@ type sight struct {
 const maxSights = 200
 
 // sight returns what a viewer sees of the list as it is now.
-func (c *Catalogue) sight(v Viewer) *sight {
+func (c *Catalogue) sight(v Viewer) *viewCache {
 	c.mu.RLock()
 	s := c.sights[v]
 	c.mu.RUnlock()
@@ -37,7 +37,7 @@ func (c *Catalogue) sight(v Viewer) *sight {
 			if len(c.sights) >= maxSights {
 				clear(c.sights)
 			}
-			s = &sight{entries: c.entries, index: c.index, shown: c.shown}
+			s = &viewCache{entries: c.entries, index: c.index, shown: c.shown}
 			c.sights[v] = s
 		}
 		c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *Catalogue) sight(v Viewer) *sight {
 }
 
 // narrow leaves out what may not be used. The lists of the catalogue are shared and stay as they are.
-func (s *sight) narrow(usable func(cap call.Capability) bool) {
+func (s *viewCache) narrow(usable func(cap call.Capability) bool) {
 	all := s.entries
 	for i, e := range all {
 		if e.Server == "" && e.Capability == SearchTools || usable(e.Capability) {

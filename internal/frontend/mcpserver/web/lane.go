@@ -10,18 +10,18 @@ import (
 
 // lane is one way to a client: the answer to a POST while it is being made, or the stream of a
 // session. It is a gateway.Link. Frames are queued; the goroutine of the HTTP request writes them.
-type lane struct {
+type responseQueue struct {
 	out  chan []byte
-	gone chan struct{} // closed when the last writer has ended
-	asks *asks         // nil: the client takes no requests
+	gone chan struct{}   // closed when the last writer has ended
+	asks *serverRequests // nil: the client takes no requests
 }
 
-func newLane(a *asks) *lane {
-	return &lane{out: make(chan []byte, 16), gone: make(chan struct{}), asks: a}
+func newResponseQueue(a *serverRequests) *responseQueue {
+	return &responseQueue{out: make(chan []byte, 16), gone: make(chan struct{}), asks: a}
 }
 
 // Notify satisfies gateway.Link.
-func (l *lane) Notify(method string, params any) bool {
+func (l *responseQueue) Notify(method string, params any) bool {
 	b, err := jsonrpc.Request(strictjson.Value{}, method, params)
 	if err != nil {
 		return false
@@ -40,7 +40,7 @@ func (l *lane) Notify(method string, params any) bool {
 }
 
 // rest hands over what is still queued.
-func (l *lane) rest(take func(frame []byte)) {
+func (l *responseQueue) rest(take func(frame []byte)) {
 	for {
 		select {
 		case b := <-l.out:
@@ -52,7 +52,7 @@ func (l *lane) rest(take func(frame []byte)) {
 }
 
 // Tell satisfies gateway.Link.
-func (l *lane) Tell(ctx context.Context, method string, params any) error {
+func (l *responseQueue) Tell(ctx context.Context, method string, params any) error {
 	b, err := jsonrpc.Request(strictjson.Value{}, method, params)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (l *lane) Tell(ctx context.Context, method string, params any) error {
 	return l.send(ctx, b)
 }
 
-func (l *lane) send(ctx context.Context, b []byte) error {
+func (l *responseQueue) send(ctx context.Context, b []byte) error {
 	select {
 	case <-l.gone:
 		return jsonrpc.ErrClosed // even if there is room in the queue
@@ -79,7 +79,7 @@ func (l *lane) send(ctx context.Context, b []byte) error {
 var errNoAsk = errors.New("a client of this revision takes no requests")
 
 // Call satisfies gateway.Link. The answer comes in a POST of its own.
-func (l *lane) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
+func (l *responseQueue) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
 	if l.asks == nil {
 		return strictjson.Value{}, errors.Join(jsonrpc.ErrNotSent, errNoAsk)
 	}
@@ -87,7 +87,7 @@ func (l *lane) Call(ctx context.Context, method string, params func(id int64) an
 }
 
 // asks are the requests to one legacy client that it has not answered yet.
-type asks struct {
+type serverRequests struct {
 	over <-chan struct{} // closed when the session has ended
 	jsonrpc.Pending
 }
@@ -95,7 +95,7 @@ type asks struct {
 // maxAsks is how many requests may wait for one client.
 const maxAsks = 64
 
-func (a *asks) call(ctx context.Context, l *lane, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
+func (a *serverRequests) call(ctx context.Context, l *responseQueue, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {
 	w := a.Add(maxAsks, progress)
 	if w == nil {
 		return strictjson.Value{}, errors.Join(jsonrpc.ErrNotSent, errors.New("the client has too many requests to answer"))

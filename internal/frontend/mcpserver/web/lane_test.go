@@ -11,7 +11,7 @@ import (
 func TestTooManyQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		l := newLane(&asks{over: make(chan struct{})})
+		l := newResponseQueue(&serverRequests{over: make(chan struct{})})
 		go func() {
 			for {
 				select {

@@ -224,7 +224,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 	if n.id != "" && m.Method == "initialize" {
 		w.Header().Set(headerSession, n.id)
 	}
-	l := newLane(n.asks)
+	l := newResponseQueue(n.asks)
 	ready := make(chan made, 1)
 	s.work.Add(1)
 	s.crew.Go(func() {
@@ -268,7 +268,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request, n *session, m j
 }
 
 // make makes the answer. A panic ends this request alone.
-func (s *Server) make(ctx context.Context, n *session, m jsonrpc.Message, l *lane) (a made) {
+func (s *Server) make(ctx context.Context, n *session, m jsonrpc.Message, l *responseQueue) (a made) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.o.Log.Error("a request failed in waldo itself", "method", m.Method, "panic", p, "stack", string(debug.Stack()))

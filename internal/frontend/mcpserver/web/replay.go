@@ -14,7 +14,7 @@ import (
 // trail stores the recent events of one legacy session's streams, so that a client that lost a connection can resume
 // (MCP 2025-11-25 basic/transports, Last-Event-ID). It holds at most Limits.Replay bytes, and all trails together at
 // most Limits.ReplayAll. The oldest events go first; events older than Limits.Resume are swept.
-type trail struct {
+type replayBuffer struct {
 	name string // of this session's events alone: no id of another session's is one of them
 	most int64
 	all  *atomic.Int64 // bytes of all trails
@@ -23,7 +23,7 @@ type trail struct {
 	mu     sync.Mutex
 	events []event // the oldest first
 	bytes  int64
-	tracks map[int]*track
+	tracks map[int]*stream
 	next   int // number of the next track
 	over   bool
 }
@@ -36,7 +36,7 @@ type event struct {
 }
 
 // track is one stream: number 0 is the session's own, the others are the answers to a POST each.
-type track struct {
+type stream struct {
 	number int
 	seq    int           // of the last event; 0: there was none
 	kept   int           // events that are in the trail
@@ -45,38 +45,38 @@ type track struct {
 	taken  chan struct{} // closed when another connection takes the stream over; nil: none writes it
 }
 
-func (s *Server) trail() *trail {
-	return &trail{name: rand.Text()[:10], most: s.o.Limits.Replay, all: &s.replay, cap: s.o.Limits.ReplayAll, tracks: map[int]*track{0: newTrack(0)}, next: 1}
+func (s *Server) trail() *replayBuffer {
+	return &replayBuffer{name: rand.Text()[:10], most: s.o.Limits.Replay, all: &s.replay, cap: s.o.Limits.ReplayAll, tracks: map[int]*stream{0: newStream(0)}, next: 1}
 }
 
-func newTrack(number int) *track { return &track{number: number, more: make(chan struct{})} }
+func newStream(number int) *stream { return &stream{number: number, more: make(chan struct{})} }
 
 // begin makes a track for the answer to one request.
-func (t *trail) begin() *track {
+func (t *replayBuffer) begin() *stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k := newTrack(t.next)
+	k := newStream(t.next)
 	t.next++
 	t.tracks[k.number] = k
 	return k
 }
 
 // own returns the session's own track, and where it is.
-func (t *trail) own() (*track, int) {
+func (t *replayBuffer) own() (*stream, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.tracks[0], t.tracks[0].seq
 }
 
 // add enters a message and returns its number. One that has no room is not kept: who resumes misses it.
-func (t *trail) add(k *track, frame []byte) (seq int) {
+func (t *replayBuffer) add(k *stream, frame []byte) (seq int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.enter(k, frame)
 }
 
 // enter is add, the lock held.
-func (t *trail) enter(k *track, frame []byte) (seq int) {
+func (t *replayBuffer) enter(k *stream, frame []byte) (seq int) {
 	k.seq++
 	t.keep(k, frame)
 	close(k.more)
@@ -85,7 +85,7 @@ func (t *trail) enter(k *track, frame []byte) (seq int) {
 }
 
 // end enters the last message of a track, or stand in the place of one that is too long to be kept.
-func (t *trail) end(k *track, frame, stand []byte) (seq int) {
+func (t *replayBuffer) end(k *stream, frame, stand []byte) (seq int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if size(frame) > t.most/2 {
@@ -100,7 +100,7 @@ func (t *trail) end(k *track, frame, stand []byte) (seq int) {
 }
 
 // keep makes room for a message, the lock held.
-func (t *trail) keep(k *track, frame []byte) {
+func (t *replayBuffer) keep(k *stream, frame []byte) {
 	n := size(frame)
 	if t.over || n > t.most/2 {
 		return
@@ -121,7 +121,7 @@ func (t *trail) keep(k *track, frame []byte) {
 func size(frame []byte) int64 { return int64(len(frame)) + 64 }
 
 // drop forgets the oldest event, the lock held.
-func (t *trail) drop() {
+func (t *replayBuffer) drop() {
 	e := t.events[0]
 	t.events[0] = event{}
 	t.events = t.events[1:]
@@ -135,7 +135,7 @@ func (t *trail) drop() {
 }
 
 // expire drops events older than before: their resume period has ended.
-func (t *trail) expire(before time.Time) {
+func (t *replayBuffer) expire(before time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.events) > 0 && t.events[0].at.Before(before) {
@@ -144,7 +144,7 @@ func (t *trail) expire(before time.Time) {
 }
 
 // close forgets all.
-func (t *trail) close() {
+func (t *replayBuffer) close() {
 	t.mu.Lock()
 	t.over = true
 	t.mu.Unlock()
@@ -152,10 +152,12 @@ func (t *trail) close() {
 }
 
 // id names an event for the client; 0 is the place before the first.
-func (t *trail) id(k *track, seq int) string { return fmt.Sprintf("%s-%d-%d", t.name, k.number, seq) }
+func (t *replayBuffer) id(k *stream, seq int) string {
+	return fmt.Sprintf("%s-%d-%d", t.name, k.number, seq)
+}
 
 // place names where a track is now.
-func (t *trail) place(k *track) string {
+func (t *replayBuffer) place(k *stream) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.id(k, k.seq)
@@ -163,7 +165,7 @@ func (t *trail) place(k *track) string {
 
 // find returns the track of an id and how far the client has read it; nil: no event of this session has
 // that id, or the track is forgotten.
-func (t *trail) find(id string) (*track, int) {
+func (t *replayBuffer) find(id string) (*stream, int) {
 	_, rest, _ := strings.Cut(id, "-")
 	number, seq, _ := strings.Cut(rest, "-")
 	n, err := strconv.Atoi(number)
@@ -179,7 +181,7 @@ func (t *trail) find(id string) (*track, int) {
 
 // after returns the events of a track that come after one, and whether more will; then a channel that is
 // closed when they have.
-func (t *trail) after(k *track, seq int) (events []event, done bool, more chan struct{}) {
+func (t *replayBuffer) after(k *stream, seq int) (events []event, done bool, more chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.events {
@@ -191,21 +193,21 @@ func (t *trail) after(k *track, seq int) (events []event, done bool, more chan s
 }
 
 // has reports whether an event is in the trail.
-func (t *trail) has(k *track, seq int) bool {
+func (t *replayBuffer) has(k *stream, seq int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.ContainsFunc(t.events, func(e event) bool { return e.track == k.number && e.seq == seq })
 }
 
 // written reports whether a connection writes the track.
-func (t *trail) written(k *track) bool {
+func (t *replayBuffer) written(k *stream) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return k.taken != nil
 }
 
 // take makes the caller the one who writes a track, until the channel is closed.
-func (t *trail) take(k *track) chan struct{} {
+func (t *replayBuffer) take(k *stream) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if k.taken != nil {
@@ -215,7 +217,7 @@ func (t *trail) take(k *track) chan struct{} {
 	return k.taken
 }
 
-func (t *trail) leave(k *track, mine chan struct{}) {
+func (t *replayBuffer) leave(k *stream, mine chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if k.taken == mine {

@@ -183,7 +183,7 @@ func TestModernEventsHaveNoIds(t *testing.T) {
 	}
 }
 
-func trails(most, all int64) (*Server, *trail) {
+func trails(most, all int64) (*Server, *replayBuffer) {
 	s := &Server{}
 	s.o.Limits = Limits{Replay: most, ReplayAll: all}
 	return s, s.trail()
@@ -260,7 +260,7 @@ func TestALostClientIsNotAskedForEver(t *testing.T) {
 		s.o.Limits.Resume = after
 		n := &session{trail: trail, life: t.Context()}
 		over := make(chan struct{})
-		l, ready := newLane(&asks{over: over}), make(chan made, 1)
+		l, ready := newResponseQueue(&serverRequests{over: over}), make(chan made, 1)
 		go s.keepOn(n, trail.begin(), l, ready, parseID(t))
 		ended := make(chan error, 1)
 		go func() {

@@ -19,9 +19,9 @@ type session struct {
 	id      string // "": modern
 	who     call.Principal
 	gateway *mcpserver.Session
-	stream  *lane
-	trail   *trail // nil: modern, where nothing is resumed
-	asks    *asks
+	stream  *responseQueue
+	trail   *replayBuffer // nil: modern, where nothing is resumed
+	asks    *serverRequests
 	sse     atomic.Bool // its answers come on its stream
 	life    context.Context
 	end     context.CancelFunc
@@ -49,9 +49,9 @@ func (s *Server) open(who call.Principal, legacy bool) (*session, error) {
 	n.life, n.end = context.WithCancel(s.life)
 	if legacy {
 		n.id = rand.Text()
-		n.asks = &asks{over: n.life.Done()}
+		n.asks = &serverRequests{over: n.life.Done()}
 	}
-	n.stream = newLane(n.asks)
+	n.stream = newResponseQueue(n.asks)
 	if legacy {
 		n.trail = s.trail()
 	}
@@ -262,6 +262,6 @@ func (n *session) note(m jsonrpc.Message) {
 	case m.Method == "notifications/progress" && n.asks != nil:
 		n.asks.Progress(m)
 	default:
-		n.gateway.Note(m)
+		n.gateway.HandleNotification(m)
 	}
 }

@@ -33,7 +33,7 @@ func (s *Server) sse(w http.ResponseWriter, r *http.Request, who call.Principal)
 		n.done()
 		s.forget(n)
 	}()
-	p := &pen{w: w, c: http.NewResponseController(w), tick: time.NewTimer(s.o.Limits.KeepAlive), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write}
+	p := &sseWriter{w: w, c: http.NewResponseController(w), tick: time.NewTimer(s.o.Limits.KeepAlive), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write}
 	defer p.stop()
 	p.put([]byte("event: endpoint\ndata: /mcp?" + querySession + "=" + n.id + "\n\n"))
 	for !p.broken {

@@ -11,7 +11,7 @@ import (
 
 // pen writes a stream of server-sent events and opens it before the first event. Each event of a legacy session has
 // an id and enters the replay buffer.
-type pen struct {
+type sseWriter struct {
 	w      http.ResponseWriter
 	c      *http.ResponseController
 	tick   *time.Timer
@@ -20,8 +20,8 @@ type pen struct {
 	open   bool
 	broken bool // the client takes no more
 
-	trail *trail        // nil: events are not stored
-	track *track        // nil: the stream is not open
+	trail *replayBuffer // nil: events are not stored
+	track *stream       // nil: the stream is not open
 	taken chan struct{} // closed when another connection writes the stream
 	prime bool          // the client gets an id before the first event
 }
@@ -29,16 +29,16 @@ type pen struct {
 // primed is the first revision whose clients know an event without data (MCP 2025-11-25 basic/transports).
 const primed = "2025-11-25"
 
-func (s *Server) pen(w http.ResponseWriter, r *http.Request, n *session) *pen {
+func (s *Server) pen(w http.ResponseWriter, r *http.Request, n *session) *sseWriter {
 	prime, first := n.trail != nil && r.Header.Get(headerVersion) >= primed, s.o.Limits.KeepAlive
 	if prime {
 		first = min(first, s.o.Limits.Prime)
 	}
-	return &pen{w: w, c: http.NewResponseController(w), tick: time.NewTimer(first), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write,
+	return &sseWriter{w: w, c: http.NewResponseController(w), tick: time.NewTimer(first), every: s.o.Limits.KeepAlive, write: s.o.Limits.Write,
 		trail: n.trail, prime: prime}
 }
 
-func (p *pen) stop() {
+func (p *sseWriter) stop() {
 	p.tick.Stop()
 	if p.taken != nil {
 		p.trail.leave(p.track, p.taken)
@@ -46,7 +46,7 @@ func (p *pen) stop() {
 }
 
 // event writes one frame of JSON-RPC, which has no line break inside.
-func (p *pen) event(frame []byte) {
+func (p *sseWriter) event(frame []byte) {
 	p.begin()
 	id := ""
 	if p.trail != nil {
@@ -56,7 +56,7 @@ func (p *pen) event(frame []byte) {
 }
 
 // last writes the answer, which ends the stream.
-func (p *pen) last(frame []byte, request strictjson.Value) {
+func (p *sseWriter) last(frame []byte, request strictjson.Value) {
 	id := ""
 	if p.trail != nil {
 		id = p.trail.id(p.track, p.trail.end(p.track, frame, standIn(request)))
@@ -70,7 +70,7 @@ func standIn(request strictjson.Value) []byte {
 		"the connection was lost and the answer is too long to be kept; the call itself was carried out to its end, and waldo log says what it did"))
 }
 
-func (p *pen) frame(id string, frame []byte) {
+func (p *sseWriter) frame(id string, frame []byte) {
 	if id != "" {
 		id = "id: " + id + "\n"
 	}
@@ -78,10 +78,10 @@ func (p *pen) frame(id string, frame []byte) {
 }
 
 // comment keeps a silent stream from being taken for a dead one.
-func (p *pen) comment() { p.put([]byte(":\n\n")) }
+func (p *sseWriter) comment() { p.put([]byte(":\n\n")) }
 
 // begin opens the stream. It sends the stream's id if the client can resume.
-func (p *pen) begin() {
+func (p *sseWriter) begin() {
 	if p.open {
 		return
 	}
@@ -103,7 +103,7 @@ func (p *pen) begin() {
 	}
 }
 
-func (p *pen) put(parts ...[]byte) {
+func (p *sseWriter) put(parts ...[]byte) {
 	p.begin()
 	_ = p.c.SetWriteDeadline(time.Now().Add(p.write)) // a connection without deadlines is a test's
 	for _, b := range parts {
@@ -120,7 +120,7 @@ func (p *pen) put(parts ...[]byte) {
 
 // keepOn enters what is still said on a stream whose client has gone, until the answer is made. A client
 // that does not come back in time is asked nothing more.
-func (s *Server) keepOn(n *session, k *track, l *lane, ready chan made, request strictjson.Value) {
+func (s *Server) keepOn(n *session, k *stream, l *responseQueue, ready chan made, request strictjson.Value) {
 	add := func(frame []byte) { n.trail.add(k, frame) }
 	patience := time.NewTimer(s.o.Limits.Resume)
 	defer patience.Stop()

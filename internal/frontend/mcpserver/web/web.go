@@ -117,7 +117,7 @@ type Server struct {
 	conns  *conns
 	work   atomic.Int64 // answers being made
 	replay atomic.Int64 // bytes that all trails hold
-	crew   *jsonrpc.Crew
+	crew   *jsonrpc.WorkerPool
 }
 
 // maxSpare is how many goroutines wait for the next request of any client.
@@ -136,7 +136,7 @@ func New(o Options) *Server {
 	s.conns = &conns{limits: o.Limits, strangers: map[*conn]bool{}, from: map[string]int{}, each: map[call.Principal]int{}}
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.life, s.end = context.WithCancel(context.Background())
-	s.crew = jsonrpc.NewCrew(maxSpare, s.life.Done())
+	s.crew = jsonrpc.NewWorkerPool(maxSpare, s.life.Done())
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.Limits.Read, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: o.Limits.Headers,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {

@@ -24,7 +24,7 @@ import (
 const life = 400 * 24 * time.Hour
 
 // Authority vouches for hosts. The zero Authority and no Authority vouch for none.
-type Authority struct {
+type CA struct {
 	domains []string
 	cert    *x509.Certificate
 	key     *ecdsa.PrivateKey // of the authority
@@ -36,7 +36,7 @@ type Authority struct {
 
 // New makes an authority for domains: "api.example.com" is that host and, since a name constraint
 // cannot say less (RFC 5280 §4.2.1.10), the names below it.
-func New(domains []string) (*Authority, error) {
+func New(domains []string) (*CA, error) {
 	if len(domains) == 0 {
 		return nil, errors.New("an authority for no host")
 	}
@@ -60,18 +60,18 @@ func New(domains []string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{domains: domains, key: key, leaf: leaf, given: map[string]*tls.Certificate{}}
+	a := &CA{domains: domains, key: key, leaf: leaf, given: map[string]*tls.Certificate{}}
 	a.cert, err = x509.ParseCertificate(der)
 	return a, err
 }
 
 // PEM returns the certificate that a sandbox must trust.
-func (a *Authority) PEM() []byte {
+func (a *CA) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
 // Certificate returns a certificate for one host, and the same one each time.
-func (a *Authority) Certificate(host string) (*tls.Certificate, error) {
+func (a *CA) Certificate(host string) (*tls.Certificate, error) {
 	if a == nil || !a.vouches(host) {
 		return nil, fmt.Errorf("the authority of this sandbox does not vouch for %s", host)
 	}
@@ -98,7 +98,7 @@ func (a *Authority) Certificate(host string) (*tls.Certificate, error) {
 	return a.given[host], nil
 }
 
-func (a *Authority) vouches(host string) bool {
+func (a *CA) vouches(host string) bool {
 	for _, d := range a.domains {
 		if host == d || strings.HasSuffix(host, "."+d) {
 			return true

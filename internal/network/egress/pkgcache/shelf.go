@@ -16,14 +16,14 @@ import (
 )
 
 // Shelf is a folder of kept files: SHA256(URL)-SHA256(FILE).
-type Shelf struct {
+type Cache struct {
 	dir  string
 	most int64
 }
 
 // Open returns the shelf in a folder, which it makes. It holds at most most bytes, and of one file a quarter.
-func Open(dir string, most int64) (*Shelf, error) {
-	return &Shelf{dir, most}, os.MkdirAll(dir, 0o700)
+func Open(dir string, most int64) (*Cache, error) {
+	return &Cache{dir, most}, os.MkdirAll(dir, 0o700)
 }
 
 func key(url string) string {
@@ -32,7 +32,7 @@ func key(url string) string {
 }
 
 // Get returns the stored file of a URL, and its size. It removes a file whose hash has changed.
-func (s *Shelf) Get(url string) (io.ReadCloser, int64, bool) {
+func (s *Cache) Get(url string) (io.ReadCloser, int64, bool) {
 	found, _ := filepath.Glob(filepath.Join(s.dir, key(url)+"-*"))
 	for _, name := range found {
 		f, err := os.Open(name)
@@ -55,7 +55,7 @@ func (s *Shelf) Get(url string) (io.ReadCloser, int64, bool) {
 }
 
 // Keep returns a body that is stored after it was read to its end, if it has the given length.
-func (s *Shelf) Keep(url string, body io.ReadCloser, length int64) io.ReadCloser {
+func (s *Cache) Keep(url string, body io.ReadCloser, length int64) io.ReadCloser {
 	if length < 0 || length > s.most/4 {
 		return body
 	}
@@ -68,7 +68,7 @@ func (s *Shelf) Keep(url string, body io.ReadCloser, length int64) io.ReadCloser
 
 type keeping struct {
 	io.ReadCloser
-	s    *Shelf
+	s    *Cache
 	key  string
 	f    *os.File // nil: over
 	h    hash.Hash
@@ -110,7 +110,7 @@ func (k *keeping) end(whole bool) {
 }
 
 // trim removes the least recently used files until the rest fits, and half-written files of an earlier process.
-func (s *Shelf) trim() {
+func (s *Cache) trim() {
 	entries, _ := os.ReadDir(s.dir)
 	var all []fs.FileInfo
 	var sum int64

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func keep(t *testing.T, s *Shelf, url, text string, length int64) {
+func keep(t *testing.T, s *Cache, url, text string, length int64) {
 	t.Helper()
 	b := s.Keep(url, io.NopCloser(strings.NewReader(text)), length)
 	if got, err := io.ReadAll(b); err != nil || string(got) != text || b.Close() != nil {
@@ -16,7 +16,7 @@ func keep(t *testing.T, s *Shelf, url, text string, length int64) {
 	}
 }
 
-func has(s *Shelf, url, text string) bool {
+func has(s *Cache, url, text string) bool {
 	f, n, ok := s.Get(url)
 	if !ok {
 		return false

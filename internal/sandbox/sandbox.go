@@ -195,7 +195,7 @@ type Command struct {
 	Serve bool
 }
 
-// Begun is an input that knows its own beginning, so that a check need not read it.
+// Prestarted is an input that knows its own beginning, so that a check need not read it.
 type Prestarted interface {
 	// Skip skips head if the input begins with it and nothing has been read. It reports whether it did.
 	Skip(head string) bool
@@ -239,7 +239,7 @@ type Driver interface {
 	Start(ctx context.Context, p Profile) (Sandbox, error)
 }
 
-// Box is a running sandbox.
+// Sandbox is a running sandbox.
 type Sandbox interface {
 	// Run runs one command to its end and returns its facts. An error means that waldo itself failed. A command
 	// that fails, is killed or cannot be found is reported in the facts.

@@ -30,7 +30,7 @@ type signedAnswer struct {
 
 func (a signedAnswer) message() []byte { return append([]byte(forAnswer), canonical(a)...) }
 
-// kept is a stored answer with its signature.
+// signedRow is a stored answer with its signature.
 type signedRow struct {
 	Answer    signedAnswer `json:"answer"`
 	Signature string       `json:"signature"` // base64

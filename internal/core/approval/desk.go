@@ -16,14 +16,14 @@ import (
 	"waldo/internal/storage/database"
 )
 
-// Carrier tells humans that there is a question: a terminal, the console, a host's own dialogue.
-// It carries the question out; an answer comes back through Desk.Answer alone.
+// Notifier tells humans that there is a question: a terminal, the console, a host's own dialogue.
+// It carries the question out; an answer comes back through Service.Answer alone.
 type Notifier interface {
 	Name() string
 	Notify(ctx context.Context, q Question)
 }
 
-// Desk stores questions until they are answered. It satisfies broker.Asker. Several processes can have a desk over
+// Service stores questions until they are answered. It satisfies broker.Asker. Several processes can have a desk over
 // the same store.
 type Service struct {
 	Store       *database.Store
@@ -281,7 +281,7 @@ func load(tx *sql.Tx, approvalID string) (row, error) {
 	return r, nil
 }
 
-// settle says what a row means for this decision now. again: the row was spent by another caller
+// resolve says what a row means for this decision now. again: the row was spent by another caller
 // while it was looked at, so look for another.
 func (k *Service) resolve(ctx context.Context, d policy.Decision, r row) (a *Answer, again bool, err error) {
 	if r.state != Void && !k.now().Before(r.q.Expires) {

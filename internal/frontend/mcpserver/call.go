@@ -118,7 +118,7 @@ func (s *Session) decide(ctx context.Context, m jsonrpc.Message, c call.Call, h 
 	return s.result(r, server), nil
 }
 
-// through sends a call through the pipeline. An error is waldo's own failure and is logged.
+// relay sends a call through the pipeline. An error is waldo's own failure and is logged.
 func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *host) (call.Result, error) {
 	key := string(c.Capability) + "\n" + c.Args.Digest()
 	c.ApprovalID, c.Trace = s.quoted(m, key), trace(m)

@@ -45,12 +45,12 @@ type Options struct {
 	// Aside scrubs a server's messages beside its answer to a call: a question to a person, or a log message. A zero
 	// result drops the message. nil: such messages are dropped.
 	ScrubNotification func(c call.Call, v strictjson.Value, question bool) strictjson.Value
-	// Kept is a persistent key. With it a restarted waldo can explain, not resume, a suspended call. Nil disables
+	// StateKey is a persistent key. With it a restarted waldo can explain, not resume, a suspended call. Nil disables
 	// that.
 	StateKey *[32]byte
-	// Fate returns the known side effect of an ended call; nil, or false: unknown.
+	// SideEffectOf returns the known side effect of an ended call; nil, or false: unknown.
 	SideEffectOf func(ctx context.Context, callID string) (facts.SideEffect, bool)
-	// Put returns the text of an approval that this session's host may answer for its person, and Said takes
+	// PromptText returns the text of an approval that this session's host may answer for its person, and Said takes
 	// the answer; nil: no host may.
 	PromptText        func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
 	RecordElicitation func(ctx context.Context, n call.Session, approvalID string, yes bool) error
@@ -204,7 +204,7 @@ func (d *Server) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who
 // quick are the methods that are answered before the next message is read.
 var quick = []string{"initialize", "ping", "server/discover"}
 
-// Note takes a notification from the client. It does not block.
+// HandleNotification takes a notification from the client. It does not block.
 func (s *Session) HandleNotification(m jsonrpc.Message) {
 	if m.Method == "notifications/initialized" {
 		s.mu.Lock()

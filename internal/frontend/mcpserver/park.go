@@ -23,7 +23,7 @@ const (
 	maxUsed       = 10_000 // rounds that are remembered, so that the refusal can say why
 )
 
-// lot holds the suspended calls of modern clients. The call goes on inside waldo, with one decision and one grant,
+// suspendedCalls holds the suspended calls of modern clients. The call goes on inside waldo, with one decision and one grant,
 // and the client returns with the answers (MCP 2026-07-28 basic/utilities/mrtr).
 type suspendedCalls struct {
 	seal *sealer
@@ -36,7 +36,7 @@ func newSuspendedCalls(kept *[32]byte) *suspendedCalls {
 	return &suspendedCalls{seal: newSealer(kept), open: map[string]*suspendedCall{}, used: map[string]time.Time{}}
 }
 
-// parked is one call of a modern client that may ask.
+// suspendedCall is one call of a modern client that may ask.
 type suspendedCall struct {
 	d      *Server
 	who    call.Principal
@@ -82,7 +82,7 @@ func digestOf(m jsonrpc.Message) string {
 	return v.Digest()
 }
 
-// park answers a request of a modern client, which may come back with answers. The call runs on in a
+// suspend answers a request of a modern client, which may come back with answers. The call runs on in a
 // goroutine of its own while it is parked.
 func (s *Session) suspend(ctx context.Context, m jsonrpc.Message, link Link, run func(ctx context.Context, h *host) (map[string]any, error)) (map[string]any, error) {
 	if v := m.Param("requestState"); !v.IsZero() && v.Kind() != 'n' {
@@ -176,7 +176,7 @@ func fits(asked map[string]call.Question, given map[string]strictjson.Value) (ma
 	return out, true
 }
 
-// stand suspends a call and returns the answer that asks. The call waits until it is resumed, or is cancelled after
+// suspend suspends a call and returns the answer that asks. The call waits until it is resumed, or is cancelled after
 // its time.
 func (l *suspendedCalls) suspend(p *suspendedCall, now time.Time) (map[string]any, error) {
 	request := digestOf(p.asked)
@@ -297,7 +297,7 @@ func (d *Server) over(ctx context.Context, st state) *jsonrpc.Error {
 	return e
 }
 
-// leave gives up what a session has parked.
+// cancelSession gives up what a session has parked.
 func (l *suspendedCalls) cancelSession(s *Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"waldo/internal/network/egress/sigv4"
 )
 
-// As says how a secret goes into a request. The zero As puts it nowhere.
+// AuthScheme says how a secret goes into a request. The zero As puts it nowhere.
 type AuthScheme uint8
 
 // The ways in.

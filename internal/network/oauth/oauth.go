@@ -55,7 +55,7 @@ type Client struct {
 	issued time.Time // when this process got the token
 }
 
-// kept is the stored state of one server.
+// stored is the stored state of one server.
 type stored struct {
 	Issuer   string    `json:"issuer,omitempty"`
 	Client   client    `json:"client"`

@@ -28,10 +28,10 @@ type Options struct {
 	Inline func(method string) bool
 	// Notify takes a notification. It must not block.
 	Notify func(m Message)
-	// Garbage is called for each frame that is not a message. It must not block. With AnswerGarbage, the error answer
+	// OnInvalid is called for each frame that is not a message. It must not block. With AnswerInvalid, the error answer
 	// was sent before.
 	OnInvalid func(e *Error)
-	// Unasked gets the size of each message that answers none of our requests, garbage included. It must not block.
+	// OnUnexpected gets the size of each message that answers none of our requests, garbage included. It must not block.
 	OnUnexpected func(bytes int)
 
 	AnswerInvalid bool          // send an error for a frame that is not a message, as a server does
@@ -208,7 +208,7 @@ func (c *Conn) put(b []byte) error {
 	return nil
 }
 
-// now writes a frame directly if the queue is empty and the write does not block. It avoids the writing goroutine. It
+// tryWrite writes a frame directly if the queue is empty and the write does not block. It avoids the writing goroutine. It
 // reports whether the frame was handled.
 func (c *Conn) tryWrite(b []byte) bool {
 	if c.queued.Load() > 0 || !c.writing.TryLock() {
@@ -450,7 +450,7 @@ func (c *Conn) Notify(method string, params any) bool {
 	}
 }
 
-// Call sends a request and returns its result, an *Error, a *Spoilt, ErrClosed or the error of ctx. If ctx ends first,
+// Call sends a request and returns its result, an *Error, a *MalformedResponse, ErrClosed or the error of ctx. If ctx ends first,
 // Call sends a cancellation and drops a late answer. The params are made
 // from the request's id, which is also its progress token; progress may be nil and must not block.
 func (c *Conn) Call(ctx context.Context, method string, params func(id int64) any, progress func(done, total float64)) (strictjson.Value, error) {

@@ -2,7 +2,7 @@ package jsonrpc
 
 import "sync/atomic"
 
-// Crew runs functions in goroutines that it reuses. A call needs about ten kilobytes of stack. A new goroutine grows its
+// WorkerPool runs functions in goroutines that it reuses. A call needs about ten kilobytes of stack. A new goroutine grows its
 // stack in steps and copies it each time, which was a tenth of a call's cost.
 type WorkerPool struct {
 	next  chan func()
@@ -11,7 +11,7 @@ type WorkerPool struct {
 	spare atomic.Int32
 }
 
-// NewCrew returns a Crew that keeps at most so many idle goroutines, until over is closed.
+// NewWorkerPool returns a WorkerPool that keeps at most so many idle goroutines, until over is closed.
 func NewWorkerPool(most int, over <-chan struct{}) *WorkerPool {
 	return &WorkerPool{next: make(chan func()), over: over, most: int32(most)}
 }

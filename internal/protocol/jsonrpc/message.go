@@ -54,7 +54,7 @@ type Message struct {
 	spoilt *MalformedResponse          // in place of an answer that was no message
 }
 
-// Fault is the error that an answer is, an *Error or a *Spoilt; nil: it is a result.
+// Fault is the error that an answer is, an *Error or a *MalformedResponse; nil: it is a result.
 func (m Message) Fault() error {
 	switch {
 	case m.spoilt != nil:

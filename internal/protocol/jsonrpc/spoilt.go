@@ -7,13 +7,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Spoilt is the error of Call for an answer that cannot be parsed. The effect of the request is unknown.
+// MalformedResponse is the error of Call for an answer that cannot be parsed. The effect of the request is unknown.
 type MalformedResponse struct{ Why string }
 
 // Error says what was wrong with the answer.
 func (s *MalformedResponse) Error() string { return "an answer that cannot be read: " + s.Why }
 
-// Spoil fails the request that a refused frame was meant to answer. It finds the request by the id, by the stream on
+// FailMalformed fails the request that a refused frame was meant to answer. It finds the request by the id, by the stream on
 // which the frame came (request of; 0: unknown), or because only one request waits. Other requests go on waiting.
 func (p *Pending) FailMalformed(frame []byte, fault *Error, of int64) {
 	id, answers := answerTo(frame)
@@ -54,7 +54,7 @@ func (p *Pending) fail(w *Waiting, why string) {
 	}
 }
 
-// spread reports whether a frame is one line of a message that was written over several lines. It looks for the member
+// isMultilineJSON reports whether a frame is one line of a message that was written over several lines. It looks for the member
 // that all messages have, because a server's log line may begin with a brace too.
 func isMultilineJSON(frame []byte) bool {
 	rest, is := bytes.CutPrefix(frame, []byte(`"jsonrpc"`))

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feed copies from to the command's standard input and then closes it. The command never gets a file of the
+// CopyStdin copies from to the command's standard input and then closes it. The command never gets a file of the
 // host: its stdin is a pipe, or /dev/null (to is nil) if the input is empty. stop ends the copying.
 func CopyStdin(to *os.File, from io.Reader) (stop func()) {
 	if to == nil {
@@ -35,7 +35,7 @@ func CopyStdin(to *os.File, from io.Reader) (stop func()) {
 	return stop
 }
 
-// FeedNow is Feed as far as the pipe takes it at once. It reports whether that was all.
+// TryWriteStdin is Feed as far as the pipe takes it at once. It reports whether that was all.
 func TryWriteStdin(to *os.File, from io.WriterTo) bool {
 	_, err := from.WriteTo(unwaiting{to})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, io.ErrShortWrite) {

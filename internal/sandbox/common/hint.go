@@ -11,13 +11,13 @@ import (
 	"waldo/internal/sandbox/landlock"
 )
 
-// Advised is an error with a hint: an action that a person can take.
+// HintError is an error with a hint: an action that a person can take.
 type HintError struct {
 	error
 	hint string
 }
 
-// Advise gives an error the words that help.
+// WithHint gives an error the words that help.
 func WithHint(err error, hint string) error { return HintError{err, hint} }
 
 // Hint returns what to do.

@@ -16,7 +16,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Place is a volume of a sandbox: waldo holds its filesystem by a descriptor, which outlives the sandbox.
+// Volume is a volume of a sandbox: waldo holds its filesystem by a descriptor, which outlives the sandbox.
 type Volume struct {
 	sandbox.Tmpfs
 	Dir *os.File
@@ -117,7 +117,7 @@ func (s *State) takes(name string) bool {
 
 func (s State) partial() bool { return s.more > 0 || s.unread }
 
-// Look returns the state of the places.
+// Scan returns the state of the places.
 func Scan(places []Volume) State {
 	s := State{Files: map[string]stamp{}, folders: map[string]bool{}}
 	odd := 0

@@ -15,7 +15,7 @@ import (
 	"waldo/internal/sandbox"
 )
 
-// Refuse says why no driver that shows the host's /usr and bounded volumes can hold to the profile. Nil: one
+// Validate says why no driver that shows the host's /usr and bounded volumes can hold to the profile. Nil: one
 // can.
 func Validate(p sandbox.Profile) error {
 	l := p.Limits
@@ -81,7 +81,7 @@ func refuseWritable(m sandbox.Mount) error {
 	return nil
 }
 
-// RefuseWritable is for a driver whose sandboxes write to no folder of the host.
+// ValidateWritable is for a driver whose sandboxes write to no folder of the host.
 func ValidateWritable(p sandbox.Profile) error {
 	for _, m := range p.Mounts {
 		if m.Writable {
@@ -101,7 +101,7 @@ func isRoot(folder string) bool {
 	return err == nil && os.SameFile(root, st)
 }
 
-// RefuseHosts is for a driver whose sandboxes have no egress.
+// ValidateHosts is for a driver whose sandboxes have no egress.
 func ValidateHosts(n sandbox.Network) error {
 	if len(n.Hosts) > 0 || len(n.Ports) > 0 {
 		return fmt.Errorf("hosts %q: no sandbox of this driver can reach hosts; isolation namespace and gvisor can", n.Hosts)
@@ -127,7 +127,7 @@ func refuseTarget(target string) error {
 // maxText is how much of arguments and environment is passed on to the kernel, which takes 2 MiB.
 const maxText = 4 << 20
 
-// RefuseCommand returns an error for a command that the kernel could not take unchanged.
+// ValidateCommand returns an error for a command that the kernel could not take unchanged.
 func ValidateCommand(c sandbox.Command) error {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return fmt.Errorf("no command to run")

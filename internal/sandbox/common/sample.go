@@ -134,7 +134,7 @@ func Threads(pid int) (out []*os.File) {
 	return out
 }
 
-// Gone reports whether the thread that Threads opened has ended.
+// Exited reports whether the thread that Threads opened has ended.
 func Exited(thread *os.File) bool {
 	_, err := thread.ReadAt(make([]byte, 1), 0)
 	return err != nil
@@ -146,7 +146,7 @@ func Stat(pid int) *os.File {
 	return f
 }
 
-// Still waits, for a few milliseconds at most, until a thread that is about to block does so. The kernel counts
+// WaitBlocked waits, for a few milliseconds at most, until a thread that is about to block does so. The kernel counts
 // the time since the thread was last scheduled only then. Stat has opened the thread.
 func WaitBlocked(thread *os.File) {
 	for end := time.Now().Add(5 * time.Millisecond); time.Now().Before(end); {
@@ -159,7 +159,7 @@ func WaitBlocked(thread *os.File) {
 	}
 }
 
-// Inside returns the number that a process has in its own pid namespace; 0: it is not known.
+// NSPID returns the number that a process has in its own pid namespace; 0: it is not known.
 func NSPID(pid int) int {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(status), "\nNSpid:")

@@ -17,7 +17,7 @@ var ours = []string{"proc", "dev", "sys", "tmp", "run", "workspace", "old"}
 // MaxTop is how many folders a template may have at its top: each is a mount of its own.
 const MaxTop = 24
 
-// RefuseTemplate says why a sandbox cannot start from a root: only the host has no folder.
+// ValidateTemplate says why a sandbox cannot start from a root: only the host has no folder.
 func ValidateTemplate(t sandbox.Template) error {
 	switch {
 	case t.Name == "":

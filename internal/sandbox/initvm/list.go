@@ -45,7 +45,7 @@ func To(index int) Target { return Target{index: index, set: true} }
 // At continues at an address.
 func At(address uint64) Target { return Target{address: address, set: true} }
 
-// Step is one system call; its result is stored at Store. A call that fails goes to Fail. One whose result
+// Instr is one system call; its result is stored at Store. A call that fails goes to Fail. One whose result
 // equals the word at Equal goes to Same. Any other goes to Next. An unset Fail goes to the list's Die; an unset
 // Next or Same goes to the step after this one.
 type Instr struct {
@@ -56,7 +56,7 @@ type Instr struct {
 	Same, Next, Fail Target
 }
 
-// List is a program for the machine: steps and the data that they point to.
+// Program is a program for the machine: steps and the data that they point to.
 type Program struct {
 	Steps []Instr
 	data  []byte

@@ -23,7 +23,7 @@ type Kind struct {
 	Domain string // who may have sandboxes of it; never shared with another
 }
 
-// Nursery is the pool of zygotes, one of each kind.
+// Pool is the pool of zygotes, one of each kind.
 type Pool struct {
 	Rotation
 	Start func(ctx context.Context, k Kind) (*Zygote, error)

@@ -29,7 +29,7 @@ var (
 	ErrKey  = errors.New("the key to the stored secrets is damaged")
 )
 
-// Safe is the store in one directory. Keyring is where its key may be kept; set it before it is used.
+// Store is the store in one directory. Keyring is where its key may be kept; set it before it is used.
 type Store struct {
 	dir     string
 	Keyring interface { // nil: the key is in a file

@@ -18,7 +18,7 @@ type sourceLoaders[T any] struct {
 	after func(server string, same bool) // called when a server was asked: whether nothing has changed
 }
 
-// feed is the loaded state of one server's list.
+// sourceLoader is the loaded state of one server's list.
 type sourceLoader[T any] struct {
 	list    func(ctx context.Context) (T, error)
 	mu      sync.Mutex

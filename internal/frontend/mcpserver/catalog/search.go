@@ -29,7 +29,7 @@ const (
 	MaxHits     = 50
 )
 
-// Told is a search result at some detail.
+// SearchResult is a search result at some detail.
 type SearchResult struct {
 	Name        string           `json:"name"` // on the wire
 	Capability  call.Capability  `json:"capability"`

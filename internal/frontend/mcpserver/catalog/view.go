@@ -14,7 +14,7 @@ type Viewer struct {
 	Channel   string // as in call.Call
 }
 
-// sight is the part of a list that one viewer may use.
+// viewCache is the part of a list that one viewer may use.
 type viewCache struct {
 	once    sync.Once
 	entries []*Entry
@@ -26,7 +26,7 @@ type viewCache struct {
 // maxSights bounds the cached views. A view that is built again costs one decision for each tool.
 const maxSights = 200
 
-// sight returns what a viewer sees of the list as it is now.
+// viewCache returns what a viewer sees of the list as it is now.
 func (c *Catalogue) sight(v Viewer) *viewCache {
 	c.mu.RLock()
 	s := c.sights[v]

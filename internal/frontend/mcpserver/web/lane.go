@@ -8,7 +8,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// lane is one way to a client: the answer to a POST while it is being made, or the stream of a
+// responseQueue is one way to a client: the answer to a POST while it is being made, or the stream of a
 // session. It is a gateway.Link. Frames are queued; the goroutine of the HTTP request writes them.
 type responseQueue struct {
 	out  chan []byte
@@ -86,7 +86,7 @@ func (l *responseQueue) Call(ctx context.Context, method string, params func(id 
 	return l.asks.call(ctx, l, method, params, progress)
 }
 
-// asks are the requests to one legacy client that it has not answered yet.
+// serverRequests are the requests to one legacy client that it has not answered yet.
 type serverRequests struct {
 	over <-chan struct{} // closed when the session has ended
 	jsonrpc.Pending

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// trail stores the recent events of one legacy session's streams, so that a client that lost a connection can resume
+// replayBuffer stores the recent events of one legacy session's streams, so that a client that lost a connection can resume
 // (MCP 2025-11-25 basic/transports, Last-Event-ID). It holds at most Limits.Replay bytes, and all trails together at
 // most Limits.ReplayAll. The oldest events go first; events older than Limits.Resume are swept.
 type replayBuffer struct {
@@ -35,7 +35,7 @@ type event struct {
 	at         time.Time
 }
 
-// track is one stream: number 0 is the session's own, the others are the answers to a POST each.
+// stream is one stream: number 0 is the session's own, the others are the answers to a POST each.
 type stream struct {
 	number int
 	seq    int           // of the last event; 0: there was none

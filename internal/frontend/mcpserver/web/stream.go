@@ -9,7 +9,7 @@ import (
 	"waldo/internal/protocol/strictjson"
 )
 
-// pen writes a stream of server-sent events and opens it before the first event. Each event of a legacy session has
+// sseWriter writes a stream of server-sent events and opens it before the first event. Each event of a legacy session has
 // an id and enters the replay buffer.
 type sseWriter struct {
 	w      http.ResponseWriter

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Shelf is a folder of kept files: SHA256(URL)-SHA256(FILE).
+// Cache is a folder of kept files: SHA256(URL)-SHA256(FILE).
 type Cache struct {
 	dir  string
 	most int64

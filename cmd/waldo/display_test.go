@@ -14,6 +14,7 @@ import (
 // accepts unescaped, with reasons.
 func TestEveryTextIsEscaped(t *testing.T) {
 	ready := map[string]string{
+		"watch.go":   "JSON, and Question.Show, which escapes each part",
 		"table.go":   "cells that display.Line has escaped, with spaces between them",
 		"approve.go": "Question.Show escapes each part",
 		"call.go":    "a tool's own words, cleaned, and its JSON",

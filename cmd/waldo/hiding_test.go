@@ -37,7 +37,7 @@ func TestHiding(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	var out bytes.Buffer
 	report(&out, false, &exit{code: exitFailed, err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})
-	if got := out.String(); !strings.Contains(got, "\nhint: make room") {
+	if got := out.String(); !strings.Contains(got, "\nhint: free space on the disk") {
 		t.Errorf("%q", got)
 	}
 }

@@ -74,7 +74,7 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 			}
 			screen.Write(b[:n])
 		}
-		if echoes(t, program) || !strings.Contains(screen.String(), "Every yes that was not used yet is void") {
+		if echoes(t, program) || !strings.Contains(screen.String(), "Unused approvals become void") {
 			t.Errorf("the prompt: %q", screen.String())
 		}
 		if _, err := person.WriteString(row.typed); err != nil {

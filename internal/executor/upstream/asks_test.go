@@ -154,7 +154,7 @@ func TestPermittedQuestions(t *testing.T) {
 		{"an answer that is none", all, form, `{"action":"perhaps"}`, "error: there was no answer that fits", "s elicitation/create"},
 		{"a form for a password", all, elicitation(`{"message":"m","requestedSchema":{"type":"object","properties":{"Password":{"type":"string"}}}}`), accept, "error: a form must not ask for a secret", ""},
 		{"a field that is titled so", all, elicitation(`{"message":"m","requestedSchema":{"type":"object","properties":{"x":{"type":"string","title":"API key"}}}}`), accept, "error: a form must not ask for a secret", ""},
-		{"a form without a schema", all, elicitation(`{"message":"m"}`), accept, "error: requestedSchema is no schema", ""},
+		{"a form without a schema", all, elicitation(`{"message":"m"}`), accept, "error: requestedSchema must be the schema of an object", ""},
 		{"an address in full", all, elicitation(`{"mode":"url","message":"m","url":"https://a.example/x?y=1"}`), `{"action":"accept"}`, `{"action":"accept"}`,
 			`s elicitation/create {"message":"The server \"s\" asks, not waldo: m\nThe whole address is https://a.example/x?y=1","mode":"url","url":"https://a.example/x?y=1"}`},
 		{"an address without the operator's word", contract.Asks{Form: true}, elicitation(`{"mode":"url","message":"m","url":"https://a.example/"}`), accept, "error: the operator does not let", ""},

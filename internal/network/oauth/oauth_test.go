@@ -167,9 +167,9 @@ func TestLoginRefuses(t *testing.T) {
 		tokens     int
 	}{
 		{"control", "", nil, nil, "", 1},
-		{"another server's resource", "resource", func(d map[string]any) { d["resource"] = "https://bank.example.com/mcp" }, nil, "which it is not", 0},
-		{"a resource beside it", "resource", func(d map[string]any) { d["resource"] = strings.Replace(d["resource"].(string), "/mcp", "/mc", 1) }, nil, "which it is not", 0},
-		{"nobody issues tokens", "resource", func(d map[string]any) { d["authorization_servers"] = []string{} }, nil, "names nobody", 0},
+		{"another server's resource", "resource", func(d map[string]any) { d["resource"] = "https://bank.example.com/mcp" }, nil, "names another resource", 0},
+		{"a resource beside it", "resource", func(d map[string]any) { d["resource"] = strings.Replace(d["resource"].(string), "/mcp", "/mc", 1) }, nil, "names another resource", 0},
+		{"nobody issues tokens", "resource", func(d map[string]any) { d["authorization_servers"] = []string{} }, nil, "names no authorization server", 0},
 		{"an issuer in the clear, elsewhere", "resource", func(d map[string]any) { d["authorization_servers"] = []string{"http://as.example.com"} }, nil, "is not https", 0},
 		{"an issuer that is a file", "resource", func(d map[string]any) { d["authorization_servers"] = []string{"file:///etc/passwd"} }, nil, "not an address", 0},
 		{"an issuer by another name", "issuer", func(d map[string]any) { d["issuer"] = "https://other.example.com" }, nil, "calls itself", 0},
@@ -178,7 +178,7 @@ func TestLoginRefuses(t *testing.T) {
 		{"PKCE in the clear", "issuer", func(d map[string]any) { d["code_challenge_methods_supported"] = []string{"plain"} }, nil, "PKCE", 0},
 		{"a page that is a script", "issuer", func(d map[string]any) { d["authorization_endpoint"] = "javascript:alert(1)" }, nil, "not an address", 0},
 		{"tokens in the clear", "issuer", func(d map[string]any) { d["token_endpoint"] = "http://as.example.com/token" }, nil, "is not https", 0},
-		{"nobody registers", "issuer", func(d map[string]any) { delete(d, "registration_endpoint") }, nil, "registers nobody", 0},
+		{"nobody registers", "issuer", func(d map[string]any) { delete(d, "registration_endpoint") }, nil, "has no dynamic registration", 0},
 		{"an answer of another issuer", "", nil, func(q url.Values) { q.Set("iss", "https://other.example.com") }, "not come from the issuer", 0},
 		{"an answer of nobody", "", nil, func(q url.Values) { q.Del("iss") }, "not come from the issuer", 0},
 		{"no", "", nil, func(q url.Values) { q.Del("code"); q.Set("error", "access_denied\x1b[2J") }, "refused: access_denied2J", 0},

@@ -78,7 +78,7 @@ func TestWhoMayComeIn(t *testing.T) {
 	r := database(t)
 	d := serve(t, brokered(r))
 	for _, row := range []struct{ user, database, more, want string }{
-		{"postgres", "shop", "", `lets this box in as "app", not as "postgres"`},
+		{"postgres", "shop", "", `lets this sandbox in as "app", not as "postgres"`},
 		{"app", "postgres", "", `into the database "shop", not into "postgres"`},
 		{"app", "shop", "replication=database", "may not replicate"},
 		{"app", "shop", "replication=false", "may not replicate"},

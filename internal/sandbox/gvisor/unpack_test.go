@@ -70,7 +70,7 @@ func TestUnpack(t *testing.T) {
 		}, ""},
 		{"a pipe is replaced and not waited for", func(t *testing.T, dir, name string) { must(t, mkfifo(name)) }, ""},
 		{"a folder that others can write to", func(t *testing.T, dir, name string) { must(t, os.Chmod(dir, 0o777)) },
-			"nobody else can write"},
+			"other users cannot write to"},
 		{"a folder of that name", func(t *testing.T, dir, name string) {
 			must(t, os.Mkdir(name, 0o700))
 			must(t, os.WriteFile(filepath.Join(name, "x"), nil, 0o600))

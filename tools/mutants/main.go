@@ -194,9 +194,9 @@ var controls sync.Map // "package run" -> func() error
 // failure for a mutant proves nothing.
 func control(g guard) error {
 	f, _ := controls.LoadOrStore(g.pkg+" "+g.run, sync.OnceValue(func() error {
-		out, err := test(context.Background(), g.pkg, g.run)
+		out, err := test(context.Background(), g.pkg, g.run, "-timeout", "5m") // a busy machine alone proves nothing
 		if err != nil { // a test may trip once on a busy machine, not twice
-			out, err = test(context.Background(), g.pkg, g.run)
+			out, err = test(context.Background(), g.pkg, g.run, "-timeout", "5m")
 		}
 		if err != nil {
 			return fmt.Errorf("control: %s -run %s fails on the tree as it is:\n%s", g.pkg, g.run, out)

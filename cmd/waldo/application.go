@@ -165,6 +165,16 @@ func openState(g *global) (string, error) {
 	return dir, nil
 }
 
+// openStore opens the state directory and its database. The caller closes the database.
+func openStore(g *global) (string, *database.Store, error) {
+	state, err := openState(g)
+	if err != nil {
+		return "", nil, err
+	}
+	s, err := database.Open(state)
+	return state, s, err
+}
+
 // openApplication reads the configuration, then opens storage and core, the executors, and the pipeline.
 func openApplication(ctx context.Context, g *global, s settings) (h *application, err error) {
 	h = &application{known: g.known, set: s}

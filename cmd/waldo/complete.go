@@ -10,7 +10,6 @@ import (
 
 	"waldo/internal/app/secrets"
 	"waldo/internal/frontend/mcpserver/catalog"
-	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
 )
 
@@ -116,11 +115,7 @@ func approvalIDs(ctx context.Context, g *global) (out []string) {
 }
 
 func sandboxNames(ctx context.Context, g *global) (out []string) {
-	state, err := openState(g)
-	if err != nil {
-		return nil
-	}
-	s, err := database.Open(state)
+	_, s, err := openStore(g)
 	if err != nil {
 		return nil
 	}

@@ -22,7 +22,6 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
-	"waldo/internal/storage/database"
 )
 
 // line has the fields of all record kinds that fit in one line.
@@ -158,11 +157,7 @@ func newVerify(g *global) *cobra.Command {
 }
 
 func verify(ctx context.Context, g *global) (audit.Report, error) {
-	state, err := openState(g)
-	if err != nil {
-		return audit.Report{}, err
-	}
-	s, err := database.Open(state)
+	state, s, err := openStore(g)
 	if err != nil {
 		return audit.Report{}, err
 	}
@@ -264,11 +259,7 @@ func newSetAside(g *global) *cobra.Command {
 			if reason == "" {
 				return usage("it is recorded permanently in the new log", "--reason is required")
 			}
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			s, err := database.Open(state)
+			state, s, err := openStore(g)
 			if err != nil {
 				return err
 			}

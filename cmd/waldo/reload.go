@@ -11,7 +11,6 @@ import (
 
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/storage/database"
 )
 
 // takesReloads lets the application reload its configuration on request. fits refuses a configuration that this
@@ -87,11 +86,7 @@ func newReload(g *global) *cobra.Command {
 			"leaves the one before it in force. SIGHUP does the same for one process. Exit status 1: one was not taken.",
 		Example: "  waldo reload",
 		RunE: func(c *cobra.Command, _ []string) error {
-			state, err := openState(g)
-			if err != nil {
-				return err
-			}
-			s, err := database.Open(state)
+			state, s, err := openStore(g)
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,6 @@ import (
 	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/template"
-	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
 	"waldo/internal/storage/workspace"
 )
@@ -426,11 +425,7 @@ func (e *execFlags) line(args any) string {
 
 // levelOf returns the isolation level that a sandbox was created with.
 func levelOf(ctx context.Context, g *global, name string) (string, error) {
-	state, err := openState(g)
-	if err != nil {
-		return "", err
-	}
-	kept, err := database.Open(state)
+	_, kept, err := openStore(g)
 	if err != nil {
 		return "", err
 	}

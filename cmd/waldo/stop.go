@@ -43,11 +43,7 @@ func newStop(g *global) *cobra.Command {
 
 func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	ctx := c.Context()
-	state, err := openState(g)
-	if err != nil {
-		return err
-	}
-	s, err := database.Open(state)
+	_, s, err := openStore(g)
 	if err != nil {
 		return err
 	}

@@ -18,17 +18,8 @@ import (
 // environment. Options never override the contract.
 func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Options, *call.Reason) {
 	c := d.Contract
-	if c.Template != "" && c.Template != host.Name {
-		if asked := o.template(); r.Template == nil {
-			return o, &call.Reason{Code: "template.absent", Text: "this waldo has no templates"}
-		} else if t, image, err := r.Template(ctx, c); err != nil {
-			slog.Warn("a template cannot be had", "capability", string(d.Call.Capability), "template", c.Template, "why", err)
-			return o, &call.Reason{Code: "template.absent", Text: "the template of this capability is not available on this machine; the operator sees why"}
-		} else if asked != host && asked != t {
-			return o, &call.Reason{Code: "template.contract", Text: "the contract names another template than was asked for"}
-		} else {
-			o.Root, o.Image = t, image
-		}
+	if why := r.contractTemplate(ctx, d, &o); why != nil {
+		return o, why
 	}
 	if c.Input != "" {
 		folder, err := c.At.Beside(c.Input)
@@ -53,6 +44,28 @@ func (r *Runner) equip(ctx context.Context, d policy.Decision, o Options) (Optio
 		o.Env = env
 	}
 	return o, nil
+}
+
+// contractTemplate takes the template that the contract names, if any, and refuses a run that asks for another.
+func (r *Runner) contractTemplate(ctx context.Context, d policy.Decision, o *Options) *call.Reason {
+	name := d.Contract.Template
+	if name == "" || name == host.Name {
+		return nil
+	}
+	if r.Template == nil {
+		return &call.Reason{Code: "template.absent", Text: "this waldo has no templates"}
+	}
+	asked := o.template()
+	t, image, err := r.Template(ctx, d.Contract)
+	if err != nil {
+		slog.Warn("a template cannot be had", "capability", string(d.Call.Capability), "template", name, "why", err)
+		return &call.Reason{Code: "template.absent", Text: "the template of this capability is not available on this machine; the operator sees why"}
+	}
+	if asked != host && asked != t {
+		return &call.Reason{Code: "template.contract", Text: "the contract names another template than was asked for"}
+	}
+	o.Root, o.Image = t, image
+	return nil
 }
 
 // limits returns the limits of a run: the requested ones, capped by the contract, or by the runner's own if the

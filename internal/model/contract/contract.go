@@ -149,7 +149,7 @@ type Contract struct {
 	Network        Network
 	Filesystem     Filesystem
 	Template       string                // root of its sandbox; empty: the host's /usr
-	Run            RunLimits             // of its sandbox
+	Run            Limits                // of its sandbox
 	Input          string                // a host folder shown read-only as /workspace/input
 	Env            map[string]string     // of its sandbox
 	Root           string                // of the files tool
@@ -206,9 +206,6 @@ type Mount struct {
 	Git bool     `json:"git,omitempty"`
 	At  Position `json:"-"`
 }
-
-// Limits bound a server's sandbox; 0 means waldo's own bound.
-type Limits struct{ MemoryMB, Pids, Files, DiskMB int }
 
 // Asks says what a server may ask of the agent's host during a call. The zero value refuses all.
 type Asks struct {

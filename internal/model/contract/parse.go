@@ -207,7 +207,7 @@ func (p *parser) server(e field) {
 		case "per_session":
 			s.PerSession = p.boolean(f)
 		case "limits":
-			s.Limits = p.boxLimits(f)
+			s.Limits = p.sandboxLimits(f, inLimits, 1<<20)
 		case "names":
 			s.Plain = p.word(f, inServer) == "plain"
 		case "server_requests":

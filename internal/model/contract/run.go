@@ -2,8 +2,9 @@ package contract
 
 import "time"
 
-// RunLimits are what one run of a sandboxed capability may use. A zero field takes waldo's default.
-type RunLimits struct {
+// Limits bound the sandbox of a server or of one run. A zero field takes waldo's default. Servers have neither OutputKB nor
+// CPU.
+type Limits struct {
 	MemoryMB, Pids, Files, DiskMB, OutputKB int
 	CPU                                     time.Duration // of the whole process tree
 }
@@ -14,7 +15,7 @@ func (p *parser) equip(c *Contract, f field) {
 	case "template":
 		c.Template = p.text(f)
 	case "limits":
-		c.Run = p.runLimits(f)
+		c.Run = p.sandboxLimits(f, inRun, 1<<16)
 	case "input":
 		c.Input = p.text(f)
 	case "env":
@@ -22,9 +23,10 @@ func (p *parser) equip(c *Contract, f field) {
 	}
 }
 
-func (p *parser) runLimits(f field) RunLimits {
-	var l RunLimits
-	for _, g := range p.fields(f.val, inRun) {
+// sandboxLimits reads limits with the keys of a scope.
+func (p *parser) sandboxLimits(f field, scope string, maxFiles int) Limits {
+	var l Limits
+	for _, g := range p.fields(f.val, scope) {
 		switch g.name {
 		case "memory_mb":
 			l.MemoryMB = p.integer(g, 16, 1<<20)
@@ -33,7 +35,7 @@ func (p *parser) runLimits(f field) RunLimits {
 		case "pids":
 			l.Pids = p.integer(g, 1, 1<<15)
 		case "files":
-			l.Files = p.integer(g, 16, 1<<16)
+			l.Files = p.integer(g, 16, maxFiles)
 		case "disk_mb":
 			l.DiskMB = p.integer(g, 1, 1<<20)
 		case "output_kb":
@@ -43,7 +45,7 @@ func (p *parser) runLimits(f field) RunLimits {
 	return l
 }
 
-func (l RunLimits) normal() map[string]any {
+func (l Limits) normal() map[string]any {
 	m := map[string]any{}
 	for k, n := range map[string]int{"memory_mb": l.MemoryMB, "cpu_seconds": int(l.CPU / time.Second), "pids": l.Pids,
 		"files": l.Files, "disk_mb": l.DiskMB, "output_kb": l.OutputKB} {

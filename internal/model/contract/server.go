@@ -106,31 +106,6 @@ func (p *parser) oauth(f field, server string) *OAuth {
 	return o
 }
 
-func (p *parser) boxLimits(f field) Limits {
-	var l Limits
-	for _, g := range p.fields(f.val, inLimits) {
-		switch g.name {
-		case "memory_mb":
-			l.MemoryMB = p.integer(g, 16, 1<<20)
-		case "pids":
-			l.Pids = p.integer(g, 1, 1<<15)
-		case "files":
-			l.Files = p.integer(g, 16, 1<<20)
-		case "disk_mb":
-			l.DiskMB = p.integer(g, 1, 1<<20)
-		}
-	}
-	return l
-}
-
-func (l Limits) normal() map[string]any {
-	m := map[string]any{}
-	for k, n := range map[string]int{"memory_mb": l.MemoryMB, "pids": l.Pids, "files": l.Files, "disk_mb": l.DiskMB} {
-		putIf(m, k, n, n > 0)
-	}
-	return m
-}
-
 func (a Auth) normal() map[string]any {
 	m := map[string]any{}
 	putIf(m, "bearer", string(a.Bearer), a.Bearer != "")

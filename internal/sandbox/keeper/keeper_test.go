@@ -310,3 +310,38 @@ func TestKilledWaldo(t *testing.T) {
 		t.Errorf("the other command: %q", got)
 	}
 }
+
+// TestOthersLimits: a command lowers neither limits nor priority of another, and its own as it likes.
+func TestOthersLimits(t *testing.T) {
+	processes(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	start(t, profile(dir), "mark = 'sesame'; import time; print('ready'); time.sleep(100)")
+	look := list + `
+import resource
+def attempt(what, f):
+    try: f(); print(what, "DONE")
+    except OSError as e: print(what, type(e).__name__)
+def lower(pid):
+    attempt("prlimit", lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (9, 9)))
+    attempt("setpriority", lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))
+    attempt("scheduler", lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)))
+    attempt("affinity", lambda: os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))}))
+`
+	child := look + `
+import subprocess
+p = subprocess.Popen(["/usr/bin/sleep", "50"])
+lower(p.pid)
+p.kill()
+`
+	done := "prlimit DONE\nsetpriority DONE\nscheduler DONE\naffinity DONE\n"
+	if got := run(t, profile(""), child); got != done {
+		t.Fatalf("control, in a sandbox that shares nothing: %q", got)
+	}
+	want := "prlimit PermissionError\nsetpriority PermissionError\nscheduler PermissionError\naffinity PermissionError\n"
+	if got := run(t, profile(dir), look+"lower(found('sesame')[0])"); got != want {
+		t.Errorf("another command: %q", got)
+	}
+	if got := run(t, profile(dir), look+"lower(0)"); got != done {
+		t.Errorf("itself: %q", got)
+	}
+}

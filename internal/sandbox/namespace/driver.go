@@ -35,7 +35,7 @@ type Driver struct {
 	options Options
 	machine func() (*os.File, error)
 	cgroups func() (*cgroup.Host, error)
-	filters func() ([2]filters, error) // the first where files of the host are in sight as they are, the second where not
+	filters [2]func() ([2]filters, error) // the second where processes of other commands are in sight
 	refused refusals
 	nursery *zygote.Pool
 	spares  *kept[*zygote.Zygote, *spare] // of each zygote, and of none
@@ -46,7 +46,9 @@ type Driver struct {
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
 	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
-	d.filters = sync.OnceValues(d.compile)
+	for i, others := range []bool{false, true} {
+		d.filters[i] = sync.OnceValues(func() ([2]filters, error) { return d.compile(others) })
+	}
 	d.spares = &kept[*zygote.Zygote, *spare]{make: d.spare, over: func(z *zygote.Zygote) bool { return z != nil && !z.Usable() }, most: func(z *zygote.Zygote) int {
 		if z != nil {
 			return min(o.Spares, sparesForked)
@@ -61,15 +63,17 @@ func New(o Options) *Driver {
 // filters are those of one kind of sandbox: without a listener, with one, and with one that also reports exits.
 type filters [3]seccomp.Program
 
-// compile makes the filters of every sandbox. Shared memory and the choice of processors are allowed only if a cgroup
-// bounds them, and watching files only if the files are the sandbox's own.
-func (d *Driver) compile() (out [2]filters, err error) {
+// compile makes the filters of sandboxes: the first where files of the host are in sight as they are, the second where
+// not. Shared memory and the choice of processors are allowed only if a cgroup bounds them. Others says that processes
+// of other commands are in sight.
+func (d *Driver) compile(others bool) (out [2]filters, err error) {
 	host, err := d.cgroups()
 	if err != nil {
 		return out, err
 	}
 	for i, watch := range []bool{false, true} {
-		if out[i], err = compile(seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs(), Watch: watch}); err != nil {
+		p := seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs(), Watch: watch, Own: !others}
+		if out[i], err = compile(p); err != nil {
 			return out, err
 		}
 	}
@@ -173,7 +177,11 @@ func refuse(p sandbox.Profile) error {
 
 // prepare makes the sandbox.
 func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
-	filter, err := b.driver.filters()
+	others := 0
+	if b.shares.Tree() {
+		others = 1
+	}
+	filter, err := b.driver.filters[others]()
 	if err != nil {
 		return err
 	}

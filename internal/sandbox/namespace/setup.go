@@ -28,7 +28,7 @@ type setup struct {
 	initproc.List
 	profile   sandbox.Profile
 	uid, gid  int        // outside
-	filters   [2]filters // see Driver
+	filters   [2]filters // see Driver.compile
 	counted   bool       // a cgroup counts the sandbox's memory
 	landlock  bool       // a ruleset is at landlockFD
 	mounts    []shown

@@ -24,19 +24,26 @@ func noSetID(byName map[string]rule) {
 	byName["openat2"] = rule{other: enosys}
 }
 
-// bareRules takes from the rules what a sandbox without namespaces must not have. Limits and priority are its
-// own only: the host's processes of the same user are in sight.
+// ownOnly refuses to change limits, priority, scheduling and processors of other processes. Only a process that is
+// named 0 is certainly the caller.
+func ownOnly(byName map[string]rule) {
+	own := first(eperm, when(Allow, is(0, 0)))
+	for _, name := range []string{"prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr"} {
+		byName[name] = own
+	}
+	if byName["sched_setaffinity"].other == Allow {
+		byName["sched_setaffinity"] = own
+	}
+	byName["setpriority"] = first(eperm, when(Allow, is(0, 0, 1), is(1, 0))) // this process, or its group
+}
+
+// bareRules takes from the rules what a sandbox without namespaces must not have.
 func bareRules(byName map[string]rule) {
 	for _, g := range bare {
 		for _, name := range strings.Fields(g.calls) {
 			byName[name] = rule{other: eperm}
 		}
 	}
-	own := first(eperm, when(Allow, is(0, 0)))
-	for _, name := range []string{"prlimit64", "sched_setparam", "sched_setscheduler", "sched_setattr"} {
-		byName[name] = own
-	}
-	byName["setpriority"] = first(eperm, when(Allow, is(0, 0), is(1, 0)))
 	// Connected pairs only: a datagram socket may send to any name.
 	byName["socketpair"] = first(eafnosupport, when(Allow, is(0, 1), test{1, 0xf, []uint32{1, 5}}))
 }

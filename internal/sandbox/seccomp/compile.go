@@ -48,6 +48,7 @@ type Profile struct {
 	Shared   bool     // memfd, shared anonymous memory, System V IPC: only where a cgroup counts their memory
 	Affinity bool     // sched_setaffinity: only where a cgroup bounds the processors
 	Watch    bool     // inotify, F_NOTIFY and set-id files: only where the files in sight are objects of the sandbox's own
+	Own      bool     // limits and priority of others: only where no process of another command is in sight
 	Bare     bool     // no namespaces around it: the filter refuses calls that they would confine
 	Notify   []string // calls answered by a listener (SECCOMP_RET_USER_NOTIF) in place of Allow or an errno
 	Ends     bool     // exit_group, and kill with a number from EndSignal, are answered by the listener too
@@ -143,6 +144,9 @@ func rulesFor(a Arch, p Profile) (map[uint32]rule, error) {
 	}
 	if !p.Watch || p.Bare { // files of the host's may be in sight, and writable
 		noSetID(byName)
+	}
+	if !p.Own || p.Bare {
+		ownOnly(byName)
 	}
 	if p.Bare {
 		bareRules(byName)

@@ -11,7 +11,7 @@ import (
 )
 
 // everything is the widest filter that any sandbox gets.
-var everything = Profile{Inet: true, Shared: true, Affinity: true, Watch: true}
+var everything = Profile{Inet: true, Shared: true, Affinity: true, Watch: true, Own: true}
 
 func compile(t testing.TB, a Arch, p Profile) Program {
 	t.Helper()
@@ -156,6 +156,22 @@ func TestVerdicts(t *testing.T) {
 		{"sync succeeds and does nothing", "sync", [6]uint64{}, Profile{}, Errno},
 		{"affinity is the bound on processors", "sched_setaffinity", [6]uint64{}, Profile{}, eperm},
 		{"affinity where a cgroup bounds processors", "sched_setaffinity", [6]uint64{}, everything, Allow},
+		{"own limits", "prlimit64", [6]uint64{0, 0}, Profile{}, Allow},
+		{"limits of a child", "prlimit64", [6]uint64{7, 0}, everything, Allow},
+		{"limits of another command, dirty upper half", "prlimit64", [6]uint64{dirty | 7, 0}, Profile{}, eperm},
+		{"own priority", "setpriority", [6]uint64{0, 0, 5}, Profile{}, Allow},
+		{"priority of the own group", "setpriority", [6]uint64{1, 0, 5}, Profile{}, Allow},
+		{"priority of a child", "setpriority", [6]uint64{0, 7, 5}, everything, Allow},
+		{"priority of another command", "setpriority", [6]uint64{0, 7, 5}, Profile{}, eperm},
+		{"priority of a group of another command", "setpriority", [6]uint64{1, 7, 5}, Profile{}, eperm},
+		{"priority of the user, which is that of all commands", "setpriority", [6]uint64{2, 0, 5}, Profile{}, eperm},
+		{"own scheduling", "sched_setscheduler", [6]uint64{0, 5}, Profile{}, Allow},
+		{"scheduling of another command", "sched_setscheduler", [6]uint64{7, 5}, Profile{}, eperm},
+		{"its parameters", "sched_setparam", [6]uint64{7}, Profile{}, eperm},
+		{"its attributes", "sched_setattr", [6]uint64{7}, Profile{}, eperm},
+		{"own processors, other processes in sight", "sched_setaffinity", [6]uint64{0}, Profile{Affinity: true}, Allow},
+		{"processors of another command", "sched_setaffinity", [6]uint64{7}, Profile{Affinity: true}, eperm},
+		{"what Own allows, a sandbox without namespaces may not", "prlimit64", [6]uint64{7}, Profile{Own: true, Bare: true}, eperm},
 		{"a read at an offset", "preadv2", [6]uint64{3, 0, 1, 0, 0, 0}, Profile{}, Allow},
 		{"a read of high priority", "preadv2", [6]uint64{3, 0, 1, 0, 0, dirty | 1}, Profile{}, Allow},
 		{"a read that reports what is cached", "preadv2", [6]uint64{3, 0, 1, 0, 0, 8}, everything, eopnotsupp},

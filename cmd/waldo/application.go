@@ -338,7 +338,7 @@ func (h *application) openWorkers(s settings) error {
 	h.runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.cfg.Servers)), func(s contract.Server) bool { return s.Placement == launch.InWorkspace })
 	h.runner.Egress = h.egresses().ForCall
 	h.runner.Secret = h.secrets.Get
-	h.runner.Cut = h.known.Head
+	h.runner.Cut, h.runner.Window = h.known.Head, h.known.Window
 	h.runner.Admit = admit.By(admission.New(admit.Limits(h.cfg.Sandboxes)))
 	h.runner.Template = h.templateOf
 	h.close = append(h.close, h.runner.Close)

@@ -35,6 +35,9 @@ const (
 	maxRead     = 4 << 20 // bytes of one answer
 )
 
+// around is how many bytes on either side of a piece of a file are searched for known secrets that reach over its edge.
+const around = 64 << 10
+
 // pictureTypes are the image types that a model is shown, detected by content and not by name.
 var pictureTypes = map[string]bool{"image/png": true, "image/jpeg": true, "image/gif": true, "image/webp": true}
 
@@ -147,24 +150,51 @@ func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
 	if strings.HasPrefix(a.Name, "/") {
 		name = strings.TrimPrefix(name, "workspace/")
 	}
-	b, whole, err := readFile(ws, name, a.Offset, a.Limit)
+	b, next, err := r.piece(ws, name, a.Offset, a.Limit)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, workspace.ErrName) {
 		return refuse(d, call.Reason{Code: "files.absent", Text: fmt.Sprintf("the workspace of this session has no file %q", a.Name)}), nil
 	}
 	if err != nil {
 		return outcome(d, f), fmt.Errorf("call %s: %w", d.Call.ID, err)
 	}
-	if !whole {
-		b = untorn(b)
-	}
 	f.Status = facts.OK
 	f.Files.Read = []string{name}
 	out := outcome(d, f)
-	out.Content = []call.Content{content(name, b, whole && a.Offset == 0)}
-	if !whole {
-		out.Content = append(out.Content, call.Text(fmt.Sprintf("\nwaldo: there is more: go on with offset %d", a.Offset+int64(len(b)))))
+	out.Content = []call.Content{content(name, b, next == 0 && a.Offset == 0)}
+	if next > 0 {
+		out.Content = append(out.Content, call.Text(fmt.Sprintf("\nwaldo: there is more: go on with offset %d", next)))
 	}
 	return out, nil
+}
+
+// piece reads at most that many bytes of a file of the workspace, without the known secrets that reach over an edge of
+// the piece. It returns the offset of the next piece; 0: there is none.
+func (r *Runner) piece(ws *workspace.Workspace, name string, from, most int64) (b []byte, next int64, err error) {
+	first := max(0, from-around)
+	all, whole, err := readFile(ws, name, first, from-first+most+around)
+	if err != nil {
+		return nil, 0, err
+	}
+	size := int64(len(all))
+	start := min(from-first, size)
+	end := min(start+most, size)
+	more := !whole || end < size
+	if r.Window != nil {
+		text := string(all)
+		start = size - int64(len(r.Window(text, int(start), len(all), first > 0, false)))
+		end = int64(len(r.Window(text, 0, int(end), false, !whole)))
+	}
+	if start < end {
+		b = all[start:end]
+	}
+	if !more {
+		return b, 0, nil
+	}
+	if len(b) == 0 { // the piece is within a secret
+		return nil, max(first+start, from+most), nil
+	}
+	b = untorn(b)
+	return b, first + start + int64(len(b)), nil
 }
 
 // untorn leaves out the beginning of a character at the end of a piece of text.

@@ -49,6 +49,8 @@ type Runner struct {
 	Secret func(name secret.Ref) (secret.Value, error)
 	// Cut returns how many of the first n bytes of output may be kept, as sandbox.Command has it; nil: all n.
 	Cut func(text string, n int, more bool) int
+	// Window returns what may be shown of text[start:end], as redact.Registry has it; nil: all of it.
+	Window func(text string, start, end int, before, after bool) string
 	// Template finds the root filesystem that a contract names; nil: a run whose contract names one is refused.
 	Template func(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error)
 	// Servers returns the names that a script finds as globals; may be nil.

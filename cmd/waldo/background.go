@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +20,12 @@ import (
 	"waldo/internal/storage/sandboxes"
 )
 
-// readyFD is the file descriptor on which a background waldo reports that the sandbox of its command has started.
-const readyFD = 3
+// readyFD is the file descriptor on which a background waldo reports that the sandbox of its command has started, and
+// envFD the one from which it reads the variables of --env: every user of the machine can read its arguments.
+const (
+	readyFD = 3
+	envFD   = 4
+)
 
 // inBackground starts a second waldo, in its own process session, that makes the call and outlives this one and its
 // terminal. It returns when the sandbox has started. The output goes to files.
@@ -38,7 +43,8 @@ func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) err
 	if err = errors.Join(err, h.Close()); err != nil {
 		return inWords(err)
 	}
-	text, err := hold(c.Context(), slices.Concat(e.again(g, call), args[:1], []string{"--"}, args[1:]), stdout, stderr)
+	again := slices.Concat(e.again(g, call), args[:1], []string{"--"}, args[1:])
+	text, err := hold(c.Context(), again, e.env, stdout, stderr)
 	if err == nil && g.json {
 		return printJSON(c.OutOrStdout(), map[string]string{"call_id": call})
 	}
@@ -73,9 +79,6 @@ func (e *execFlags) again(g *global, call string) []string {
 	if e.dir != "" {
 		args = append(args, "--workdir", e.dir)
 	}
-	for _, kv := range e.env {
-		args = append(args, "--env", kv)
-	}
 	for _, p := range e.ports {
 		args = append(args, "--port", p)
 	}
@@ -85,8 +88,9 @@ func (e *execFlags) again(g *global, call string) []string {
 	return args
 }
 
-// hold starts the second waldo and waits for its sandbox. If it exits earlier, hold returns its standard error.
-func hold(ctx context.Context, args []string, stdout, stderr string) (text []byte, err error) {
+// hold starts the second waldo, gives it the variables and waits for its sandbox. If it exits earlier, hold returns its
+// standard error.
+func hold(ctx context.Context, args, env []string, stdout, stderr string) (text []byte, err error) {
 	var files [2]*os.File
 	for i, at := range []string{stdout, stderr} {
 		if files[i], err = os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
@@ -99,15 +103,22 @@ func hold(ctx context.Context, args []string, stdout, stderr string) (text []byt
 		return nil, err
 	}
 	defer ready.Close()
+	variables, ours, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, theirs.Close())
+	}
 	held := exec.Command("/proc/self/exe", args...)
 	held.Args[0] = os.Args[0]
-	held.Stdout, held.Stderr, held.ExtraFiles = files[0], files[1], []*os.File{theirs}
+	held.Stdout, held.Stderr, held.ExtraFiles = files[0], files[1], []*os.File{theirs, variables}
 	held.SysProcAttr = sessionOfItsOwn()
-	err = held.Start()
-	theirs.Close()
+	err = errors.Join(held.Start(), theirs.Close(), variables.Close())
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, ours.Close())
 	}
+	go func() {
+		_ = json.NewEncoder(ours).Encode(env) // it fails if the waldo ends, which the caller sees
+		_ = ours.Close()
+	}()
 	stop := context.AfterFunc(ctx, func() { _ = held.Process.Kill() })
 	defer stop()
 	if said, _ := io.ReadAll(ready); bytes.Equal(said, []byte("up")) {
@@ -120,6 +131,17 @@ func hold(ctx context.Context, args []string, stdout, stderr string) (text []byt
 	}
 	return text, err
 }
+
+// variables returns what hold gave this waldo.
+func variables() (env []string, err error) {
+	f := os.NewFile(envFD, "variables")
+	defer f.Close()
+	err = json.NewDecoder(io.LimitReader(f, mostEnv)).Decode(&env)
+	return env, err
+}
+
+// mostEnv bounds the variables of a background command: Linux takes 2 MiB of arguments and environment.
+const mostEnv = 8 << 20
 
 // up reports to the waiting waldo that the sandbox of the command has started.
 func up() {

@@ -236,6 +236,15 @@ func newSandboxExec(g *global) *cobra.Command {
 				return c.Help()
 			}
 			args = append(name, c.Flags().Args()...)
+			if e.as != "" {
+				if !id.Is(id.Call, e.as) {
+					return usage("leave it out", "--as is for waldo itself")
+				}
+				var err error
+				if e.env, err = variables(); err != nil {
+					return usage("leave it out", "--as is for waldo itself: %v", err)
+				}
+			}
 			capability, a := call.Capability("exec"), map[string]any{"argv": args[1:]}
 			o := runner.Options{Run: call.Run{NoTools: true, Env: e.env}, Streams: runner.Streams{Stdin: c.InOrStdin()}}
 			if e.code != "" {
@@ -262,9 +271,6 @@ func newSandboxExec(g *global) *cobra.Command {
 			}
 			if e.background && e.as == "" {
 				return e.inBackground(c, g, args)
-			}
-			if e.as != "" && !id.Is(id.Call, e.as) {
-				return usage("leave it out", "--as is for waldo itself")
 			}
 			return inWords(e.execIn(c, g, args[0], capability, a, o))
 		},

@@ -76,7 +76,7 @@ var only = map[string][]string{
 	"github.com/go-jose/go-jose":             {"internal/frontend/mcpserver/identity"},
 	"modernc.org/sqlite":                     {"internal/storage/database"},
 	"github.com/jackc/pgx/v5":                {"internal/network/egress/postgres"},
-	"github.com/schollz/progressbar":         {"cmd/waldo"},
+	"github.com/schollz/progressbar":         {"internal/frontend/terminal"},
 	"github.com/spf13/cobra":                 {"cmd/waldo"},
 	"github.com/spf13/pflag":                 {"cmd/waldo"},
 	"github.com/google/go-containerregistry": {"internal/sandbox/template"},

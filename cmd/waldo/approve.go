@@ -17,6 +17,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/storage/database"
@@ -133,9 +134,9 @@ func tellApprovals(w io.Writer, open []approval.Question) {
 	var rows [][]string
 	for _, q := range open {
 		rows = append(rows, []string{q.ID, string(q.Capability), fmt.Sprint(q.Danger), string(q.Principal),
-			ago(w, q.Created.UTC().Format(time.RFC3339), time.Now()), cmp.Or(q.Role, "any"), brief(string(q.Args), 60)})
+			terminal.Ago(w, q.Created.UTC().Format(time.RFC3339), time.Now()), cmp.Or(q.Role, "any"), terminal.Brief(string(q.Args), 60)})
 	}
-	table(w, []string{"ID", "CAPABILITY", "DANGER", "PRINCIPAL", "ASKED", "ROLE", "ARGUMENTS"}, rows)
+	terminal.Table(w, []string{"ID", "CAPABILITY", "DANGER", "PRINCIPAL", "ASKED", "ROLE", "ARGUMENTS"}, rows)
 	if len(rows) > 0 {
 		display.Fprintf(w, "\nwaldo approvals ID shows the whole question.\n")
 	}

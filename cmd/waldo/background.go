@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/sandboxes"
@@ -167,7 +168,7 @@ func newSandboxPs(g *global) *cobra.Command {
 				if one.Background {
 					where = "in the background"
 				}
-				display.Fprintf(out, psRow, one.Call, one.State, where, ago(out, one.Started.Format(time.RFC3339), now),
+				display.Fprintf(out, psRow, one.Call, one.State, where, terminal.Ago(out, one.Started.Format(time.RFC3339), now),
 					one.CPU.Round(10*time.Millisecond).String(), one.Line)
 			}
 			return nil
@@ -202,7 +203,7 @@ func newSandboxLogs(g *global) *cobra.Command {
 				}
 				defer files[i].Close()
 			}
-			out, errw := screen(c.OutOrStdout()), screen(c.ErrOrStderr())
+			out, errw := terminal.Screen(c.OutOrStdout()), terminal.Screen(c.ErrOrStderr())
 			for lives := follow; ; time.Sleep(100 * time.Millisecond) {
 				if lives {
 					all, err := m.Commands(c.Context(), owner(), args[0])

@@ -15,6 +15,7 @@ import (
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
 	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -37,7 +38,7 @@ func newCall(g *global) *cobra.Command {
 				return err
 			}
 			s := settings{patience: wait}
-			if wait > 0 && onScreen(c.ErrOrStderr()) {
+			if wait > 0 && terminal.OnScreen(c.ErrOrStderr()) {
 				s.carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 			}
 			h, err := openApplication(c.Context(), g, s)
@@ -272,9 +273,9 @@ func tellTools(w io.Writer, h *application, entries []*catalog.Entry, d catalog.
 		if !contract.ByTheGateway(string(e.Capability)) {
 			effect = dryRun(h, e.Capability, call.Args{}).Effect.String()
 		}
-		rows = append(rows, []string{string(e.Capability), effect, brief(e.Description, 100)})
+		rows = append(rows, []string{string(e.Capability), effect, terminal.Brief(e.Description, 100)})
 	}
-	table(w, []string{"CAPABILITY", "POLICY", "DESCRIPTION"}, rows)
+	terminal.Table(w, []string{"CAPABILITY", "POLICY", "DESCRIPTION"}, rows)
 }
 
 // dryRun decides a call without making it.

@@ -11,6 +11,7 @@ import (
 
 	"waldo/internal/core/policy"
 	"waldo/internal/executor/serverpackage"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
@@ -99,12 +100,12 @@ func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Con
 			return err
 		}
 	} else {
-		p := painter(c.OutOrStdout())
+		p := terminal.Painter(c.OutOrStdout())
 		for _, w := range warnings {
-			display.Fprintf(c.OutOrStdout(), "%s %s\n", p.warn("warning:"), display.Text(w.Render(text)))
+			display.Fprintf(c.OutOrStdout(), "%s %s\n", p.Warn("warning:"), display.Text(w.Render(text)))
 		}
 		for _, e := range problems {
-			display.Fprintf(c.OutOrStdout(), "%s %s\n", p.bad("error:"), display.Text(e.Render(text)))
+			display.Fprintf(c.OutOrStdout(), "%s %s\n", p.Bad("error:"), display.Text(e.Render(text)))
 		}
 	}
 	if len(problems) > 0 {

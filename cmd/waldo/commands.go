@@ -2,10 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"waldo/internal/demo/helpdesk"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
 )
 
@@ -55,6 +59,33 @@ func newDoctor(g *global) *cobra.Command {
 			}
 			return nil
 		},
+	}
+}
+
+// tellReports prints the verified abilities of each driver, one per line, with hints for missing ones.
+func tellReports(w io.Writer, reports []sandbox.Report) {
+	p := terminal.Painter(w)
+	for _, r := range reports {
+		verdict := p.Good("works here")
+		if !r.OK {
+			verdict = p.Bad("does not work here")
+		}
+		display.Fprintf(w, "%s: %s\n", p.Head(r.Driver), verdict)
+		told := ""
+		for _, a := range r.Abilities {
+			mark := p.Good("ok     ")
+			switch {
+			case !a.OK && a.Need:
+				mark = p.Bad("no     ")
+			case !a.OK:
+				mark = p.Warn("missing")
+			}
+			display.Fprintf(w, "  %s %-31s %s\n", mark, a.Name, a.What)
+			if !a.OK && a.Hint != "" && a.Hint != told { // once for abilities that are lost together
+				told = a.Hint
+				display.Fprintf(w, "       %s\n", display.Text(strings.ReplaceAll(string(display.Lines(a.Hint)), "\n  | ", "\n       ")))
+			}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"waldo/internal/app/secrets"
 	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/storage/sandboxes"
 )
 
@@ -109,7 +110,7 @@ func approvalIDs(ctx context.Context, g *global) (out []string) {
 	defer done()
 	open, _ := k.Pending(ctx)
 	for _, q := range open {
-		out = append(out, cobra.CompletionWithDesc(q.ID, brief(string(q.Capability), 60)))
+		out = append(out, cobra.CompletionWithDesc(q.ID, terminal.Brief(string(q.Capability), 60)))
 	}
 	return out
 }

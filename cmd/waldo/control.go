@@ -15,6 +15,7 @@ import (
 
 	"waldo/internal/core/audit"
 	"waldo/internal/core/session"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
@@ -208,7 +209,7 @@ func recordOrder(ctx context.Context, log *audit.Log, kind string, body any) err
 }
 
 // ordered summarises the record of an order.
-func ordered(p paint, r audit.Record) display.Text {
+func ordered(p terminal.Paint, r audit.Record) display.Text {
 	var b struct {
 		File, By, Why, Name, Session string
 		InForce                      string `json:"in_force"`
@@ -217,15 +218,15 @@ func ordered(p paint, r audit.Record) display.Text {
 	_ = json.Unmarshal(r.Body, &b)
 	switch {
 	case r.Kind == kindReload && b.Taken:
-		return display.Sprintf("%s %s %s, by %s", p.good("taken"), orNone(b.File), b.InForce, b.By)
+		return display.Sprintf("%s %s %s, by %s", p.Good("taken"), orNone(b.File), b.InForce, b.By)
 	case r.Kind == kindReload:
-		return display.Sprintf("%s %s by %s: %s", p.bad("kept"), b.InForce, b.By, b.Why)
+		return display.Sprintf("%s %s by %s: %s", p.Bad("kept"), b.InForce, b.By, b.Why)
 	case b.Session != "":
-		return display.Sprintf("%s session %s of %s, by %s", p.bad("ended"), b.Session, b.Name, b.By)
+		return display.Sprintf("%s session %s of %s, by %s", p.Bad("ended"), b.Session, b.Name, b.By)
 	case b.Release:
-		return display.Sprintf("%s %s, by %s", p.good("let in"), b.Name, b.By)
+		return display.Sprintf("%s %s, by %s", p.Good("let in"), b.Name, b.By)
 	}
-	return display.Sprintf("%s %s, by %s", p.bad("stopped"), b.Name, b.By)
+	return display.Sprintf("%s %s, by %s", p.Bad("stopped"), b.Name, b.By)
 }
 
 // named reports whether a name identifies a session: its principal, the principal without "token:", or its id.

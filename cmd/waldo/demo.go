@@ -20,6 +20,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/executor/runner"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -49,7 +50,7 @@ func newDemo(g *global) *cobra.Command {
 			if g.json {
 				out = io.Discard
 			}
-			d := &demo{g: &global{state: filepath.Join(dir, "state"), json: g.json}, out: out, p: painter(out)}
+			d := &demo{g: &global{state: filepath.Join(dir, "state"), json: g.json}, out: out, p: terminal.Painter(out)}
 			err = d.run(c.Context())
 			if g.json && d.result.CallID != "" {
 				err = errors.Join(err, printJSON(c.OutOrStdout(), d.result.Facts))
@@ -66,7 +67,7 @@ const demoPatience = 30 * time.Second
 type demo struct {
 	g      *global
 	out    io.Writer
-	p      paint
+	p      terminal.Paint
 	mu     sync.Mutex // the script and the approvals speak at the same time
 	desk   *approval.Service
 	signer approval.Signer
@@ -97,10 +98,10 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.enrol(ctx, h); err != nil {
 		return err
 	}
-	d.say("%s", d.p.head("An agent's script, in a sandbox. It has tools, and nothing else:"))
+	d.say("%s", d.p.Head("An agent's script, in a sandbox. It has tools, and nothing else:"))
 	d.say("%s\n", display.Text(indent(strings.TrimSpace(demoScript), "    ")))
-	d.say("%s", d.p.head("It runs."))
-	lines := &prefixed{d: d, prefix: "    " + d.p.dim("script│") + " "}
+	d.say("%s", d.p.Head("It runs."))
+	lines := &prefixed{d: d, prefix: "    " + d.p.Dim("script│") + " "}
 	d.result, err = h.once(ctx, "run_python", map[string]any{"code": demoScript}, &runner.Options{Run: call.Run{Name: "agent.py"}, Streams: runner.Streams{Stdout: lines, Stderr: lines}})
 	lines.flush()
 	if err != nil {
@@ -137,16 +138,16 @@ func (d *demo) Name() string { return "demo" }
 
 func (d *demo) Notify(ctx context.Context, q approval.Question) {
 	yes := q.Capability == "helpdesk.create_ticket"
-	word, reason := d.p.good("yes"), ""
+	word, reason := d.p.Good("yes"), ""
 	if !yes {
-		word, reason = d.p.bad("no"), "customers are not deleted by scripts"
+		word, reason = d.p.Bad("no"), "customers are not deleted by scripts"
 	}
 	var args []string
 	for _, f := range q.Fields() {
 		args = append(args, f.Path+"="+f.Value)
 	}
-	d.say("    %s %s(%s), danger %d: %s", d.p.warn("asked │"), q.Capability, strings.Join(args, ", "), q.Danger, d.p.dim(q.ID))
-	d.say("    %s %s, signed for exactly these arguments %s", d.p.warn("human │"), word, d.p.dim(q.ArgsDigest[:19]+"…"))
+	d.say("    %s %s(%s), danger %d: %s", d.p.Warn("asked │"), q.Capability, strings.Join(args, ", "), q.Danger, d.p.Dim(q.ID))
+	d.say("    %s %s, signed for exactly these arguments %s", d.p.Warn("human │"), word, d.p.Dim(q.ArgsDigest[:19]+"…"))
 	d.mu.Lock()
 	d.asked = append(d.asked, q)
 	d.mu.Unlock()
@@ -158,9 +159,9 @@ func (d *demo) Notify(ctx context.Context, q approval.Question) {
 // account prints the facts of the run.
 func (d *demo) account() {
 	f := d.result.Facts
-	d.say("\n%s", d.p.head("What is known of the run, measured from outside:"))
+	d.say("\n%s", d.p.Head("What is known of the run, measured from outside:"))
 	d.say("%s", display.Text(indent(strings.TrimSpace(runner.Report(f)), "    ")))
-	d.say("    Sandbox: %s %s, network %s, side effect %s", f.Sandbox.Driver, d.p.dim(f.Sandbox.ID), f.Network.Policy, f.SideEffect)
+	d.say("    Sandbox: %s %s, network %s, side effect %s", f.Sandbox.Driver, d.p.Dim(f.Sandbox.ID), f.Network.Policy, f.SideEffect)
 	if len(f.Files.Artifacts) > 0 {
 		d.say("    Kept in the workspace: %s", strings.Join(f.Files.Artifacts, ", "))
 	}
@@ -180,7 +181,7 @@ func (d *demo) explain(ctx context.Context, h *application) error {
 		if err := tellStory(&b, d.p, records); err != nil {
 			return err
 		}
-		d.say("\n%s\n%s", d.p.head("waldo explain "+q.DecisionID), display.Text(indent(strings.TrimSpace(b.String()), "    ")))
+		d.say("\n%s\n%s", d.p.Head("waldo explain "+q.DecisionID), display.Text(indent(strings.TrimSpace(b.String()), "    ")))
 		return nil
 	}
 	return errors.New("the demo's script asked for no ticket")
@@ -193,7 +194,7 @@ func (d *demo) verify(ctx context.Context) error {
 	}
 	var b bytes.Buffer
 	tellVerified(&b, r)
-	d.say("\n%s\n%s", d.p.head("waldo log verify"), display.Text(indent(strings.TrimSpace(b.String()), "    ")))
+	d.say("\n%s\n%s", d.p.Head("waldo log verify"), display.Text(indent(strings.TrimSpace(b.String()), "    ")))
 	if !r.OK {
 		return &exit{code: exitProblems, text: "the demo's log is not sound"}
 	}

@@ -20,6 +20,7 @@ import (
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/trust"
 	"waldo/internal/core/policy"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
@@ -471,13 +472,13 @@ func keepCopy(state string, f *agenthosts.File) (string, error) {
 }
 
 func tellImport(w io.Writer, r *imported) {
-	p := painter(w)
+	p := terminal.Painter(w)
 	for _, s := range r.Servers {
 		name := s.Name
 		if s.Was != "" {
 			name += ", there " + agenthosts.Show(s.Was)
 		}
-		display.Fprintf(w, "%s  %s\n", p.head(name), p.dim(agenthosts.Line(s.From)))
+		display.Fprintf(w, "%s  %s\n", p.Head(name), p.Dim(agenthosts.Line(s.From)))
 		display.Fprintf(w, "  runs    %s\n", s.Shown)
 		for _, f := range r.Shown {
 			if f.Server == s.Name && s.Held == "" {
@@ -497,18 +498,18 @@ func tellImport(w io.Writer, r *imported) {
 			display.Fprintf(w, "  header  %s from %s%s\n", agenthosts.Show(h.Variable), h.Ref, moves(h))
 		}
 		for _, n := range s.Notes {
-			display.Fprintf(w, "  %s    line %d: %s\n", p.warn("note"), n.At.Line, n.Text)
+			display.Fprintf(w, "  %s    line %d: %s\n", p.Warn("note"), n.At.Line, n.Text)
 		}
 		switch {
 		case s.Skipped != "":
-			display.Fprintf(w, "  %s %s\n", p.warn("skipped"), s.Skipped)
+			display.Fprintf(w, "  %s %s\n", p.Warn("skipped"), s.Skipped)
 		case s.Held != "":
-			display.Fprintf(w, "  %s    %s\n", p.bad("held"), s.Held)
+			display.Fprintf(w, "  %s    %s\n", p.Bad("held"), s.Held)
 		}
 	}
 	for _, t := range r.Targets {
 		if len(t.Diff) > 0 {
-			display.Fprintf(w, "\n%s\n", p.head(t.Path))
+			display.Fprintf(w, "\n%s\n", p.Head(t.Path))
 		}
 		tellDiff(w, t.Diff)
 	}
@@ -522,13 +523,13 @@ func moves(x hostimport.Secret) string {
 }
 
 func tellDiff(w io.Writer, diff []string) {
-	p := painter(w)
+	p := terminal.Painter(w)
 	for _, line := range diff {
 		line = strings.ReplaceAll(line, "\t", "    ")
 		if line[0] == '-' {
-			display.Fprintf(w, "%s\n", p.bad(line))
+			display.Fprintf(w, "%s\n", p.Bad(line))
 		} else {
-			display.Fprintf(w, "%s\n", p.good(line))
+			display.Fprintf(w, "%s\n", p.Good(line))
 		}
 	}
 }

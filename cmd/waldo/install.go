@@ -16,6 +16,7 @@ import (
 	"waldo/internal/agenthosts"
 	"waldo/internal/agenthosts/hostimport"
 	"waldo/internal/app/configfile"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/secret"
@@ -366,8 +367,8 @@ func (n *installing) takeBack(ledger agenthosts.Ledger, f *agenthosts.File, r *i
 }
 
 func (n *installing) tell(w io.Writer, r *installed) {
-	p := painter(w)
-	display.Fprintf(w, "%s  %s\n", p.head(n.host.Title), r.File)
+	p := terminal.Painter(w)
+	display.Fprintf(w, "%s  %s\n", p.Head(n.host.Title), r.File)
 	tellDiff(w, r.Diff)
 	switch {
 	case n.dry:
@@ -383,14 +384,14 @@ func (n *installing) tell(w io.Writer, r *installed) {
 		display.Fprintf(w, "it is there already; nothing was written\n")
 	}
 	if r.Note != "" && !n.undo {
-		display.Fprintf(w, "%s %s\n", p.warn("note:"), r.Note)
+		display.Fprintf(w, "%s %s\n", p.Warn("note:"), r.Note)
 	}
 	if len(r.Others) > 0 {
 		shown := slices.Clone(r.Others)
 		for i := range shown {
 			shown[i] = agenthosts.Show(shown[i])
 		}
-		display.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.warn("note:"), strings.Join(shown, ", "))
+		display.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.Warn("note:"), strings.Join(shown, ", "))
 		display.Fprintf(w, "hint: waldo import --from %s, then waldo install %s --remove-others\n", n.host.Name, n.host.Name)
 	}
 }

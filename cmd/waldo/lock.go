@@ -16,6 +16,7 @@ import (
 
 	"waldo/internal/app/trust"
 	"waldo/internal/executor/upstream/lockfile"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
@@ -183,7 +184,7 @@ func (h *application) lockServers(ctx context.Context, lock *lockfile.Lock, acce
 		names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(accept, n) })
 	}
 	all := make([]*looked, len(names))
-	bar := progressOf(os.Stderr, "checking servers", len(names))
+	bar := terminal.ProgressOf(os.Stderr, "checking servers", len(names))
 	defer bar.Close()
 	var mu sync.Mutex // of the lock
 	var wg sync.WaitGroup
@@ -194,7 +195,7 @@ func (h *application) lockServers(ctx context.Context, lock *lockfile.Lock, acce
 		wg.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
-			defer bar.begin(name)()
+			defer bar.Begin(name)()
 			one.changes, one.err = h.lockServer(ctx, &one.said, lock, &mu, name, len(accept) > 0)
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/executor/upstream/suspect"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
 )
@@ -159,10 +160,10 @@ func (h *application) showLock(ctx context.Context, names []string) ([]shownServ
 		return nil, err
 	}
 	out := []shownServer{}
-	bar := progressOf(os.Stderr, "looking at servers", len(names))
+	bar := terminal.ProgressOf(os.Stderr, "looking at servers", len(names))
 	defer bar.Close()
 	for _, name := range names {
-		done := bar.begin(name)
+		done := bar.Begin(name)
 		s, ok := h.cfg.Servers[name]
 		if !ok {
 			return nil, usage("waldo lock lists the servers", "there is no server %s", name)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -63,18 +63,18 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 	}
 	var l line
 	_ = json.Unmarshal(r.Body, &l) // other kinds lack these fields
-	p := painter(w)
+	p := terminal.Painter(w)
 	what := display.Text("")
 	switch r.Kind {
 	case audit.KindDecision:
 		what = display.Sprintf("%s %s by %s over %s", effect(p, l.Effect), l.Capability, l.Principal, l.Channel)
 		if len(l.Reasons) > 0 {
-			what += p.dim("  " + place(l.Reasons[0]))
+			what += p.Dim("  " + place(l.Reasons[0]))
 		}
 	case audit.KindAnswer:
-		word := p.bad("no")
+		word := p.Bad("no")
 		if l.Yes != nil && *l.Yes {
-			word = p.good("yes")
+			word = p.Good("yes")
 		}
 		what = display.Sprintf("%s to %s by %s", word, l.Capability, l.By)
 		if l.Refusal != "" {
@@ -100,24 +100,24 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 		_ = json.Unmarshal(r.Body, &e)
 		what = display.Sprintf("server %s:", e.Server)
 		for _, a := range e.Attempts {
-			word := p.good("allowed")
+			word := p.Good("allowed")
 			if !a.Allowed {
-				word = p.bad("refused " + a.Why)
+				word = p.Bad("refused " + a.Why)
 			}
 			what += display.Sprintf(" %s:%d %s", a.Host, a.Port, word)
 		}
 	}
-	display.Fprintf(w, logRow, r.Seq, p.dim(fmt.Sprintf("%-24s", ago(w, r.At, now))), r.Kind, what, p.dim(l.CallID))
+	display.Fprintf(w, logRow, r.Seq, p.Dim(fmt.Sprintf("%-24s", terminal.Ago(w, r.At, now))), r.Kind, what, p.Dim(l.CallID))
 }
 
-func effect(p paint, e string) display.Text {
+func effect(p terminal.Paint, e string) display.Text {
 	switch e {
 	case "allow":
-		return p.good(e)
+		return p.Good(e)
 	case "deny":
-		return p.bad(e)
+		return p.Bad(e)
 	}
-	return p.warn(e)
+	return p.Warn(e)
 }
 
 // place returns a reason's code and position.
@@ -170,17 +170,17 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 	if cfg, err := g.source().Load(state); err == nil { // verification works without a configuration
 		pins = append(pins, cfg.Approval.Root)
 	}
-	bar := progress(os.Stderr, "verifying the log", logBytes(state))
+	bar := terminal.Progress(os.Stderr, "verifying the log", logBytes(state))
 	defer bar.Close()
 	return audit.Verify(audit.Counting(ctx, bar), audit.Dir(state), anchors, time.Now(), pins...)
 }
 
 func tellVerified(w io.Writer, r audit.Report) {
-	p := painter(w)
+	p := terminal.Painter(w)
 	for _, f := range r.Findings {
-		mark := p.warn("note:")
+		mark := p.Warn("note:")
 		if f.Problem {
-			mark = p.bad("problem:")
+			mark = p.Bad("problem:")
 		}
 		where := ""
 		if f.Segment != "" {
@@ -188,11 +188,11 @@ func tellVerified(w io.Writer, r audit.Report) {
 		}
 		display.Fprintf(w, "%s%s %s (%s)\n", mark, where, f.Text, f.Code)
 	}
-	word := p.good("sound")
+	word := p.Good("sound")
 	if !r.OK {
-		word = p.bad("NOT sound")
+		word = p.Bad("NOT sound")
 	}
-	display.Fprintf(w, "%s: %s in %s\n%s\n", word, count(int(r.Records), "record"), count(r.Segments, "segment"), p.dim(r.Claim))
+	display.Fprintf(w, "%s: %s in %s\n%s\n", word, count(int(r.Records), "record"), count(r.Segments, "segment"), p.Dim(r.Claim))
 }
 
 func newExport(g *global) *cobra.Command {
@@ -208,12 +208,12 @@ func newExport(g *global) *cobra.Command {
 				return err
 			}
 			out := c.OutOrStdout()
-			if !onScreen(out) { // on a terminal the printed lines show progress
+			if !terminal.OnScreen(out) { // on a terminal the printed lines show progress
 				bytes := int64(-1)
 				if format == "jsonl" {
 					bytes = logBytes(state)
 				}
-				bar := progress(c.ErrOrStderr(), "exporting the log", bytes)
+				bar := terminal.Progress(c.ErrOrStderr(), "exporting the log", bytes)
 				defer bar.Close()
 				out = io.MultiWriter(out, bar)
 			}
@@ -372,7 +372,7 @@ func tellDecision(c *cobra.Command, g *global, d policy.Decision) error {
 			return err
 		}
 	} else {
-		p := painter(w)
+		p := terminal.Painter(w)
 		display.Fprintf(w, "%s %s\n", effect(p, d.Effect.String()), d.Call.Capability)
 		tellReasons(w, p, d.Reasons)
 		if k := d.Contract; k.Pattern != "" {
@@ -421,7 +421,7 @@ func networkWord(n contract.Network) string {
 }
 
 // tellReasons prints the reasons, the deciding one first.
-func tellReasons(w io.Writer, p paint, all []call.Reason) {
+func tellReasons(w io.Writer, p terminal.Paint, all []call.Reason) {
 	for i, r := range all {
 		word := "because"
 		if i > 0 {
@@ -429,9 +429,9 @@ func tellReasons(w io.Writer, p paint, all []call.Reason) {
 		}
 		display.Fprintf(w, "  %s %s %s", word, r.Code, r.Text)
 		if r.File != "" && r.Line > 0 {
-			display.Fprintf(w, "%s", p.dim(fmt.Sprintf("  %s:%d:%d", r.File, r.Line, r.Column)))
+			display.Fprintf(w, "%s", p.Dim(fmt.Sprintf("  %s:%d:%d", r.File, r.Line, r.Column)))
 		} else if r.File != "" {
-			display.Fprintf(w, "%s", p.dim("  "+r.File))
+			display.Fprintf(w, "%s", p.Dim("  "+r.File))
 		}
 		display.Fprintf(w, "\n")
 	}
@@ -446,11 +446,11 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 	if g.json {
 		return printJSON(c.OutOrStdout(), records)
 	}
-	return tellStory(c.OutOrStdout(), painter(c.OutOrStdout()), records)
+	return tellStory(c.OutOrStdout(), terminal.Painter(c.OutOrStdout()), records)
 }
 
 // tellStory prints a summary of the records of one call.
-func tellStory(w io.Writer, p paint, records []audit.Record) error {
+func tellStory(w io.Writer, p terminal.Paint, records []audit.Record) error {
 	var said []call.Reason // each reason is printed once
 	for _, r := range records {
 		switch r.Kind {
@@ -459,11 +459,11 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 			if err := json.Unmarshal(r.Body, &d); err != nil {
 				return err
 			}
-			display.Fprintf(w, "%s %s  %s\n", effect(p, d.Effect.String()), d.Capability, p.dim(d.DecisionID+" at "+r.At))
+			display.Fprintf(w, "%s %s  %s\n", effect(p, d.Effect.String()), d.Capability, p.Dim(d.DecisionID+" at "+r.At))
 			said = d.Reasons
 			tellReasons(w, p, said)
 			if d.Contract != nil {
-				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
+				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.Dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
 			}
 			display.Fprintf(w, "  asked by %s over %s; arguments %s\n", d.Principal, d.Channel, compact(d.Args))
 			if len(d.Secrets) > 0 {
@@ -478,7 +478,7 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 			if a.Yes {
 				word = "yes"
 			}
-			display.Fprintf(w, "  answered %s by %s %s %s\n", word, orWord(a.By, "waldo"), a.Refusal+a.Reason, p.dim(a.ApprovalID))
+			display.Fprintf(w, "  answered %s by %s %s %s\n", word, orWord(a.By, "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
 		case audit.KindOutcome:
 			var l line
 			if err := json.Unmarshal(r.Body, &l); err != nil {
@@ -486,7 +486,7 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 			}
 			display.Fprintf(w, "  ended %s, side effect %s, %.1f ms", l.Status, l.Facts.SideEffect, l.Facts.Usage.WallMS)
 			if l.Facts.Sandbox.Driver != "" {
-				display.Fprintf(w, ", in a %s sandbox %s", l.Facts.Sandbox.Driver, p.dim(l.Facts.Sandbox.ID))
+				display.Fprintf(w, ", in a %s sandbox %s", l.Facts.Sandbox.Driver, p.Dim(l.Facts.Sandbox.ID))
 			}
 			display.Fprintf(w, "\n")
 			tellReasons(w, p, slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(said, r) }))
@@ -496,7 +496,7 @@ func tellStory(w io.Writer, p paint, records []audit.Record) error {
 }
 
 // enrolled summarises a change of the enrolled approvers in one line.
-func enrolled(p paint, e audit.Enrolled) display.Text {
+func enrolled(p terminal.Paint, e audit.Enrolled) display.Text {
 	say := display.Sprintf("%s %s", map[string]string{"enrol": "enrolled", "revoke": "revoked"}[e.Action], e.Approver)
 	if len(e.Roles) > 0 {
 		say += display.Sprintf(" as %s", strings.Join(e.Roles, ", "))
@@ -506,7 +506,7 @@ func enrolled(p paint, e audit.Enrolled) display.Text {
 	}
 	say += display.Sprintf(", signed by %s, typed by %s", e.By, e.User)
 	if e.Failed != "" {
-		say += display.Sprintf(": %s: %s", p.bad("not done"), e.Failed)
+		say += display.Sprintf(": %s: %s", p.Bad("not done"), e.Failed)
 	}
 	return say
 }

@@ -198,23 +198,3 @@ func since(text string, now time.Time) (time.Time, error) {
 	}
 	return time.Time{}, usage("a time ago as in 30m, 2h or 7d, or a time as in 2026-11-22 or 2026-11-22T10:00:00Z", "--since %q is not a time", text)
 }
-
-// ago says a time of the log: relative at a terminal, whole elsewhere.
-func ago(w io.Writer, at string, now time.Time) string {
-	t, err := time.Parse(time.RFC3339, at)
-	if err != nil || !onScreen(w) {
-		return at
-	}
-	switch d := now.Sub(t); {
-	case d < 0:
-		return at
-	case d < time.Minute:
-		return fmt.Sprintf("%ds ago", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm ago", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh %dm ago", int(d.Hours()), int(d.Minutes())%60)
-	default:
-		return fmt.Sprintf("%dd ago", int(d.Hours()/24))
-	}
-}

@@ -15,11 +15,11 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"waldo/internal/app/fault"
 	"waldo/internal/core/redact"
 	"waldo/internal/executor/upstream/outside"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox/confined"
 )
@@ -65,6 +65,9 @@ func exitOf(err error) *exit {
 	var e *exit
 	if errors.As(err, &e) {
 		return e
+	}
+	if errors.Is(err, terminal.ErrInterrupted) {
+		return &exit{code: exitCancelled, text: terminal.ErrInterrupted.Error()}
 	}
 	if f := (*fault.Error)(nil); errors.As(err, &f) {
 		e = &exit{code: exitFailed, text: f.Text, err: f.Err, hint: f.Tip}
@@ -196,8 +199,8 @@ func newRoot(g *global) *cobra.Command {
 	root.PersistentFlags().StringVar(&g.env, "environment", "", "`NAME` of the environment, as in production (default: $WALDO_ENVIRONMENT, environment: in the configuration)")
 	root.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON")
 	root.PersistentFlags().BoolVar(&g.redact, "redact", false, "hide here what is hidden from the model; otherwise a terminal hides known secrets alone")
-	colours = "auto"
-	root.PersistentFlags().Var(&colours, "color", "colours: `WHEN` is auto, always or never")
+	terminal.Colours = "auto"
+	root.PersistentFlags().Var(&terminal.Colours, "color", "colours: `WHEN` is auto, always or never")
 	root.SetFlagErrorFunc(plainFlag)
 	root.AddCommand(commands(g)...)
 	root.SetHelpCommand(newHelp())
@@ -233,39 +236,4 @@ func wrapArgs(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		wrapArgs(sub)
 	}
-}
-
-// colourChoice is the value of --color.
-type colourChoice string
-
-// colours is the value of --color. It is set once, before any output.
-var colours colourChoice = "auto"
-
-func (v *colourChoice) String() string { return string(*v) }
-
-func (v *colourChoice) Type() string { return "when" }
-
-func (v *colourChoice) Set(s string) error {
-	if s != "auto" && s != "always" && s != "never" {
-		return errors.New("auto, always or never")
-	}
-	*v = colourChoice(s)
-	return nil
-}
-
-// coloured reports whether output to w has colours: at a colour terminal, or with --color always.
-func coloured(w any) bool {
-	switch colours {
-	case "always":
-		return true
-	case "never":
-		return false
-	}
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && onScreen(w)
-}
-
-// onScreen reports whether w is a terminal.
-func onScreen(w any) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }

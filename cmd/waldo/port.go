@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
 	"waldo/internal/storage/sandboxes"
@@ -127,7 +128,7 @@ func (f *forward) serve(ctx context.Context, local uint16, ready func(net.Addr))
 	}
 	ready(all[0].Addr())
 	f.accept(ctx, all)
-	return errInterrupted
+	return terminal.ErrInterrupted
 }
 
 // listen listens at a port of 127.0.0.1 and, where this machine has it, of ::1.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"waldo/internal/frontend/terminal"
 )
 
 // TestForward: a connection to this machine's loopback is forwarded in both directions. One direction can end first,
@@ -50,7 +52,7 @@ func TestForward(t *testing.T) {
 		c.Close()
 	}
 	cancel()
-	if err := <-ended; !errors.Is(err, errInterrupted) {
+	if err := <-ended; !errors.Is(err, terminal.ErrInterrupted) {
 		t.Errorf("%v", err)
 	}
 	if c, err := net.Dial("tcp4", addr.String()); err == nil {

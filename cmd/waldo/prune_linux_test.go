@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
+	"waldo/internal/frontend/terminal/terminaltest"
 	"waldo/internal/model/secret"
 	"waldo/internal/storage/database"
 )
@@ -58,7 +59,7 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 		{"wrong horse battery\n", exitWaiting},
 		{"correct horse battery\n", 0},
 	} {
-		person, program := pseudoTerminal(t)
+		person, program := terminaltest.Pair(t)
 		waldo := exec.Command("waldo", "--state", state, "--config", config, "prune") // testscript puts it on PATH
 		var out bytes.Buffer
 		waldo.Stdin, waldo.Stderr, waldo.Stdout = program, program, &out
@@ -74,7 +75,7 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 			}
 			screen.Write(b[:n])
 		}
-		if echoes(t, program) || !strings.Contains(screen.String(), "Unused approvals become void") {
+		if terminaltest.Echoes(t, program) || !strings.Contains(screen.String(), "Unused approvals become void") {
 			t.Errorf("the prompt: %q", screen.String())
 		}
 		if _, err := person.WriteString(row.typed); err != nil {

@@ -9,12 +9,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -23,6 +20,7 @@ import (
 	"waldo/internal/core/approval"
 	"waldo/internal/core/session"
 	"waldo/internal/executor/runner"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -325,7 +323,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		}
 	}
 	s := settings{limits: mostLimits, keep: b.workspace, patience: time.Minute}
-	if onScreen(c.ErrOrStderr()) {
+	if terminal.OnScreen(c.ErrOrStderr()) {
 		s.carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 	}
 	if path, _ := g.source().File(); path == "" {
@@ -364,7 +362,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	}
 	r, err := h.once(ctx, capability, args, &o)
 	masked := flush()
-	if unread := (unread{}); errors.As(masked, &unread) {
+	if errors.Is(masked, terminal.ErrUnread) {
 		return masked
 	}
 	if err != nil {
@@ -376,75 +374,36 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 	return cmp.Or(b.show(c, g, r), masked)
 }
 
-// through returns writers that mask secrets in the output of a run, and a function that flushes them. The flush
-// reports the masking. It returns an error if binary output was masked, since its bytes changed. A reader that
-// disconnects triggers end and an error. Until the flush a broken pipe is an error too: SIGPIPE would end waldo
-// without a final record.
+// through returns writers that mask secrets in the output of a run, and a function that flushes them and reports the
+// masking.
 func (h *application) through(out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
-	broken := make(chan os.Signal, 1)
-	signal.Notify(broken, syscall.SIGPIPE)
-	var gone atomic.Bool
-	watch := func(w io.Writer) io.WriteCloser {
-		if onScreen(w) {
-			return screen(w)
-		}
-		return screen(&watched{Writer: w, end: end, gone: &gone})
-	}
-	to, te := watch(out), watch(errw)
-	so, se := h.redact.TerminalStream(to), h.redact.TerminalStream(te)
+	so, se, flush := terminal.Through(out, errw, func(w io.Writer) terminal.Masking { return h.redact.TerminalStream(w) }, end)
 	return so, se, func() error {
-		defer signal.Stop(broken)
-		for _, w := range []io.Closer{so, se, to, te} {
-			_ = w.Close() // a disconnected reader was reported already
-		}
-		if gone.Load() {
-			return &exit{code: signalled("SIGPIPE"), err: unread{}}
-		}
-		n, damaged := so.Masked()
-		m, _ := se.Masked()
-		if n+m > 0 {
-			display.Fprintf(errw, "waldo: values masked in the output: %d\n", n+m)
-		}
-		if damaged {
-			return &exit{code: exitFailed, text: "a secret was masked in output that is no text: its bytes are not as written"}
+		switch err := flush(); {
+		case errors.Is(err, terminal.ErrUnread): // the reader knows: no message
+			return &exit{code: signalled("SIGPIPE"), err: terminal.ErrUnread}
+		case err != nil:
+			return &exit{code: exitFailed, err: err}
 		}
 		return nil
 	}
 }
 
-// watched is one output of a run. A write to a disconnected reader ends the run, as SIGPIPE ends a command.
-type watched struct {
-	io.Writer
-	end  func()
-	gone *atomic.Bool
-}
-
-func (w *watched) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	if errors.Is(err, syscall.EPIPE) {
-		w.gone.Store(true)
-		w.end()
+// onTerminal gives a command a terminal of its own and connects it with the person's until done is called.
+func (h *application) onTerminal(c *cobra.Command, o *runner.Options, level string, end func()) (done func() error, err error) {
+	if h.reacher(level) == nil {
+		return nil, &exit{code: exitDenied, text: "a sandbox of isolation " + cmp.Or(level, h.runner.Auto) + " gives a command no terminal", hint: "--isolation namespace"}
 	}
-	return n, err
-}
-
-// unread is the error of a run whose reader disconnected. It prints no message, since the reader knows.
-type unread struct{}
-
-func (unread) Error() string { return "" }
-
-// screen wraps w for output of code in a sandbox. A terminal gets escaped text, a file or a pipe the exact bytes.
-func screen(w io.Writer) io.WriteCloser {
-	if onScreen(w) {
-		return display.Writer(w)
+	in, ok := c.InOrStdin().(*os.File)
+	if !ok || !terminal.OnScreen(in) {
+		return nil, usage("leave -t out", "-t needs a terminal, and standard input is none")
 	}
-	return whole{w}
+	if o.TTY, done, err = terminal.Connect(in, h.redact.TerminalStream(terminal.Whole{Writer: c.OutOrStdout()}), end); err != nil {
+		return nil, err
+	}
+	o.Stdin, o.Env = nil, append([]string{"TERM=" + cmp.Or(os.Getenv("TERM"), "xterm")}, o.Env...)
+	return done, nil
 }
-
-// whole is a writer without buffering.
-type whole struct{ io.Writer }
-
-func (whole) Close() error { return nil }
 
 // once makes one call in a new session.
 func (h *application) once(ctx context.Context, capability call.Capability, args any, o *runner.Options) (call.Result, error) {

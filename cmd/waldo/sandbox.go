@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/executor/runner"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -201,7 +202,7 @@ func newSandboxList(g *global) *cobra.Command {
 			display.Fprintf(out, listRow, "NAME", "STATE", "RUNNING", "RUN", "USED", "TEMPLATE", "ID")
 			for _, s := range all {
 				display.Fprintf(out, listRow, s.Name, s.State, count(s.Running, "command"), strconv.Itoa(s.Runs),
-					ago(out, s.Used.Format(time.RFC3339), now), s.Template, s.ID)
+					terminal.Ago(out, s.Used.Format(time.RFC3339), now), s.Template, s.ID)
 			}
 			return nil
 		}),
@@ -361,7 +362,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	defer h.runner.Attach(k.ID, o.Streams)()
 	r, err := h.broker.Call(ctx, k)
 	masked := flush()
-	if unread := (unread{}); errors.As(masked, &unread) {
+	if errors.Is(masked, terminal.ErrUnread) {
 		return masked
 	}
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/secrets"
 	"waldo/internal/core/redact"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/secret"
@@ -48,7 +49,7 @@ func askOnce() func(string) (secret.Value, error) {
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		b, err := readPassword(ctx, os.Stdin, func() { display.Fprintf(os.Stderr, "passphrase of %s: ", what) })
+		b, err := terminal.ReadPassword(ctx, os.Stdin, func() { display.Fprintf(os.Stderr, "passphrase of %s: ", what) })
 		display.Fprintf(os.Stderr, "\n")
 		if err != nil {
 			return secret.Value{}, err
@@ -56,6 +57,21 @@ func askOnce() func(string) (secret.Value, error) {
 		said[what] = secret.NewValue(string(b))
 		return said[what], nil
 	}
+}
+
+// passphrase asks at the terminal, without echo. A pipe is refused: an agent can write to a pipe,
+// and the first enrolment would be its own.
+func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
+	f, ok := c.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return secret.Value{}, &exit{code: exitUsage, text: "a passphrase is typed at a terminal, and standard input is none", hint: "run this yourself, in a terminal"}
+	}
+	b, err := terminal.ReadPassword(c.Context(), f, func() { display.Fprintf(c.ErrOrStderr(), "%s", prompt) })
+	display.Fprintf(c.ErrOrStderr(), "\n")
+	if err != nil {
+		return secret.Value{}, err
+	}
+	return secret.NewValue(string(b)), nil
 }
 
 // secretFinding is the result of checking one use of a secret.
@@ -215,9 +231,9 @@ func newSecretList(g *global) *cobra.Command {
 			}
 			var rows [][]string
 			for _, e := range all {
-				rows = append(rows, []string{e.Name, ago(c.OutOrStdout(), e.Changed.Format(time.RFC3339), time.Now())})
+				rows = append(rows, []string{e.Name, terminal.Ago(c.OutOrStdout(), e.Changed.Format(time.RFC3339), time.Now())})
 			}
-			table(c.OutOrStdout(), []string{"NAME", "CHANGED"}, rows)
+			terminal.Table(c.OutOrStdout(), []string{"NAME", "CHANGED"}, rows)
 			return nil
 		},
 	}
@@ -281,13 +297,13 @@ func newSecretCheck(g *global) *cobra.Command {
 }
 
 func tellSecrets(w io.Writer, found []secretFinding) {
-	p := painter(w)
+	p := terminal.Painter(w)
 	for _, f := range found {
 		if f.OK {
-			display.Fprintf(w, "%s %s: %s, for %s\n", p.good("ok     "), f.At, f.Secret, f.By)
+			display.Fprintf(w, "%s %s: %s, for %s\n", p.Good("ok     "), f.At, f.Secret, f.By)
 			continue
 		}
-		display.Fprintf(w, "%s %s: %s; wanted by %s\n", p.bad("missing"), f.At, f.Why, f.By)
+		display.Fprintf(w, "%s %s: %s; wanted by %s\n", p.Bad("missing"), f.At, f.Why, f.By)
 	}
 	if len(found) == 0 {
 		display.Fprintf(w, "the configuration names no secrets\n")

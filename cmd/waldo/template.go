@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
@@ -24,7 +25,7 @@ import (
 func openTemplates(state string) (*template.Store, error) {
 	s, err := template.Open(filepath.Join(state, "templates"), template.Defaults())
 	if err == nil {
-		s.Progress = func(what string, bytes int64) io.WriteCloser { return progress(os.Stderr, what, bytes) }
+		s.Progress = func(what string, bytes int64) io.WriteCloser { return terminal.Progress(os.Stderr, what, bytes) }
 	}
 	return s, err
 }
@@ -114,9 +115,9 @@ func newTemplate(g *global) *cobra.Command {
 			}
 			var rows [][]string
 			for _, t := range all {
-				rows = append(rows, []string{t.Name, megabytes(t.Bytes), ago(c.OutOrStdout(), t.At.Format(time.RFC3339), time.Now())})
+				rows = append(rows, []string{t.Name, megabytes(t.Bytes), terminal.Ago(c.OutOrStdout(), t.At.Format(time.RFC3339), time.Now())})
 			}
-			table(c.OutOrStdout(), []string{"NAME", "SIZE", "UNPACKED"}, rows)
+			terminal.Table(c.OutOrStdout(), []string{"NAME", "SIZE", "UNPACKED"}, rows)
 			return nil
 		}),
 	}, &cobra.Command{

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"waldo/internal/frontend/terminal"
 )
 
 // leaked are words of libraries, which tell a person nothing.
@@ -131,14 +133,14 @@ func TestStopped(t *testing.T) {
 }
 
 func TestColours(t *testing.T) {
-	defer func() { colours = "auto" }()
+	defer func() { terminal.Colours = "auto" }()
 	t.Setenv("NO_COLOR", "1")
 	for _, when := range []string{"never", "auto", "always"} {
-		if err := colours.Set(when); err != nil || coloured(os.Stdout) != (when == "always") {
-			t.Errorf("--color %s: %v, coloured %v", when, err, coloured(os.Stdout))
+		if err := terminal.Colours.Set(when); err != nil || terminal.Coloured(os.Stdout) != (when == "always") {
+			t.Errorf("--color %s: %v, coloured %v", when, err, terminal.Coloured(os.Stdout))
 		}
 	}
-	if colours.Set("blue") == nil {
+	if terminal.Colours.Set("blue") == nil {
 		t.Error("blue was taken")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
@@ -28,7 +29,7 @@ func watchApprovals(c *cobra.Command, k *approval.Service, whole, asJSON bool) e
 	for {
 		all, err := k.Pending(c.Context())
 		if c.Context().Err() != nil {
-			return errInterrupted
+			return terminal.ErrInterrupted
 		}
 		if err != nil {
 			return err
@@ -51,7 +52,7 @@ func watchApprovals(c *cobra.Command, k *approval.Service, whole, asJSON bool) e
 			tellWatched(c, approvalEvent{"closed", id, state, nil}, whole, asJSON)
 		}
 		if open = now; !wait(c.Context(), watchEvery) {
-			return errInterrupted
+			return terminal.ErrInterrupted
 		}
 	}
 }
@@ -67,7 +68,7 @@ func tellWatched(c *cobra.Command, e approvalEvent, whole, asJSON bool) {
 	case whole:
 		display.Fprintf(w, "%s\n", display.Text(q.Show()))
 	default:
-		display.Fprintf(w, "%s  %s  danger %d  %s  %s\n", q.ID, q.Capability, q.Danger, q.Principal, brief(string(q.Args), 60))
+		display.Fprintf(w, "%s  %s  danger %d  %s  %s\n", q.ID, q.Capability, q.Danger, q.Principal, terminal.Brief(string(q.Args), 60))
 	}
 }
 

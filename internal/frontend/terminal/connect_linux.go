@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"fmt"
@@ -8,30 +8,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
-
-	"waldo/internal/executor/runner"
-	"waldo/internal/sandbox"
 )
 
-// onTerminal gives a command a terminal of its own and connects it with the person's, which is raw until done is
-// called. The person's own terminal never reaches the sandbox: bytes and the size of the window do.
-func (h *application) onTerminal(c *cobra.Command, o *runner.Options, level string, end func()) (done func() error, err error) {
-	if level == "" || level == "auto" {
-		level = h.runner.Auto
-	}
-	if _, ok := h.drivers[level].(sandbox.Reacher); !ok {
-		return nil, &exit{code: exitDenied, text: "a sandbox of isolation " + level + " gives a command no terminal", hint: "--isolation namespace"}
-	}
-	in, ok := c.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return nil, usage("leave -t out", "-t needs a terminal, and standard input is none")
-	}
+// Connect makes a terminal for a command and connects it with the person's, which is raw until done is called. The
+// person's own terminal never reaches the sandbox: bytes and the size of the window do. out gets what the command
+// writes, and is closed at the end. end is called when the person's terminal goes away.
+func Connect(in *os.File, out io.WriteCloser, end func()) (slave *os.File, done func() error, err error) {
 	master, slave, err := newTerminal()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	size := func() {
 		if s, err := unix.IoctlGetWinsize(int(in.Fd()), unix.TIOCGWINSZ); err == nil {
@@ -41,7 +28,7 @@ func (h *application) onTerminal(c *cobra.Command, o *runner.Options, level stri
 	size()
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
-		return nil, closing(err, master, slave)
+		return nil, nil, closing(err, master, slave)
 	}
 	signals, over := make(chan os.Signal, 8), make(chan struct{})
 	signal.Notify(signals, unix.SIGWINCH, unix.SIGHUP, unix.SIGQUIT)
@@ -58,20 +45,13 @@ func (h *application) onTerminal(c *cobra.Command, o *runner.Options, level stri
 			}
 		}
 	}()
-	out := h.redact.TerminalStream(whole{c.OutOrStdout()})
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
 		_, _ = io.Copy(out, master)
 	}()
 	go func() { _, _ = io.Copy(master, in) }() // it waits for a key until the process ends
-	o.TTY, o.Stdin = slave, nil
-	name := os.Getenv("TERM")
-	if name == "" {
-		name = "xterm"
-	}
-	o.Env = append([]string{"TERM=" + name}, o.Env...)
-	return sync.OnceValue(func() error {
+	return slave, sync.OnceValue(func() error {
 		_ = slave.Close()
 		select {
 		case <-written: // the sandbox has ended and released the terminal

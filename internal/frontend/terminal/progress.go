@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"fmt"
@@ -14,11 +14,11 @@ import (
 // progressAfter is the delay before a progress bar appears. Shorter work shows no bar.
 const progressAfter = time.Second
 
-// progress returns a writer that counts the bytes of long work and shows a bar on w, where w is a terminal. bytes is
+// Progress returns a writer that counts the bytes of long work and shows a bar on w, where w is a terminal. bytes is
 // how many there will be; -1: unknown. Closing it takes the bar away. Elsewhere nothing is written.
-func progress(w io.Writer, what string, bytes int64) io.WriteCloser {
-	if !onScreen(w) {
-		return whole{io.Discard}
+func Progress(w io.Writer, what string, bytes int64) io.WriteCloser {
+	if !OnScreen(w) {
+		return Whole{io.Discard}
 	}
 	return &bar{w: w, what: what, bytes: bytes, began: time.Now()}
 }
@@ -54,8 +54,8 @@ func (b *bar) Close() error {
 	return b.shown.Clear()
 }
 
-// tasks shows on a terminal how many of some named pieces of long work are done, and which are under way.
-type tasks struct {
+// Tasks shows on a terminal how many of some named pieces of long work are done, and which are under way.
+type Tasks struct {
 	what  string
 	w     io.Writer
 	all   int
@@ -68,11 +68,11 @@ type tasks struct {
 	names []string
 }
 
-// progressOf starts a display for all parts of work on w, if w is a terminal; otherwise it writes nothing. Close ends
+// ProgressOf starts a display for all parts of work on w, if w is a terminal; otherwise it writes nothing. Close ends
 // it.
-func progressOf(w io.Writer, what string, all int) *tasks {
-	t := &tasks{what: what, w: w, all: all, began: time.Now(), end: make(chan struct{})}
-	if !onScreen(w) {
+func ProgressOf(w io.Writer, what string, all int) *Tasks {
+	t := &Tasks{what: what, w: w, all: all, began: time.Now(), end: make(chan struct{})}
+	if !OnScreen(w) {
 		return t
 	}
 	t.drawn.Go(func() {
@@ -100,7 +100,7 @@ func progressOf(w io.Writer, what string, all int) *tasks {
 }
 
 // draw shows how far the work is. A bar that is full would take itself away.
-func (t *tasks) draw(bar *progressbar.ProgressBar) {
+func (t *Tasks) draw(bar *progressbar.ProgressBar) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.done < t.all {
@@ -109,8 +109,8 @@ func (t *tasks) draw(bar *progressbar.ProgressBar) {
 	bar.Describe(fmt.Sprintf("%s %s (%s)", t.what, strings.Join(t.names, ", "), time.Since(t.began).Round(time.Second)))
 }
 
-// begin notes that a piece is under way. The returned function notes its end.
-func (t *tasks) begin(name string) (done func()) {
+// Begin notes that a piece is under way. The returned function notes its end.
+func (t *Tasks) Begin(name string) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.names = append(t.names, name)
@@ -125,7 +125,7 @@ func (t *tasks) begin(name string) (done func()) {
 }
 
 // Close takes what is shown away.
-func (t *tasks) Close() {
+func (t *Tasks) Close() {
 	close(t.end)
 	t.drawn.Wait()
 }

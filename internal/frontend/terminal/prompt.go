@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"context"
@@ -7,32 +7,13 @@ import (
 	"os"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
-
-	"waldo/internal/model/display"
-	"waldo/internal/model/secret"
 )
 
-// passphrase asks at the terminal, without echo. A pipe is refused: an agent can write to a pipe,
-// and the first enrolment would be its own.
-func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
-	f, ok := c.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return secret.Value{}, &exit{code: exitUsage, text: "a passphrase is typed at a terminal, and standard input is none", hint: "run this yourself, in a terminal"}
-	}
-	b, err := readPassword(c.Context(), f, func() { display.Fprintf(c.ErrOrStderr(), "%s", prompt) })
-	display.Fprintf(c.ErrOrStderr(), "\n")
-	if err != nil {
-		return secret.Value{}, err
-	}
-	return secret.NewValue(string(b)), nil
-}
-
-// readPassword reads one line without echo. It calls prompt once echo is off, so that nothing typed at
+// ReadPassword reads one line without echo. It calls prompt once echo is off, so that nothing typed at
 // the prompt is shown. The terminal is as it was when this returns, also where Ctrl-C or a signal ends
 // it. A terminal that cannot be silenced is not read.
-func readPassword(ctx context.Context, f *os.File, prompt func()) ([]byte, error) {
+func ReadPassword(ctx context.Context, f *os.File, prompt func()) ([]byte, error) {
 	before, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
 		return nil, err
@@ -52,12 +33,12 @@ func readPassword(ctx context.Context, f *os.File, prompt func()) ([]byte, error
 	case t := <-done:
 		return t.line, t.err
 	case <-ctx.Done():
-		return nil, errInterrupted
+		return nil, ErrInterrupted
 	}
 }
 
-// errInterrupted ends a command as the signal does that Ctrl-C sends.
-var errInterrupted = &exit{code: 130, text: "interrupted"}
+// ErrInterrupted is the error of a wait that Ctrl-C or a signal ended.
+var ErrInterrupted = errors.New("interrupted")
 
 // maxPassword is how many bytes of a line are taken.
 const maxPassword = 1 << 20
@@ -77,7 +58,7 @@ func readLine(r io.Reader) ([]byte, error) {
 		}
 		switch c := one[0]; c {
 		case interrupt, quit:
-			return nil, errInterrupted
+			return nil, ErrInterrupted
 		case end:
 			if len(line) == 0 {
 				return nil, errors.New("the terminal was closed")

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -7,24 +7,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"waldo/internal/frontend/terminal/terminaltest"
 )
 
 // Long work shows how far it is at a terminal, and takes that away at its end; into a pipe nothing is written.
 func TestProgressIsForTerminals(t *testing.T) {
-	person, program := pseudoTerminal(t)
-	seen := &screenOf{}
-	go func() {
-		b := make([]byte, 4096)
-		for {
-			n, err := person.Read(b)
-			seen.mu.Lock()
-			seen.b.Write(b[:n])
-			seen.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
+	person, program := terminaltest.Pair(t)
+	seen := &terminaltest.Seen{}
+	go seen.Read(person)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -35,13 +26,13 @@ func TestProgressIsForTerminals(t *testing.T) {
 	var working sync.WaitGroup
 	for _, on := range []*os.File{program, w} {
 		working.Go(func() {
-			bar := progressOf(on, "checking servers", 2)
-			bar.begin("first")()
-			end := bar.begin("second")
+			bar := ProgressOf(on, "checking servers", 2)
+			bar.Begin("first")()
+			end := bar.Begin("second")
 			time.Sleep(progressAfter * 3 / 2)
 			end()
 			bar.Close()
-			bytes := progress(on, "reading", 100)
+			bytes := Progress(on, "reading", 100)
 			for range 3 {
 				_, _ = bytes.Write(make([]byte, 20))
 				time.Sleep(progressAfter * 3 / 5)
@@ -52,10 +43,10 @@ func TestProgressIsForTerminals(t *testing.T) {
 	working.Wait()
 	_ = w.Close()
 	work.Wait()
-	until(t, "no progress at the terminal", seen, func() bool {
-		return seen.has("checking servers second") && seen.has("(1/2)") && seen.has("reading") && seen.has("60%")
+	terminaltest.Until(t, "no progress at the terminal", seen, func() bool {
+		return seen.Has("checking servers second") && seen.Has("(1/2)") && seen.Has("reading") && seen.Has("60%")
 	})
-	if seen.has("first") {
+	if seen.Has("first") {
 		t.Error("it shows what is done as under way")
 	}
 	if piped.Len() > 0 {

@@ -72,7 +72,7 @@ var excused = map[string]string{
 
 // only says which external package may be imported by which packages alone.
 var only = map[string][]string{
-	"github.com/modelcontextprotocol/go-sdk": {"internal/frontend/mcpserver", "internal/executor/upstream", "internal/demo/helpdesk"},
+	"github.com/modelcontextprotocol/go-sdk": {"internal/frontend/mcpserver", "internal/executor/upstream", "internal/demo/helpdesk", "tools/mcpbench"},
 	"github.com/go-jose/go-jose":             {"internal/frontend/mcpserver/identity"},
 	"modernc.org/sqlite":                     {"internal/storage/database"},
 	"github.com/jackc/pgx/v5":                {"internal/network/egress/postgres"},

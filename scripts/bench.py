@@ -1,4 +1,4 @@
-"""Puts the figures of the boxes into BENCHMARKS.md, between its markers.
+"""Puts the figures of sandboxes into BENCHMARKS.md, between its markers.
 
 usage: bench.py OUTPUT-OF-GO-TEST
 """
@@ -17,7 +17,7 @@ def rows(text):
 
 
 def egress(v):
-    """lines about the way out of a box, each beside the direct way in the same run."""
+    """lines about egress, each beside the direct connection in the same run."""
     out = []
     for kind, goal in (('raw', ' (goal 80 %)'), ('http', '')):
         a, b = v.get('Throughput/%s/direct' % kind), v.get('Throughput/%s/egress' % kind)
@@ -29,10 +29,10 @@ def egress(v):
         out.append('- Egress, connect and first byte: %.0f µs, direct %.0f µs.' % (b['ns/op'] / 1e3, a['ns/op'] / 1e3))
     a, b = v.get('Inside/direct'), v.get('Inside/injecting')
     if a and b:
-        out.append('- Egress, TLS looked into and a secret added, a request: p50 +%.2f ms, p99 +%.2f ms beside direct TLS (goals 0.3 and 3).'
+        out.append('- Egress, TLS decrypted and a secret added, each request: p50 +%.2f ms, p99 +%.2f ms beside direct TLS (goals 0.3 and 3).'
                    % ((b['p50-us'] - a['p50-us']) / 1e3, (b['p99-us'] - a['p99-us']) / 1e3))
     if 'Hundred' in v:
-        out.append('- Egress, 100 such connections, their clients among it: %.1f MB (goal 20).' % v['Hundred']['MB/100'])
+        out.append('- Egress, 100 such connections, with their clients: %.1f MB (goal 20).' % v['Hundred']['MB/100'])
     return out
 
 
@@ -44,7 +44,7 @@ def catalogue(v):
         out.append('- First list of 10,000 tools, processor time: %.0f ms of one server, %.0f ms of 50 that answer one after another (goal 3,000).'
                    % (a['cpu-ms'], b['cpu-ms']))
     if 'Storm' in v:
-        out.append('- A server that says without a pause that its list has changed, beside 10,000 tools: %.2f %% of a processor (goal 1), %.0f changes told to hosts.'
+        out.append('- A server that announces changes of its list without a pause, beside 10,000 tools: %.2f %% of a processor (goal 1), %.0f changes announced to hosts.'
                    % (v['Storm']['cpu-%'], v['Storm']['told']))
     if 'Servers' in v:
         out.append('- First list of 50 servers of 20 tools, each a Python in a sandbox: %.1f s (goal 3).' % v['Servers']['s/list'])
@@ -55,10 +55,9 @@ def catalogue(v):
 
 def main():
     text = open(sys.argv[1]).read()
-    out = ['', 'Kernel %s, %s, %d processors. `scripts/bench.sh` measures them and writes this table; milliseconds,'
-           % (platform.release(), platform.machine(), os.cpu_count()),
-           'from the job to its output and its facts, beside the bare interpreter in the same minute.', '',
-           '| what | p50 | p99 | bare p50 | times faster than bare |', '|---|--:|--:|--:|--:|']
+    out = ['', 'Kernel %s, %s, %d processors. Milliseconds, from the job to its output and its facts.'
+           % (platform.release(), platform.machine(), os.cpu_count()), '',
+           '| run | p50 | p99 | bare p50 | times faster than bare |', '|---|--:|--:|--:|--:|']
     tail = []
     for name, v in rows(text):
         name = name.replace('_', ' ').replace('/', ': ')
@@ -68,9 +67,9 @@ def main():
             tail.append('- Sustained, two at a time, all namespaces kept: %.0f runs/s; the bare interpreter, two at a time: %.0f (%.1f times); `/bin/true` in seven fresh namespaces and nothing else: %.0f.'
                         % (v['runs/s'], v['bare-runs/s'], v['x-bare'], v['floor-runs/s']))
         elif 'MB/box' in v:
-            tail.append('- Memory of one waiting Python box, all usual modules imported: %.1f MB of its own, %.1f MB with its share of what it has in common with the zygote.' % (v['MB/box'], v['PSS-MB/box']))
+            tail.append('- Memory of one waiting Python sandbox, all usual modules imported: %.1f MB of its own, %.1f MB with its share of the zygote's pages.' % (v['MB/box'], v['PSS-MB/box']))
         elif 'overhead-ms' in v:
-            tail.append('- A cold box around `/bin/true`, %s: %.2f ms beside %.2f ms, %.2f ms more (p99 %.2f).' % (name.split(': ')[1], v['boxed-p50-ms'], v['bare-p50-ms'], v['overhead-ms'], v['boxed-p99-ms']))
+            tail.append('- A cold sandbox around `/bin/true`, %s: %.2f ms beside %.2f ms, %.2f ms more (p99 %.2f).' % (name.split(': ')[1], v['boxed-p50-ms'], v['bare-p50-ms'], v['overhead-ms'], v['boxed-p99-ms']))
     out += [''] + tail + egress(dict(rows(text))) + catalogue(dict(rows(text))) + ['']
     s = open('BENCHMARKS.md').read()
     s = s[:s.index(BEGIN) + len(BEGIN)] + '\n'.join(out) + '\n' + s[s.index(END):]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures boxes and writes the table into BENCHMARKS.md, between its markers. Everything is compared
+# Measures sandboxes and writes the tables into BENCHMARKS.md, between its markers. Everything is compared
 # with the bare interpreter in the same minute: on a busy machine only the ratio means something.
 # As root where there is the cpu controller of cgroup version 1, the measuring has a group of its
 # own with a large share, so that other work does not count. Runners that Debian packages (bubblewrap,
@@ -57,4 +57,7 @@ python=/usr/bin/python3
 CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$work/waldo" ./cmd/waldo # as make build does
 go build -o "$work/mcpbench" ./tools/mcpbench
 fair "$work/mcpbench" -n "${CALLS:-4000}" -update BENCHMARKS.md "$work/waldo"
+folder= # other gateways, from npm; without npm the table has waldo's rows alone
+if scripts/setup-npm.sh npm-peers; then folder=.cache/npm-peers; fi
+fair "$work/mcpbench" -peers -folder "$folder" -n "${PEER_CALLS:-2000}" -update BENCHMARKS.md "$work/waldo"
 "$python" scripts/bench.py "$work/out"

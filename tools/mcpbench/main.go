@@ -3,6 +3,10 @@
 // costs nearly nothing.
 //
 //	mcpbench [-n CALLS] [-only ROW] [-update FILE] WALDO-PROGRAM
+//	mcpbench -peers [-folder FOLDER] [-n CALLS] [-update FILE] WALDO-PROGRAM
+//
+// With -peers, client and server are the official SDK's, and other gateways stand beside waldo: those that FOLDER,
+// a folder of npm, holds.
 package main
 
 import (
@@ -176,12 +180,13 @@ func spent(pid int) (cpu time.Duration, rss int64) {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "server" {
+	servers := map[string]func(string) error{"server": serve, "ordinary": ordinary}
+	if len(os.Args) > 1 && servers[os.Args[1]] != nil {
 		address := ""
 		if len(os.Args) > 2 {
 			address = os.Args[2]
 		}
-		if err := serve(address); err != nil {
+		if err := servers[os.Args[1]](address); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -189,6 +194,8 @@ func main() {
 	}
 	n := flag.Int("n", 2000, "calls of each kind")
 	only := flag.String("only", "", "measure one row alone, as in stdio-1, stdio-32, HTTP-1 or HTTP-32: to look at it with a profiler")
+	beside := flag.Bool("peers", false, "measure the official SDK's client and server, directly and through gateways")
+	folder := flag.String("folder", "", "with -peers: where npm has installed mcp-proxy and supergateway")
 	file := flag.String("update", "", "a file whose table is replaced, between its markers")
 	flag.Parse()
 	if flag.NArg() != 1 {
@@ -196,9 +203,25 @@ func main() {
 		os.Exit(2)
 	}
 	table := &strings.Builder{}
-	err := bench(flag.Arg(0), *n, *only, io.MultiWriter(os.Stdout, table))
+	out := io.MultiWriter(os.Stdout, table)
+	var err error
+	if *beside {
+		fmt.Fprintln(out, "| gateway | sessions | revision | p50 | times direct | p99 | CPU a call | calls/s | memory |")
+		fmt.Fprintln(out, "|---|--:|---|--:|--:|--:|--:|--:|--:|")
+		for _, sessions := range []int{1, 16} {
+			if err == nil {
+				err = peers(flag.Arg(0), *folder, *n, sessions, out)
+			}
+		}
+	} else {
+		err = bench(flag.Arg(0), *n, *only, out)
+	}
 	if err == nil && *file != "" && *only == "" {
-		err = place(*file, table.String())
+		mark := "gateway"
+		if *beside {
+			mark = "peers"
+		}
+		err = place(*file, mark, table.String())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mcpbench:", err)
@@ -227,20 +250,21 @@ func started(address string) error {
 	return fmt.Errorf("no listener on %s", address)
 }
 
-// place puts the table into a file, between its markers.
-func place(file, table string) error {
+// place puts the table into a file, between the markers of that name.
+func place(file, mark, table string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	head, rest, ok := strings.Cut(string(b), "<!-- gateway:begin -->\n")
-	_, tail, ended := strings.Cut(rest, "<!-- gateway:end -->")
+	begin, end := "<!-- "+mark+":begin -->\n", "<!-- "+mark+":end -->"
+	head, rest, ok := strings.Cut(string(b), begin)
+	_, tail, ended := strings.Cut(rest, end)
 	if !ok || !ended {
 		return fmt.Errorf("%s has no place for the table", file)
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
 	said := fmt.Sprintf("%d processors, load %s when it ended.\n\n", runtime.NumCPU(), strings.Join(strings.Fields(string(load))[:1], ""))
-	return os.WriteFile(file, []byte(head+"<!-- gateway:begin -->\n"+said+table+"<!-- gateway:end -->"+tail), 0o644)
+	return os.WriteFile(file, []byte(head+begin+said+table+end+tail), 0o644)
 }
 
 func bench(waldo string, n int, only string, out io.Writer) error {
@@ -269,7 +293,7 @@ func bench(waldo string, n int, only string, out io.Writer) error {
 		program    []string
 		address    string
 	}{
-		{"stdio, in a box", "command: [" + me + ", server]", []string{me, "server"}, ""},
+		{"stdio, in a sandbox", "command: [" + me + ", server]", []string{me, "server"}, ""},
 		{"HTTP", "url: 'http://" + at + "/mcp', placement: outside", nil, "http://" + at + "/mcp"},
 	} {
 		config := filepath.Join(dir, "waldo.yaml")

@@ -4,6 +4,7 @@
 //
 //	mcpbench [-n CALLS] [-only ROW] [-update FILE] WALDO-PROGRAM
 //	mcpbench -peers [-folder FOLDER] [-n CALLS] [-update FILE] WALDO-PROGRAM
+//	mcpbench -soak TIME WALDO-PROGRAM
 //
 // With -peers, client and server are the official SDK's, and other gateways stand beside waldo: those that FOLDER,
 // a folder of npm, holds.
@@ -91,6 +92,11 @@ type link interface {
 
 // open makes a connection over a program's lines or to an address, and begins a session.
 func open(program []string, address string) (link, int, error) {
+	return openAs(program, address, jsonrpc.Legacy)
+}
+
+// openAs opens a session of one legacy revision.
+func openAs(program []string, address, revision string) (link, int, error) {
 	var l link
 	pid := 0
 	if address != "" {
@@ -103,7 +109,7 @@ func open(program []string, address string) (link, int, error) {
 			return nil, 0, err
 		}
 		l = c
-		c.Speak(jsonrpc.Legacy)
+		c.Speak(revision)
 	} else {
 		cmd := exec.Command(program[0], program[1:]...)
 		in, _ := cmd.StdinPipe()
@@ -120,7 +126,7 @@ func open(program []string, address string) (link, int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	_, err := l.Call(ctx, "initialize", func(int64) any {
-		return map[string]any{"protocolVersion": jsonrpc.Legacy, "capabilities": struct{}{}, "clientInfo": jsonrpc.Implementation{Name: "bench", Version: "1"}}
+		return map[string]any{"protocolVersion": revision, "capabilities": struct{}{}, "clientInfo": jsonrpc.Implementation{Name: "bench", Version: "1"}}
 	}, nil)
 	if err == nil {
 		l.Notify("notifications/initialized", nil)
@@ -192,10 +198,15 @@ func main() {
 		}
 		return
 	}
+	if len(os.Args) > 3 && os.Args[1] == "unreliable" {
+		fmt.Fprintln(os.Stderr, unreliable(os.Args[2], os.Args[3], strings.Join(os.Args[4:], "")))
+		os.Exit(1)
+	}
 	n := flag.Int("n", 2000, "calls of each kind")
 	only := flag.String("only", "", "measure one row alone, as in stdio-1, stdio-32, HTTP-1 or HTTP-32: to look at it with a profiler")
 	beside := flag.Bool("peers", false, "measure the official SDK's client and server, directly and through gateways")
 	folder := flag.String("folder", "", "with -peers: where npm has installed mcp-proxy and supergateway")
+	length := flag.Duration("soak", 0, "drive waldo for this long with servers that crash, hang, flood and change at random")
 	file := flag.String("update", "", "a file whose table is replaced, between its markers")
 	flag.Parse()
 	if flag.NArg() != 1 {
@@ -205,7 +216,9 @@ func main() {
 	table := &strings.Builder{}
 	out := io.MultiWriter(os.Stdout, table)
 	var err error
-	if *beside {
+	if *length > 0 {
+		err = soak(flag.Arg(0), *length, os.Stdout)
+	} else if *beside {
 		fmt.Fprintln(out, "| gateway | sessions | revision | p50 | times direct | p99 | CPU a call | calls/s | memory |")
 		fmt.Fprintln(out, "|---|--:|---|--:|--:|--:|--:|--:|--:|")
 		for _, sessions := range []int{1, 16} {

@@ -143,7 +143,8 @@ func gateways(waldo, folder, dir string) ([]*gateway, error) {
 	if folder != "" {
 		all = append(all,
 			&gateway{name: "mcp-proxy (npm), HTTP to stdio", address: proxy, over: "direct, stdio", tool: "look",
-				daemon: []string{program("mcp-proxy"), "--host", "127.0.0.1", "--port", port(proxy), "--server", "stream", "--", me, "ordinary"}},
+				daemon: []string{program("mcp-proxy"), "--host", "127.0.0.1", "--port", port(proxy), "--server", "stream",
+					"--", me, "ordinary"}},
 			&gateway{name: "supergateway, HTTP to stdio", address: super, over: "direct, stdio", tool: "look",
 				daemon: []string{program("supergateway"), "--stdio", me + " ordinary", "--outputTransport", "streamableHttp",
 					"--stateful", "--port", port(super), "--logLevel", "none"}})

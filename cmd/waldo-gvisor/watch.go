@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/procstat"
 )
 
 // interval is the time between two measurements of a running command.
@@ -133,8 +133,8 @@ func (w *watcher) own() (total int64) {
 	if w.limits.Own <= 0 {
 		return 0
 	}
-	for _, pid := range common.Children(os.Getpid()) {
-		total += common.Own(pid)
+	for _, pid := range procstat.Children(os.Getpid()) {
+		total += procstat.OwnMemory(pid)
 	}
 	return total
 }
@@ -159,8 +159,8 @@ func guestMemory(pid int) *os.File {
 // processorTime returns the time that every process of the sandbox but this one has used, and those that they
 // have waited for.
 func processorTime() (total time.Duration) {
-	for _, pid := range common.Children(os.Getpid()) {
-		total += common.TreeOf(pid).CPU
+	for _, pid := range procstat.Children(os.Getpid()) {
+		total += procstat.Tree(pid).CPU
 	}
 	return total
 }

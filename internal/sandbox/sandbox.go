@@ -149,8 +149,8 @@ var (
 // ProxyPort is where a sandbox finds an HTTP proxy at Gateway.
 const ProxyPort = 3128
 
-// Refuse says why no driver could hold to the network; nil where one could.
-func (n Network) Refuse() error {
+// Validate returns an error if no driver could hold to the network.
+func (n Network) Validate() error {
 	switch {
 	case len(n.Hosts) > 0 && (len(n.Ports) == 0 || n.Serve == nil), len(n.Ports) > 0 && n.Serve == nil:
 		return fmt.Errorf("hosts %q: the profile has no egress server", n.Hosts)

@@ -19,8 +19,9 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/sandbox/stdio"
+	"waldo/internal/sandbox/volume"
 )
 
 func TestMain(m *testing.M) {
@@ -185,8 +186,8 @@ func TestFilledUnseen(t *testing.T) {
 	p := probeProfile()
 	b := start(t, p).(*box)
 	for _, want := range []bool{false, true} {
-		r := &run{box: b, out: &common.Stream{}, err: &common.Stream{}}
-		f := r.facts(t.Context(), sandbox.Command{}, report{}, common.Scan(b.places), time.Millisecond)
+		r := &run{box: b, out: &stdio.Capture{}, err: &stdio.Capture{}}
+		f := r.facts(t.Context(), sandbox.Command{}, report{}, volume.Scan(b.places), time.Millisecond)
 		if got := f.Limit != nil && *f.Limit == facts.LimitDisk && f.Status == facts.Failed; got != want || !want && f.Status != facts.OK {
 			t.Errorf("its folders full %t: limit %v, status %s", want, f.Limit, f.Status)
 		}

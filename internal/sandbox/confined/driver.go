@@ -14,8 +14,9 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/landlock"
+	"waldo/internal/sandbox/userns"
+	"waldo/internal/sandbox/volume"
 )
 
 // Driver makes sandboxes without namespaces.
@@ -47,7 +48,7 @@ type box struct {
 	dir      string   // of all the sandbox's folders; empty: the sandbox has ended
 	held     *os.File // dir, locked for as long as this process lives
 	uid, gid int
-	places   []common.Volume
+	places   []volume.Volume
 	targets  []string // folders of the sandbox by the names that the profile has for them
 	read     []string
 	write    []string
@@ -66,7 +67,7 @@ func (d *Driver) Start(_ context.Context, p sandbox.Profile) (sandbox.Sandbox, e
 	d.sweep.Do(func() { sweep(tempDir()) })
 	b := &box{profile: p, milli: d.options.MilliCPU}
 	var err error
-	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
+	if b.uid, b.gid, err = userns.OutsideIDs(); err != nil {
 		return nil, fmt.Errorf("confined: %w", err)
 	}
 	if err := b.prepare(); err != nil {
@@ -83,8 +84,8 @@ func refuse(p sandbox.Profile, abi int) error {
 	if p.Template.Name != "host" {
 		return fmt.Errorf("confined: template %q: without a mount namespace the only root is the host's", p.Template.Name)
 	}
-	if err := errors.Join(common.Validate(p), common.ValidateHosts(p.Network), common.RefuseShare(p),
-		common.ValidateWritable(p)); err != nil {
+	if err := errors.Join(p.Validate(), sandbox.NoHosts(p.Network), sandbox.NoShare(p),
+		sandbox.NoWritable(p)); err != nil {
 		return fmt.Errorf("confined: %w", err)
 	}
 	for _, m := range p.Mounts {
@@ -147,7 +148,7 @@ func (b *box) place(t sandbox.Tmpfs) error {
 	if err != nil {
 		return err
 	}
-	p := common.Volume{Tmpfs: t, Dir: dir}
+	p := volume.Volume{Tmpfs: t, Dir: dir}
 	b.places = append(b.places, p)
 	return p.Fill(b.uid, b.gid)
 }
@@ -174,7 +175,7 @@ func (b *box) here(s string) string {
 
 // Export copies what was left in an exported place.
 func (b *box) Export(target, dir string) ([]string, error) {
-	return common.Export(b.places, target, dir)
+	return volume.Export(b.places, target, dir)
 }
 
 // Abilities satisfies sandbox.Box: it has none.
@@ -192,7 +193,7 @@ func (b *box) Close() error {
 		return nil
 	}
 	for _, p := range b.places {
-		_ = common.Walk(p.Dir, func(common.Entry) bool { return true }) // makes what was closed to us ours again
+		_ = volume.Walk(p.Dir, func(volume.Entry) bool { return true }) // makes what was closed to us ours again
 		p.Dir.Close()
 	}
 	err := errors.Join(os.RemoveAll(b.dir), b.held.Close())
@@ -203,7 +204,7 @@ func (b *box) Close() error {
 // used adds up what is in the sandbox's folders.
 func (b *box) used() (bytes, inodes int64) {
 	for _, p := range b.places[:2] { // all others of a workspace are below these
-		_ = common.Walk(p.Dir, func(e common.Entry) bool {
+		_ = volume.Walk(p.Dir, func(e volume.Entry) bool {
 			bytes += e.Stat.Blocks * 512
 			inodes++
 			return true
@@ -218,7 +219,7 @@ func (d *Driver) Probe(ctx context.Context) sandbox.Report {
 	add := func(name string, err error, what, hint string) {
 		a := sandbox.Ability{Name: name, OK: err == nil, What: what, Need: true}
 		if err != nil {
-			if own := (common.HintError{}); errors.As(err, &own) {
+			if own := (sandbox.HintError{}); errors.As(err, &own) {
 				hint = own.Hint()
 			}
 			a.What, a.Hint, r.OK = err.Error(), hint, false

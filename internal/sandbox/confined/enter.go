@@ -18,9 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/landlock"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/seccomp"
+	"waldo/internal/sandbox/spawn"
+	"waldo/internal/sandbox/stdio"
 )
 
 // The names under which waldo starts itself.
@@ -65,7 +67,7 @@ func Main() {
 		return
 	}
 	if err != nil {
-		_ = json.NewEncoder(os.NewFile(5, "report")).Encode(report{NotRun: common.NotRun(err),
+		_ = json.NewEncoder(os.NewFile(5, "report")).Encode(report{NotRun: stdio.NotRun(err),
 			Absent: errors.Is(err, unix.ENOENT)})
 	}
 	os.Exit(0)
@@ -138,7 +140,7 @@ func endless() {
 
 // endAll kills all below a process.
 func endAll(pid int) {
-	for _, c := range common.Children(pid) {
+	for _, c := range procstat.Children(pid) {
 		_ = unix.Kill(c, unix.SIGSTOP) // so that it makes no more while we look
 		endAll(c)
 		_ = unix.Kill(c, unix.SIGKILL)
@@ -163,7 +165,7 @@ func enter() error {
 	if err := become(o); err != nil {
 		return err
 	}
-	if _, err := common.Pin(0, o.MilliCPU); err != nil {
+	if _, err := spawn.Pin(0, o.MilliCPU); err != nil {
 		return err
 	}
 	if err := os.Chdir(o.Dir); err != nil {

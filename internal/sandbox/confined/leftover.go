@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/volume"
 )
 
 // The folders of a sandbox have the first name until they are locked, and then the second. The lock says that
@@ -99,6 +99,6 @@ func remove(dir string, young bool) {
 		return
 	}
 	// Make closed folders accessible again: a command can have removed its own rights.
-	_ = common.Walk(f, func(common.Entry) bool { return true })
+	_ = volume.Walk(f, func(volume.Entry) bool { return true })
 	_ = os.RemoveAll(dir)
 }

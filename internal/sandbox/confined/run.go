@@ -21,7 +21,9 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/procstat"
+	"waldo/internal/sandbox/stdio"
+	"waldo/internal/sandbox/volume"
 )
 
 func probeProfile() sandbox.Profile {
@@ -38,8 +40,8 @@ type run struct {
 	stopped  atomic.Bool
 	begun    atomic.Bool // the command runs, and no longer waldo in its place
 	once     sync.Once
-	out, err *common.Stream
-	peak     common.Sample
+	out, err *stdio.Capture
+	peak     procstat.Sample
 	disk     int64 // bytes in the sandbox's folders at the last measurement
 }
 
@@ -64,10 +66,10 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return facts.Facts{}, errors.New("confined: no command to run")
 	}
-	if err := common.RefuseTTY(c); err != nil {
+	if err := sandbox.NoTTY(c); err != nil {
 		return facts.Facts{}, fmt.Errorf("confined: %w", err)
 	}
-	before, began := common.Scan(b.places), time.Now()
+	before, began := volume.Scan(b.places), time.Now()
 	r := &run{box: b}
 	b.now.Store(r)
 	defer b.now.Store(nil)
@@ -100,7 +102,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 // start starts the supervisor of a command.
 func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish func(), err error) {
 	var ours []*os.File
-	w, theirs, err := common.Connect(c.Stdin)
+	w, theirs, err := stdio.Connect(c.Stdin)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -143,7 +145,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 		return nil, nil, nil, err
 	}
 	r.life = life
-	r.out, r.err = common.Streams(c, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
+	r.out, r.err = stdio.Captures(c, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
 	done := w.Stream(c.Stdin, r.out, r.err)
 	text, err := json.Marshal(r.box.order(c))
 	if err == nil {
@@ -196,11 +198,11 @@ func (r *run) watch(ctx context.Context, pid int, began time.Time, clock *sandbo
 				return
 			case <-tick.C:
 			}
-			var s common.Sample
+			var s procstat.Sample
 			if r.begun.Load() {
-				s = common.TreeOf(pid)
+				s = procstat.Tree(pid)
 			}
-			r.peak = common.Sample{CPU: max(r.peak.CPU, s.CPU), Memory: max(r.peak.Memory, s.Memory),
+			r.peak = procstat.Sample{CPU: max(r.peak.CPU, s.CPU), Memory: max(r.peak.Memory, s.Memory),
 				Pids: max(r.peak.Pids, s.Pids)}
 			switch {
 			case clock.Left(began, l.Wall) <= 0:
@@ -227,7 +229,7 @@ func (r *run) over() bool {
 	return n > l.Disk || inodes > l.Inodes
 }
 
-func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before common.State,
+func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before volume.State,
 	wall time.Duration) facts.Facts {
 	b, l := r.box, r.box.profile.Limits
 	f := facts.New()
@@ -267,7 +269,7 @@ func (r *run) facts(ctx context.Context, c sandbox.Command, rep report, before c
 		f.Limit, f.Status = &disk, facts.Failed
 	}
 	f.Warnings = append(f.Warnings, b.warnings...)
-	common.Scan(b.places).Changed(&f, before)
+	volume.Scan(b.places).Changed(&f, before)
 	return f
 }
 

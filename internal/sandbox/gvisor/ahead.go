@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/prestart"
+	"waldo/internal/sandbox/stdio"
+	"waldo/internal/sandbox/volume"
 )
 
 // Warm starts the command of the profile's Ahead and returns when it has read the whole head.
@@ -24,20 +26,20 @@ func (b *box) Warm(ctx context.Context) error {
 	if b.profile.Ahead == nil || b.waiting != nil {
 		return errors.New("gvisor: no command to start ahead")
 	}
-	b.waiting = &common.Waiting{Ahead: *b.profile.Ahead}
+	b.waiting = &prestart.Waiting{Ahead: *b.profile.Ahead}
 	if err := b.warm(ctx, b.waiting); err != nil {
 		return fmt.Errorf("gvisor: a command started ahead: %w", err)
 	}
 	return nil
 }
 
-func (b *box) warm(ctx context.Context, w *common.Waiting) error {
+func (b *box) warm(ctx context.Context, w *prestart.Waiting) error {
 	c, err := w.Command()
 	if err != nil {
 		return err
 	}
 	defer c.Bridge.Close() // nil: an error and no more
-	if w.Wires, err = b.connect(c); err != nil {
+	if w.Pipes, err = b.connect(c); err != nil {
 		return err
 	}
 	b.conn.SetReadDeadline(time.Now().Add(patience))
@@ -49,10 +51,10 @@ func (b *box) warm(ctx context.Context, w *common.Waiting) error {
 	if a.Started == nil {
 		return errors.New("it could not be executed")
 	}
-	if err := common.FeedHead(ctx, w.In, w.Head, patience); err != nil {
+	if err := stdio.WritePrelude(ctx, w.In, w.Head, patience); err != nil {
 		return err
 	}
-	w.State, _ = common.Scan(b.places), b.group.Usage() // opens what is read once the job is there
+	w.State, _ = volume.Scan(b.places), b.group.Usage() // opens what is read once the job is there
 	return nil
 }
 
@@ -63,15 +65,15 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if b.over() || b.ran || b.waiting == nil && b.profile.Ahead != nil || b.conn.Said() {
 		return errGone
 	}
-	if err := common.Validate(p); err != nil {
+	if err := p.Validate(); err != nil {
 		return fmt.Errorf("gvisor: %w", err)
 	}
-	seeded, err := common.Adopt(&b.profile, p, b.places, b.uid, b.gid)
+	seeded, err := prestart.Adopt(&b.profile, p, b.places, b.uid, b.gid)
 	if err != nil {
 		return fmt.Errorf("gvisor: %w", err)
 	}
 	if seeded && b.waiting != nil {
-		b.waiting.State = common.Scan(b.places)
+		b.waiting.State = volume.Scan(b.places)
 	}
 	if b.host.Times() {
 		return nil
@@ -97,9 +99,9 @@ func (r *run) take() error {
 		return nil
 	}
 	r.box.waiting = nil
-	wanted, err := w.Wanted(&r.command)
+	wanted, err := w.Matches(&r.command)
 	if wanted {
-		r.Wires, r.warm = w.Wires, true
+		r.Pipes, r.warm = w.Pipes, true
 		return nil
 	}
 	defer w.Close()

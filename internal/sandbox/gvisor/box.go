@@ -16,8 +16,10 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/prestart"
+	"waldo/internal/sandbox/userns"
+	"waldo/internal/sandbox/volume"
 )
 
 // patience is how long a sandbox may take to be made, to start a command, and to be gone once killed.
@@ -39,10 +41,10 @@ type box struct {
 	group    *cgroup.Group
 	uid, gid int
 	warnings []string
-	places   []common.Volume
-	way      io.Closer       // serves the egress; nil: no egress
-	waiting  *common.Waiting // a command that was started before its job was there
-	ran      bool            // a command was run, or is
+	places   []volume.Volume
+	way      io.Closer         // serves the egress; nil: no egress
+	waiting  *prestart.Waiting // a command that was started before its job was there
+	ran      bool              // a command was run, or is
 
 	running sync.Mutex
 	ending  sync.Mutex // guards init
@@ -55,7 +57,7 @@ var errGone = errors.New("gvisor: the sandbox has ended")
 
 // prepare makes the sandbox.
 func (b *box) prepare(executable *os.File) (err error) {
-	if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
+	if b.uid, b.gid, err = userns.OutsideIDs(); err != nil {
 		return err
 	}
 	nodes, err := tree(b.profile)
@@ -128,7 +130,7 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 	}
 	for i, f := range files {
 		if i < len(want) {
-			b.places = append(b.places, common.Volume{Tmpfs: want[i], Dir: f})
+			b.places = append(b.places, volume.Volume{Tmpfs: want[i], Dir: f})
 		}
 	}
 	if answer.Error != "" {
@@ -154,9 +156,9 @@ func advised(text string) error {
 	err := errors.New(text)
 	switch {
 	case strings.HasSuffix(text, unix.EACCES.Error()): // in a namespace of one's own, only a security module says that
-		return common.WithHint(err, common.NamespaceHint(unix.EACCES))
+		return sandbox.WithHint(err, userns.Hint(unix.EACCES))
 	case strings.Contains(text, "/proc") && strings.HasSuffix(text, unix.EPERM.Error()):
-		return common.WithHint(err,
+		return sandbox.WithHint(err,
 			"this container covers parts of /proc: in Docker --security-opt systempaths=unconfined, in Kubernetes procMount: Unmasked")
 	}
 	return err
@@ -166,7 +168,7 @@ func advised(text string) error {
 func (b *box) Export(target, dir string) ([]string, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	copied, err := common.Export(b.places, target, dir)
+	copied, err := volume.Export(b.places, target, dir)
 	if err != nil {
 		err = fmt.Errorf("gvisor: %w", err)
 	}

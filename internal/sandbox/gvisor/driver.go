@@ -13,7 +13,6 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 )
 
 // Driver makes sandboxes out of gVisor.
@@ -60,7 +59,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 }
 
 func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*box, error) {
-	if err := errors.Join(common.Validate(p), refuseHosts(p), common.RefuseShare(p), common.ValidateWritable(p)); err != nil {
+	if err := errors.Join(p.Validate(), refuseHosts(p), sandbox.NoShare(p), sandbox.NoWritable(p)); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/model/facts"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/stdio"
+	"waldo/internal/sandbox/volume"
 )
 
 // facts says what is known of the run. A zero end means that gVisor was killed before it could
@@ -32,7 +33,7 @@ func (r *run) facts(ctx context.Context, end job.End, wall time.Duration) facts.
 	f.Truncated = facts.Truncated{Stdout: r.out.Truncated(), Stderr: r.err.Truncated()}
 	f.Usage = facts.Usage{WallMS: facts.MS(wall), CPUMS: facts.MS(end.CPU), MemoryPeak: end.Memory, PidsPeak: end.Pids,
 		OutputBytes: r.out.Total + r.err.Total}
-	full := common.Disk(&f, b.places, r.state)
+	full := volume.Disk(&f, b.places, r.state)
 	if !r.gone {
 		f.Seen = slices.Clone(job.Seen)
 	}
@@ -62,7 +63,7 @@ func (r *run) exit(f *facts.Facts, end job.End) {
 		if e == unix.ENOENT || e == unix.ENOTDIR {
 			f.ExitCode = new(127)
 		}
-		why := common.NotRun(&os.PathError{Op: "execute", Path: r.command.Argv[0], Err: e})
+		why := stdio.NotRun(&os.PathError{Op: "execute", Path: r.command.Argv[0], Err: e})
 		f.Stderr += why
 		if r.command.Stderr != nil {
 			_, _ = io.WriteString(r.command.Stderr, why) // as a shell would

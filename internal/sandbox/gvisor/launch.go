@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/spawn"
+	"waldo/internal/sandbox/userns"
 )
 
 // powers are what PID 1 of a sandbox has over its own namespaces while it is not root there: to mount, and to
@@ -62,9 +63,9 @@ func launch(executable *os.File, p sandbox.Profile, uid, gid int, milli int64) (
 		},
 	}
 	var init *os.Process
-	common.OnLauncher(func() {
+	spawn.OnLauncher(func() {
 		var undo func()
-		if undo, err = common.Pin(0, milli); err == nil {
+		if undo, err = spawn.Pin(0, milli); err == nil {
 			defer undo()
 			init, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", executableFD), []string{job.Name}, attr)
 		}
@@ -72,7 +73,7 @@ func launch(executable *os.File, p sandbox.Profile, uid, gid int, milli int64) (
 	if err != nil {
 		if errno := syscall.Errno(0); errors.As(err, &errno) &&
 			(errno == unix.EPERM || errno == unix.EACCES || errno == unix.ENOSPC) {
-			err = common.WithHint(err, common.NamespaceHint(errno))
+			err = sandbox.WithHint(err, userns.Hint(errno))
 		}
 		return nil, nil, errors.Join(fmt.Errorf("starting gVisor: %w", err), conn.Close())
 	}

@@ -10,19 +10,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/mount"
+	"waldo/internal/sandbox/spawn"
 )
 
 // mounts returns the nodes of the profile's mounts, and the copies of those that are held.
 func (b *box) mounts() (nodes []job.Node, held map[string]*os.File, err error) {
 	held = map[string]*os.File{}
-	folders, _, err := common.Top(b.profile.Template)
+	folders, _, err := mount.Top(b.profile.Template)
 	if err != nil {
 		return nil, held, err
 	}
 	for _, m := range slices.Concat(folders, b.profile.Mounts) {
-		source, err := common.SourceOf(m, b.uid)
+		source, err := mount.SourceOf(m, b.uid)
 		if err != nil {
 			return nil, held, err
 		}
@@ -56,7 +57,7 @@ func userNamespace(owner, group uint32, uid, gid int) (*os.File, error) {
 	}
 	defer null.Close()
 	var p *os.Process
-	common.OnLauncher(func() {
+	spawn.OnLauncher(func() {
 		p, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", sleeperFD), []string{"waldo-namespace"}, &os.ProcAttr{
 			Files: []*os.File{null, null, null, program}, Env: []string{},
 			Sys: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL,

@@ -12,7 +12,6 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 )
 
 // Probe makes a sandbox, runs a command in it that tries forbidden things, and compares each result with the
@@ -28,7 +27,7 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 		a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
 		if err != nil {
 			a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "gvisor: "), "; ")
-			if own := (common.HintError{}); errors.As(err, &own) {
+			if own := (sandbox.HintError{}); errors.As(err, &own) {
 				a.Hint = own.Hint()
 			}
 		}

@@ -9,8 +9,9 @@ import (
 	"strings"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/mount"
+	"waldo/internal/sandbox/netns"
 )
 
 // etc lists files that programs expect in /etc. They hold nothing of the host.
@@ -33,7 +34,7 @@ func tree(p sandbox.Profile) ([]job.Node, error) {
 	t := p.Template
 	var nodes []job.Node
 	if t.Dir != "" {
-		_, links, err := common.Top(t)
+		_, links, err := mount.Top(t)
 		for _, l := range links {
 			nodes = append(nodes, job.Node{Path: l.Name, Kind: job.Link, From: l.Target})
 		}
@@ -56,7 +57,7 @@ func tree(p sandbox.Profile) ([]job.Node, error) {
 	}
 	for _, n := range etc {
 		if n.Path == "/etc/resolv.conf" && len(p.Network.Ports) > 0 {
-			n.From = common.ResolvConf
+			n.From = netns.ResolvConf
 		}
 		nodes = append(nodes, n)
 	}

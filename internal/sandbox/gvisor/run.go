@@ -13,25 +13,26 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/stdio"
+	"waldo/internal/sandbox/volume"
 )
 
 // run is one command on its way.
 type run struct {
-	common.Wires
+	stdio.Pipes
 	box      *box
 	command  sandbox.Command
 	began    time.Time
 	before   cgroup.Usage
-	state    common.State
+	state    volume.State
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
 	late     atomic.Bool   // its kernel was not up in time
 	started  chan struct{} // closed at the first instruction of the command
 	warm     bool          // the command was waiting for this job
 	gone     bool          // the sandbox ended without a word
-	out, err *common.Stream
+	out, err *stdio.Capture
 	once     sync.Once
 }
 
@@ -39,7 +40,7 @@ type run struct {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if err := common.ValidateCommand(c); err != nil {
+	if err := c.Validate(); err != nil {
 		return facts.Facts{}, fmt.Errorf("gvisor: %w", err)
 	}
 	if b.over() {
@@ -50,7 +51,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.waiting != nil { // nothing has been written or ended in there
 		r.state = b.waiting.State
 	} else {
-		r.before, r.state = b.group.Usage(), common.Scan(b.places)
+		r.before, r.state = b.group.Usage(), volume.Scan(b.places)
 	}
 	f, err := r.run(ctx)
 	if err != nil {
@@ -66,16 +67,16 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	}
 	if !r.warm {
 		var err error
-		if r.Wires, err = r.box.connect(r.command); err != nil {
+		if r.Pipes, err = r.box.connect(r.command); err != nil {
 			return facts.Facts{}, err
 		}
 	}
-	r.out, r.err = common.Streams(r.command, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
+	r.out, r.err = stdio.Captures(r.command, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
 	if r.warm {
 		r.start()
 	}
 	end, over, err := r.straight()
-	finish := func(bool) { r.Wires.Close() } // all that it wrote has been read
+	finish := func(bool) { r.Pipes.Close() } // all that it wrote has been read
 	if !over || !end.Still {
 		finish = r.Stream(r.command.Stdin, r.out, r.err)
 	}

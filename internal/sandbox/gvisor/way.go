@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/netns"
 )
 
 // refuseHosts returns an error if a sandbox cannot have the requested network. A root of its own has its own
@@ -20,7 +20,7 @@ func refuseHosts(p sandbox.Profile) error {
 	if len(p.Network.Ports) > 0 && p.Template.Dir != "" {
 		return errors.New("hosts and a template: gVisor's sandboxes reach hosts from the host's own root alone; isolation namespace does both")
 	}
-	return p.Network.Refuse()
+	return p.Network.Validate()
 }
 
 // wayOut says which sockets PID 1 must make: for names, for the proxy, and one for each port.
@@ -30,7 +30,7 @@ func (b *box) wayOut() job.Way {
 		return job.Way{}
 	}
 	at := sandbox.Gateway.As4()
-	w := job.Way{Route: common.LocalRoute(), Sockets: []job.Socket{{UDP: true, Addr: at, Port: 53},
+	w := job.Way{Route: netns.LocalRoute(), Sockets: []job.Socket{{UDP: true, Addr: at, Port: 53},
 		{Addr: at, Port: sandbox.ProxyPort}}}
 	for _, p := range ports {
 		w.Sockets = append(w.Sockets, job.Socket{Port: p})
@@ -43,7 +43,7 @@ func (b *box) open(sockets []*os.File) error {
 	if len(sockets) == 0 {
 		return nil
 	}
-	w, err := common.Way(sockets, len(b.profile.Network.Ports))
+	w, err := netns.Egress(sockets, len(b.profile.Network.Ports))
 	if err != nil {
 		return fmt.Errorf("gvisor: %w", err)
 	}

@@ -6,16 +6,16 @@ import (
 	"fmt"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/gvisor/job"
+	"waldo/internal/sandbox/stdio"
 )
 
 // connect makes the streams of a command and asks PID 1 to run it.
-func (b *box) connect(c sandbox.Command) (common.Wires, error) {
-	if err := common.RefuseTTY(c); err != nil {
-		return common.Wires{Out: -1, Err: -1}, err
+func (b *box) connect(c sandbox.Command) (stdio.Pipes, error) {
+	if err := sandbox.NoTTY(c); err != nil {
+		return stdio.Pipes{Out: -1, Err: -1}, err
 	}
-	w, files, err := common.Connect(c.Stdin)
+	w, files, err := stdio.Connect(c.Stdin)
 	if err != nil {
 		return w, fmt.Errorf("the streams: %w", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/procstat"
 )
 
 // TestNothingLeft: whenever a sandbox that is being made is given up, nothing of it is left, a dead PID 1
@@ -19,7 +19,7 @@ func TestNothingLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer machine.Close()
-	before := len(common.Children(os.Getpid()))
+	before := len(procstat.Children(os.Getpid()))
 	for why, giveUp := range map[string]func(s *Stage) error{
 		"control: it was handed over": (*Stage).HandOver,
 		"at once":                     func(*Stage) error { return nil },
@@ -43,7 +43,7 @@ func TestNothingLeft(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Errorf("%s: %v", why, err)
 		}
-		if left := len(common.Children(os.Getpid())) - before; left != 0 {
+		if left := len(procstat.Children(os.Getpid())) - before; left != 0 {
 			t.Errorf("%s: %d processes are left", why, left)
 			before += left
 		}

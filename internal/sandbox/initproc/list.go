@@ -8,8 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/initvm"
+	"waldo/internal/sandbox/userns"
 )
 
 // The layout of the machine's memory. The header is the address of the first step and the record of the last
@@ -145,10 +146,10 @@ func (l *List) Failure(r Record, base uint64) error {
 	h := l.Steps[i].Hint
 	// in a namespace of one's own, only a security module says that
 	if h == UserNSHint || l.Steps[i].NR == unix.SYS_MOUNT && errno == unix.EACCES {
-		h = common.NamespaceHint(errno)
+		h = userns.Hint(errno)
 	}
 	if h != "" {
-		err = common.WithHint(err, h)
+		err = sandbox.WithHint(err, h)
 	}
 	return err
 }

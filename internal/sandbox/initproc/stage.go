@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initvm"
+	"waldo/internal/sandbox/spawn"
 )
 
 // Patience is how long a sandbox may take to be prepared, and to be gone once it is killed.
@@ -109,11 +109,11 @@ func SpawnJoined(machine *os.File, uid, gid int, g *cgroup.Group, milli int64,
 func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64,
 	begin func(*Stage) error) (s *Stage, joined bool, err error) {
 	if g.CloneFD >= 0 {
-		s, err = spawn(machine, uid, gid, g.CloneFD, milli)
+		s, err = startProcess(machine, uid, gid, g.CloneFD, milli)
 		joined = err == nil
 	}
 	if !joined { // this kernel cannot, or something forbids clone3: then any other reason comes again
-		s, err = spawn(machine, uid, gid, -1, milli)
+		s, err = startProcess(machine, uid, gid, -1, milli)
 	}
 	if err == nil {
 		s.Made = true
@@ -125,10 +125,12 @@ func spawnInit(machine *os.File, uid, gid int, g *cgroup.Group, milli int64,
 }
 
 // Spawn starts a machine that waits for a program. Its process acts as PID 1.
-func Spawn(machine *os.File, uid, gid int) (*Stage, error) { return spawn(machine, uid, gid, -1, 0) }
+func Spawn(machine *os.File, uid, gid int) (*Stage, error) {
+	return startProcess(machine, uid, gid, -1, 0)
+}
 
-// spawn is Spawn, in a version 2 cgroup or where waldo is (-1), and on so many processors.
-func spawn(machine *os.File, uid, gid, group int, milli int64) (*Stage, error) {
+// startProcess is Spawn, in a version 2 cgroup or where waldo is (-1), and on so many processors.
+func startProcess(machine *os.File, uid, gid, group int, milli int64) (*Stage, error) {
 	s, theirs, err := New(boot())
 	if err != nil {
 		return nil, err
@@ -150,9 +152,9 @@ func spawn(machine *os.File, uid, gid, group int, milli int64) (*Stage, error) {
 	if uid != os.Geteuid() {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} // no supplementary groups
 	}
-	common.OnLauncher(func() {
+	spawn.OnLauncher(func() {
 		var undo func()
-		if undo, err = common.Pin(0, milli); err == nil {
+		if undo, err = spawn.Pin(0, milli); err == nil {
 			defer undo()
 			s.Init, err = os.StartProcess(path, []string{"waldo-box"}, attr)
 		}

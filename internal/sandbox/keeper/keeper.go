@@ -17,8 +17,8 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/userns"
 )
 
 // Want lists the namespaces that a command needs.
@@ -107,14 +107,14 @@ const spaces = 3
 // make1 starts a keeper.
 func make1(program *os.File, w Want) (h *Hold, err error) {
 	h = &Hold{terms: terms{Key: w.Key, Processes: w.Processes}}
-	if h.UID, h.GID, err = common.OutsideIDs(); err != nil {
+	if h.UID, h.GID, err = userns.OutsideIDs(); err != nil {
 		return nil, err
 	}
 	st, _, err := initproc.SpawnInit(program, h.UID, h.GID, &cgroup.Group{CloneFD: -1}, 0)
 	if err != nil {
 		return nil, err
 	}
-	mapped := h.UID != os.Geteuid() && common.Administers()
+	mapped := h.UID != os.Geteuid() && userns.Administers()
 	l := list(w, h.terms, mapped)
 	if err = st.SendBox([]*os.File{nil}, nil, l.LinkAt(initproc.ProgramBase)); err == nil {
 		err = st.HandOver()

@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/prestart"
+	"waldo/internal/sandbox/procstat"
+	"waldo/internal/sandbox/stdio"
+	"waldo/internal/sandbox/volume"
 )
 
 // waiting is a command that was started before its job was there.
 type waiting struct {
-	common.Waiting
+	prestart.Waiting
 	job    *initproc.List
 	leader int // the command's process; 0: not known
 }
@@ -35,7 +38,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	if b.profile.Ahead == nil || b.waiting != nil {
 		return fmt.Errorf("namespace: no command to start ahead")
 	}
-	w := &waiting{Waiting: common.Waiting{Ahead: *b.profile.Ahead}}
+	w := &waiting{Waiting: prestart.Waiting{Ahead: *b.profile.Ahead}}
 	c, err := w.Command()
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
@@ -47,7 +50,7 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 		head = headOf(c, hurry)
 	}
 	if w.job, program, err = b.program(c, b.forked); err == nil {
-		w.Wires, err = b.connect(c, program)
+		w.Pipes, err = b.connect(c, program)
 	}
 	if err != nil {
 		w.Close()
@@ -55,20 +58,20 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	}
 	b.waiting = w
 	if b.forked && hurry > 0 { // its job need not wait until it waits
-		w.State = common.Scan(b.places)
+		w.State = volume.Scan(b.places)
 		_, err = io.WriteString(w.In, head)
 		return errors.Join(err, b.rest())
 	}
-	if err := common.FeedHead(ctx, w.In, head, initproc.Patience); err != nil {
+	if err := stdio.WritePrelude(ctx, w.In, head, initproc.Patience); err != nil {
 		return err
 	}
-	if pids := common.Children(b.init.Pid); len(pids) == 1 {
+	if pids := procstat.Children(b.init.Pid); len(pids) == 1 {
 		w.leader = pids[0]
 		if b.leader, err = os.FindProcess(w.leader); err != nil {
 			return fmt.Errorf("namespace: %w", err)
 		}
 	}
-	b.threads, b.stands, w.State = common.Threads(w.leader), common.Stat(w.leader), common.Scan(b.places)
+	b.threads, b.stands, w.State = procstat.Threads(w.leader), procstat.OpenStat(w.leader), volume.Scan(b.places)
 	_, _ = b.group.Usage(), b.group.PidsNow() // opens what is read once the job is there
 	return b.rest()
 }
@@ -104,15 +107,15 @@ func (b *box) Adopt(p sandbox.Profile) error {
 	if err := initproc.Silent(b.stage.FD, listener); err != nil {
 		return err
 	}
-	seeded, err := common.Adopt(&b.profile, p, b.places, b.uid, b.gid)
+	seeded, err := prestart.Adopt(&b.profile, p, b.places, b.uid, b.gid)
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	if seeded && b.waiting != nil {
-		b.waiting.State = common.Scan(b.places)
+		b.waiting.State = volume.Scan(b.places)
 	}
 	if !b.host.Times() {
-		b.spent = common.TreeOf(b.init.Pid).CPU // start-up CPU is not charged to the job
+		b.spent = procstat.Tree(b.init.Pid).CPU // start-up CPU is not charged to the job
 	}
 	return nil
 }
@@ -135,9 +138,9 @@ func (r *run) take() error {
 		return nil
 	}
 	r.box.waiting = nil
-	wanted, err := w.Wanted(&r.command)
+	wanted, err := w.Matches(&r.command)
 	if wanted {
-		r.Wires, r.job, r.leader, r.warm = w.Wires, w.job, w.leader, true
+		r.Pipes, r.job, r.leader, r.warm = w.Pipes, w.job, w.leader, true
 		return nil
 	}
 	defer w.Close()

@@ -15,12 +15,15 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/keeper"
 	"waldo/internal/sandbox/landlock"
+	"waldo/internal/sandbox/mount"
 	"waldo/internal/sandbox/seccomp"
 	"waldo/internal/sandbox/seccompnotify"
+	"waldo/internal/sandbox/spawn"
+	"waldo/internal/sandbox/userns"
+	"waldo/internal/sandbox/volume"
 	"waldo/internal/sandbox/zygote"
 )
 
@@ -151,7 +154,7 @@ func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.Fil
 		b.stage, b.group, b.uid, b.gid, b.joined = spare.stage, spare.group, spare.uid, spare.gid, true
 	} else {
 		var err error
-		if b.uid, b.gid, err = common.OutsideIDs(); err != nil {
+		if b.uid, b.gid, err = userns.OutsideIDs(); err != nil {
 			return nil, err
 		}
 	}
@@ -163,11 +166,11 @@ func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.Fil
 
 // refuse returns an error if this driver cannot apply the profile.
 func refuse(p sandbox.Profile) error {
-	if err := common.Validate(p); err != nil {
+	if err := p.Validate(); err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	if len(p.Mounts) > initproc.MaxFiles/2-common.MaxTop/2 {
-		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), initproc.MaxFiles/2-common.MaxTop/2)
+	if len(p.Mounts) > initproc.MaxFiles/2-mount.MaxTop/2 {
+		return fmt.Errorf("namespace: %d mounts; at most %d", len(p.Mounts), initproc.MaxFiles/2-mount.MaxTop/2)
 	}
 	if len(p.Tmpfs) >= initproc.MaxPlaces {
 		return fmt.Errorf("namespace: %d writable places; at most %d", len(p.Tmpfs), initproc.MaxPlaces-1)
@@ -204,7 +207,7 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 	if b.profile.Share != nil && b.profile.Share.Apart && b.shares.Tree() && rules.FD < 0 {
 		return sandbox.ErrApart
 	}
-	folders, links, err := common.Top(b.profile.Template)
+	folders, links, err := mount.Top(b.profile.Template)
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
@@ -228,7 +231,7 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 		}
 	}
 	s.forked, s.joined, s.tree = from != nil, b.shares != nil, b.shares.Tree()
-	s.mapped = !s.joined && b.uid != os.Geteuid() && common.Administers()
+	s.mapped = !s.joined && b.uid != os.Geteuid() && userns.Administers()
 	return b.launch(machine, from, files, s)
 }
 
@@ -326,7 +329,7 @@ func (b *box) fill(targets []string, files []*os.File) error {
 		return fmt.Errorf("namespace: the sandbox sent %d places, not %d", len(files), len(targets))
 	}
 	for i, t := range targets {
-		p := common.Volume{Tmpfs: sandbox.Tmpfs{Target: t}, Dir: files[i]}
+		p := volume.Volume{Tmpfs: sandbox.Tmpfs{Target: t}, Dir: files[i]}
 		for _, own := range b.profile.Tmpfs {
 			if own.Target == t {
 				p.Tmpfs = own
@@ -351,7 +354,7 @@ func (b *box) join() error {
 		}
 	}
 	if milli := b.driver.options.MilliCPU; b.forked && milli > 0 && !b.host.CPUs() { // others are from their beginning
-		_, err := common.Pin(b.stage.Init.Pid, milli)
+		_, err := spawn.Pin(b.stage.Init.Pid, milli)
 		return err
 	}
 	return nil
@@ -369,7 +372,7 @@ var (
 func (b *box) Export(target, dir string) ([]string, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	copied, err := common.Export(b.places, target, dir)
+	copied, err := volume.Export(b.places, target, dir)
 	if err != nil {
 		err = fmt.Errorf("namespace: %w", err)
 	}

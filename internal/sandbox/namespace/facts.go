@@ -15,8 +15,10 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/seccompnotify"
+	"waldo/internal/sandbox/stdio"
+	"waldo/internal/sandbox/volume"
 )
 
 // ending is how a command ended. The zero ending: PID 1 was killed before it could report, by
@@ -44,7 +46,7 @@ func (r *run) facts(ctx context.Context, e ending, wall time.Duration) facts.Fac
 	}
 	r.exit(&f, e)
 	r.denials(&f)
-	full := common.Disk(&f, b.places, r.state)
+	full := volume.Disk(&f, b.places, r.state)
 	f.Limit = r.limit(&f, e, used, full)
 	f.OOMKilled = f.Limit != nil && *f.Limit == facts.LimitMemory
 	f.TimedOut = f.Limit != nil && (*f.Limit == facts.LimitWall || *f.Limit == facts.LimitCPU)
@@ -76,7 +78,7 @@ func (r *run) exit(f *facts.Facts, e ending) {
 		if errors.Is(e.notRun, unix.ENOENT) || errors.Is(e.notRun, unix.ENOTDIR) {
 			f.ExitCode = new(127)
 		}
-		why := common.NotRun(e.notRun)
+		why := stdio.NotRun(e.notRun)
 		f.Stderr += why
 		if r.command.Stderr != nil {
 			_, _ = io.WriteString(r.command.Stderr, why) // as a shell would; who cannot read it has the facts
@@ -84,7 +86,7 @@ func (r *run) exit(f *facts.Facts, e ending) {
 	case !e.reported:
 		f.Signal = new("SIGKILL")
 	case e.status.Signaled():
-		f.Signal = new(common.SignalName(e.status.Signal()))
+		f.Signal = new(procstat.SignalName(e.status.Signal()))
 	default:
 		f.ExitCode = new(e.status.ExitStatus())
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/reach"
 )
 
@@ -50,7 +50,7 @@ func (r *run) straight() bool {
 		r.inline = false
 		return false
 	}
-	r.Wires.Close()
+	r.Pipes.Close()
 	b.held = true
 	return true
 }
@@ -65,9 +65,9 @@ func (r *run) ends(pid, status int) bool {
 		return false
 	}
 	if r.box.stands == nil {
-		r.box.stands = common.Stat(pid)
+		r.box.stands = procstat.OpenStat(pid)
 	}
-	common.WaitBlocked(r.box.stands)
+	procstat.WaitBlocked(r.box.stands)
 	r.held.Store(&ending{reported: true, status: syscall.WaitStatus(status << 8)})
 	if !r.inline {
 		_ = r.box.stage.Ctl.SetReadDeadline(time.Now()) // ends the wait for PID 1's report
@@ -78,7 +78,7 @@ func (r *run) ends(pid, status int) bool {
 // find takes a process for the command if it is the first that PID 1 has made, which in there has the
 // number 2: of a command that hurried it was not known before.
 func (r *run) find(pid int) {
-	if !r.box.forked || common.NSPID(pid) != 2 {
+	if !r.box.forked || procstat.NSPID(pid) != 2 {
 		return
 	}
 	if p, err := os.FindProcess(pid); err == nil {
@@ -94,7 +94,7 @@ func (r *run) alone() bool {
 		return true
 	}
 	threads := r.box.threads
-	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, common.Exited)
+	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, procstat.Exited)
 }
 
 // quell ends a held command that has other threads: the job decides what they would run.
@@ -136,7 +136,7 @@ func (b *box) Spent() time.Duration {
 	if b.host.Times() {
 		return b.group.CPU()
 	}
-	return common.TreeOf(b.init.Pid).CPU
+	return procstat.Tree(b.init.Pid).CPU
 }
 
 // Reach returns what connects to ports of the sandbox whose PID 1 has that number outside, whichever waldo has it.

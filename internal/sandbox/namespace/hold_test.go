@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/seccomp"
 )
@@ -185,12 +185,12 @@ func TestFind(t *testing.T) {
 	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
 	var inner []int
 	for end := time.Now().Add(time.Minute); len(inner) < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if init := common.Children(c.Process.Pid); len(init) == 1 {
-			inner = common.Children(init[0])
+		if init := procstat.Children(c.Process.Pid); len(init) == 1 {
+			inner = procstat.Children(init[0])
 			defer func() { p, _ := os.FindProcess(init[0]); _ = p.Kill() }()
 		}
 	}
-	if len(inner) != 2 || common.NSPID(inner[0]) != 2 || common.NSPID(inner[1]) != 3 || common.NSPID(-1) != 0 {
+	if len(inner) != 2 || procstat.NSPID(inner[0]) != 2 || procstat.NSPID(inner[1]) != 3 || procstat.NSPID(-1) != 0 {
 		t.Fatalf("control: %v", inner)
 	}
 	for _, r := range []struct {

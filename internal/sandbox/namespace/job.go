@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/initvm"
+	"waldo/internal/sandbox/spawn"
 )
 
 // reportFD is the socket's descriptor in a command's process, until execve closes it. No descriptor is above it: PID
@@ -20,7 +20,7 @@ const reportFD = 20
 
 // job returns the program that a command's process executes between fork and execve, without capabilities and behind
 // the filter. A forked one continues as the interpreter that it is.
-func job(c sandbox.Command, limits []common.Rlimit, forked bool) *initproc.List {
+func job(c sandbox.Command, limits []spawn.Rlimit, forked bool) *initproc.List {
 	l := &initproc.List{}
 	l.Call("keep the socket", unix.SYS_DUP3, initproc.CtlFD, reportFD, unix.O_CLOEXEC)
 	for i := range 3 {

@@ -10,9 +10,10 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/guest"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/sandboxtest"
+	"waldo/internal/sandbox/userns"
 )
 
 // TestNothingLeftOfFork: if a zygote has begun a sandbox that gets no cgroup, no process of it is left, not even a
@@ -36,9 +37,9 @@ func TestNothingLeftOfFork(t *testing.T) {
 	if z == nil || err != nil {
 		t.Fatal(z, err)
 	}
-	before := len(common.Children(os.Getpid()))
+	before := len(procstat.Children(os.Getpid()))
 	for _, l := range []cgroup.Limits{{Memory: 1 << 30, Pids: 8}, {}} {
-		uid, gid, err := common.OutsideIDs()
+		uid, gid, err := userns.OutsideIDs()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,13 +48,13 @@ func TestNothingLeftOfFork(t *testing.T) {
 			t.Fatalf("limits %+v: %v", l, err)
 		}
 		if err == nil { // control
-			if err := s.HandOver(); err != nil || len(common.Children(os.Getpid())) != before+1 {
+			if err := s.HandOver(); err != nil || len(procstat.Children(os.Getpid())) != before+1 {
 				t.Errorf("PID 1 is not there: %v", err)
 			}
 			_, _ = s.Close(), g.Close()
 		}
 		time.Sleep(100 * time.Millisecond) // a zygote that gets the message this late
-		if left := len(common.Children(os.Getpid())) - before; left != 0 {
+		if left := len(procstat.Children(os.Getpid())) - before; left != 0 {
 			t.Errorf("limits %+v: %d processes are left", l, left)
 		}
 	}

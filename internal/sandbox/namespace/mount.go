@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/mount"
 )
 
 // A folder of the host is shown through an overlay file system of the sandbox's own (overlayfs, read-only, its
@@ -45,7 +45,7 @@ type part struct {
 // was refused becomes a volume with a copy of the files.
 func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
 	if dir := b.profile.Template.Dir; dir != "" {
-		source, err := common.SourceOf(sandbox.Mount{Source: dir, Target: "/"}, b.uid)
+		source, err := mount.SourceOf(sandbox.Mount{Source: dir, Target: "/"}, b.uid)
 		if err != nil {
 			return out, err
 		}
@@ -58,7 +58,7 @@ func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
 		}
 	}
 	for _, m := range mounts {
-		source, err := common.SourceOf(m, b.uid)
+		source, err := mount.SourceOf(m, b.uid)
 		if err != nil {
 			return out, err
 		}
@@ -79,8 +79,8 @@ func (b *box) take(folders, mounts []sandbox.Mount) (out []shown, err error) {
 
 // folder is take for one folder and for the file systems mounted below it. Only root can show those: other users
 // cannot copy a mount without them.
-func (b *box) folder(out []shown, m sandbox.Mount, source common.Source) ([]shown, error) {
-	below, err := common.Below(source.Path)
+func (b *box) folder(out []shown, m sandbox.Mount, source mount.Source) ([]shown, error) {
+	below, err := mount.Below(source.Path)
 	if err != nil {
 		return out, err
 	}
@@ -91,7 +91,7 @@ func (b *box) folder(out []shown, m sandbox.Mount, source common.Source) ([]show
 	case m.Writable:
 		return b.hold(out, shown{lower: source.Path, target: m.Target, writable: true, seals: m.Sealed}, source)
 	case !source.Held && len(below) > 0:
-		return out, common.WithHint(fmt.Errorf("mount %s: another file system is mounted in it, at %s", m.Target, below[0]),
+		return out, sandbox.WithHint(fmt.Errorf("mount %s: another file system is mounted in it, at %s", m.Target, below[0]),
 			"show folders that have no mounts in them, each by a line of its own")
 	case refused && len(below) > 0:
 		return out, fmt.Errorf("mount %s: no overlay of %s: %w", m.Target, source.Path, errno)
@@ -117,7 +117,7 @@ func (b *box) folder(out []shown, m sandbox.Mount, source common.Source) ([]show
 }
 
 // hold appends what is shown, with a copy of its mount where waldo takes hold of it.
-func (b *box) hold(out []shown, m shown, source common.Source) ([]shown, error) {
+func (b *box) hold(out []shown, m shown, source mount.Source) ([]shown, error) {
 	var warning string
 	var err error
 	if source.Held {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/initvm"
+	"waldo/internal/sandbox/userns"
 	"waldo/internal/sandbox/zygote"
 )
 
@@ -90,7 +90,7 @@ func headOf(c sandbox.Command, hurry int) string {
 // newNursery returns where the driver keeps its zygotes.
 func newNursery() *zygote.Pool {
 	return &zygote.Pool{Rotation: rotation, Start: func(ctx context.Context, k zygote.Kind) (*zygote.Zygote, error) {
-		uid, gid, err := common.OutsideIDs()
+		uid, gid, err := userns.OutsideIDs()
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func newNursery() *zygote.Pool {
 // of the host's own root, by its path, where sandboxes of one zygote can have users of their own.
 func kindOf(p sandbox.Profile) (zygote.Kind, bool) {
 	a := p.Ahead
-	if a == nil || a.Zygote == "" || os.Geteuid() == 0 && !common.Administers() || p.Template.Dir != "" || len(a.Argv) == 0 || !strings.HasPrefix(a.Argv[0], "/") {
+	if a == nil || a.Zygote == "" || os.Geteuid() == 0 && !userns.Administers() || p.Template.Dir != "" || len(a.Argv) == 0 || !strings.HasPrefix(a.Argv[0], "/") {
 		return zygote.Kind{}, false
 	}
 	return zygote.Kind{Argv: strings.Join(a.Argv, "\x00"), Head: a.Zygote, Domain: a.Domain}, true

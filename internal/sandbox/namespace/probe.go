@@ -15,10 +15,10 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/initvm"
 	"waldo/internal/sandbox/landlock"
+	"waldo/internal/sandbox/userns"
 )
 
 // Probe makes each kind of namespace, then a whole sandbox. In it, it makes system calls that the sandbox must
@@ -54,7 +54,7 @@ func ability(name string, need bool, done string, err error) sandbox.Ability {
 	a := sandbox.Ability{Name: name, OK: err == nil, What: done, Need: need}
 	if err != nil {
 		a.What, a.Hint, _ = strings.Cut(strings.TrimPrefix(err.Error(), "namespace: "), "; ")
-		if own := (common.HintError{}); errors.As(err, &own) {
+		if own := (sandbox.HintError{}); errors.As(err, &own) {
 			a.Hint = own.Hint()
 		}
 	}
@@ -72,7 +72,7 @@ var namespaces = []struct {
 
 // makeNamespace makes a user namespace and in it one of another kind, as sandboxes do.
 func makeNamespace(machine *os.File, flag int) error {
-	uid, gid, err := common.OutsideIDs()
+	uid, gid, err := userns.OutsideIDs()
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/netns"
 )
 
 const (
@@ -118,7 +118,7 @@ func (s *setup) template(made map[string]bool) {
 	s.mkdir(made, "/etc")
 	for _, f := range etc {
 		if f.name == "resolv.conf" && len(s.profile.Network.Ports) > 0 {
-			f.content = common.ResolvConf
+			f.content = netns.ResolvConf
 		}
 		s.write("/etc/"+f.name, f.content, unix.O_CREAT)
 	}

@@ -19,10 +19,13 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/keeper"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/seccompnotify"
+	"waldo/internal/sandbox/spawn"
+	"waldo/internal/sandbox/stdio"
+	"waldo/internal/sandbox/volume"
 )
 
 // box is one prepared sandbox.
@@ -36,7 +39,7 @@ type box struct {
 	uid, gid int
 	warnings []string
 	shares   *keeper.Hold // of namespaces that other commands have, too; nil: it shares none
-	places   []common.Volume
+	places   []volume.Volume
 	overlays []*os.File              // of the folders that it is shown
 	way      io.Closer               // serves the egress; nil: no egress
 	notice   *seccompnotify.Listener // nil: the kernel gave no listener
@@ -51,7 +54,7 @@ type box struct {
 
 	running sync.Mutex
 	sharing sync.Mutex // of the places, while a command runs
-	shared  common.Shared
+	shared  volume.Syncer
 	spent   time.Duration // processor time of the commands before, where no cgroup counts it
 }
 
@@ -60,14 +63,14 @@ type run struct {
 	box     *box
 	command sandbox.Command
 	job     *initproc.List
-	common.Wires
+	stdio.Pipes
 	began    time.Time
 	before   cgroup.Usage
 	ended    atomic.Pointer[facts.Limit] // the limit that waldo ended it for
 	killed   atomic.Bool
-	out, err *common.Stream
-	state    common.State // of the exported places before
-	sampled  common.Sample
+	out, err *stdio.Capture
+	state    volume.State // of the exported places before
+	sampled  procstat.Sample
 	filled   int64 // bytes in its places before, where no cgroup counts them
 	warm     bool  // the command was waiting for this job
 	inline   bool  // who runs it waits for its end in the kernel
@@ -79,7 +82,7 @@ type run struct {
 func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if err := common.ValidateCommand(c); err != nil {
+	if err := c.Validate(); err != nil {
 		return facts.Facts{}, fmt.Errorf("namespace: %w", err)
 	}
 	if b.stage == nil {
@@ -96,7 +99,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	if b.waiting != nil { // nothing has been denied or ended in there
 		r.before.CPU, r.state = b.group.CPU(), b.waiting.State
 	} else {
-		r.before, r.state = b.group.Usage(), common.Scan(b.places)
+		r.before, r.state = b.group.Usage(), volume.Scan(b.places)
 	}
 	if !b.host.Memory() {
 		r.filled = b.filled()
@@ -114,12 +117,12 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		if err != nil {
 			return facts.Facts{}, err // nothing has happened: the sandbox is as it was
 		}
-		if r.Wires, err = b.connect(r.command, program); err != nil {
+		if r.Pipes, err = b.connect(r.command, program); err != nil {
 			return facts.Facts{}, errors.Join(err, b.end())
 		}
 		r.job = job
 	}
-	r.out, r.err = common.Streams(r.command, b.profile.Limits.Output, r.flood)
+	r.out, r.err = stdio.Captures(r.command, b.profile.Limits.Output, r.flood)
 	if r.hold() && r.straight() {
 		b.quell()
 		return r.facts(ctx, *r.held.Load(), time.Since(r.began)), nil
@@ -143,7 +146,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 
 // program makes the program of a command, as steps and as bytes.
 func (b *box) program(c sandbox.Command, forked bool) (*initproc.List, []byte, error) {
-	l := job(c, common.Rlimits(b.profile.Limits, b.host.Pids(), b.host.Memory()), forked)
+	l := job(c, spawn.Rlimits(b.profile.Limits, b.host.Pids(), b.host.Memory()), forked)
 	program := l.LinkAt(initproc.JobBase)
 	if len(program) > initproc.JobMax {
 		return nil, nil, fmt.Errorf("namespace: %d bytes of arguments and environment: at most %d fit", len(program), initproc.JobMax)
@@ -152,10 +155,10 @@ func (b *box) program(c sandbox.Command, forked bool) (*initproc.List, []byte, e
 }
 
 // connect makes the streams of a command and sends its program, which starts it.
-func (b *box) connect(c sandbox.Command, program []byte) (common.Wires, error) {
-	make := func() (common.Wires, []*os.File, error) { return common.Connect(c.Stdin) }
+func (b *box) connect(c sandbox.Command, program []byte) (stdio.Pipes, error) {
+	make := func() (stdio.Pipes, []*os.File, error) { return stdio.Connect(c.Stdin) }
 	if c.TTY != nil {
-		make = func() (common.Wires, []*os.File, error) { return common.ConnectTTY(c.TTY, b.uid, b.gid) }
+		make = func() (stdio.Pipes, []*os.File, error) { return stdio.ConnectTTY(c.TTY, b.uid, b.gid) }
 	}
 	w, theirs, err := make()
 	if err != nil {
@@ -274,7 +277,7 @@ func (r *run) measure() {
 		r.end(facts.LimitMemory)
 	}
 	if !r.box.host.Times() || !r.box.host.Memory() {
-		s := common.TreeOf(r.box.init.Pid)
+		s := procstat.Tree(r.box.init.Pid)
 		if !r.box.host.Memory() {
 			s.Memory += max(0, r.box.filled()-r.filled)
 		}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/initvm"
+	"waldo/internal/sandbox/mount"
 	"waldo/internal/sandbox/seccompnotify"
 )
 
@@ -32,7 +32,7 @@ type setup struct {
 	counted   bool       // a cgroup counts the sandbox's memory
 	landlock  bool       // a ruleset is at landlockFD
 	mounts    []shown
-	links     []common.Link         // at the top of another root
+	links     []mount.Link          // at the top of another root
 	firstTree int                   // the descriptor of the first of their copies; the others follow
 	writable  []string              // the volumes, in the order in which they are made
 	files     int                   // how many descriptors come with the program

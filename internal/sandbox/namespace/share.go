@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/volume"
 )
 
 // Share satisfies sandbox.Abilities, for one place of a sandbox.
@@ -15,7 +15,7 @@ func (b *box) Share(target, dir string) ([]string, error) {
 	defer b.sharing.Unlock()
 	for _, p := range b.places {
 		if p.Target == target && p.Tmpfs.Export {
-			return b.shared.Exchange(p, dir, common.AsUser(b.uid, b.gid))
+			return b.shared.Sync(p, dir, volume.AsUser(b.uid, b.gid))
 		}
 	}
 	return nil, fmt.Errorf("namespace: %q is not a place of this sandbox that may be shared", target)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/userns"
 	"waldo/internal/sandbox/zygote"
 )
 
@@ -44,7 +44,7 @@ func (d *Driver) spare(from *zygote.Zygote) (_ *spare, err error) {
 		return nil, err
 	}
 	s := &spare{}
-	if s.uid, s.gid, err = common.OutsideIDs(); err != nil {
+	if s.uid, s.gid, err = userns.OutsideIDs(); err != nil {
 		return nil, err
 	}
 	joined := false

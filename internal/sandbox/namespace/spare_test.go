@@ -14,9 +14,10 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/cgroup"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/mount"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/zygote"
 )
@@ -89,7 +90,7 @@ func TestSpares(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	if left := common.Children(os.Getpid()); len(left) != 0 {
+	if left := procstat.Children(os.Getpid()); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -145,7 +146,7 @@ func TestPlans(t *testing.T) {
 		func(s *setup) { s.profile.Tmpfs[0].Target += "x" }, func(s *setup) { s.profile.Tmpfs[0].Bytes++ },
 		func(s *setup) { s.profile.Tmpfs[0].Inodes++ },
 		func(s *setup) { s.profile.Template = sandbox.Template{Dir: "/srv"} },
-		func(s *setup) { s.links = []common.Link{{Name: "bin", Target: "usr/bin"}} },
+		func(s *setup) { s.links = []mount.Link{{Name: "bin", Target: "usr/bin"}} },
 		func(s *setup) {
 			s.mounts = []shown{{lower: "/usr", target: "/workspace/input"}}
 		},

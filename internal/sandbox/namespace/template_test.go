@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/mount"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
@@ -19,7 +19,7 @@ func TestAnotherRoot(t *testing.T) { sandboxtest.Template(t, New(Options{})) }
 func TestRefusedRoots(t *testing.T) {
 	root := t.TempDir()
 	many := t.TempDir()
-	for i := range common.MaxTop + 1 {
+	for i := range mount.MaxTop + 1 {
 		if err := os.Mkdir(filepath.Join(many, strings.Repeat("x", i+1)), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/netns"
 )
 
 // wayOut appends the egress that waldo serves: a route that makes all addresses of sandbox.Outside local (AnyIP), and
@@ -24,7 +24,7 @@ func (s *setup) wayOut() {
 		return
 	}
 	s.Call("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	route := common.LocalRoute()
+	route := netns.LocalRoute()
 	s.Call("route", unix.SYS_SENDTO, s.free, route, len(route), 0, 0, 0)
 	s.Call("close netlink", unix.SYS_CLOSE, s.free)
 	next := s.free
@@ -60,14 +60,14 @@ func (s *setup) coverResolv() {
 	if len(s.profile.Network.Ports) == 0 || s.profile.Template.Dir == "" {
 		return
 	}
-	s.write("/.resolv.conf", common.ResolvConf, unix.O_CREAT)
+	s.write("/.resolv.conf", netns.ResolvConf, unix.O_CREAT)
 	s.Call("cover /etc/resolv.conf", unix.SYS_MOUNT, "/.resolv.conf", "/etc/resolv.conf", 0, unix.MS_BIND, 0)
 	s.Optional()
 }
 
 // open makes the egress from the sockets that the sandbox sent, and gives it to its server.
 func (b *box) open(files []*os.File) error {
-	way, err := common.Way(files, len(b.profile.Network.Ports))
+	way, err := netns.Egress(files, len(b.profile.Network.Ports))
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/sandbox/common"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/initvm"
+	"waldo/internal/sandbox/procstat"
 )
 
 // Reach connects to ports of one sandbox.
@@ -76,7 +76,7 @@ func Open(program *os.File, pid int) (*Reach, error) {
 // theirs, which are the same. Those of this process are refused: a number may have become another process's.
 func namespacesOf(pid int) (user, network *os.File, err error) {
 	err = errors.New("namespace: no command runs in the sandbox")
-	for _, child := range common.Children(pid) {
+	for _, child := range procstat.Children(pid) {
 		if user, network, err = openBoth(child); err == nil {
 			return user, network, nil
 		}

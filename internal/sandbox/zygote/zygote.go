@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"waldo/internal/sandbox/common"
+	"waldo/internal/sandbox/spawn"
 )
 
 // Options are what an interpreter is started with.
@@ -74,7 +74,7 @@ func Start(ctx context.Context, o Options) (_ *Zygote, err error) {
 	if o.UID != os.Geteuid() {
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)} // no supplementary groups
 	}
-	common.OnLauncher(func() { z.process, err = os.StartProcess(o.Argv[0], o.Argv, attr) })
+	spawn.OnLauncher(func() { z.process, err = os.StartProcess(o.Argv[0], o.Argv, attr) })
 	if err != nil {
 		return nil, fmt.Errorf("zygote: %w", err)
 	}

@@ -1,0 +1,18 @@
+package stdio
+
+import (
+	"errors"
+	"os"
+
+	"waldo/internal/model/facts"
+)
+
+// NotRun returns one line that says why a command was not run. The command's name is quoted where it holds what a
+// terminal would obey: an agent chose it.
+func NotRun(err error) string {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		return "waldo: " + at.Op + " " + facts.Name(at.Path) + ": " + at.Err.Error() + "\n"
+	}
+	return "waldo: " + facts.Name(err.Error()) + "\n"
+}

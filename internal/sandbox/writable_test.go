@@ -1,0 +1,31 @@
+package sandbox
+
+import "testing"
+
+// TestValidateWritable: files that this machine runs cannot be writable, and sealed paths lie below their mount.
+func TestValidateWritable(t *testing.T) {
+	for _, row := range []struct {
+		m  Mount
+		ok bool
+	}{
+		{Mount{Source: "/srv/project", Writable: true, Sealed: []string{".git/hooks", "a"}}, true},
+		{Mount{Source: "/usr"}, true},
+		{Mount{Source: "/user", Writable: true}, true},
+		{Mount{Source: "/usr", Writable: true}, false},
+		{Mount{Source: "/usr/local/bin", Writable: true}, false},
+		{Mount{Source: "/etc/x", Writable: true}, false},
+		{Mount{Source: "/srv", Sealed: []string{"a"}}, false},
+		{Mount{Source: "/srv", Writable: true, Sealed: []string{"../a"}}, false},
+		{Mount{Source: "/srv", Writable: true, Sealed: []string{"a/../b"}}, false},
+		{Mount{Source: "/srv", Writable: true, Sealed: []string{"/etc"}}, false},
+		{Mount{Source: "/srv", Writable: true, Sealed: []string{"."}}, false},
+	} {
+		if err := validateWritable(row.m); (err == nil) != row.ok {
+			t.Errorf("%+v: %v", row.m, err)
+		}
+	}
+	p := Profile{Mounts: []Mount{{Source: "/srv"}, {Source: "/srv", Writable: true}}}
+	if NoWritable(p) == nil || NoWritable(Profile{Mounts: p.Mounts[:1]}) != nil {
+		t.Error("a driver without writable mounts takes one, or refuses a read-only one")
+	}
+}

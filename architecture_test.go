@@ -85,7 +85,7 @@ var only = map[string][]string{
 	"github.com/tailscale/hujson":            {"internal/agenthosts"},
 	"github.com/pelletier/go-toml/v2":        {"internal/agenthosts"},
 	"gvisor.dev/gvisor":                      {"cmd/waldo-gvisor"},
-	"filippo.io/age":                         {"internal/storage/secretsource", "internal/storage/secretstore"},
+	"filippo.io/age":                         {"internal/storage/secretsource", "internal/storage/secretstore", "internal/core/approval"},
 	"github.com/zalando/go-keyring":          {"internal/storage/secretsource"},
 	"github.com/opencontainers/runtime-spec": {"cmd/waldo-gvisor"},
 }

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -10,14 +11,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 
-	"golang.org/x/crypto/chacha20poly1305"
-	"golang.org/x/crypto/scrypt"
+	"filippo.io/age"
 
 	"waldo/internal/model/secret"
 	"waldo/internal/storage/database"
@@ -44,12 +45,15 @@ const (
 	forAnswer   = "waldo approval answer v2\n"
 	forApprover = "waldo approver v1\n"
 	forRevoke   = "waldo approver revoked v1\n"
-	forKey      = "waldo approver key v1\n"
+	forKey      = "waldo approver key v2\n"
 )
 
 // MinPassphrase is the minimum length of a passphrase in bytes. A reader of the state directory can try passphrases
 // offline; scrypt makes each try cost 128 MiB and a third of a second.
 const MinPassphrase = 12
+
+// maxWork is the largest accepted scrypt work factor of a key file, as a power of two. It costs 1 GiB and seconds.
+const maxWork = 20
 
 var approverName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
 
@@ -353,29 +357,22 @@ func (k *Service) has(a Approver, role string) bool {
 	return slices.Contains(a.Roles, role)
 }
 
-// sealed is a private key as it lies in the state directory.
-type sealed struct {
-	Name  string `json:"name"`
-	KDF   string `json:"kdf"` // scrypt, r 8, p 1
-	N     int    `json:"n"`
-	Salt  []byte `json:"salt"`
-	Nonce []byte `json:"nonce"`
-	Box   []byte `json:"box"` // XChaCha20-Poly1305 over the 32-byte seed
-}
-
 func (k *Service) keyFile(name string) string { return k.Store.Path("approvers", name+".key") }
 
+// seal writes a private key as an age file (binary, one scrypt recipient) that says whose key it is.
 func (k *Service) seal(name string, private ed25519.PrivateKey, passphrase secret.Value) error {
-	s := sealed{Name: name, KDF: "scrypt", N: k.cost(), Salt: make([]byte, 16), Nonce: make([]byte, chacha20poly1305.NonceSizeX)}
-	_, _ = rand.Read(s.Salt)
-	_, _ = rand.Read(s.Nonce)
-	aead, err := s.open(passphrase)
+	to, err := age.NewScryptRecipient(passphrase.Reveal())
 	if err != nil {
-		return err
+		return fmt.Errorf("approval: %w", err)
 	}
-	s.Box = aead.Seal(nil, s.Nonce, private.Seed(), []byte(forKey+name))
-	b, err := json.Marshal(s)
+	to.SetWorkFactor(k.work())
+	var b bytes.Buffer
+	w, err := age.Encrypt(&b, to)
 	if err != nil {
+		return fmt.Errorf("approval: %w", err)
+	}
+	_, err = w.Write(append([]byte(forKey+name+"\n"), private.Seed()...))
+	if err := errors.Join(err, w.Close()); err != nil {
 		return fmt.Errorf("approval: %w", err)
 	}
 	file := k.keyFile(name)
@@ -386,26 +383,11 @@ func (k *Service) seal(name string, private ed25519.PrivateKey, passphrase secre
 	if err != nil {
 		return fmt.Errorf("approval: %w", err)
 	}
-	_, err = f.Write(b)
+	_, err = f.Write(b.Bytes())
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-func (s sealed) open(passphrase secret.Value) (interface {
-	Seal(dst, nonce, plaintext, data []byte) []byte
-	Open(dst, nonce, ciphertext, data []byte) ([]byte, error)
-}, error) {
-	if s.KDF != "scrypt" || s.N < 1<<14 || s.N > 1<<20 || s.N&(s.N-1) != 0 || len(s.Nonce) != chacha20poly1305.NonceSizeX {
-		return nil, errors.New("approval: the key is sealed in a way that this waldo does not open")
-	}
-	k, err := scrypt.Key([]byte(passphrase.Reveal()), s.Salt, s.N, 8, 1, chacha20poly1305.KeySize)
-	if err != nil {
-		return nil, fmt.Errorf("approval: %w", err)
-	}
-	return chacha20poly1305.NewX(k)
-}
-
-// Unseal opens an approver's key with the passphrase. It says the same of a wrong passphrase as
-// of a damaged file.
+// Unseal opens an approver's key with the passphrase.
 func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
 	if !approverName.MatchString(name) {
 		return nil, badName(name)
@@ -414,17 +396,22 @@ func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("approval: %w", err)
 	}
-	var s sealed
-	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("approval: %s: %w", k.keyFile(name), err)
-	}
-	aead, err := s.open(passphrase)
+	id, err := age.NewScryptIdentity(passphrase.Reveal())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("approval: %w", err)
 	}
-	seed, err := aead.Open(nil, s.Nonce, s.Box, []byte(forKey+name))
-	if err != nil || len(seed) != ed25519.SeedSize {
-		return nil, fmt.Errorf("approval: the key of %s does not open with this passphrase", name)
+	id.SetMaxWorkFactor(maxWork)
+	r, err := age.Decrypt(bytes.NewReader(b), id)
+	if err != nil {
+		return nil, fmt.Errorf("approval: the key of %s does not open with this passphrase: %w", name, err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("approval: the key of %s: %w", name, err)
+	}
+	seed, ok := bytes.CutPrefix(text, []byte(forKey+name+"\n"))
+	if !ok || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("approval: the key file of %s holds another key", name)
 	}
 	return key{name, ed25519.NewKeyFromSeed(seed)}, nil
 }

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -44,7 +45,7 @@ type Service struct {
 	Carriers []Notifier
 	Now      func() time.Time // nil: time.Now
 
-	scryptN int // tests make it cheap; 0: 2^17
+	scryptWork int // power of two; tests make it cheap; 0: 17
 
 	telling sync.WaitGroup // carriers at work
 
@@ -105,12 +106,7 @@ func (k *Service) rules() contract.Approvals {
 	return contract.Approvals{}
 }
 
-func (k *Service) cost() int {
-	if k.scryptN != 0 {
-		return k.scryptN
-	}
-	return 1 << 17
-}
+func (k *Service) work() int { return cmp.Or(k.scryptWork, 17) }
 
 // row is a question as stored in the database.
 type row struct {

@@ -61,7 +61,7 @@ func (h *house) restart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	h.Service = &Service{Store: s, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptN: 1 << 14}
+	h.Service = &Service{Store: s, Now: func() time.Time { return time.UnixMilli(h.at.Load()) }, scryptWork: 10}
 }
 
 func (h *house) pass(d time.Duration) { h.at.Add(d.Milliseconds()) }
@@ -470,8 +470,21 @@ func TestEnrollment(t *testing.T) {
 	if _, err := h.Enroll(ctx, "bob", []string{"manager"}, secret.NewValue(pass), ann); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(h.keyFile("bob")); err != nil || !json.Valid(b) {
-		t.Fatal(err)
+	sealed, err := os.ReadFile(h.keyFile("bob"))
+	if err != nil || !strings.HasPrefix(string(sealed), "age-encryption.org/v1\n-> scrypt ") {
+		t.Fatalf("%q %v", sealed, err)
+	}
+	for _, row := range []struct{ why, file, want string }{
+		{"another's key", string(sealed), "holds another key"},
+		{"a work factor that costs gigabytes", strings.Replace(string(sealed), " 10\n", " 21\n", 1), "work factor too large"},
+		{"a damaged file", string(sealed[:len(sealed)-1]), "failed to decrypt"},
+	} {
+		if err := os.WriteFile(h.keyFile("eve"), []byte(row.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Unseal("eve", secret.NewValue(pass)); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v", row.why, err)
+		}
 	}
 	if info, err := os.Stat(h.keyFile("bob")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatal(info, err)

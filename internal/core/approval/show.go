@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/net/idna"
 
 	"waldo/internal/model/display"
 	"waldo/internal/protocol/strictjson"
@@ -178,9 +179,11 @@ func hosts(s string) []string {
 		labels := strings.Split(strings.ToLower(word), ".")
 		odd := false
 		for i, l := range labels {
-			if p := punycode(l); p != l {
-				labels[i], odd = p, true
+			p, err := idna.Punycode.ToASCII(l)
+			if err != nil { // xn-- before what is not Punycode: the network refuses it
+				p = strconv.QuoteToASCII(l)
 			}
+			labels[i], odd = p, odd || p != l
 		}
 		if odd {
 			out = append(out, strings.Join(labels, "."))

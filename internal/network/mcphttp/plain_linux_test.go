@@ -103,6 +103,16 @@ func TestPlainKeepsItsConnection(t *testing.T) {
 	}
 }
 
+// Only a server on loopback is asked without net/http.
+func TestPlainIsForLoopback(t *testing.T) {
+	for url, want := range map[string]bool{"http://127.0.0.1:1/mcp": true, "http://localhost/mcp": true, "http://[::1]:1/mcp": true,
+		"http://10.0.0.1/mcp": false, "http://mcp.example.com/mcp": false, "http://localhost.example.com/mcp": false, "https://127.0.0.1/mcp": false} {
+		if _, is := transport(t, url).(*plain); is != want {
+			t.Errorf("%s: %v", url, is)
+		}
+	}
+}
+
 // Bytes that a server sends before a request are not taken as the answer.
 func TestPlainTakesNoAnswerAhead(t *testing.T) {
 	heard, forged := make(chan bool, 1), make(chan bool, 1)
@@ -348,9 +358,9 @@ func sent(ctx context.Context, with func(*url.URL, *http.Transport) http.RoundTr
 			return ends[0], nil
 		}}
 	defer t.CloseIdleConnections()
-	u := &url.URL{Scheme: "http", Host: "server"}
+	u := &url.URL{Scheme: "http", Host: "localhost"}
 	rt := with(u, t)
-	req, err := http.NewRequestWithContext(one, http.MethodPost, "http://server/", strings.NewReader("asked"))
+	req, err := http.NewRequestWithContext(one, http.MethodPost, "http://localhost/", strings.NewReader("asked"))
 	if err != nil {
 		return "", err
 	}
@@ -372,7 +382,7 @@ func sent(ctx context.Context, with func(*url.URL, *http.Transport) http.RoundTr
 			}
 		}()
 	}
-	if again, err := ask(ctx, rt, "http://server/", "again"); err != nil || again != "again" {
+	if again, err := ask(ctx, rt, "http://localhost/", "again"); err != nil || again != "again" {
 		return "", fmt.Errorf("after it: %q %v", again, err)
 	}
 	return "", nil

@@ -21,6 +21,7 @@ import (
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/keeper"
+	"waldo/internal/sandbox/lookup"
 	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/seccompnotify"
 	"waldo/internal/sandbox/spawn"
@@ -42,6 +43,7 @@ type box struct {
 	places   []volume.Volume
 	overlays []*os.File              // of the folders that it is shown
 	way      io.Closer               // serves the egress; nil: no egress
+	lookups  *lookup.Server          // refuses name lookups; nil: there is egress, or the network is shared
 	notice   *seccompnotify.Listener // nil: the kernel gave no listener
 	joined   bool                    // PID 1 was born in the version 2 cgroup
 	waiting  *waiting                // a command that waits for its job; nil: none
@@ -330,6 +332,10 @@ func (b *box) end() error {
 	if b.way != nil {
 		err = errors.Join(err, b.way.Close())
 		b.way = nil
+	}
+	if b.lookups != nil {
+		err = errors.Join(err, b.lookups.Close())
+		b.lookups = nil
 	}
 	if b.waiting != nil {
 		b.waiting.Close()

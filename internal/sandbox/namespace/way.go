@@ -12,6 +12,7 @@ import (
 
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/lookup"
 	"waldo/internal/sandbox/netns"
 )
 
@@ -21,6 +22,7 @@ import (
 func (s *setup) wayOut() {
 	ports := s.profile.Network.Ports
 	if len(ports) == 0 {
+		s.lookups()
 		return
 	}
 	s.Call("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
@@ -46,6 +48,18 @@ func (s *setup) wayOut() {
 	s.Call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
+// lookups appends the socket where waldo refuses name lookups. Commands that share their network have none.
+func (s *setup) lookups() {
+	if s.joined {
+		return
+	}
+	at := netip.MustParseAddr(lookup.Address).As4()
+	s.Call("a socket for names", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	s.Call("bind it", unix.SYS_BIND, s.free, sockaddr(at, lookup.Port), unix.SizeofSockaddrInet4)
+	s.SendFiles("the socket for names", initproc.RecWay, s.free, 1)
+	s.Call("close the socket for names", unix.SYS_CLOSE, s.free)
+}
+
 func sockaddr(addr [4]byte, port uint16) []byte {
 	b := make([]byte, unix.SizeofSockaddrInet4)
 	binary.NativeEndian.PutUint16(b, unix.AF_INET)
@@ -66,7 +80,11 @@ func (s *setup) coverResolv() {
 }
 
 // open makes the egress from the sockets that the sandbox sent, and gives it to its server.
-func (b *box) open(files []*os.File) error {
+func (b *box) open(files []*os.File) (err error) {
+	if len(b.profile.Network.Ports) == 0 && len(files) == 1 {
+		b.lookups, err = lookup.Serve(files[0])
+		return err
+	}
 	way, err := netns.Egress(files, len(b.profile.Network.Ports))
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)

@@ -5,6 +5,7 @@ package namespace_test
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -99,5 +100,33 @@ func TestWay(t *testing.T) {
 	p.Network = sandbox.Network{Ports: []uint16{53}, Serve: s.serve}
 	if _, err := namespace.New(namespace.Options{}).Start(t.Context(), p); err == nil {
 		t.Error("port 53 belongs to names")
+	}
+}
+
+const lookups = `
+import socket
+for name in ("evil.example.org", "EVIL.example.org", "localhost"):
+    try: print(socket.getaddrinfo(name, 443)[0][4][0])
+    except OSError as e: print(e.errno)
+`
+
+// TestLookup: without egress a name lookup fails at once, and the facts of its command name the host.
+func TestLookup(t *testing.T) {
+	box, err := namespace.New(namespace.Options{}).Start(t.Context(), sandboxtest.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	for _, c := range []struct {
+		code, out string
+		denied    []string
+	}{{lookups, "-3\n-3\n127.0.0.1\n", []string{"evil.example.org"}}, {"print(1)", "1\n", nil}} {
+		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", c.code}, Env: []string{"PATH=/usr/bin"}})
+		if err != nil || f.Stdout != c.out || !slices.Equal(f.Network.Denied, c.denied) && len(f.Network.Denied)+len(c.denied) > 0 {
+			t.Errorf("%q %v %q %v", f.Stdout, f.Network.Denied, f.Stderr, err)
+		}
+		if f.Usage.WallMS > 4000 {
+			t.Errorf("took %v ms", f.Usage.WallMS)
+		}
 	}
 }

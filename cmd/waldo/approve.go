@@ -250,7 +250,11 @@ func refusedAnswer(err error) error {
 		return usage("waldo approvals lists what waits", "%s", reasonLine(r))
 	}
 	if errors.As(err, &r) {
-		return &exit{code: exitDenied, text: reasonLine(r), hint: "waldo approvals lists what waits"}
+		hint := "waldo approvals lists what waits"
+		if r.Reason.Code == approval.Unsigned {
+			hint = "the first approver signs the removal with: waldo prune"
+		}
+		return &exit{code: exitDenied, text: reasonLine(r), hint: hint}
 	}
 	return err
 }

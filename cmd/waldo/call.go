@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -173,7 +174,8 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 			return err
 		}
 	} else {
-		for _, k := range r.Content {
+		content, warnings := once(r)
+		for _, k := range content {
 			if text, ok := readable(k); ok {
 				// Whole lines: all of the text is the tool's.
 				display.Fprintf(c.OutOrStdout(), "%s\n", display.Text(redact.Clean(strings.TrimRight(text, "\n"))))
@@ -187,7 +189,7 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 		if n := r.Facts.Masked; n > 0 {
 			display.Fprintf(c.ErrOrStderr(), "waldo: values masked: %d\n", n)
 		}
-		for _, w := range r.Facts.Warnings {
+		for _, w := range warnings {
 			display.Fprintf(c.ErrOrStderr(), "waldo: warning: %s\n", w)
 		}
 	}
@@ -195,6 +197,20 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 		return &exit{code: exitProblems} // the tool said that it failed, and its words are above
 	}
 	return outcome(r)
+}
+
+// once returns the content and the warnings of a result without those that repeat its cause. An error line prints the
+// cause of a denial.
+func once(r call.Result) (content []call.Content, warnings []string) {
+	content, warnings = slices.Clone(r.Content), slices.Clone(r.Facts.Warnings)
+	for _, why := range r.Cause() {
+		repeats := func(text string) bool { return text == why.Text || text == why.Code+": "+why.Text }
+		warnings = slices.DeleteFunc(warnings, repeats)
+		if r.Status == facts.Denied {
+			content = slices.DeleteFunc(content, func(k call.Content) bool { return k.Type == "text" && repeats(k.Text) })
+		}
+	}
+	return content, warnings
 }
 
 func newTools(g *global) *cobra.Command {

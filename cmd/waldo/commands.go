@@ -71,8 +71,8 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 			verdict = p.Bad("does not work here")
 		}
 		display.Fprintf(w, "%s: %s\n", p.Head(r.Driver), verdict)
-		told := ""
-		for _, a := range r.Abilities {
+		shared := 1 // missing abilities in a row with one hint
+		for i, a := range r.Abilities {
 			mark := p.Good("ok     ")
 			switch {
 			case !a.OK && a.Need:
@@ -81,10 +81,19 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 				mark = p.Warn("missing")
 			}
 			display.Fprintf(w, "  %s %-31s %s\n", mark, a.Name, a.What)
-			if !a.OK && a.Hint != "" && a.Hint != told { // once for abilities that are lost together
-				told = a.Hint
-				display.Fprintf(w, "       %s\n", display.Text(strings.ReplaceAll(string(display.Lines(a.Hint)), "\n  | ", "\n       ")))
+			if a.OK || a.Hint == "" {
+				continue
 			}
+			if i+1 < len(r.Abilities) && !r.Abilities[i+1].OK && r.Abilities[i+1].Hint == a.Hint {
+				shared++
+				continue
+			}
+			hint := a.Hint
+			if shared > 1 {
+				hint = fmt.Sprintf("for these %d: %s", shared, hint)
+			}
+			display.Fprintf(w, "       %s\n", display.Text(strings.ReplaceAll(string(display.Lines(hint)), "\n  | ", "\n       ")))
+			shared = 1
 		}
 	}
 }

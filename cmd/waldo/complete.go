@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -9,8 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/app/secrets"
+	"waldo/internal/core/audit"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/id"
 	"waldo/internal/storage/sandboxes"
 )
 
@@ -28,17 +31,25 @@ func completions(root *cobra.Command, g *global) {
 		"detail": words("name", "basic", "full"), "format": words("jsonl", "csv"), "effect": words("allow", "ask", "deny"),
 		"key": words("file", "keyring"), "color": words("auto", "always", "never"), "template": templateNames, "secret": secretNames,
 		"accept": serverNames, "show": serverNames, "approval": approvalIDs, "capability": capabilities, "environment": environments, "as": approvers, "revoke": approvers, "role": roles, "only": serverNames,
+		"from": snapshotIDs, "rm": snapshotIDs, "call": callIDs,
 	}
 	args := map[string]completer{
-		"approve": approvalIDs, "approvals": approvalIDs, "deny": approvalIDs, "login": serverNames, "call": capabilities, "explain": capabilities,
+		"approve": approvalIDs, "approvals": approvalIDs, "deny": approvalIDs, "login": serverNames, "call": capabilities, "explain": both(capabilities, callIDs),
+		"log show": callIDs, "stop": stoppable,
 		"secret rm": secretNames, "secret set": secretNames, "template rm": templateNames,
 		"sandbox exec": sandboxNames, "sandbox port": sandboxNames, "lock": serverNames, "sandbox ps": sandboxNames, "sandbox logs": sandboxNames, "sandbox kill": sandboxNames, "sandbox pause": sandboxNames,
 		"sandbox resume": sandboxNames, "sandbox snapshot": sandboxNames, "sandbox restore": sandboxNames, "sandbox reset": sandboxNames, "sandbox rm": sandboxNames,
+	}
+	second := map[string]func(ctx context.Context, g *global, first string) []string{
+		"sandbox restore": snapshotsOf, "sandbox kill": commandsOf, "sandbox logs": commandsOf,
 	}
 	var each func(c *cobra.Command, path string)
 	each = func(c *cobra.Command, path string) {
 		if values := args[path]; values != nil && c.ValidArgsFunction == nil {
 			c.ValidArgsFunction = func(c *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+				if more := second[path]; more != nil && len(given) == 1 {
+					return more(c.Context(), g, given[0]), cobra.ShellCompDirectiveNoFileComp
+				}
 				if len(given) > 0 {
 					return nil, cobra.ShellCompDirectiveDefault
 				}
@@ -46,7 +57,7 @@ func completions(root *cobra.Command, g *global) {
 			}
 		}
 		for name, values := range flags {
-			if c.LocalFlags().Lookup(name) != nil {
+			if f := c.LocalFlags().Lookup(name); f != nil && f.Value.Type() != "bool" {
 				_ = c.RegisterFlagCompletionFunc(name, func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 					return values(c.Context(), g), cobra.ShellCompDirectiveNoFileComp
 				}) // an error: the command has its own
@@ -61,6 +72,71 @@ func completions(root *cobra.Command, g *global) {
 		}
 	}
 	each(root, "")
+}
+
+// both offers the values of two sources.
+func both(a, b completer) completer {
+	return func(ctx context.Context, g *global) []string { return append(a(ctx, g), b(ctx, g)...) }
+}
+
+// stoppable are the principals that waldo knows.
+func stoppable(ctx context.Context, g *global) []string {
+	_, s, err := openStore(g)
+	if err != nil {
+		return nil
+	}
+	defer s.Close()
+	return principals(ctx, g, s)
+}
+
+// maxCallIDs is the number of recent calls that a completion offers.
+const maxCallIDs = 30
+
+// callIDs are the ids of the last decided calls.
+func callIDs(ctx context.Context, g *global) (out []string) {
+	state, err := openState(g)
+	if err != nil {
+		return nil
+	}
+	decided := audit.Selection{Last: maxCallIDs, Match: func(r audit.Record) bool { return r.Kind == audit.KindDecision }}
+	_, _ = audit.Select(ctx, audit.Dir(state), decided, func(r audit.Record) error {
+		var l line
+		if json.Unmarshal(r.Body, &l) == nil && id.Is(id.Call, l.CallID) {
+			out = append(out, cobra.CompletionWithDesc(l.CallID, terminal.Brief(l.Effect+" "+l.Capability, 60)))
+		}
+		return nil
+	})
+	slices.Reverse(out)
+	return out
+}
+
+func snapshotIDs(ctx context.Context, g *global) []string { return snapshotsOf(ctx, g, "") }
+
+func snapshotsOf(ctx context.Context, g *global, _ string) (out []string) {
+	_, s, err := openStore(g)
+	if err != nil {
+		return nil
+	}
+	defer s.Close()
+	all, _ := sandboxes.New(s, time.Now).Snapshots(ctx, owner())
+	for _, p := range all {
+		out = append(out, cobra.CompletionWithDesc(p.ID, terminal.Brief(p.Of.Name+", "+p.Created.Format(time.RFC3339), 60)))
+	}
+	return out
+}
+
+// commandsOf are the ids of the commands that run in a sandbox.
+func commandsOf(ctx context.Context, g *global, name string) (out []string) {
+	_, s, err := openStore(g)
+	if err != nil {
+		return nil
+	}
+	defer s.Close()
+	all, _ := sandboxes.New(s, time.Now).Commands(ctx, owner(), name)
+	for _, one := range all {
+		out = append(out, cobra.CompletionWithDesc(one.Call, terminal.Brief(one.Line, 60)))
+	}
+	return out
 }
 
 // environments are the names that the configuration knows.

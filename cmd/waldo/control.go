@@ -29,6 +29,7 @@ const (
 	repliesFor   = "replies" // "ORDER ASKER": the reply of one waldo to an order
 	reloadOrder  = "reload"
 	stopOrder    = "stop "
+	releaseOrder = "release" // a stop was cancelled
 	everybody    = "*"
 
 	ordersEvery = 250 * time.Millisecond
@@ -137,7 +138,7 @@ func (a *attendant) look(ctx context.Context) {
 			continue
 		}
 		stop, is := strings.CutPrefix(name, stopOrder)
-		if !is {
+		if !is && name != releaseOrder {
 			a.work.Go(func() { a.say(ctx, o, a.renew(ctx)) }) // fetching secrets can be slow, and a stop must not wait
 			continue
 		}

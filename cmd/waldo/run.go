@@ -527,7 +527,7 @@ func outcome(r call.Result) error {
 	if f.Signal != nil {
 		return &exit{code: signalled(*f.Signal), text: "killed by " + *f.Signal}
 	}
-	return &exit{code: exitFailed, text: "the run failed: " + strings.Join(append(f.Warnings, reasons(r.Why)), "; ")}
+	return &exit{code: exitFailed, text: "the run failed: " + strings.Join(append(f.Warnings, reasons(r.Cause())), "; ")}
 }
 
 // first returns the deciding reason. waldo explain shows the others.

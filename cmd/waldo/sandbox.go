@@ -59,12 +59,12 @@ func withBoxes(g *global, f func(c *cobra.Command, h *application, m *sandboxes.
 		if err != nil {
 			return err
 		}
-		return inWords(f(c, h, m, args))
+		return inWords(f(c, h, m, args), args...)
 	}
 }
 
-// inWords adds messages and hints to the errors of named sandboxes.
-func inWords(err error) error {
+// inWords adds messages and hints to the errors of named sandboxes. The first argument is the name of the sandbox.
+func inWords(err error, args ...string) error {
 	for _, row := range []struct {
 		is   error
 		code int
@@ -80,13 +80,17 @@ func inWords(err error) error {
 		{sandboxes.ErrNoCommand, exitUsage, "waldo sandbox ps NAME"},
 		{sandboxes.ErrExists, exitUsage, "give another name, or remove that one first"},
 		{sandboxes.ErrName, exitUsage, "as in: waldo sandbox create work"},
-		{sandboxes.ErrPaused, exitFailed, "waldo sandbox resume NAME"},
-		{sandboxes.ErrStopped, exitFailed, "waldo sandbox resume NAME"},
+		{sandboxes.ErrPaused, exitFailed, "start it again with: waldo sandbox resume NAME"},
+		{sandboxes.ErrStopped, exitFailed, "start it again with: waldo sandbox resume NAME"},
 		{sandboxes.ErrBusy, exitFailed, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
 		{sandboxes.ErrDamaged, exitFailed, "the sandbox is as it was; restore another"},
 	} {
 		if errors.Is(err, row.is) && exitOf(err) == nil {
-			return &exit{code: row.code, err: err, hint: row.hint}
+			hint := row.hint
+			if len(args) > 0 && !strings.ContainsAny(args[0], ":/") {
+				hint = strings.ReplaceAll(hint, "NAME", args[0])
+			}
+			return &exit{code: row.code, err: err, hint: hint}
 		}
 	}
 	return err
@@ -273,7 +277,7 @@ func newSandboxExec(g *global) *cobra.Command {
 			if e.background && e.as == "" {
 				return e.inBackground(c, g, args)
 			}
-			return inWords(e.execIn(c, g, args[0], capability, a, o))
+			return inWords(e.execIn(c, g, args[0], capability, a, o), args[0])
 		},
 	}
 	c.Flags().SetInterspersed(false)

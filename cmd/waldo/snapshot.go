@@ -2,12 +2,14 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/storage/sandboxes"
 	"waldo/internal/storage/workspace"
@@ -47,9 +49,11 @@ func listSnapshots(c *cobra.Command, g *global, m *sandboxes.Manager) error {
 	if err != nil || g.json {
 		return orJSON(c, err, all)
 	}
+	var rows [][]string
 	for _, p := range all {
-		display.Fprintf(c.OutOrStdout(), "%s  %s  %s  %s  %s\n", p.ID, p.Of.Name, p.Created.Format(time.RFC3339), count(p.Files, "file"), megabytes(p.Bytes))
+		rows = append(rows, []string{p.ID, p.Of.Name, terminal.Ago(c.OutOrStdout(), p.Created.UTC().Format(time.RFC3339), time.Now()), fmt.Sprint(p.Files), megabytes(p.Bytes)})
 	}
+	terminal.Table(c.OutOrStdout(), []string{"ID", "SANDBOX", "MADE", "FILES", "SIZE"}, rows)
 	return nil
 }
 

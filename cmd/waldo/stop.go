@@ -18,7 +18,7 @@ func newStop(g *global) *cobra.Command {
 	var all, release bool
 	c := &cobra.Command{
 		Use: "stop NAME | --all", Short: "End an agent's sessions, sandboxes and requests now, and keep it out", Args: cobra.MaximumNArgs(1),
-		Long: "NAME is a principal as waldo log shows it (os:1000, token:ci, or ci alone) or the id of a session (n_..). Its sessions\n" +
+		Long: "NAME is a principal as waldo log shows it (os:1000, token:ci, or ci alone if it is known) or the id of a session (n_..). Its sessions\n" +
 			"end in every waldo of the state directory: calls under way are cancelled, their sandboxes are removed, and later\n" +
 			"calls are denied (session.stopped). A principal, or everybody (--all), stays out until --release; a session that has\n" +
 			"ended stays ended. Both are written into the log. os:UID is every agent of that user and the user's own waldo run.\n\n" +
@@ -48,6 +48,17 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		return err
 	}
 	defer s.Close()
+	note := ""
+	if name != everybody && !release {
+		if name, note, err = toStop(ctx, g, s, name); err != nil {
+			return err
+		}
+	}
+	if release { // also a stop that another waldo stored under the bare name
+		if name, err = stopInForce(ctx, s, name); err != nil {
+			return err
+		}
+	}
 	log, err := openLog(ctx, s, 0)
 	if err != nil && !release { // a damaged log must not prevent a stop
 		display.Fprintf(c.ErrOrStderr(), "waldo: this is not recorded: %v\n", err)
@@ -60,7 +71,7 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		}
 	}
 	if release {
-		return letIn(c, s, name)
+		return letIn(c, g, s, name)
 	}
 	if err := forgetCLI(ctx, s, name); err != nil {
 		return err
@@ -85,6 +96,9 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		if name == everybody {
 			what = "everybody"
 		}
+		if note != "" {
+			display.Fprintf(c.ErrOrStderr(), "note: %s\n", note)
+		}
 		display.Fprintf(c.ErrOrStderr(), "%s ended", count(ended, "session"))
 		if !id.Is(id.Session, name) {
 			display.Fprintf(c.ErrOrStderr(), "; %s stays out until: waldo stop --release %s", what, strings.ReplaceAll(name, everybody, "--all"))
@@ -94,29 +108,48 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	return errors.Join(err, unheeded(0, silent))
 }
 
-// letIn cancels a stop.
-func letIn(c *cobra.Command, s *database.Store, name string) error {
+// stopInForce returns the name of a stop as it is stored, with or without "token:".
+func stopInForce(ctx context.Context, s *database.Store, name string) (string, error) {
 	if id.Is(id.Session, name) {
-		return usage("its principal opens another", "a session that has ended stays ended")
+		return "", usage("its principal opens another", "a session that has ended stays ended")
 	}
-	orders, err := s.List(c.Context(), ordersBucket)
+	orders, err := s.List(ctx, ordersBucket)
+	if err != nil {
+		return "", err
+	}
+	for _, stored := range []string{name, tokenPrefix + name, strings.TrimPrefix(name, tokenPrefix)} {
+		if _, is := orders[stopOrder+stored]; is {
+			return stored, nil
+		}
+	}
+	var now []string
+	for order := range orders {
+		if of, is := strings.CutPrefix(order, stopOrder); is && !id.Is(id.Session, of) {
+			now = append(now, strings.ReplaceAll(of, everybody, "--all"))
+		}
+	}
+	if len(now) == 0 {
+		return "", usage("", "nothing is stopped under that name, nor under any other")
+	}
+	slices.Sort(now)
+	return "", usage("stopped now: "+strings.Join(now, ", "), "nothing is stopped under that name")
+}
+
+// letIn cancels a stop, and waits until every running waldo knows.
+func letIn(c *cobra.Command, g *global, s *database.Store, name string) error {
+	if err := s.Delete(c.Context(), ordersBucket, stopOrder+name); err != nil {
+		return err
+	}
+	replies, silent, err := putOrder(c.Context(), s, releaseOrder)
 	if err != nil {
 		return err
 	}
-	if _, stands := orders[stopOrder+name]; !stands {
-		var stopped []string
-		for order := range orders {
-			if of, is := strings.CutPrefix(order, stopOrder); is && !id.Is(id.Session, of) {
-				stopped = append(stopped, strings.ReplaceAll(of, everybody, "--all"))
-			}
-		}
-		if len(stopped) == 0 {
-			return usage("", "nothing is stopped under that name, nor under any other")
-		}
-		slices.Sort(stopped)
-		return usage("stopped now: "+strings.Join(stopped, ", "), "nothing is stopped under that name")
+	if g.json {
+		err = printJSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
+	} else {
+		display.Fprintf(c.ErrOrStderr(), "released %s\n", strings.ReplaceAll(name, everybody, "everybody"))
 	}
-	return s.Delete(c.Context(), ordersBucket, stopOrder+name)
+	return errors.Join(err, unheeded(0, silent))
 }
 
 // forgetCLI ends the shared `waldo call` session of a stopped user. It also deletes entries of sessions that ended

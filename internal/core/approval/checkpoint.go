@@ -69,6 +69,9 @@ func (l *Ledger) Restore(c Checkpoint) {
 // Signed reports whether the log is whole or a first approver signed the removal.
 func (l *Ledger) Signed() bool { return !l.cut || l.signer != "" }
 
+// Unsigned is the code of the refusal while no first approver has signed the removal of records.
+const Unsigned = "prune.unsigned"
+
 // Whole returns nil if the log has its first record, or if the first approver named by a pin signed the removal.
 // Without a pin no signature counts, because an attacker has a key as well.
 func (l *Ledger) Whole(pins []string) error {
@@ -76,6 +79,6 @@ func (l *Ledger) Whole(pins []string) error {
 	if !l.cut || (l.signer != "" && named && pinned(pins, l.signer)) {
 		return nil
 	}
-	return refused("prune.unsigned", "records were removed, and the first approver of approval.root has not signed the removal; "+
+	return refused(Unsigned, "records were removed, and the first approver of approval.root has not signed the removal; "+
 		"approvals are refused until waldo prune is run at a terminal")
 }

@@ -152,7 +152,7 @@ func (r *Runner) readOutput(d policy.Decision) (call.Outcome, error) {
 	}
 	b, next, err := r.piece(ws, name, a.Offset, a.Limit)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, workspace.ErrName) {
-		return refuse(d, call.Reason{Code: "files.absent", Text: fmt.Sprintf("the workspace of this session has no file %q", a.Name)}), nil
+		return absent(d, ws, a.Name), nil
 	}
 	if err != nil {
 		return outcome(d, f), fmt.Errorf("call %s: %w", d.Call.ID, err)
@@ -195,6 +195,30 @@ func (r *Runner) piece(ws *workspace.Workspace, name string, from, most int64) (
 	}
 	b = untorn(b)
 	return b, first + start + int64(len(b)), nil
+}
+
+// absent answers for a file that does not exist: a failure with the names of the files that do. No policy denies it.
+func absent(d policy.Decision, ws *workspace.Workspace, name string) call.Outcome {
+	const most = 20
+	text, names, more := fmt.Sprintf("no such file %+.200q in the workspace of this session", name), []string{}, false
+	for _, folder := range []workspace.Folder{workspace.Output, workspace.Input} {
+		files, err := ws.List(folder, most+1)
+		more = more || err != nil
+		for _, f := range files {
+			names = append(names, facts.Name(string(folder)+"/"+f.Name))
+		}
+	}
+	switch {
+	case len(names) == 0:
+		text += ", which has no files"
+	case len(names) > most || more:
+		text += "; its first files: " + strings.Join(names[:min(most, len(names))], ", ")
+	default:
+		text += "; its files: " + strings.Join(names, ", ")
+	}
+	out := refuse(d, call.Reason{Code: "files.absent", Text: text})
+	out.Facts.Status = facts.Failed
+	return out
 }
 
 // untorn leaves out the beginning of a character at the end of a piece of text.

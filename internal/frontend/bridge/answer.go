@@ -216,7 +216,7 @@ func show(r call.Result) map[string]any {
 			content = append(content, c.Raw)
 		}
 	}
-	why := reasons(r.Why)
+	why := reasons(r.Cause())
 	if len(content) == 0 && len(why) > 0 {
 		content = append(content, map[string]any{"type": "text", "text": string(r.Status) + ": " + why[0].Code + ": " + why[0].Text})
 	}

@@ -279,9 +279,8 @@ func (s *Session) result(r call.Result, server string) map[string]any {
 func metaOf(r call.Result) map[string]any {
 	meta := map[string]any{"waldo/call_id": r.CallID, "waldo/decision_id": r.DecisionID, "waldo/status": string(r.Status),
 		"waldo/trust": r.Trust.String(), "waldo/facts": facts.Brief(r.Facts)}
-	// otherwise Why holds notes on an allowed call
-	if len(r.Why) > 0 && (r.Status == facts.Denied || r.Status == facts.Waiting) {
-		meta["waldo/reasons"] = call.Reasons(r.Why)
+	if why := r.Cause(); len(why) > 0 {
+		meta["waldo/reasons"] = call.Reasons(why)
 	}
 	if r.ApprovalID != "" {
 		meta["waldo/approval_id"] = r.ApprovalID
@@ -360,7 +359,7 @@ func epilogue(r call.Result) string {
 	case facts.Denied:
 		if len(r.Why) > 0 {
 			return fmt.Sprintf("waldo: denied. %s. Nothing was done. Decision %s; the same call will be denied again, "+
-				"so try another way or ask the person you work for.", reasons(r.Why), r.DecisionID)
+				"so try another way or ask the person you work for.", reasons(r.Cause()), r.DecisionID)
 		}
 	}
 	say := "waldo: the call ended as " + string(r.Status)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -200,6 +201,26 @@ func (r Result) Ended() []Reason {
 	}
 	return out
 }
+
+// Cause returns the reasons for the caller of a call that was not made or that failed: of a denial the deciding one, of
+// a failure no reasons of its earlier, allowing decision.
+func (r Result) Cause() []Reason {
+	switch r.Status {
+	case facts.OK:
+		return nil
+	case facts.Denied:
+		return r.Why[:min(1, len(r.Why))]
+	case facts.Waiting:
+		return r.Why
+	}
+	return slices.DeleteFunc(slices.Clone(r.Why), func(w Reason) bool {
+		first, _, _ := strings.Cut(w.Code, ".")
+		return slices.Contains(decisive, first)
+	})
+}
+
+// decisive are the first words of the codes that an allowing decision has.
+var decisive = []string{"mode", "approval", "annotation", "rule"}
 
 // Stop is the cause of a context whose call was ended from outside.
 type Stop struct{ Why Reason }

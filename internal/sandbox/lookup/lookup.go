@@ -1,7 +1,10 @@
+//go:build linux && (amd64 || arm64)
+
 // Package lookup answers the name lookups of a sandbox without egress: each fails, and is recorded as a denial.
 package lookup
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -11,14 +14,10 @@ import (
 	"sync"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 
 	"waldo/internal/model/facts"
-)
-
-// Port and Address are where the C library asks for names without a resolv.conf, inside the sandbox.
-const (
-	Port    = 53
-	Address = "127.0.0.1"
+	"waldo/internal/sandbox/initproc"
 )
 
 const (
@@ -26,7 +25,19 @@ const (
 	maxQuestions = 10_000 // of one sandbox; later lookups fail without an answer, and cost waldo nothing
 )
 
-// Server answers the lookups of one sandbox.
+// Append appends to a sandbox's program the steps that make the socket at 127.0.0.1:53, where the C library asks for
+// names without a resolv.conf, and send it to waldo. fd is the lowest free descriptor.
+func Append(l *initproc.List, fd int) {
+	at := make([]byte, unix.SizeofSockaddrInet4)
+	binary.NativeEndian.PutUint16(at, unix.AF_INET)
+	copy(at[2:], []byte{0, 53, 127, 0, 0, 1})
+	l.Call("a socket for names", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	l.Call("bind it", unix.SYS_BIND, fd, at, len(at))
+	l.SendFiles("the socket for names", initproc.RecWay, fd, 1)
+	l.Call("close the socket for names", unix.SYS_CLOSE, fd)
+}
+
+// Server answers the lookups of one sandbox. A nil Server has none.
 type Server struct {
 	conn net.PacketConn
 
@@ -48,6 +59,9 @@ func Serve(socket *os.File) (*Server, error) {
 
 // Close stops the answers.
 func (s *Server) Close() error {
+	if s == nil {
+		return nil
+	}
 	if err := s.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) { // serve closes it at its last question
 		return err
 	}
@@ -99,6 +113,9 @@ func (s *Server) note(name string) {
 
 // Report adds to a command's facts the names that were asked for since the last report.
 func (s *Server) Report(f *facts.Facts) {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range s.names {

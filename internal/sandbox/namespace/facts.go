@@ -107,9 +107,7 @@ func (r *run) denials(f *facts.Facts) {
 			f.Network.Denied = append(f.Network.Denied, one.What)
 		}
 	}
-	if r.box.lookups != nil {
-		r.box.lookups.Report(f)
-	}
+	r.box.lookups.Report(f)
 	if more > 0 {
 		f.Warnings = append(f.Warnings, fmt.Sprintf("%d more denials than the %d that are listed", more, seccompnotify.Max))
 	}

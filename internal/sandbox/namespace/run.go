@@ -43,7 +43,7 @@ type box struct {
 	places   []volume.Volume
 	overlays []*os.File              // of the folders that it is shown
 	way      io.Closer               // serves the egress; nil: no egress
-	lookups  *lookup.Server          // refuses name lookups; nil: there is egress, or the network is shared
+	lookups  *lookup.Server          // is way then, and refuses name lookups; nil: there is egress, or the network is shared
 	notice   *seccompnotify.Listener // nil: the kernel gave no listener
 	joined   bool                    // PID 1 was born in the version 2 cgroup
 	waiting  *waiting                // a command that waits for its job; nil: none
@@ -332,10 +332,6 @@ func (b *box) end() error {
 	if b.way != nil {
 		err = errors.Join(err, b.way.Close())
 		b.way = nil
-	}
-	if b.lookups != nil {
-		err = errors.Join(err, b.lookups.Close())
-		b.lookups = nil
 	}
 	if b.waiting != nil {
 		b.waiting.Close()

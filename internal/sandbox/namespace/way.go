@@ -22,7 +22,9 @@ import (
 func (s *setup) wayOut() {
 	ports := s.profile.Network.Ports
 	if len(ports) == 0 {
-		s.lookups()
+		if !s.joined { // commands that share their network have no such socket
+			lookup.Append(&s.List, s.free)
+		}
 		return
 	}
 	s.Call("netlink", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
@@ -48,18 +50,6 @@ func (s *setup) wayOut() {
 	s.Call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
-// lookups appends the socket where waldo refuses name lookups. Commands that share their network have none.
-func (s *setup) lookups() {
-	if s.joined {
-		return
-	}
-	at := netip.MustParseAddr(lookup.Address).As4()
-	s.Call("a socket for names", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	s.Call("bind it", unix.SYS_BIND, s.free, sockaddr(at, lookup.Port), unix.SizeofSockaddrInet4)
-	s.SendFiles("the socket for names", initproc.RecWay, s.free, 1)
-	s.Call("close the socket for names", unix.SYS_CLOSE, s.free)
-}
-
 func sockaddr(addr [4]byte, port uint16) []byte {
 	b := make([]byte, unix.SizeofSockaddrInet4)
 	binary.NativeEndian.PutUint16(b, unix.AF_INET)
@@ -83,6 +73,7 @@ func (s *setup) coverResolv() {
 func (b *box) open(files []*os.File) (err error) {
 	if len(b.profile.Network.Ports) == 0 && len(files) == 1 {
 		b.lookups, err = lookup.Serve(files[0])
+		b.way = b.lookups
 		return err
 	}
 	way, err := netns.Egress(files, len(b.profile.Network.Ports))

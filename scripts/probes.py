@@ -2,7 +2,7 @@
 
 usage: probes.py PARTIAL DRIVER-USER/verdicts.json...   where PARTIAL is not empty nothing is written
 """
-import collections, json, os, platform, sys
+import collections, json, os, platform, sys, textwrap
 
 BEGIN, END = '<!-- probes:begin -->', '<!-- probes:end -->'
 DRIVERS = ['namespace', 'gvisor', 'confined']
@@ -41,9 +41,10 @@ def main():
             why = excuses.get(key)
             if why is None and r['verdict'] != 'N/A':
                 bad.append(key)
-            notes.append('- `%s`, started by %s: %s %s. %s' % (driver, user, r['id'], WORDS[r['verdict']], why or r['why'][:120].replace('|', '/')))
+            note = '`%s`, started by %s: %s %s. %s' % (driver, user, r['id'], WORDS[r['verdict']], why or r['why'][:120].replace('|', '/'))
+            notes += textwrap.wrap(note, 118, initial_indent='- ', subsequent_indent='  ', break_on_hyphens=False)
     stale = [] if partial else [k for k in excuses if k not in used]
-    text = ['', 'Kernel %s, %s; every probe in a box that root has started and in one that an ordinary user has. `make probes` runs them and writes this.' % (platform.release(), platform.machine()), '']
+    text = ['', 'Kernel %s, %s; every probe in a sandbox of root and in one of an ordinary user. `make probes` runs them and writes this.' % (platform.release(), platform.machine()), '']
     text += table(runs, drivers, 'sev') + [''] + table(runs, drivers, 'cls') + ['']
     text += ['"In its own kernel": the call worked, but it is gVisor\'s kernel that served it, not this machine\'s.', ''] + notes
     text.append('' if notes else 'No probe got out, and none was left unanswered.')

@@ -85,3 +85,18 @@ read m; `
 		}
 	}
 }
+
+// A server that fills its stderr before it ends must not fill the operator's log.
+func TestEndingIsShort(t *testing.T) {
+	text := strings.Repeat("an error, again and again\n", 400) + "the last word"
+	got := ending(text, 600)
+	if len(got) > 610 || !strings.HasSuffix(got, "\nthe last word") || !strings.HasPrefix(got, "… an error") {
+		t.Fatalf("%d bytes: %q", len(got), got)
+	}
+	if got := ending("short", 600); got != "short" {
+		t.Fatal(got)
+	}
+	if got := ending(strings.Repeat("é", 1000), 601); len(got) > 610 {
+		t.Fatal(len(got))
+	}
+}

@@ -350,7 +350,19 @@ func (ses *session) said() string {
 		say = "; " + ses.s.m.o.Scrub(ses.end.Error())
 	}
 	if text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.Text(ses.s.m.o.Window))); text != "" {
-		say += fmt.Sprintf("; it wrote %q", text)
+		say += fmt.Sprintf("; it wrote %q", ending(text, 600))
 	}
 	return say
+}
+
+// ending is the last lines of a text, at most n bytes of them; of a longer last line it is the end.
+func ending(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	text = strings.ToValidUTF8(text[len(text)-n:], "")
+	if _, rest, cut := strings.Cut(text, "\n"); cut {
+		text = rest
+	}
+	return "… " + text
 }

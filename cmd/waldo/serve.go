@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/frontend/mcpserver/tasks"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -101,6 +103,7 @@ func newServe(g *global) *cobra.Command {
 
 // options returns the options of a server that passes each call to the current application.
 func (h *application) options() mcpserver.Options {
+	l := h.cfg.Gateway.Limits
 	return mcpserver.Options{
 		Version: version, Instructions: instructions, Catalogue: h.catalogue,
 		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
@@ -118,7 +121,8 @@ func (h *application) options() mcpserver.Options {
 		ScrubNotification: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
 			return h.lives.inForce().aside(c, v, question)
 		},
-		OnSessionEnd: h.forget,
+		OnSessionEnd: h.forget, AwaitApproval: h.approvals.Await,
+		Tasks: tasks.Limits{All: l.Tasks, Each: l.TasksEach, Life: time.Duration(l.TaskSeconds) * time.Second},
 	}
 }
 

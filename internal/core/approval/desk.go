@@ -61,7 +61,10 @@ const (
 	MaxPending     = 20
 )
 
-const poll = 100 * time.Millisecond
+const (
+	poll       = 100 * time.Millisecond
+	awaitEvery = 500 * time.Millisecond
+)
 
 // State is the state of a question.
 type State string
@@ -331,6 +334,19 @@ func (k *Service) Question(ctx context.Context, approvalID string) (Question, St
 		return Question{}, "", err
 	}
 	return r.q, k.effectiveState(r), nil
+}
+
+// Await waits until a question has an answer, or can have none any more. An error is that of ctx or of the store.
+func (k *Service) Await(ctx context.Context, approvalID string) error {
+	for {
+		_, state, err := k.Question(ctx, approvalID)
+		if err != nil || state != Pending {
+			return err
+		}
+		if !sleep(ctx, awaitEvery) {
+			return ctx.Err()
+		}
+	}
 }
 
 func (k *Service) effectiveState(r row) State {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"waldo/internal/core/policy"
-	"waldo/internal/detect/words"
 	"waldo/internal/executor/upstream/bounds"
 	"waldo/internal/executor/upstream/content"
 	"waldo/internal/model/call"
@@ -148,7 +147,7 @@ func (r *running) permit(q call.Question) (call.Question, *call.Fault) {
 		}
 	}
 	if q.Method == elicit {
-		if no := r.elicitation(mode, members, params); no != nil {
+		if no := content.Elicitation(r.ses.s.cfg.Name, mode, members, params); no != nil {
 			return q, no
 		}
 	}
@@ -158,35 +157,6 @@ func (r *running) permit(q call.Question) (call.Question, *call.Fault) {
 	}
 	q.Params = a.Value()
 	return q, nil
-}
-
-// elicitation checks a form or an address, and says in the message who asks.
-func (r *running) elicitation(mode string, members map[string]strictjson.Value, params map[string]any) *call.Fault {
-	message, _ := members["message"].Text()
-	who := fmt.Sprintf("The server %q asks, not waldo: ", r.ses.s.cfg.Name)
-	if mode != "url" {
-		schema, _ := members["requestedSchema"].Members()
-		fields, ok := schema["properties"].Members()
-		if !ok {
-			return fault(jsonrpc.CodeParams, "requestedSchema must be the schema of an object")
-		}
-		for name, field := range fields {
-			f, _ := field.Members()
-			title, _ := f["title"].Text()
-			format, _ := f["format"].Text()
-			if words.Asks(name) || words.Asks(title) || format == "password" { // MCP: forms MUST NOT ask for secrets
-				return fault(jsonrpc.CodeParams, "a form must not ask for a secret, as the field %.50q does", name)
-			}
-		}
-		params["message"] = who + message
-		return nil
-	}
-	address, _ := members["url"].Text()
-	if !content.Opens(address) {
-		return fault(jsonrpc.CodeParams, "the address is not one that a person may be sent to: https, without a user")
-	}
-	params["message"] = who + message + "\nThe whole address is " + address
-	return nil
 }
 
 // sound checks an answer of the host and reduces it to the fields of the protocol.
@@ -231,32 +201,11 @@ func (r *running) sound(q call.Question, v strictjson.Value) (strictjson.Value, 
 // declared returns the client capabilities announced to a server: those that the operator allows and, with a host,
 // that the host supports.
 func (s *server) declared(host call.Host, perCall bool) map[string]any {
-	caps := map[string]any{}
 	var can call.Abilities
 	if host != nil {
 		can = host.Abilities()
 	}
-	modes := map[string]any{}
-	if s.cfg.Asks.Form && (!perCall || can.Form()) {
-		modes["form"] = struct{}{}
-	}
-	if s.cfg.Asks.URL && (!perCall || can.URL()) {
-		modes["url"] = struct{}{}
-	}
-	if len(modes) > 0 {
-		caps["elicitation"] = modes
-	}
-	if s.cfg.Asks.Sampling && (!perCall || !can.Sampling.IsZero()) {
-		sampling := map[string]any{}
-		if m, _ := can.Sampling.Members(); !m["tools"].IsZero() {
-			sampling["tools"] = struct{}{}
-		}
-		caps["sampling"] = sampling
-	}
-	if len(s.cfg.Asks.Roots) > 0 || s.cfg.Asks.HostRoots && (!perCall || !can.Roots.IsZero()) {
-		caps["roots"] = struct{}{}
-	}
-	return caps
+	return content.Declared(s.cfg.Asks, can, perCall)
 }
 
 // asks reports whether the operator lets the server ask anything.

@@ -26,7 +26,7 @@ func abilitiesOf(answer strictjson.Value) abilities {
 	has := func(name string) bool { _, ok := m[name].Members(); return ok }
 	r, _ := m["resources"].Members()
 	return abilities{tools: has("tools"), prompts: has("prompts"), resources: has("resources"), complete: has("completions"), logging: has("logging"),
-		tasks:     tasks.Offered(all["capabilities"]),
+		tasks:     tasks.Offered(all["capabilities"]) || tasks.Extended(all["capabilities"]),
 		subscribe: string(r["subscribe"].Raw()) == "true"}
 }
 
@@ -185,6 +185,9 @@ func (ses *session) rounds(ctx context.Context, r *running, q rpcRequest) (resul
 		}
 		members, _ := v.Members()
 		m := result(members)
+		if m.kind() == "task" && ses.can.tasks && q.method == "tools/call" {
+			return ses.follow(ctx, r, v)
+		}
 		if m.kind() != "input_required" {
 			return m, nil, nil
 		}
@@ -195,23 +198,9 @@ func (ses *session) rounds(ctx context.Context, r *running, q rpcRequest) (resul
 				return m, &o, nil
 			}
 		}
-		r.mu.Lock()
-		no := r.no
-		r.mu.Unlock()
-		if no {
-			o := failed(r.d, "the person declined to answer what the server asks, so the call was not completed")
-			return m, &o, nil
-		}
-		asked := map[string]call.Question{}
-		for key, w := range wanted {
-			parts, _ := w.Members()
-			method, _ := parts["method"].Text()
-			asked[key] = call.Question{Method: method, Params: parts["params"]}
-		}
-		answers, refusal := r.ask(ctx, asked)
-		if refusal != nil {
-			o := failed(r.d, "the server asks for more before it answers: "+refusal.Message)
-			return m, &o, nil
+		answers, o := r.answer(ctx, wanted)
+		if o != nil {
+			return m, o, nil
 		}
 		params = map[string]any{}
 		for k, x := range q.params {
@@ -224,6 +213,47 @@ func (ses *session) rounds(ctx context.Context, r *running, q rpcRequest) (resul
 			params["requestState"] = state
 		}
 	}
+}
+
+// answer gets the answers to the questions of a modern server, or the outcome of a call that ends without them.
+func (r *running) answer(ctx context.Context, wanted map[string]strictjson.Value) (map[string]strictjson.Value, *call.Outcome) {
+	r.mu.Lock()
+	no := r.no
+	r.mu.Unlock()
+	if no {
+		o := failed(r.d, "the person declined to answer what the server asks, so the call was not completed")
+		return nil, &o
+	}
+	asked := map[string]call.Question{}
+	for key, w := range wanted {
+		method, _ := w.Member("method").Text()
+		asked[key] = call.Question{Method: method, Params: w.Member("params")}
+	}
+	answers, refusal := r.ask(ctx, asked)
+	if refusal != nil {
+		o := failed(r.d, "the server asks for more before it answers: "+refusal.Message)
+		return nil, &o
+	}
+	return answers, nil
+}
+
+// follow waits for the result of a task that a modern server made of a call.
+func (ses *session) follow(ctx context.Context, r *running, task strictjson.Value) (result, *call.Outcome, error) {
+	var short *call.Outcome
+	ask := func(ctx context.Context, method string, params map[string]any) (strictjson.Value, error) {
+		return ses.askFor(ctx, r, method, params)
+	}
+	v, err := tasks.Follow(ctx, ask, task, func(wanted map[string]strictjson.Value) (answers map[string]strictjson.Value, err error) {
+		if answers, short = r.answer(ctx, wanted); short != nil {
+			err = errors.New("the task cannot go on")
+		}
+		return answers, err
+	})
+	members, _ := v.Members()
+	if short != nil {
+		err = nil
+	}
+	return result(members), short, err
 }
 
 // send sends what a call asks for, as a task where the tool takes no other form.

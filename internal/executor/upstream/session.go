@@ -14,6 +14,7 @@ import (
 	"waldo/internal/executor/upstream/bounds"
 	"waldo/internal/executor/upstream/eras"
 	"waldo/internal/executor/upstream/lockfile"
+	"waldo/internal/executor/upstream/tasks"
 	"waldo/internal/network/mcphttp"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
@@ -304,7 +305,11 @@ func (ses *session) params(id int64, params map[string]any, progress bool, r *ru
 	}
 	if r != nil {
 		if ses.revision == jsonrpc.Modern {
-			meta[jsonrpc.MetaCapabilities] = ses.s.declared(r.host, true)
+			declared := ses.s.declared(r.host, true)
+			if ses.can.tasks {
+				declared = tasks.Declare(declared)
+			}
+			meta[jsonrpc.MetaCapabilities] = declared
 			if r.host != nil && r.host.Abilities().Log != "" {
 				meta[jsonrpc.MetaLogLevel] = r.host.Abilities().Log
 			}

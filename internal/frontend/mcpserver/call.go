@@ -133,7 +133,7 @@ func (s *Session) relay(ctx context.Context, m jsonrpc.Message, c call.Call, h *
 		return r, err
 	}
 	s.remember(key, r.ApprovalID)
-	if r.Status == facts.Waiting && s.consent(ctx, h, r.ApprovalID) {
+	for n := 0; n < maxAgain && err == nil && r.Status == facts.Waiting && s.answered(ctx, h, r.ApprovalID); n++ {
 		c.ID, c.ApprovalID = id.New(id.Call), r.ApprovalID
 		if r, err = s.d.o.Call(ctx, c); err == nil {
 			s.remember(key, r.ApprovalID)

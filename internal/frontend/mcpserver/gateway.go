@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/frontend/mcpserver/tasks"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -55,6 +57,11 @@ type Options struct {
 	PromptText        func(ctx context.Context, n call.Session, approvalID string) (text string, ok bool)
 	RecordElicitation func(ctx context.Context, n call.Session, approvalID string, yes bool) error
 	OnSessionEnd      func(n call.Session) // called at the end of a session; nil: not called
+	// AwaitApproval waits until an approval has an answer or its time is over. nil: a call that waits for a human
+	// never does so as a task.
+	AwaitApproval func(ctx context.Context, approvalID string) error
+	Tasks         tasks.Limits
+	TaskAfter     time.Duration // how long a call takes before it becomes a task of a modern client; 0: 5 s
 }
 
 // channel is the name of this front end in calls.
@@ -67,6 +74,7 @@ const pageSize = 500
 type Server struct {
 	o     Options
 	lot   *suspendedCalls
+	tasks *tasks.Store
 	shows atomic.Pointer[lists]
 
 	mu       sync.Mutex
@@ -90,7 +98,11 @@ func New(o Options) *Server {
 	if o.Park == 0 {
 		o.Park = 10 * time.Minute
 	}
+	if o.TaskAfter == 0 {
+		o.TaskAfter = 5 * time.Second
+	}
 	d := &Server{o: o, lot: newSuspendedCalls(o.StateKey), sessions: map[*Session]struct{}{}}
+	d.tasks = tasks.New(o.Tasks, d.taskChanged)
 	if o.Catalogue != nil {
 		d.Replace(o.Catalogue)
 	}
@@ -141,6 +153,7 @@ type listener struct {
 	link                      Link
 	tools, prompts, resources bool
 	uris                      map[string]int
+	tasks                     map[string]*tasks.Task
 	seen                      catalog.Versions
 }
 
@@ -157,6 +170,7 @@ func (d *Server) Session(who Who, stream Link) *Session {
 		delete(d.sessions, s)
 		d.mu.Unlock()
 		d.lot.cancelSession(s)
+		d.tasks.Drop(s)
 		if d.o.OnSessionEnd != nil {
 			d.o.OnSessionEnd(who.Session)
 		}
@@ -197,9 +211,13 @@ func (d *Server) Serve(ctx context.Context, in io.Reader, out io.Writer, who Who
 		AnswerInvalid: true, SkipLong: true, Drain: d.o.Drain,
 	})
 	s = d.Session(who, conn)
+	defer d.Settle()
 	defer s.Close()
 	return conn.Serve(ctx)
 }
+
+// Settle waits until the calls of tasks that were cancelled are on record, for at most the time of Options.Drain.
+func (d *Server) Settle() { d.tasks.Settle(d.o.Drain) }
 
 // quick are the methods that are answered before the next message is read.
 var quick = []string{"initialize", "ping", "server/discover"}
@@ -240,6 +258,10 @@ func (s *Session) dispatch(ctx context.Context, m jsonrpc.Message, modern bool, 
 	switch {
 	case m.Method == "tools/list":
 		return s.list(ctx, m, modern)
+	case m.Method == "tools/call" && !modern && !m.Param("task").IsZero() && s.takesTasks():
+		return s.callAsTask(ctx, m)
+	case taskMethod(m.Method):
+		return s.aboutTasks(ctx, m, modern, link)
 	case m.Method == "tools/call":
 		return s.asked(ctx, m, modern, link, s.call)
 	case m.Method == "logging/setLevel" && !modern:
@@ -327,7 +349,11 @@ func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 		revision = jsonrpc.Legacy
 	}
 	s.revision = revision
-	result := map[string]any{"protocolVersion": revision, "capabilities": s.d.offers(), "serverInfo": s.d.self()}
+	offers := s.d.offers()
+	if revision == jsonrpc.Legacy && !s.d.o.Lean {
+		offers["tasks"] = map[string]any{"list": struct{}{}, "cancel": struct{}{}, "requests": map[string]any{"tools": map[string]any{"call": struct{}{}}}}
+	}
+	result := map[string]any{"protocolVersion": revision, "capabilities": offers, "serverInfo": s.d.self()}
 	if s.d.o.Instructions != "" {
 		result["instructions"] = s.d.o.Instructions
 	}
@@ -335,7 +361,9 @@ func (s *Session) initialize(m jsonrpc.Message) (map[string]any, error) {
 }
 
 func (d *Server) discover() map[string]any {
-	result := map[string]any{"supportedVersions": revisions(), "capabilities": d.offers(), "ttlMs": 0, "cacheScope": "private"}
+	offers := d.offers()
+	offers["extensions"] = map[string]any{tasks.Extension: struct{}{}}
+	result := map[string]any{"supportedVersions": revisions(), "capabilities": offers, "ttlMs": 0, "cacheScope": "private"}
 	if d.o.Instructions != "" {
 		result["instructions"] = d.o.Instructions
 	}
@@ -364,9 +392,13 @@ func (s *Session) list(ctx context.Context, m jsonrpc.Message, modern bool) (map
 	}
 	begin := sort.Search(len(entries), func(i int) bool { return entries[i].Wire > after })
 	page := entries[begin:min(begin+pageSize, len(entries))]
-	tools := make([]any, len(page))
+	tools, asTasks := make([]any, len(page)), !modern && s.takesTasks()
 	for i, e := range page {
-		tools[i] = s.d.describe(e)
+		shown := s.d.describe(e)
+		if asTasks && e.Capability != catalog.SearchTools {
+			shown["execution"] = map[string]string{"taskSupport": "optional"}
+		}
+		tools[i] = shown
 	}
 	result := map[string]any{"tools": tools}
 	if begin+len(page) < len(entries) {
@@ -442,6 +474,9 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 	if !ok {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "subscriptions/listen needs notifications")
 	}
+	if !wanted["taskIds"].IsZero() && !extended(m) {
+		return nil, lacksTasks()
+	}
 	o := s.d.lists()
 	prompts, resources := o.Offered()
 	yes := func(name string) bool { return string(wanted[name].Raw()) == "true" }
@@ -466,6 +501,9 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 	if len(heard) > 0 {
 		agreed["resourceSubscriptions"] = heard
 	}
+	if l.tasks = s.watched(wanted["taskIds"]); len(l.tasks) > 0 {
+		agreed["taskIds"] = slices.Sorted(maps.Keys(l.tasks))
+	}
 	meta := map[string]any{jsonrpc.MetaSubscription: m.ID}
 	if err := link.Tell(ctx, "notifications/subscriptions/acknowledged", map[string]any{"notifications": agreed, "_meta": meta}); err != nil {
 		return nil, err
@@ -481,6 +519,9 @@ func (s *Session) listen(ctx context.Context, m jsonrpc.Message, link Link) (map
 		s.mu.Lock()
 		l.seen = catalog.Versions{Tools: cmp.Or(s.seen.Tools, now.Tools), Prompts: cmp.Or(s.seen.Prompts, now.Prompts), Resources: cmp.Or(s.seen.Resources, now.Resources)}
 		s.listening[l] = struct{}{}
+		for _, t := range l.tasks { // it may have changed since
+			l.tell(t)
+		}
 		s.mu.Unlock()
 		s.wake() // a list may have become another since it was shown
 		select {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"waldo/internal/frontend/mcpserver/tasks"
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
@@ -19,10 +20,11 @@ import (
 type host struct {
 	s   *Session
 	can call.Abilities
-	p   *suspendedCall // nil: legacy
+	p   *suspendedCall // nil: legacy, and no task
 
 	mu    sync.Mutex
 	call  call.Call
+	task  *tasks.Task                 // that the call runs as; nil: none
 	link  Link                        // of the request that is being answered; nil outside a request
 	token strictjson.Value            // for progress, of that request
 	given map[string]strictjson.Value // answers that came before they were asked for
@@ -105,12 +107,15 @@ func (h *host) Ask(ctx context.Context, server string, asked map[string]call.Que
 
 // put puts questions to the host as they are.
 func (h *host) put(ctx context.Context, shown map[string]call.Question) (map[string]strictjson.Value, error) {
+	h.mu.Lock()
+	link, task := h.link, h.task
+	h.mu.Unlock()
+	if task != nil {
+		return task.Ask(ctx, shown)
+	}
 	if h.p != nil {
 		return h.p.ask(ctx, shown)
 	}
-	h.mu.Lock()
-	link := h.link
-	h.mu.Unlock()
 	if link == nil {
 		return nil, errNobody
 	}

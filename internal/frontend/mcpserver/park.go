@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"waldo/internal/frontend/mcpserver/tasks"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
@@ -45,6 +46,9 @@ type suspendedCall struct {
 	asks   chan question
 	done   chan outcome
 	host   *host
+	maybe  bool                    // the client takes a task in place of the result
+	long   chan chan<- *tasks.Task // asks to make a task of it
+	became chan struct{}           // closed when it has become a task
 
 	pending question // while it is parked
 	again   int      // how often it was put
@@ -98,43 +102,74 @@ func (s *Session) suspend(ctx context.Context, m jsonrpc.Message, link Link, run
 		}
 		return p.wait(ctx)
 	}
-	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	long, h := s.hosted(long, m, true, link)
-	if h.can.Elicitation.IsZero() && h.can.Sampling.IsZero() && h.can.Roots.IsZero() {
-		cancel() // the client that could answer is gone
-		ctx, h = s.hosted(ctx, m, true, link)
+	long, p := s.suspendable(ctx, m, true, link)
+	p.maybe = m.Method == "tools/call" && extended(m)
+	if can := p.host.can; !p.maybe && can.Elicitation.IsZero() && can.Sampling.IsZero() && can.Roots.IsZero() {
+		p.cancel() // the client that could answer is gone
+		ctx, h := s.hosted(ctx, m, true, link)
 		h.p = &suspendedCall{d: s.d, asks: make(chan question)}
 		return run(ctx, h)
 	}
-	p := &suspendedCall{d: s.d, who: s.who.Principal, asked: m, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1), host: h}
-	h.p = p
-	go func() {
-		defer cancel()
-		o := outcome{err: jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")}
-		defer func() {
-			if v := recover(); v != nil { // it ends this request, not waldo
-				s.d.o.Log.Error("a request panicked", "method", m.Method, "panic", v)
-			}
-			p.done <- o
-		}()
-		result, err := run(long, h)
-		o = outcome{result, err}
-	}()
+	p.run(long, run)
 	return p.wait(ctx)
 }
 
-// wait waits for the end of the call, or for a question, which is the answer to this request.
+// suspendable makes a call that can outlast its request, and the context for it.
+func (s *Session) suspendable(ctx context.Context, m jsonrpc.Message, modern bool, link Link) (context.Context, *suspendedCall) {
+	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	long, h := s.hosted(long, m, modern, link)
+	h.p = &suspendedCall{d: s.d, who: s.who.Principal, asked: m, cancel: cancel, asks: make(chan question), done: make(chan outcome, 1), host: h,
+		long: make(chan chan<- *tasks.Task), became: make(chan struct{})}
+	return call.WithTask(long, func() { h.asTask(long) }), h.p
+}
+
+// run carries out the call in a goroutine of its own.
+func (p *suspendedCall) run(ctx context.Context, run func(ctx context.Context, h *host) (map[string]any, error)) {
+	go func() {
+		defer p.cancel()
+		o := outcome{err: jsonrpc.Errorf(jsonrpc.CodeInternal, "the request failed")}
+		defer func() {
+			if v := recover(); v != nil { // it ends this request, not waldo
+				p.d.o.Log.Error("a request panicked", "method", p.asked.Method, "panic", v)
+			}
+			p.done <- o
+		}()
+		result, err := run(ctx, p.host)
+		o = outcome{result, err}
+	}()
+}
+
+// wait waits for the end of the call, or for a question, which is the answer to this request. A call that takes long
+// becomes a task, if the client takes one.
 func (p *suspendedCall) wait(ctx context.Context) (map[string]any, error) {
 	defer p.host.end()
-	select {
-	case o := <-p.done:
-		return o.result, o.err
-	case p.pending = <-p.asks:
-		p.again = 0
-		return p.d.lot.suspend(p, p.d.o.Now())
-	case <-ctx.Done():
-		p.cancel()
-		return nil, ctx.Err()
+	var late <-chan time.Time
+	if p.maybe {
+		timer := time.NewTimer(p.d.o.TaskAfter)
+		defer timer.Stop()
+		late = timer.C
+	}
+	for {
+		var wanted chan<- *tasks.Task
+		select {
+		case o := <-p.done:
+			return o.result, o.err
+		case p.pending = <-p.asks:
+			p.again = 0
+			return p.d.lot.suspend(p, p.d.o.Now())
+		case wanted = <-p.long:
+		case <-late:
+		case <-ctx.Done():
+			p.cancel()
+			return nil, ctx.Err()
+		}
+		t, err := p.host.s.task(p, 0) // beyond the limits the client waits
+		if wanted != nil {
+			wanted <- t
+		}
+		if err == nil {
+			return t.Created(), nil
+		}
 	}
 }
 
@@ -153,6 +188,8 @@ func (p *suspendedCall) ask(ctx context.Context, asked map[string]call.Question)
 	q := question{asked, make(chan map[string]strictjson.Value, 1)}
 	select {
 	case p.asks <- q:
+	case <-p.became:
+		return p.host.put(ctx, asked)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

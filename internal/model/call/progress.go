@@ -15,3 +15,17 @@ func Progress(ctx context.Context) func(done, total float64) {
 	told, _ := ctx.Value(progressKey{}).(func(done, total float64))
 	return told
 }
+
+type taskKey struct{}
+
+// WithTask returns a context whose call reports that its server carries it out as a task, so that it can take long.
+func WithTask(ctx context.Context, began func()) context.Context {
+	return context.WithValue(ctx, taskKey{}, began)
+}
+
+// BecameTask calls the function of WithTask, if there is one. It returns once the client of the call can know.
+func BecameTask(ctx context.Context) {
+	if began, ok := ctx.Value(taskKey{}).(func()); ok {
+		began()
+	}
+}

@@ -20,13 +20,14 @@ type Gateway struct {
 	Limits  GatewayLimits
 }
 
-// GatewayLimits bound the clients over HTTP; 0 means waldo's own bound.
-type GatewayLimits struct{ Connections, Strangers, Sessions, SessionsEach, CallsEach int }
+// GatewayLimits bound the clients; 0 means waldo's own bound. All but those of tasks are of clients over HTTP.
+type GatewayLimits struct{ Connections, Strangers, Sessions, SessionsEach, CallsEach, Tasks, TasksEach, TaskSeconds int }
 
 // of returns the limit of a key.
 func (l *GatewayLimits) of(key string) *int {
 	return map[string]*int{"connections": &l.Connections, "strangers": &l.Strangers, "sessions": &l.Sessions,
-		"sessions_each": &l.SessionsEach, "calls_each": &l.CallsEach}[key]
+		"sessions_each": &l.SessionsEach, "calls_each": &l.CallsEach,
+		"tasks": &l.Tasks, "tasks_each": &l.TasksEach, "task_seconds": &l.TaskSeconds}[key]
 }
 
 // Issuer is who signs the tokens that let people in (OAuth 2.1).

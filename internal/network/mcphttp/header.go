@@ -28,6 +28,8 @@ func (c *Conn) mirror(h http.Header, body []byte) {
 	switch m.Method {
 	case "resources/read":
 		name, _ = m.Param("uri").Text()
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		name, _ = m.Param("taskId").Text()
 	case "tools/call", "prompts/get":
 	default:
 		return

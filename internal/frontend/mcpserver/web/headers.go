@@ -36,7 +36,8 @@ func duplicate(h http.Header) string {
 }
 
 // named is where the message says what Mcp-Name repeats.
-var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+var named = map[string]string{"tools/call": "name", "prompts/get": "name", "resources/read": "uri",
+	"tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
 
 // agree compares the headers of a POST with its message, and reports whether the request is of the modern era. An
 // intermediary can route by the headers, so modern headers must match the body, which alone takes effect (MCP

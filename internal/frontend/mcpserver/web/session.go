@@ -146,7 +146,7 @@ func (s *Server) shared(who call.Principal) (*session, error) {
 	n := s.modern[who]
 	if n != nil && s.o.Over != nil && s.o.Over(n.gateway.Who().Session) {
 		delete(s.modern, who)
-		n.end()
+		n.close() // with its tasks
 		n = nil
 	}
 	if n != nil {

@@ -219,6 +219,7 @@ func (s *Server) drain() {
 	for _, n := range s.sessions {
 		n.close()
 	}
+	s.o.Server.Settle()
 }
 
 func (s *Server) draining() bool {

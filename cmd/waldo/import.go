@@ -567,7 +567,19 @@ func tellWritten(w io.Writer, r *imported, dry bool) {
 		display.Fprintf(w, "next: read it, above all the lines that waldo proposed, then: %s\n", next)
 	}
 	if _, known := agenthosts.Find(r.host.Name); known {
-		display.Fprintf(w, "then: waldo install %s --remove-others, so that %s has waldo alone\n", r.host.Name, r.host.Title)
+		var project, user string // a project's own file still starts its servers, whatever stands in the user's
+		for _, t := range r.Targets {
+			if t.User {
+				user = " " + r.host.Name + " --remove-others"
+			} else {
+				project = " " + r.host.Name + " --project --remove-others"
+			}
+		}
+		for _, flags := range []string{user, project} {
+			if flags != "" {
+				display.Fprintf(w, "then: waldo install%s, so that %s has waldo alone\n", flags, r.host.Title)
+			}
+		}
 	}
 	if literal {
 		display.Fprintf(w, "the secrets that were moved still stand in %s, too\n", strings.Join(r.Files, ", "))

@@ -93,6 +93,10 @@ func TestEndingIsShort(t *testing.T) {
 	if len(got) > 610 || !strings.HasSuffix(got, "\nthe last word") || !strings.HasPrefix(got, "… an error") {
 		t.Fatalf("%d bytes: %q", len(got), got)
 	}
+	stack := "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x'\n" + strings.Repeat("    at load (file.js:1:2)\n", 100) + "Node.js v20"
+	if got := ending(stack, 200); !strings.HasPrefix(got, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'x' …     at") || !strings.HasSuffix(got, "\nNode.js v20") {
+		t.Fatalf("%q", got)
+	}
 	if got := ending("short", 600); got != "short" {
 		t.Fatal(got)
 	}

@@ -360,14 +360,21 @@ func (ses *session) said() string {
 	return say
 }
 
-// ending is the last lines of a text, at most n bytes of them; of a longer last line it is the end.
+// ending is the last lines of a text, at most n bytes of them, and before them the last line left out that names an
+// error: programs in JavaScript write the message first and many places after it.
 func ending(text string, n int) string {
 	if len(text) <= n {
 		return text
 	}
-	text = strings.ToValidUTF8(text[len(text)-n:], "")
-	if _, rest, cut := strings.Cut(text, "\n"); cut {
-		text = rest
+	before, last := text[:len(text)-n], strings.ToValidUTF8(text[len(text)-n:], "")
+	if part, rest, cut := strings.Cut(last, "\n"); cut {
+		before, last = before+part, rest
 	}
-	return "… " + text
+	lines := strings.Split(before, "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if strings.Contains(lines[i], "Error") || strings.Contains(lines[i], "error:") {
+			return strings.ToValidUTF8(lines[i][:min(len(lines[i]), n)], "") + " … " + last
+		}
+	}
+	return "… " + last
 }

@@ -105,6 +105,7 @@ func (a *attendant) relock(ctx context.Context, o order) reply {
 		return r
 	}
 	h.upstreams.Relock(lock)
+	h.relocked.Store(lock)
 	for _, server := range h.upstreams.Names() {
 		h.catalogue.Invalidate(server)
 		h.catalogue.InvalidateOffer(server)

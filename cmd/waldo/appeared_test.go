@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"waldo/internal/core/policy"
 	"waldo/internal/executor/upstream/lockfile"
+	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -33,6 +35,33 @@ func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
 		if r := h.attendant.relock(t.Context(), row.o); r.Serves != row.serves || (r.Kept != "") != row.kept {
 			t.Errorf("%s: %+v", row.why, r)
 		}
+	}
+}
+
+// What the policy knows of a tool's annotations is as in the lock that was taken last.
+func TestTheTakenLockRenewsAnnotations(t *testing.T) {
+	h, _ := applicationOf(t, "version: 1\nservers:\n  s: {command: [x]}\ncapabilities:\n  s.wipe: {mode: write, approval: none}\n")
+	explained := func() policy.Decision { return h.policy.Explain(call.Call{Capability: "s.wipe"}) }
+	if d := explained(); d.Effect != policy.Allow {
+		t.Fatalf("control: %+v", d)
+	}
+	file, err := filepath.Abs(h.lockFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	def, err := strictjson.Parse([]byte(`{"name":"wipe","inputSchema":{"type":"object"},"annotations":{"destructiveHint":true}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := []byte(`{"version":1,"servers":{"s":{"command":"c","name":"s","tools":{"wipe":"` + def.Digest() + `"},"definitions":{"wipe":` + string(def.Raw()) + `}}}}`)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.attendant.relock(t.Context(), order{File: file, Lock: strictjson.Digest(content)}); r.Kept != "" || !r.Serves {
+		t.Fatalf("%+v", r)
+	}
+	if d := explained(); d.Effect != policy.Ask {
+		t.Errorf("%+v", d)
 	}
 }
 

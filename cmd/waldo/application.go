@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"waldo/internal/agenthosts/wellknown"
@@ -68,10 +69,11 @@ type application struct {
 	secrets   *secretsource.Keeper
 	known     *redact.Registry // the secrets that were fetched
 	approvals *approval.Service
-	lock      *lockfile.Lock    // as read when the application was opened
-	witness   *audit.Witness    // the approvals in the log
-	asker     *presence.Process // marks this process as running; nil: not supported here
-	lasting   call.Session      // the session of waldo call, which the next process resumes
+	lock      *lockfile.Lock                // as read when the application was opened
+	relocked  atomic.Pointer[lockfile.Lock] // taken since; nil: none
+	witness   *audit.Witness                // the approvals in the log
+	asker     *presence.Process             // marks this process as running; nil: not supported here
+	lasting   call.Session                  // the session of waldo call, which the next process resumes
 	drivers   map[string]sandbox.Driver
 	runner    *runner.Runner
 	upstreams *upstream.Manager
@@ -228,7 +230,12 @@ func (h *application) machine() policy.Machine {
 		Secrets:    secrets.Named(h.state, h.cfg),
 	}
 	if h.lock != nil {
-		m.Annotations = h.lock.Annotations
+		m.Annotations = func(server, tool string) (strictjson.Value, bool) {
+			if l := h.relocked.Load(); l != nil {
+				return l.Annotations(server, tool)
+			}
+			return h.lock.Annotations(server, tool)
+		}
 	}
 	for level := range h.drivers {
 		m.Isolations[level] = true // each start checks the level again

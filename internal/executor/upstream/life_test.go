@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 )
@@ -53,6 +54,30 @@ func TestPerSession(t *testing.T) {
 				t.Errorf("%d of %d have ended", ended.Load(), starts.Load())
 			}
 		})
+	}
+}
+
+// A new lock counts for the servers of single sessions, from their next call on.
+func TestRelockPerSession(t *testing.T) {
+	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": legacy(echoTool, answers(fine))})
+	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, PerSession: true}}, Options{Launcher: f, Probe: 30 * time.Second})
+	defer m.Close()
+	seen, err := m.Seen(context.Background(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decision(t, "s.echo", `{}`, contract.Contract{})
+	d.Call.Session = "a"
+	for _, row := range []struct {
+		tools map[string]string
+		want  string
+	}{{seen.Tools, "fine"}, {map[string]string{}, "lock.new"}, {map[string]string{"echo": "sha256:other"}, "lock.changed"}, {seen.Tools, "fine"}} {
+		now := seen
+		now.Tools = row.tools
+		m.Relock(&lockfile.Lock{Servers: map[string]lockfile.Locked{"s": now}})
+		if got := text(execute(t, context.Background(), m, d)); !strings.Contains(got, row.want) {
+			t.Errorf("with the tools %v: %q, not %s", row.tools, got, row.want)
+		}
 	}
 }
 

@@ -95,11 +95,19 @@ func (m *Manager) Accepted(name string) []call.Tool {
 	return p.good()
 }
 
-// Relock replaces the lock for later listings.
+// Relock replaces the lock. Each server, and those of single sessions, is listed again before its next call.
 func (m *Manager) Relock(l *lockfile.Lock) {
 	m.lock.Store(l)
 	for _, s := range m.servers {
 		s.m.lock.Store(l) // an inherited server lists against the lock of the manager that made it
+		s.mu.Lock()
+		all := append(slices.Collect(maps.Values(s.children)), s)
+		s.mu.Unlock()
+		for _, c := range all {
+			c.mu.Lock()
+			c.pins.defs, c.pins.offered = nil, false
+			c.mu.Unlock()
+		}
 	}
 }
 

@@ -34,7 +34,8 @@ func (d *Dialer) Options(_ context.Context, s contract.Server) (mcphttp.Options,
 	o := mcphttp.Options{Transport: rt}
 	switch {
 	case s.Auth.OAuth != nil:
-		o.Auth = hinting{d.Login(s, rt), s.Name}
+		login := d.Login(s, rt)
+		o.Auth, o.Transport = hinting{login, s.Name}, login.Transport()
 	case s.Auth.Bearer != "":
 		o.Auth = bearer(func() (secret.Value, error) { return d.Secret(s.Auth.Bearer) })
 	}
@@ -127,17 +128,23 @@ func (l login) Save(b []byte) error {
 func (d *Dialer) Login(s contract.Server, rt http.RoundTripper) *oauth.Client {
 	o := s.Auth.OAuth
 	c := &oauth.Client{Server: s.URL, HTTP: rt, Store: login{d.Safe, s.Name}, Name: "waldo", Config: oauth.Config{
-		Grant: o.Grant, ClientID: o.ClientID, Metadata: o.Metadata, Scopes: o.Scopes, Issuer: o.Issuer}}
-	if o.Secret != "" {
-		c.Config.Secret = func() (string, error) {
-			v, err := d.Secret(o.Secret)
-			return v.Reveal(), err
-		}
-	}
+		Grant: o.Grant, ClientID: o.ClientID, Metadata: o.Metadata, Scopes: o.Scopes, Issuer: o.Issuer,
+		Secret: d.reveal(o.Secret), Key: d.reveal(o.Key), DPoP: o.DPoP}}
 	c.Learned = func(value string) error {
 		return d.Learned(secret.Ref("oauth-"+s.Name), secret.NewValue(value))
 	}
 	return c
+}
+
+// reveal reads a secret each time; nil without a reference.
+func (d *Dialer) reveal(ref secret.Ref) func() (string, error) {
+	if ref == "" {
+		return nil
+	}
+	return func() (string, error) {
+		v, err := d.Secret(ref)
+		return v.Reveal(), err
+	}
 }
 
 // hinting adds to an error the command that logs in.

@@ -105,6 +105,8 @@ func TestParseRefuses(t *testing.T) {
 		{"a header of MCP", "servers:\n  s: {url: 'https://h/', auth: {headers: {mcp-session-id: 'env:T'}}}\n", "value.name", 2, 43},
 		{"a header with a line break", "servers:\n  s: {url: 'https://h/', auth: {headers: {\"a\\r\\nb\": 'env:T'}}}\n", "value.name", 2, 43},
 		{"a secret in a header", "servers:\n  s: {url: 'https://h/', auth: {headers: {x-key: 'abc def'}}}\n", "secret.literal", 2, 50},
+		{"a client with a secret and a key", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_id: a, client_secret: 'env:A', client_key: 'env:B'}}}\n", "auth.twice", 2, 91},
+		{"a key without a client", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_key: 'env:B'}}}\n", "key.missing", 2, 33},
 		{"a client that cannot show itself", "servers:\n  s: {url: 'https://h/', auth: {oauth: {grant: client_credentials}}}\n", "key.missing", 2, 33},
 		{"metadata in the clear", "servers:\n  s: {url: 'https://h/', auth: {oauth: {client_metadata: 'http://h/c'}}}\n", "value.url", 2, 58},
 		{"isolation of an upstream", entryWith("isolation: namespace"), "key.misplaced", 5, 5},

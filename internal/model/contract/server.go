@@ -22,6 +22,8 @@ type OAuth struct {
 	Grant    string     // authorization_code, which needs waldo login, or client_credentials
 	ClientID string     // as registered with the issuer; empty: waldo registers itself where that is offered
 	Secret   secret.Ref // of the client; empty: a public client
+	Key      secret.Ref // of the client: its private key, for private_key_jwt; can be empty
+	DPoP     string     // offered, required or never
 	Metadata string     // the https address of a client metadata document; can be empty
 	Scopes   []string   // empty: those that the server asks for
 	Issuer   string     // the only issuer that is taken; empty: the one that the server names first
@@ -74,7 +76,7 @@ var own = map[string]bool{"Authorization": true, "Host": true, "Content-Length":
 	"Cookie": true, "Origin": true, "Last-Event-Id": true, "Expect": true}
 
 func (p *parser) oauth(f field, server string) *OAuth {
-	o := &OAuth{Grant: "authorization_code"}
+	o := &OAuth{Grant: "authorization_code", DPoP: "offered"}
 	at := map[string]*yaml.Node{}
 	for _, g := range p.fields(f.val, inOAuth) {
 		at[g.name] = g.val
@@ -86,6 +88,11 @@ func (p *parser) oauth(f field, server string) *OAuth {
 		case "client_secret":
 			o.Secret = p.ref(g)
 			p.use(o.Secret, g.val, "server "+server)
+		case "client_key":
+			o.Key = p.ref(g)
+			p.use(o.Key, g.val, "server "+server)
+		case "dpop":
+			o.DPoP = p.word(g, inOAuth)
 		case "client_metadata":
 			o.Metadata = p.text(g)
 			if u, err := url.Parse(o.Metadata); err != nil || u.Scheme != "https" || u.Host == "" || len(u.Path) < 2 {
@@ -98,10 +105,12 @@ func (p *parser) oauth(f field, server string) *OAuth {
 		}
 	}
 	switch {
-	case o.Grant == "client_credentials" && (at["client_id"] == nil || at["client_secret"] == nil):
-		p.fail(f.key, "key.missing", "write client_id and client_secret", "client_credentials needs a client that is registered")
-	case at["client_secret"] != nil && at["client_id"] == nil:
-		p.fail(f.key, "key.missing", "write client_id", "a client_secret belongs to a client_id")
+	case at["client_secret"] != nil && at["client_key"] != nil:
+		p.fail(at["client_key"], "auth.twice", "keep one", "a client is shown either by a secret or by a key")
+	case o.Grant == "client_credentials" && (at["client_id"] == nil || at["client_secret"] == nil && at["client_key"] == nil):
+		p.fail(f.key, "key.missing", "write client_id and client_secret or client_key", "client_credentials needs a client that is registered")
+	case (at["client_secret"] != nil || at["client_key"] != nil) && at["client_id"] == nil:
+		p.fail(f.key, "key.missing", "write client_id", "a client_secret or client_key belongs to a client_id")
 	}
 	return o
 }
@@ -114,6 +123,8 @@ func (a Auth) normal() map[string]any {
 		n := map[string]any{"grant": o.Grant}
 		putIf(n, "client_id", o.ClientID, o.ClientID != "")
 		putIf(n, "client_secret", string(o.Secret), o.Secret != "")
+		putIf(n, "client_key", string(o.Key), o.Key != "")
+		putIf(n, "dpop", o.DPoP, o.DPoP != "offered")
 		putIf(n, "client_metadata", o.Metadata, o.Metadata != "")
 		putIf(n, "scopes", o.Scopes, len(o.Scopes) > 0)
 		putIf(n, "issuer", o.Issuer, o.Issuer != "")

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-jose/go-jose/v4"
+
 	"waldo/internal/protocol/strictjson"
 )
 
@@ -24,6 +26,7 @@ type resource struct {
 	Resource string   `json:"resource"`
 	Servers  []string `json:"authorization_servers"`
 	Scopes   []string `json:"scopes_supported"`
+	Bound    bool     `json:"dpop_bound_access_tokens_required"`
 	old      bool     // it says nothing: a server of 2025-03-26
 }
 
@@ -36,6 +39,7 @@ type metadata struct {
 	Scopes    []string `json:"scopes_supported"`
 	PKCE      []string `json:"code_challenge_methods_supported"`
 	Methods   []string `json:"token_endpoint_auth_methods_supported"`
+	DPoP      []string `json:"dpop_signing_alg_values_supported"`
 	Document  bool     `json:"client_id_metadata_document_supported"`
 	NamesIss  bool     `json:"authorization_response_iss_parameter_supported"`
 }
@@ -191,7 +195,6 @@ func (c *Client) get(ctx context.Context, address string, out any) error {
 	if err != nil {
 		return err
 	}
-	req.Header = http.Header{"Accept": {"application/json"}}
 	status, err := c.do(req, out)
 	if err == nil && status != http.StatusOK {
 		if status/100 == 4 {
@@ -204,29 +207,60 @@ func (c *Client) get(ctx context.Context, address string, out any) error {
 
 // do makes a request and reads its answer where that is a success, or an error of OAuth.
 func (c *Client) do(req *http.Request, out any) (int, error) {
-	req.Header.Set("User-Agent", c.Name)
-	resp, err := c.HTTP.RoundTrip(req)
+	resp, v, err := c.send(req, nil)
 	if err != nil {
 		return 0, err
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
-	switch {
-	case err != nil:
-		return 0, err
-	case resp.StatusCode/100 != 2:
+	if resp.StatusCode/100 != 2 {
+		b, _ := io.ReadAll(resp.Body) // is in memory
 		return resp.StatusCode, refusal(b)
-	case len(b) > maxBody:
-		return 0, fmt.Errorf("an answer of more than %d bytes", maxBody)
-	}
-	v, err := strictjson.Parse(b)
-	if err != nil {
-		return 0, errors.New("the answer is not JSON")
 	}
 	if v.Decode(out) != nil {
 		return 0, errors.New("the answer is not what was asked for")
 	}
 	return resp.StatusCode, nil
+}
+
+// send makes a request, with a proof where key is given, and reads all of its answer. A success is one strict JSON
+// value. It follows no redirect.
+func (c *Client) send(req *http.Request, key *jose.JSONWebKey) (resp *http.Response, v strictjson.Value, err error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("User-Agent", c.Name)
+	req.Header.Set("Accept", "application/json")
+	if key != nil {
+		resp, err = c.prove(req, "", key)
+	} else {
+		resp, err = c.HTTP.RoundTrip(req)
+	}
+	if err != nil {
+		return nil, v, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, v, err
+	case len(b) > maxBody:
+		return nil, v, fmt.Errorf("an answer of more than %d bytes", maxBody)
+	case resp.StatusCode/100 == 2:
+		if v, err = strictjson.Parse(b); err != nil {
+			return nil, v, errors.New("the answer is not JSON")
+		}
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(b))
+	return resp, v, nil
+}
+
+// issuing is the transport of x/oauth2 to a token endpoint.
+type issuing struct{ c *Client }
+
+// RoundTrip satisfies http.RoundTripper. The answer's kind is JSON: x/oauth2 reads text as a form.
+func (i issuing) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, _, err := i.c.send(req, i.c.kept.Key)
+	if err == nil {
+		resp.Header.Set("Content-Type", "application/json")
+	}
+	return resp, err
 }
 
 // Error is an error of OAuth (RFC 6749 §5.2).
@@ -237,7 +271,7 @@ func (e *Error) Error() string { return "the issuer refused: " + e.Code }
 
 // refusal reads an error of OAuth; nil where the body holds none.
 func refusal(b []byte) error {
-	v, err := strictjson.Parse(b[:min(len(b), maxBody)])
+	v, err := strictjson.Parse(b)
 	if err != nil {
 		return nil
 	}
@@ -246,13 +280,4 @@ func refusal(b []byte) error {
 		return &Error{code}
 	}
 	return nil
-}
-
-func post(ctx context.Context, address, kind string, body []byte) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header = http.Header{"Content-Type": {kind}, "Accept": {"application/json"}}
-	return req, nil
 }

@@ -1,11 +1,11 @@
 package oauth
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +16,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
 )
 
 // patience is how long a person may take.
@@ -32,20 +36,13 @@ func (c *Client) consent(ctx context.Context, m metadata, scopes []string) error
 	if err := c.become(ctx, m, redirect, scopes); err != nil {
 		return err
 	}
-	verifier, state := rand.Text()+rand.Text(), rand.Text()
-	sum := sha256.Sum256([]byte(verifier))
-	page, err := url.Parse(m.Authorize)
-	if err != nil {
-		return err
+	verifier, state := oauth2.GenerateVerifier(), rand.Text()
+	asked := oauth2.Config{ClientID: c.kept.Client.ID, RedirectURL: redirect, Scopes: scopes, Endpoint: oauth2.Endpoint{AuthURL: m.Authorize}}
+	more := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", c.resourceID())}
+	if c.kept.Key != nil { // the code is bound to the key too (RFC 9449 §10)
+		more = append(more, oauth2.SetAuthURLParam("dpop_jkt", thumbprint(c.kept.Key)))
 	}
-	q := page.Query()
-	for k, v := range map[string]string{"response_type": "code", "client_id": c.kept.Client.ID, "redirect_uri": redirect, "state": state,
-		"code_challenge": base64.RawURLEncoding.EncodeToString(sum[:]), "code_challenge_method": "S256"} {
-		q.Set(k, v)
-	}
-	c.about(q, scopes)
-	page.RawQuery = q.Encode()
-	code, err := c.wait(ctx, l, m, state, page.String())
+	code, err := c.wait(ctx, l, m, state, asked.AuthCodeURL(state, more...))
 	if err != nil {
 		return err
 	}
@@ -65,17 +62,8 @@ func (c *Client) listen() (net.Listener, error) {
 	return l, err
 }
 
-// about adds the server that the token is for (RFC 8707) and its scopes.
-func (c *Client) about(q url.Values, scopes []string) {
-	resource := c.kept.Resource
-	if resource == "" {
-		resource = c.Server
-	}
-	q.Set("resource", resource)
-	if len(scopes) > 0 {
-		q.Set("scope", strings.Join(scopes, " "))
-	}
-}
+// resourceID names the server that a token is for (RFC 8707).
+func (c *Client) resourceID() string { return cmp.Or(c.kept.Resource, c.Server) }
 
 // become makes waldo a client of the issuer: as the operator has registered it, by its metadata
 // document, or by registering itself, in this order.
@@ -97,6 +85,13 @@ func (c *Client) become(ctx context.Context, m metadata, redirect string, scopes
 // registered takes the client that the operator has written.
 func (c *Client) registered(m metadata) error {
 	c.kept.Client = client{ID: c.Config.ClientID, Method: "none"}
+	if c.Config.Key != nil {
+		c.kept.Client.Method = "private_key_jwt"
+		if !slices.Contains(m.Methods, "private_key_jwt") {
+			return errors.New("the issuer does not take private_key_jwt, which oauth.client_key needs")
+		}
+		return nil
+	}
 	if c.Config.Secret == nil {
 		return nil
 	}
@@ -110,8 +105,8 @@ func (c *Client) registered(m metadata) error {
 
 // method chooses how a client shows itself at the token endpoint.
 func method(m metadata, public bool) string {
-	for _, want := range []string{"none", "client_secret_basic", "client_secret_post"} {
-		if slices.Contains(m.Methods, want) && (public || want != "none") {
+	for _, want := range []string{"none", "private_key_jwt", "client_secret_basic", "client_secret_post"} {
+		if slices.Contains(m.Methods, want) && (public || strings.HasPrefix(want, "client_secret")) {
 			return want
 		}
 	}
@@ -126,19 +121,33 @@ func (c *Client) register(ctx context.Context, m metadata, redirect string, scop
 	if _, err := c.safe(m.Register); err != nil {
 		return fmt.Errorf("registration_endpoint: %w", err)
 	}
+	how := method(m, true)
 	ask := map[string]any{"client_name": c.Name, "redirect_uris": []string{redirect}, "grant_types": []string{"authorization_code", "refresh_token"},
-		"response_types": []string{"code"}, "application_type": "native", "token_endpoint_auth_method": method(m, true)}
+		"response_types": []string{"code"}, "application_type": "native", "token_endpoint_auth_method": how}
 	if len(scopes) > 0 {
 		ask["scope"] = strings.Join(scopes, " ")
+	}
+	var key *jose.JSONWebKey
+	if how == "private_key_jwt" {
+		var err error
+		if key, err = newKey(); err != nil {
+			return err
+		}
+		ask["jwks"] = jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.Public()}}
+		ask["token_endpoint_auth_signing_alg"] = key.Algorithm
+	}
+	if c.kept.Key != nil {
+		ask["dpop_bound_access_tokens"] = true
 	}
 	body, err := json.Marshal(ask)
 	if err != nil {
 		return err
 	}
-	req, err := post(ctx, m.Register, "application/json", body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.Register, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Content-Type", "application/json")
 	var got struct {
 		ID     string `json:"client_id"`
 		Secret string `json:"client_secret"`
@@ -151,9 +160,9 @@ func (c *Client) register(ctx context.Context, m metadata, redirect string, scop
 		return err
 	}
 	if got.Method == "" {
-		got.Method = method(m, got.Secret == "")
+		got.Method = how
 	}
-	c.kept.Client = client{ID: got.ID, Secret: got.Secret, Method: got.Method, Redirect: redirect}
+	c.kept.Client = client{ID: got.ID, Secret: got.Secret, Method: got.Method, Redirect: redirect, Key: key}
 	return c.save()
 }
 
@@ -244,56 +253,76 @@ func (c *Client) refresh(ctx context.Context) error {
 	return err
 }
 
-// token requests a token from the issuer and stores it.
+// token requests a token from the issuer and stores it. It requests it once more if the issuer wants a nonce in the
+// proof (RFC 9449 §8): with a new assertion, which is for one use.
 func (c *Client) token(ctx context.Context, endpoint string, scopes []string, q url.Values) error {
 	if _, err := c.safe(endpoint); err != nil {
 		return fmt.Errorf("token_endpoint: %w", err)
 	}
-	c.about(q, scopes)
-	who := c.kept.Client
-	if who.Method != "client_secret_basic" {
-		q.Set("client_id", who.ID)
+	got, err := c.issue(ctx, endpoint, scopes, q)
+	var refused *Error
+	if errors.As(err, &refused) && refused.Code == "use_dpop_nonce" {
+		got, err = c.issue(ctx, endpoint, scopes, q)
 	}
-	if who.Method == "client_secret_post" {
-		q.Set("client_secret", who.Secret)
-	}
-	req, err := post(ctx, endpoint, "application/x-www-form-urlencoded", []byte(q.Encode()))
 	if err != nil {
 		return err
 	}
-	if who.Method == "client_secret_basic" { // each part form-encoded first: RFC 6749 §2.3.1
-		req.SetBasicAuth(url.QueryEscape(who.ID), url.QueryEscape(who.Secret))
+	kind := "bearer"
+	if c.kept.Key != nil {
+		kind = "DPoP"
 	}
-	var got struct {
-		Access  string `json:"access_token"`
-		Type    string `json:"token_type"`
-		Expires any    `json:"expires_in"` // some write the number as text
-		Refresh string `json:"refresh_token"`
+	if !sendable(got.AccessToken) || !strings.EqualFold(got.TokenType, kind) {
+		return fmt.Errorf("the issuer gives no %s token", kind)
 	}
-	status, err := c.do(req, &got)
-	switch {
-	case err != nil:
-		return err
-	case status/100 != 2:
-		return fmt.Errorf("the issuer gives no token (HTTP status %d)", status)
-	case !sendable(got.Access) || !strings.EqualFold(got.Type, "Bearer"):
-		return errors.New("the issuer gives no bearer token")
-	}
-	for _, s := range []string{got.Access, got.Refresh} {
+	for _, s := range []string{got.AccessToken, got.RefreshToken} {
 		if err := c.learn(s); err != nil {
 			return err
 		}
 	}
-	c.kept.Access, c.kept.Expires = got.Access, time.Time{}
-	if n, err := strconv.ParseFloat(fmt.Sprint(got.Expires), 64); err == nil && n > 0 && n < 1<<32 {
-		c.kept.Expires = time.Now().Add(time.Duration(n) * time.Second).UTC()
+	c.kept.Access, c.kept.Expires = got.AccessToken, time.Time{}
+	if got.Expiry.After(time.Now()) {
+		c.kept.Expires = got.Expiry.UTC()
 	}
-	if got.Refresh != "" {
-		c.kept.Refresh = got.Refresh
+	if got.RefreshToken != "" {
+		c.kept.Refresh = got.RefreshToken
 	}
 	c.kept.Asked, c.kept.Wanted = scopes, nil
 	c.issued = time.Now()
 	return c.save()
+}
+
+// issue makes one request to the token endpoint. Every grant goes through clientcredentials: of x/oauth2's requests it
+// alone takes the resource of RFC 8707 at a renewal.
+func (c *Client) issue(ctx context.Context, endpoint string, scopes []string, q url.Values) (*oauth2.Token, error) {
+	who := c.kept.Client
+	q.Set("resource", c.resourceID())
+	if q.Get("grant_type") == "refresh_token" {
+		scopes = nil // those that were granted, which can be fewer than asked for (RFC 6749 §6)
+	}
+	ask := clientcredentials.Config{ClientID: who.ID, TokenURL: endpoint, Scopes: scopes, EndpointParams: q, AuthStyle: oauth2.AuthStyleInParams}
+	switch who.Method {
+	case "client_secret_basic":
+		ask.ClientSecret, ask.AuthStyle = who.Secret, oauth2.AuthStyleInHeader
+	case "client_secret_post":
+		ask.ClientSecret = who.Secret
+	case "private_key_jwt":
+		jwt, err := c.assertion()
+		if err != nil {
+			return nil, err
+		}
+		q.Set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
+		q.Set("client_assertion", jwt)
+	}
+	plain := &http.Client{Transport: issuing{c}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	got, err := ask.Token(context.WithValue(ctx, oauth2.HTTPClient, plain))
+	var refused *oauth2.RetrieveError
+	switch {
+	case errors.As(err, &refused) && scope(refused.ErrorCode):
+		return nil, &Error{refused.ErrorCode}
+	case errors.As(err, &refused):
+		return nil, fmt.Errorf("the issuer gives no token (HTTP status %d)", refused.Response.StatusCode)
+	}
+	return got, err
 }
 
 // sendable reports whether s is a bearer token (RFC 6750 §2.1), so that it cannot break a header.

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
 )
 
 // ErrLogin is in the chain of an error that a person can mend by logging in.
@@ -33,6 +35,8 @@ type Config struct {
 	Metadata string
 	Scopes   []string
 	Issuer   string
+	Key      func() (string, error) // the client's private key, for private_key_jwt
+	DPoP     string                 // required, never, or else: used where the issuer offers it
 }
 
 // Client gets and stores the token for one server. Server, HTTP and Store are required.
@@ -53,6 +57,7 @@ type Client struct {
 	loaded bool
 	kept   stored
 	issued time.Time // when this process got the token
+	nonces sync.Map  // the newest DPoP nonce, by origin
 }
 
 // stored is the stored state of one server.
@@ -66,6 +71,8 @@ type stored struct {
 	Wanted   []string  `json:"wanted,omitempty"` // scopes that the server has asked for since
 	Token    string    `json:"token_endpoint,omitempty"`
 	Resource string    `json:"resource,omitempty"`
+
+	Key *jose.JSONWebKey `json:"dpop_key,omitempty"` // the private key that the tokens are bound to
 }
 
 // client is who waldo is to one issuer.
@@ -74,6 +81,8 @@ type client struct {
 	Secret   string `json:"secret,omitempty"`
 	Method   string `json:"method,omitempty"`   // how the secret is shown at the token endpoint
 	Redirect string `json:"redirect,omitempty"` // as registered
+
+	Key *jose.JSONWebKey `json:"key,omitempty"` // private, of a client that registered itself with private_key_jwt
 }
 
 // early is how long before its end a token is renewed.
@@ -169,12 +178,30 @@ func (c *Client) authorize(ctx context.Context, ch challenge) error {
 		}
 		c.kept = stored{Issuer: m.Issuer, Wanted: c.kept.Wanted}
 	}
+	if err := c.bind(m, r); err != nil {
+		return err
+	}
 	c.kept.Token, c.kept.Resource = m.Token, r.Resource
 	scopes := c.scopes(ch, r, m)
 	if c.Config.Grant == "client_credentials" {
 		return c.credentials(ctx, m, scopes)
 	}
 	return c.consent(ctx, m, scopes)
+}
+
+// bind has the tokens bound to a key of this login where the issuer offers that (RFC 9449). A login that was bound
+// stays bound: an issuer that no longer offers it gets no request.
+func (c *Client) bind(m metadata, r resource) error {
+	offered := slices.Contains(m.DPoP, "ES256") && c.Config.DPoP != "never"
+	if !offered && (c.kept.Key != nil || c.Config.DPoP == "required" || r.Bound) {
+		return errors.New("the issuer does not offer DPoP with ES256, which this login needs: no token without it is requested")
+	}
+	if !offered || c.kept.Key != nil {
+		return nil
+	}
+	key, err := newKey()
+	c.kept.Key, c.kept.Access, c.kept.Refresh = key, "", ""
+	return err
 }
 
 // scopes chooses the token's scopes: the operator's, else those of the server's challenge, else those of its
@@ -222,6 +249,12 @@ func (c *Client) load() error {
 			return errors.New("the stored login cannot be read: log in again")
 		}
 	}
+	switch {
+	case c.Config.DPoP == "never" && k.Key != nil:
+		k.Key, k.Access, k.Refresh = nil, "", ""
+	case c.Config.DPoP == "required" && k.Key == nil:
+		k.Access, k.Refresh = "", ""
+	}
 	for _, s := range []string{k.Access, k.Refresh, k.Client.Secret} {
 		if err := c.learn(s); err != nil {
 			return err
@@ -246,9 +279,10 @@ func (c *Client) learn(value string) error {
 	return c.Learned(value)
 }
 
-// challenge is the parsed WWW-Authenticate header (RFC 6750 §3, RFC 9728 §5.1).
+// challenge is the parsed WWW-Authenticate header (RFC 6750 §3, RFC 9449 §7.1, RFC 9728 §5.1).
 type challenge struct {
-	bearer   bool
+	bearer   bool // or DPoP
+	code     string
 	metadata string
 	scopes   []string
 }
@@ -257,12 +291,14 @@ func challenged(h http.Header) challenge {
 	var c challenge
 	for _, line := range h.Values("WWW-Authenticate") {
 		scheme, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if !strings.EqualFold(scheme, "Bearer") || len(line) > 8<<10 {
+		if !strings.EqualFold(scheme, "Bearer") && !strings.EqualFold(scheme, "DPoP") || len(line) > 8<<10 {
 			continue
 		}
 		c.bearer = true
 		for name, value := range params(rest) {
 			switch strings.ToLower(name) {
+			case "error":
+				c.code = value
 			case "resource_metadata":
 				c.metadata = value
 			case "scope":

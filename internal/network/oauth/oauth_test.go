@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -34,6 +35,7 @@ type issuer struct {
 	n         int
 	wants     string // scope in the challenge
 	elsewhere int    // requests to places that it does not have
+	mu        sync.Mutex
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -186,7 +188,7 @@ func TestLoginRefuses(t *testing.T) {
 		{"no code", "", nil, func(q url.Values) { q.Del("code") }, "without a code", 0},
 		{"a token that breaks a header", "token", func(d map[string]any) { d["access_token"] = "a\r\nX: b" }, nil, "no bearer token", 1},
 		{"a token of another kind", "token", func(d map[string]any) { d["token_type"] = "mac" }, nil, "no bearer token", 1},
-		{"no token", "token", func(d map[string]any) { delete(d, "access_token") }, nil, "no bearer token", 1},
+		{"no token", "token", func(d map[string]any) { delete(d, "access_token") }, nil, "missing access_token", 1},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			i := newIssuer(t)

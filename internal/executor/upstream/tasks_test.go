@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 )
@@ -108,4 +109,79 @@ func TestTasksOfLegacyServers(t *testing.T) {
 		}
 	}
 	t.Errorf("the task was not cancelled: %q", log)
+}
+
+// modernTasker is a modern server that makes a task of a call if the request takes tasks; the task asks once.
+func modernTasker(heard func(method, params string)) func(*bufio.Scanner, io.Writer) {
+	return func(in *bufio.Scanner, out io.Writer) {
+		answered := false
+		for in.Scan() {
+			var m struct {
+				ID     json.RawMessage
+				Method string
+				Params json.RawMessage
+			}
+			if json.Unmarshal(in.Bytes(), &m) != nil || m.ID == nil {
+				continue
+			}
+			heard(m.Method, string(m.Params))
+			result := ""
+			switch m.Method {
+			case "server/discover":
+				result = `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}},"serverInfo":{"name":"t","version":"1"}}`
+			case "tools/list":
+				result = `{"resultType":"complete","tools":[{"name":"long","inputSchema":{"type":"object"}}]}`
+			case "tools/call":
+				if result = `{"resultType":"complete","content":[{"type":"text","text":"at once"}]}`; strings.Contains(string(m.Params), `"extensions":{"io.modelcontextprotocol/tasks":{}}`) {
+					result = `{"resultType":"task","taskId":"t-1","status":"working","ttlMs":null,"pollIntervalMs":10}`
+				}
+			case "tasks/get":
+				result = `{"resultType":"complete","taskId":"t-1","status":"input_required","inputRequests":{"n":{"method":"elicitation/create","params":{"message":"name?","requestedSchema":{"type":"object","properties":{}}}}}}`
+				if answered {
+					result = `{"resultType":"complete","taskId":"t-1","status":"completed","result":{"content":[{"type":"text","text":"done at last"}]}}`
+				}
+			case "tasks/update":
+				answered = strings.Contains(string(m.Params), `"n":{"action":"accept"`)
+				result = `{"resultType":"complete"}`
+			case "tasks/cancel":
+				result = `{"resultType":"complete"}`
+			default:
+				fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`+"\n", m.ID)
+				continue
+			}
+			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":%s,"result":%s}`+"\n", m.ID, result)
+		}
+	}
+}
+
+// A modern server may make a task of a call. What the task asks goes to the host; without one that answers, the task is
+// cancelled.
+func TestTasksOfModernServers(t *testing.T) {
+	var mu sync.Mutex
+	var log []string
+	f := launchers(map[string]func(*bufio.Scanner, io.Writer){"s": modernTasker(func(method, params string) {
+		mu.Lock()
+		defer mu.Unlock()
+		log = append(log, method)
+	})})
+	m := New(map[string]contract.Server{"s": {Command: []string{"s"}, Asks: contract.Asks{Form: true}}}, Options{Launcher: f, Probe: 30 * time.Second})
+	defer m.Close()
+	p := &person{answer: `{"action":"accept","content":{}}`}
+	d := decision(t, "s.long", `{}`, contract.Contract{Mode: contract.Write, Timeout: time.Minute})
+	o := execute(t, call.WithHost(context.Background(), p), m, d)
+	if text(o) != "done at last" || o.Facts.Status != facts.OK || o.Facts.SideEffect != facts.Confirmed || len(p.asked) != 1 {
+		t.Errorf("%q %+v %v", text(o), o.Facts, p.asked)
+	}
+	f = launchers(map[string]func(*bufio.Scanner, io.Writer){"s": modernTasker(func(method, params string) {
+		mu.Lock()
+		defer mu.Unlock()
+		log = append(log, method)
+	})})
+	m = manager(t, f, Options{})
+	o = execute(t, context.Background(), m, d)
+	mu.Lock()
+	defer mu.Unlock()
+	if !strings.Contains(text(o), "the operator does not let this server ask") || o.Facts.SideEffect != facts.Unknown || log[len(log)-1] != "tasks/cancel" {
+		t.Errorf("%q %+v %v", text(o), o.Facts, log)
+	}
 }

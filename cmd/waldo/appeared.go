@@ -135,7 +135,7 @@ func tellServes(ctx context.Context, s *database.Store, w io.Writer, file string
 		}
 	}
 	if silent > 0 {
-		display.Fprintf(w, "waldo: %s did not answer in time and may have the lock before this one\n", count(silent, "waldo process"))
+		display.Fprintf(w, "waldo: %s did not answer in time and may have the lock before this one\n", display.Count(silent, "waldo process"))
 	}
 	return err
 }

@@ -40,6 +40,7 @@ import (
 	"waldo/internal/frontend/mcpserver/identity"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/pkginstall"
@@ -414,7 +415,7 @@ func (h *application) openCorridor(s settings) error {
 			return accepted
 		}
 		o.Missing = func(first catalog.Problem, n int) {
-			slog.Warn("kept from agents: "+count(n, "definition"), "server", first.Server, "code", first.Code, "first", leftOut(first), "why", h.clean(first.Text))
+			slog.Warn("kept from agents: "+display.Count(n, "definition"), "server", first.Server, "code", first.Code, "first", leftOut(first), "why", h.clean(first.Text))
 			if first.Code == "lock.new" {
 				h.offerNew(context.Background(), first.Server)
 				if door := h.lives.server.Load(); door != nil {

@@ -109,21 +109,14 @@ func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Con
 		}
 	}
 	if len(problems) > 0 {
-		return &exit{code: exitProblems, text: fmt.Sprintf("%s: %s", path, count(len(problems), "problem"))}
+		return &exit{code: exitProblems, text: fmt.Sprintf("%s: %s", path, display.Count(len(problems), "problem"))}
 	}
 	if !g.json {
 		tellShown(c.OutOrStdout(), shown)
 		tellPackages(c.OutOrStdout(), cfg)
-		display.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, count(contracts, "contract"), count(len(warnings), "warning"))
+		display.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, display.Count(contracts, "contract"), display.Count(len(warnings), "warning"))
 	}
 	return nil
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func newInit(g *global) *cobra.Command {

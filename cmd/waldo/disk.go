@@ -168,7 +168,7 @@ func tellPruned(c *cobra.Command, h *application, old audit.Pruned, freed int64,
 	case old.Through == 0:
 		display.Fprintf(w, "log: no whole segment is older than %s\n", h.cfg.Log.Keep)
 	default:
-		display.Fprintf(w, "log: %s %s up to record %d, of %s (%s)\n", word, count(len(old.Segments), "segment"), old.Through, old.Newest, sized(old.Bytes))
+		display.Fprintf(w, "log: %s %s up to record %d, of %s (%s)\n", word, display.Count(len(old.Segments), "segment"), old.Through, old.Newest, sized(old.Bytes))
 	}
 	if !dry {
 		display.Fprintf(w, "%s freed\n", sized(freed))

@@ -545,7 +545,7 @@ func tellWritten(w io.Writer, r *imported, dry bool) {
 		_ = s.Each(func(x *hostimport.Secret) error { literal = literal || x.Moved; return nil })
 	}
 	if dry {
-		display.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", count(all, "server"), len(r.Servers)+len(r.Left))
+		display.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", display.Count(all, "server"), len(r.Servers)+len(r.Left))
 		return
 	}
 	if !r.Written {
@@ -556,7 +556,7 @@ func tellWritten(w io.Writer, r *imported, dry bool) {
 		if len(t.Diff) == 0 {
 			continue
 		}
-		display.Fprintf(w, "\nwrote %s: %s of %d\n", t.Path, count(in[t.Path], "server"), len(r.Servers)+len(r.Left))
+		display.Fprintf(w, "\nwrote %s: %s of %d\n", t.Path, display.Count(in[t.Path], "server"), len(r.Servers)+len(r.Left))
 		if t.Backup != "" {
 			display.Fprintf(w, "as it was: %s\n", t.Backup)
 		}

@@ -85,7 +85,7 @@ func newLock(g *global) *cobra.Command {
 				if n == 1 {
 					verb = "matches"
 				}
-				display.Fprintf(c.OutOrStdout(), "%s %s waldo.lock\n", count(n, "server"), verb)
+				display.Fprintf(c.OutOrStdout(), "%s %s waldo.lock\n", display.Count(n, "server"), verb)
 			}
 			return nil
 		},
@@ -111,10 +111,10 @@ func notAsAccepted(changes []lockfile.Change) error {
 	n := len(slices.DeleteFunc(slices.Clone(changes), func(ch lockfile.Change) bool { return ch.Code == unseen }))
 	var say, do []string
 	if n > 0 {
-		say, do = append(say, count(n, "difference")+" from waldo.lock"), append(do, "review with waldo lock --show NAME, then: waldo lock --accept NAME")
+		say, do = append(say, display.Count(n, "difference")+" from waldo.lock"), append(do, "review with waldo lock --show NAME, then: waldo lock --accept NAME")
 	}
 	if len(missing) > 0 {
-		say, do = append(say, count(len(missing), "server")+" could not be checked: "+strings.Join(missing, ", ")), append(do, "fix the errors above, then run waldo lock again")
+		say, do = append(say, display.Count(len(missing), "server")+" could not be checked: "+strings.Join(missing, ", ")), append(do, "fix the errors above, then run waldo lock again")
 	}
 	if len(say) == 0 {
 		return nil
@@ -252,12 +252,12 @@ func (h *application) lockServer(ctx context.Context, stderr io.Writer, lock *lo
 
 // inventory counts the accepted definitions of a server.
 func inventory(l lockfile.Locked) string {
-	say := []string{count(len(l.Tools), "tool")}
+	say := []string{display.Count(len(l.Tools), "tool")}
 	if n := len(l.Prompts.Digests); n > 0 {
-		say = append(say, count(n, "prompt"))
+		say = append(say, display.Count(n, "prompt"))
 	}
 	if n := len(l.Templates.Digests); n > 0 {
-		say = append(say, count(n, "template"))
+		say = append(say, display.Count(n, "template"))
 	}
 	return strings.Join(say, ", ")
 }

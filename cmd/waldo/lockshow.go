@@ -120,7 +120,7 @@ func (s shownServer) print(w io.Writer, brief bool) {
 		display.Fprintf(w, "  gone     %s\n", name)
 	}
 	if same > 0 {
-		display.Fprintf(w, "  %s as accepted\n", count(same, "definition"))
+		display.Fprintf(w, "  %s as accepted\n", display.Count(same, "definition"))
 	}
 }
 

@@ -192,7 +192,7 @@ func tellVerified(w io.Writer, r audit.Report) {
 	if !r.OK {
 		word = p.Bad("NOT sound")
 	}
-	display.Fprintf(w, "%s: %s in %s\n%s\n", word, count(int(r.Records), "record"), count(r.Segments, "segment"), p.Dim(r.Claim))
+	display.Fprintf(w, "%s: %s in %s\n%s\n", word, display.Count(int(r.Records), "record"), display.Count(r.Segments, "segment"), p.Dim(r.Claim))
 }
 
 func newExport(g *global) *cobra.Command {

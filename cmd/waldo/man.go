@@ -44,7 +44,7 @@ func newMan() *cobra.Command {
 			if err := each(c.Root()); err != nil {
 				return err
 			}
-			display.Fprintf(c.OutOrStdout(), "%s in %s\n", count(n, "man page"), args[0])
+			display.Fprintf(c.OutOrStdout(), "%s in %s\n", display.Count(n, "man page"), args[0])
 			return nil
 		},
 	}

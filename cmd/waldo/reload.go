@@ -125,7 +125,7 @@ func newReload(g *global) *cobra.Command {
 func unheeded(kept, silent int) error {
 	switch {
 	case silent > 0:
-		return &exit{code: exitProblems, text: count(silent, "waldo process") + " did not answer in time", hint: "it may hang or be suspended: look for it, and end it if need be"}
+		return &exit{code: exitProblems, text: display.Count(silent, "waldo process") + " did not answer in time", hint: "it may hang or be suspended: look for it, and end it if need be"}
 	case kept > 0:
 		return &exit{code: exitProblems, text: "the new configuration is not in force everywhere", hint: "waldo check shows where and how; waldo trust records a file that was found"}
 	}

@@ -205,7 +205,7 @@ func newSandboxList(g *global) *cobra.Command {
 			out, now := c.OutOrStdout(), time.Now()
 			display.Fprintf(out, listRow, "NAME", "STATE", "RUNNING", "RUN", "USED", "TEMPLATE", "ID")
 			for _, s := range all {
-				display.Fprintf(out, listRow, s.Name, s.State, count(s.Running, "command"), strconv.Itoa(s.Runs),
+				display.Fprintf(out, listRow, s.Name, s.State, display.Count(s.Running, "command"), strconv.Itoa(s.Runs),
 					terminal.Ago(out, s.Used.Format(time.RFC3339), now), s.Template, s.ID)
 			}
 			return nil
@@ -470,10 +470,10 @@ func newSandboxPause(g *global) *cobra.Command {
 				return err
 			}
 			if going > 0 {
-				return &exit{code: exitFailed, text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts", count(going, "command")),
+				return &exit{code: exitFailed, text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts", display.Count(going, "command")),
 					hint: "stopping needs a cgroup of version 2: waldo doctor"}
 			}
-			display.Fprintf(c.ErrOrStderr(), "paused; %s stopped in place\n", count(still, "command"))
+			display.Fprintf(c.ErrOrStderr(), "paused; %s stopped in place\n", display.Count(still, "command"))
 			return nil
 		}),
 	}

@@ -289,7 +289,7 @@ func newSecretCheck(g *global) *cobra.Command {
 				tellSecrets(c.OutOrStdout(), found)
 			}
 			if missing > 0 {
-				return &exit{code: exitProblems, text: fmt.Sprintf("%d of %s cannot be had", missing, count(len(found), "secret"))}
+				return &exit{code: exitProblems, text: fmt.Sprintf("%d of %s cannot be had", missing, display.Count(len(found), "secret"))}
 			}
 			return nil
 		},

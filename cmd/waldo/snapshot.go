@@ -35,7 +35,7 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 				return orJSON(c, err, p)
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", p.ID)
-			display.Fprintf(c.ErrOrStderr(), "%s, %s, of which %s new\n", count(p.Files, "file"), megabytes(p.Bytes), megabytes(p.New))
+			display.Fprintf(c.ErrOrStderr(), "%s, %s, of which %s new\n", display.Count(p.Files, "file"), megabytes(p.Bytes), megabytes(p.New))
 			return nil
 		}),
 	}

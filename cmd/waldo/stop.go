@@ -99,7 +99,7 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		if note != "" {
 			display.Fprintf(c.ErrOrStderr(), "note: %s\n", note)
 		}
-		display.Fprintf(c.ErrOrStderr(), "%s ended", count(ended, "session"))
+		display.Fprintf(c.ErrOrStderr(), "%s ended", display.Count(ended, "session"))
 		if !id.Is(id.Session, name) {
 			display.Fprintf(c.ErrOrStderr(), "; %s stays out until: waldo stop --release %s", what, strings.ReplaceAll(name, everybody, "--all"))
 		}

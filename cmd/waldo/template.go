@@ -132,7 +132,7 @@ func newTemplate(g *global) *cobra.Command {
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", t.Name)
 			if t.Skipped > 0 {
-				display.Fprintf(c.ErrOrStderr(), "waldo: left out: %s\n", count(t.Skipped, "special file"))
+				display.Fprintf(c.ErrOrStderr(), "waldo: left out: %s\n", display.Count(t.Skipped, "special file"))
 			}
 			return nil
 		}),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
@@ -34,7 +35,7 @@ func desk(g *global) (*approval.Service, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	k := &approval.Service{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(rootVariable), Gone: presence.Gone(state),
+	k := &approval.Service{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(app.RootVariable), Gone: presence.Gone(state),
 		Witness: &audit.Witness{Dir: audit.Dir(state)}}
 	return k, s.Close, nil
 }
@@ -50,30 +51,21 @@ func asksUnder(g *global, q approval.Question) bool {
 	return err != nil || p.Digest() == q.Policy
 }
 
-// rootVariable names the variable that holds the fingerprint of the first approver, besides approval.root.
-const rootVariable = "WALDO_APPROVER_ROOT"
-
 // onRecord opens the same for a change of who may answer, which goes to the log.
 func onRecord(ctx context.Context, g *global) (*approval.Service, func() error, error) {
 	k, done, err := desk(g)
 	if err != nil {
 		return nil, nil, err
 	}
-	log, err := openLog(ctx, k.Store, 0)
+	log, err := app.OpenLog(ctx, k.Store, 0)
 	if err != nil {
 		return nil, nil, errors.Join(err, done())
 	}
-	k.Record = enrolments(log)
+	k.Record = app.Enrolments(log)
 	k.TakeBack = func(ctx context.Context, _ approval.Question, a approval.Answer) error {
 		return (&audit.Recorder{Log: log}).TakenBack(ctx, a)
 	}
 	return k, func() error { return errors.Join(log.Close(), done()) }, nil
-}
-
-// enrolments records who may answer.
-func enrolments(log *audit.Log) func(ctx context.Context, e approval.Enrolment) error {
-	r := &audit.Recorder{Log: log}
-	return func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, principal(), e) }
 }
 
 func newApprovals(g *global) *cobra.Command {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
@@ -32,15 +33,15 @@ const (
 // terminal. It returns when the sandbox has started. The output goes to files.
 func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) error {
 	call := id.New(id.Call)
-	h, err := openApplication(c.Context(), g, settings{})
+	h, err := openApplication(c.Context(), g, app.Options{})
 	if err != nil {
 		return err
 	}
-	m, err := h.boxes(c.Context())
+	m, err := h.Sandboxes(c.Context())
 	if err != nil {
 		return errors.Join(err, h.Close())
 	}
-	stdout, stderr, err := m.OutputOf(c.Context(), owner(), args[0], call)
+	stdout, stderr, err := m.OutputOf(c.Context(), app.Owner(), args[0], call)
 	if err = errors.Join(err, h.Close()); err != nil {
 		return inWords(err)
 	}
@@ -156,8 +157,8 @@ const psRow = "%-28s %-8s %-17s %-21s %-7s %s\n"
 func newSandboxPs(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "ps NAME", Short: "The commands that run in a sandbox", Args: cobra.ExactArgs(1), Example: "  waldo sandbox ps work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
-			all, err := m.Commands(c.Context(), owner(), args[0])
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+			all, err := m.Commands(c.Context(), app.Owner(), args[0])
 			if err != nil || g.json {
 				return orJSON(c, err, all)
 			}
@@ -180,8 +181,8 @@ func newSandboxKill(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "kill NAME CALL", Short: "End a command that runs in a sandbox, with everything that it has started", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox kill work c_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
-			return m.Kill(c.Context(), owner(), args[0], args[1])
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+			return m.Kill(c.Context(), app.Owner(), args[0], args[1])
 		}),
 	}
 }
@@ -191,8 +192,8 @@ func newSandboxLogs(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs NAME CALL", Short: "Print the output so far of a background command", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox logs work c_…\n  waldo sandbox logs -f work c_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
-			stdout, stderr, err := m.OutputOf(c.Context(), owner(), args[0], args[1])
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+			stdout, stderr, err := m.OutputOf(c.Context(), app.Owner(), args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -206,7 +207,7 @@ func newSandboxLogs(g *global) *cobra.Command {
 			out, errw := terminal.Screen(c.OutOrStdout()), terminal.Screen(c.ErrOrStderr())
 			for lives := follow; ; time.Sleep(100 * time.Millisecond) {
 				if lives {
-					all, err := m.Commands(c.Context(), owner(), args[0])
+					all, err := m.Commands(c.Context(), app.Owner(), args[0])
 					lives = err == nil && slices.ContainsFunc(all, func(one sandboxes.Command) bool { return one.Call == args[1] })
 				}
 				_, oerr := io.Copy(out, files[0])

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/policy"
 	"waldo/internal/core/redact"
@@ -38,39 +37,39 @@ func newCall(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s := settings{patience: wait}
+			s := app.Options{Patience: wait}
 			if wait > 0 && terminal.OnScreen(c.ErrOrStderr()) {
-				s.carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
+				s.Carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 			}
 			h, err := openApplication(c.Context(), g, s)
 			if err != nil {
 				return err
 			}
 			defer h.Close()
-			n, err := h.openCLI(c.Context())
+			n, err := h.OpenCLI(c.Context())
 			if err != nil {
 				return err
 			}
-			cap, err := meant(h.policy, args[0])
+			cap, err := meant(h.Policy, args[0])
 			if err != nil {
 				return err
 			}
 			k := call.Call{ID: id.New(id.Call), Capability: cap, Args: a, Session: n.ID, Principal: n.Principal,
 				Channel: "cli", At: time.Now(), ApprovalID: quote}
-			if h.policy.Visible(k.Capability) {
-				e, ok := h.catalogue.Lookup(c.Context(), string(cap))
+			if h.Policy.Visible(k.Capability) {
+				e, ok := h.Catalogue.Lookup(c.Context(), string(cap))
 				if ok {
 					k.ToolDigest, k.Annotations = e.Digest, e.Annotations
-					if why := h.check(k, e.Tool); why != nil {
+					if why := h.Check(k, e.Tool); why != nil {
 						k.Capability = e.Capability
-						if _, err := h.broker.Refuse(c.Context(), k, *why); err != nil {
+						if _, err := h.Broker.Refuse(c.Context(), k, *why); err != nil {
 							return err
 						}
 						return usage("waldo tools "+string(cap)+" --detail full", "%s", why.Text)
 					}
 				}
 			}
-			r, err := h.broker.Call(c.Context(), k)
+			r, err := h.Broker.Call(c.Context(), k)
 			if err != nil {
 				return err
 			}
@@ -223,19 +222,19 @@ func newTools(g *global) *cobra.Command {
 			if d != catalog.Name && d != catalog.Basic && d != catalog.Full {
 				return usage("as in --detail full", "--detail %s: it is name, basic or full", detail)
 			}
-			h, err := openApplication(c.Context(), g, settings{tells: true})
+			h, err := openApplication(c.Context(), g, app.Options{Tells: true})
 			if err != nil {
 				return err
 			}
 			defer h.Close()
 			var entries []*catalog.Entry
 			var offers sync.WaitGroup
-			me := catalog.Viewer{Principal: principal(), Channel: "cli"}
-			offers.Go(func() { h.catalogue.Prompts(c.Context(), me) }) // their left-out entries are printed below, too
+			me := catalog.Viewer{Principal: app.Principal(), Channel: "cli"}
+			offers.Go(func() { h.Catalogue.Prompts(c.Context(), me) }) // their left-out entries are printed below, too
 			if len(args) > 0 {
-				entries = h.catalogue.Search(c.Context(), me, strings.Join(args, " "), 0)
+				entries = h.Catalogue.Search(c.Context(), me, strings.Join(args, " "), 0)
 			} else {
-				entries = h.catalogue.List(c.Context(), me)
+				entries = h.Catalogue.List(c.Context(), me)
 			}
 			told := make([]catalog.SearchResult, len(entries))
 			for i, e := range entries {
@@ -252,8 +251,8 @@ func newTools(g *global) *cobra.Command {
 				display.Fprintf(c.ErrOrStderr(), "waldo: no tool fits these words\n")
 			}
 			offers.Wait()
-			for _, p := range h.catalogue.Problems() {
-				display.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", leftOut(p), strings.TrimPrefix(p.Text, "server "+p.Server+": "), p.Code)
+			for _, p := range h.Catalogue.Problems() {
+				display.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", app.LeftOut(p), strings.TrimPrefix(p.Text, "server "+p.Server+": "), p.Code)
 			}
 			return nil
 		},
@@ -262,23 +261,9 @@ func newTools(g *global) *cobra.Command {
 	return c
 }
 
-// leftOut quotes and shortens a name that a server chose, since it can contain control characters.
-func leftOut(p catalog.Problem) string {
-	name := cmp.Or(string(p.Capability), p.Server)
-	switch {
-	case p.Code == catalog.OffersUnavailable || p.Code == catalog.OffersSlow:
-		return "what " + name + " offers beside tools"
-	case p.Item != "":
-		return fmt.Sprintf("%s %+.200q", name, p.Item)
-	case !catalog.Named(name):
-		return fmt.Sprintf("%+.200q", name)
-	}
-	return name
-}
-
 // tellTools lists tools with the policy's decision on a call without arguments. A condition on missing arguments
 // applies.
-func tellTools(w io.Writer, h *application, entries []*catalog.Entry, d catalog.Detail) {
+func tellTools(w io.Writer, h *app.App, entries []*catalog.Entry, d catalog.Detail) {
 	var rows [][]string
 	for _, e := range entries {
 		if d == catalog.Name {
@@ -287,7 +272,7 @@ func tellTools(w io.Writer, h *application, entries []*catalog.Entry, d catalog.
 		}
 		effect := policy.Allow.String() // tools of the gateway itself need no contract
 		if !contract.ByTheGateway(string(e.Capability)) {
-			effect = dryRun(h, e.Capability, call.Args{}).Effect.String()
+			effect = dryRun(h.Policy, e.Capability, call.Args{}).Effect.String()
 		}
 		rows = append(rows, []string{string(e.Capability), effect, terminal.Brief(e.Description, 100)})
 	}
@@ -295,8 +280,8 @@ func tellTools(w io.Writer, h *application, entries []*catalog.Entry, d catalog.
 }
 
 // dryRun decides a call without making it.
-func dryRun(h *application, capability call.Capability, a call.Args) policy.Decision {
-	return h.policy.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: principal(), At: time.Now()})
+func dryRun(p *policy.Policy, capability call.Capability, a call.Args) policy.Decision {
+	return p.Explain(call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Channel: "cli", Principal: app.Principal(), At: time.Now()})
 }
 
 // readable returns the text of a piece of content, or of a text resource.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/core/policy"
+	"waldo/internal/app"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
@@ -35,7 +35,7 @@ func newCheck(g *global) *cobra.Command {
 			}
 			cfg, problems := contract.ParseIn(path, text, g.source().Selected())
 			if len(problems) == 0 {
-				if problems, err = compiled(cfg); err != nil {
+				if problems, err = app.CheckExamples(cfg); err != nil {
 					return err
 				}
 			}
@@ -49,36 +49,6 @@ func newCheck(g *global) *cobra.Command {
 			return tellCheck(c, g, path, string(text), cfg, problems, shown)
 		},
 	}
-}
-
-// compiled compiles a configuration and compares its examples with the decisions of the policy. The decisions use the
-// tool annotations in waldo.lock.
-func compiled(cfg *contract.Config) (contract.Problems, error) {
-	h := &application{cfg: cfg}
-	if err := h.readLock(); err != nil {
-		return nil, err
-	}
-	m := checked(cfg)
-	m.Annotations = h.lock.Annotations
-	p, err := policy.New(cfg, m)
-	var problems contract.Problems
-	switch {
-	case errors.As(err, &problems):
-		return problems, nil
-	case err != nil:
-		return nil, err
-	}
-	return p.CheckExamples(), nil
-}
-
-// checked is a machine that has everything, so that check judges the text and not the machine.
-func checked(*contract.Config) policy.Machine {
-	m := policy.Machine{Isolations: map[string]bool{}, Secrets: map[string]bool{},
-		Transports: map[contract.Transport]bool{contract.Direct: true, contract.MCP: true, contract.SandboxedExec: true}}
-	for level := range drivers("") {
-		m.Isolations[level] = true
-	}
-	return m
 }
 
 func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems, shown []serverFiles) error {

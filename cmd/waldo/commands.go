@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/demo/helpdesk"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
@@ -41,7 +42,7 @@ func newDoctor(g *global) *cobra.Command {
 			}
 			var reports []sandbox.Report
 			ok := false
-			all := drivers(state)
+			all := app.Drivers(state)
 			for _, name := range []string{"gvisor", "namespace", "confined"} { // the stronger first
 				r := all[name].Probe(c.Context())
 				reports = append(reports, r)

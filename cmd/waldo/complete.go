@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/app/secrets"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/mcpserver/catalog"
@@ -118,7 +119,7 @@ func snapshotsOf(ctx context.Context, g *global, _ string) (out []string) {
 		return nil
 	}
 	defer s.Close()
-	all, _ := sandboxes.New(s, time.Now).Snapshots(ctx, owner())
+	all, _ := sandboxes.New(s, time.Now).Snapshots(ctx, app.Owner())
 	for _, p := range all {
 		out = append(out, cobra.CompletionWithDesc(p.ID, terminal.Brief(p.Of.Name+", "+p.Created.Format(time.RFC3339), 60)))
 	}
@@ -132,7 +133,7 @@ func commandsOf(ctx context.Context, g *global, name string) (out []string) {
 		return nil
 	}
 	defer s.Close()
-	all, _ := sandboxes.New(s, time.Now).Commands(ctx, owner(), name)
+	all, _ := sandboxes.New(s, time.Now).Commands(ctx, app.Owner(), name)
 	for _, one := range all {
 		out = append(out, cobra.CompletionWithDesc(one.Call, terminal.Brief(one.Line, 60)))
 	}
@@ -197,7 +198,7 @@ func sandboxNames(ctx context.Context, g *global) (out []string) {
 		return nil
 	}
 	defer s.Close()
-	all, _ := sandboxes.New(s, time.Now).List(ctx, owner())
+	all, _ := sandboxes.New(s, time.Now).List(ctx, app.Owner())
 	for _, b := range all {
 		out = append(out, b.Name)
 	}
@@ -226,7 +227,7 @@ func templateNames(_ context.Context, g *global) (out []string) {
 	if err != nil {
 		return nil
 	}
-	s, err := openTemplates(state)
+	s, err := app.OpenTemplates(state, nil)
 	if err != nil {
 		return nil
 	}

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 
+	"waldo/internal/app"
 	"waldo/internal/app/configfile"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
+	"waldo/internal/storage/database"
 )
 
 // source is how the flags name the configuration.
@@ -22,4 +27,30 @@ func configured(g *global) (state string, cfg *contract.Config, err error) {
 	}
 	cfg, err = g.source().Load(state)
 	return state, cfg, err
+}
+
+// openState creates and checks the state directory, and returns its path.
+func openState(g *global) (string, error) { return app.StateDir(g.state) }
+
+// openStore opens the state directory and its database. The caller closes the database.
+func openStore(g *global) (string, *database.Store, error) {
+	state, err := openState(g)
+	if err != nil {
+		return "", nil, err
+	}
+	s, err := database.Open(state)
+	return state, s, err
+}
+
+// openApplication opens the application with the flags of every command.
+func openApplication(ctx context.Context, g *global, s app.Options) (*app.App, error) {
+	s.State, s.Source, s.Known, s.Redact, s.Version = g.state, g.source(), g.known, g.redact, version
+	s.Passphrase = asks()
+	s.Progress = downloads
+	return app.New(ctx, s)
+}
+
+// downloads shows on a terminal how much of a download is done.
+func downloads(what string, bytes int64) io.WriteCloser {
+	return terminal.Progress(os.Stderr, what, bytes)
 }

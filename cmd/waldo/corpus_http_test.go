@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/app"
 	"waldo/internal/frontend/mcpserver/identity"
 )
 
@@ -384,12 +385,12 @@ func issuedToken(want int, change func(claims, header map[string]any)) func(*doo
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			d.t.Fatal(err)
 		}
-		h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{})
+		h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, app.Options{})
 		if err != nil {
 			d.t.Fatal(err)
 		}
 		d.t.Cleanup(func() { _ = h.Close() })
-		h.entry().OIDC.Client = issuer.Client() // which trusts its certificate
+		h.Logins().OIDC.Client = issuer.Client() // which trusts its certificate
 		here := &doorway{t: d.t, url: listening(d.t, h)}
 		token := func(change func(claims, header map[string]any)) string {
 			header := map[string]any{"alg": "ES256", "kid": "k", "typ": "at+jwt"}

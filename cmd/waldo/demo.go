@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/executor/runner"
@@ -90,7 +91,7 @@ func (d *demo) run(ctx context.Context) error {
 	if len(problems) > 0 {
 		return problems
 	}
-	h, err := openApplication(ctx, d.g, settings{cfg: cfg, patience: demoPatience, carriers: []approval.Notifier{d}})
+	h, err := openApplication(ctx, d.g, app.Options{Cfg: cfg, Patience: demoPatience, Carriers: []approval.Notifier{d}})
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (d *demo) run(ctx context.Context) error {
 	d.say("%s\n", display.Text(indent(strings.TrimSpace(demoScript), "    ")))
 	d.say("%s", d.p.Head("It runs."))
 	lines := &prefixed{d: d, prefix: "    " + d.p.Dim("script│") + " "}
-	d.result, err = h.once(ctx, "run_python", map[string]any{"code": demoScript}, &runner.Options{Run: call.Run{Name: "agent.py"}, Streams: runner.Streams{Stdout: lines, Stderr: lines}})
+	d.result, err = h.Once(ctx, "run_python", map[string]any{"code": demoScript}, &runner.Options{Run: call.Run{Name: "agent.py"}, Streams: runner.Streams{Stdout: lines, Stderr: lines}})
 	lines.flush()
 	if err != nil {
 		return err
@@ -121,14 +122,14 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // enrol creates the demo's own approver. A real one is enrolled at a terminal.
-func (d *demo) enrol(ctx context.Context, h *application) error {
+func (d *demo) enrol(ctx context.Context, h *app.App) error {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return err
 	}
-	h.approvals.Root = "" // the operator's first approver has no part in the demo
-	d.desk, d.signer = h.approvals, approval.NewSigner("demo", private)
-	_, err = h.approvals.EnrollKey(ctx, "demo", []string{"manager"}, public, d.signer)
+	h.Approvals.Root = "" // the operator's first approver has no part in the demo
+	d.desk, d.signer = h.Approvals, approval.NewSigner("demo", private)
+	_, err = h.Approvals.EnrollKey(ctx, "demo", []string{"manager"}, public, d.signer)
 	return err
 }
 
@@ -168,12 +169,12 @@ func (d *demo) account() {
 }
 
 // explain prints why the write was allowed, from the log.
-func (d *demo) explain(ctx context.Context, h *application) error {
+func (d *demo) explain(ctx context.Context, h *app.App) error {
 	for _, q := range d.asked {
 		if q.Capability != "helpdesk.create_ticket" {
 			continue
 		}
-		records, err := audit.Find(ctx, audit.Dir(h.state), q.DecisionID)
+		records, err := audit.Find(ctx, audit.Dir(h.State), q.DecisionID)
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/model/display"
 )
@@ -113,25 +114,25 @@ func newPrune(g *global) *cobra.Command {
 			"does the same every hour. If the log names approvers, the first one signs the removal, at a terminal.",
 		Example: "  waldo prune --dry-run\n  waldo prune",
 		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := openApplication(c.Context(), g, settings{})
+			h, err := openApplication(c.Context(), g, app.Options{})
 			if err != nil {
 				return err
 			}
 			defer h.Close()
-			old, err := h.prunable(c.Context())
+			old, err := h.Prunable(c.Context())
 			if err != nil {
 				return err
 			}
-			_, before, err := usedBy(h.state)
+			_, before, err := usedBy(h.State)
 			if err != nil {
 				return err
 			}
 			freed := old.Bytes
 			if !dry {
-				if err := h.sweep(c.Context(), time.Now(), h.signRemoval(c)); err != nil {
+				if err := h.Sweep(c.Context(), time.Now(), signRemoval(h, c)); err != nil {
 					return err
 				}
-				_, after, err := usedBy(h.state)
+				_, after, err := usedBy(h.State)
 				if err != nil {
 					return err
 				}
@@ -148,29 +149,50 @@ func newPrune(g *global) *cobra.Command {
 	return c
 }
 
-// prunable returns the part of the log that is older than log.keep.
-func (h *application) prunable(ctx context.Context) (audit.Pruned, error) {
-	if h.cfg.Log.Keep == 0 {
-		return audit.Pruned{}, nil
-	}
-	return audit.Prunable(ctx, audit.Dir(h.state), logOptions(h.store), time.Now().Add(-h.cfg.Log.Keep))
-}
-
-func tellPruned(c *cobra.Command, h *application, old audit.Pruned, freed int64, dry bool) {
+func tellPruned(c *cobra.Command, h *app.App, old audit.Pruned, freed int64, dry bool) {
 	w := c.OutOrStdout()
 	word := "removed"
 	if dry {
 		word = "would remove"
 	}
 	switch {
-	case h.cfg.Log.Keep == 0:
+	case h.Config.Log.Keep == 0:
 		display.Fprintf(w, "log: every record is kept; log: {keep: 90d} in waldo.yaml sets a retention\n")
 	case old.Through == 0:
-		display.Fprintf(w, "log: no whole segment is older than %s\n", h.cfg.Log.Keep)
+		display.Fprintf(w, "log: no whole segment is older than %s\n", h.Config.Log.Keep)
 	default:
 		display.Fprintf(w, "log: %s %s up to record %d, of %s (%s)\n", word, display.Count(len(old.Segments), "segment"), old.Through, old.Newest, sized(old.Bytes))
 	}
 	if !dry {
 		display.Fprintf(w, "%s freed\n", sized(freed))
+	}
+}
+
+// signRemoval asks the first approver for the passphrase, and shows who can answer afterwards.
+func signRemoval(h *app.App, c *cobra.Command) app.Signing {
+	return func(p *approval.Checkpoint) error {
+		pins := []string{h.Config.Approval.Root, os.Getenv(app.RootVariable)}
+		if pins[0] == "" && pins[1] == "" {
+			return &exit{code: exitUsage, text: "the log names approvers, and the configuration names no approval.root", hint: "waldo approve --enroll printed the line when the first was enrolled"}
+		}
+		var root approval.Approver
+		var none error
+		if err := h.Witness.Look(c.Context(), func(l *approval.Ledger) { root, none = l.Root(pins) }); err != nil || none != nil {
+			return errors.Join(err, none)
+		}
+		w := c.ErrOrStderr()
+		display.Fprintf(w, "The log is removed up to record %d. Unused approvals become void. Remaining approvers:\n", p.Through)
+		for _, e := range p.Approvers {
+			display.Fprintf(w, "  %s %s, signed by %s at %s\n", e.Action, e.Approver, e.By, e.At)
+		}
+		pass, err := passphrase(c, "passphrase of "+root.Name+": ")
+		if err != nil {
+			return err
+		}
+		by, err := h.Approvals.Unseal(root.Name, pass)
+		if err != nil {
+			return &exit{code: exitWaiting, err: err}
+		}
+		return p.Sign(by, root, time.Now())
 	}
 }

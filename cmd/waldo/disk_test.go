@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/app"
 	"waldo/internal/core/audit"
 	"waldo/internal/storage/database"
 )
@@ -22,7 +23,7 @@ func TestPruneCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now().Add(-200 * 24 * time.Hour)
-	o := logOptions(s)
+	o := app.LogOptions(s)
 	o.SegmentAge, o.Now = 9*24*time.Hour, func() time.Time { return now }
 	l, err := audit.Open(context.Background(), s.Path("log"), o)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/app"
 	"waldo/internal/core/policy"
 	"waldo/internal/frontend/mcpserver/catalog"
 	"waldo/internal/model/call"
@@ -93,15 +93,15 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 		t.Fatal(err)
 	}
 	g := &global{config: file, state: filepath.Join(dir, "state")}
-	opened := func() *application {
-		h, err := openApplication(context.Background(), g, settings{tells: true})
+	opened := func() *app.App {
+		h, err := openApplication(context.Background(), g, app.Options{Tells: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return h
 	}
 	h := opened()
-	if _, err := h.compareLock(context.Background(), io.Discard, []string{"s"}); err != nil {
+	if _, err := h.CompareLock(context.Background(), []string{"s"}, func(string) func() { return func() {} }); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Close(); err != nil {
@@ -111,18 +111,18 @@ func explained(t *testing.T, name, url, entry string) (n [2]int) {
 	defer h.Close()
 	args, _ := call.ArgsOf(map[string]any{})
 	shown := map[string]*catalog.Entry{}
-	for _, e := range h.catalogue.List(context.Background(), catalog.Viewer{Principal: principal(), Channel: "cli"}) {
+	for _, e := range h.Catalogue.List(context.Background(), catalog.Viewer{Principal: app.Principal(), Channel: "cli"}) {
 		shown[string(e.Capability)] = e
 	}
-	for tool := range h.lock.Servers["s"].Tools {
+	for tool := range h.Lock.Servers["s"].Tools {
 		capability := call.Capability("s." + tool)
-		c := call.Call{ID: id.New(id.Call), Capability: capability, Args: args, Channel: "cli", Principal: principal()}
+		c := call.Call{ID: id.New(id.Call), Capability: capability, Args: args, Channel: "cli", Principal: app.Principal()}
 		if e := shown[string(capability)]; e != nil {
 			c.ToolDigest, c.Annotations = e.Digest, e.Annotations
 		} else if entry != "deny" {
 			continue // its name is not callable
 		}
-		real, dry := h.broker.Policy.Decide(c), dryRun(h, capability, args)
+		real, dry := h.Broker.Policy.Decide(c), dryRun(h.Policy, capability, args)
 		if real.Effect != dry.Effect || real.Danger != dry.Danger || real.Reasons[0] != dry.Reasons[0] {
 			t.Errorf("%s %s under %s: explain says %s danger %d %v, the call %s danger %d %v", name, capability, entry,
 				dry.Effect, dry.Danger, dry.Reasons[0].Code, real.Effect, real.Danger, real.Reasons[0].Code)

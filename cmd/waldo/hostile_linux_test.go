@@ -41,8 +41,8 @@ func typing(t *testing.T, in string, args ...string) said {
 	return said{out.String(), errw.String()}
 }
 
-// onTerminal runs a command whose output is a terminal, and returns what that was sent.
-func onTerminal(t *testing.T, args ...string) string {
+// atTerminal runs a command whose output is a terminal, and returns what that was sent.
+func atTerminal(t *testing.T, args ...string) string {
 	t.Helper()
 	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -156,8 +156,8 @@ capabilities:
 		}
 	}
 	typing(t, "", with("run", code)...) // a pipe or a file gets what code prints byte for byte
-	look("words of run on a terminal", said{onTerminal(t, with("run", "-q", "--isolation", "auto", code)...), ""}, true)
-	look("words of exec on a terminal", said{onTerminal(t, with("exec", "--", "printf", hostilePaint)...), ""}, true)
+	look("words of run on a terminal", said{atTerminal(t, with("run", "-q", "--isolation", "auto", code)...), ""}, true)
+	look("words of exec on a terminal", said{atTerminal(t, with("exec", "--", "printf", hostilePaint)...), ""}, true)
 	look("words of call", typing(t, "", with("call", "bank.pay", "n=1")...), true)
 	look("words of a call that fails", typing(t, "", with("call", "bank.fail")...), true)
 	look("call with arguments that do not fit", typing(t, "", with("call", "bank.pay", hostilePaint+"=1")...), true)
@@ -211,13 +211,13 @@ capabilities:
 
 	look("sandbox create", typing(t, "", with("sandbox", "create", hostilePaint)...), true)
 	look("sandbox create", typing(t, "", with("sandbox", "create", "work")...), false)
-	look("words of sandbox exec on a terminal", said{onTerminal(t, with("sandbox", "exec", "work", "-c", fmt.Sprintf("print(%s)", quoted))...), ""}, true)
+	look("words of sandbox exec on a terminal", said{atTerminal(t, with("sandbox", "exec", "work", "-c", fmt.Sprintf("print(%s)", quoted))...), ""}, true)
 	started := typing(t, "", with("sandbox", "exec", "--background", "work", "-c", fmt.Sprintf("print(%s, flush=True)\nimport time; time.sleep(20)", quoted))...)
 	look("sandbox exec --background", started, false)
 	look("sandbox ps", typing(t, "", with("sandbox", "ps", "work")...), false)
 	look("sandbox ps of what is not there", typing(t, "", with("sandbox", "ps", hostilePaint)...), true)
 	look("sandbox logs of what is not there", typing(t, "", with("sandbox", "logs", "work", hostilePaint)...), true)
-	look("words of sandbox logs on a terminal", said{onTerminal(t, with("sandbox", "logs", "work", strings.TrimSpace(started.out))...), ""}, false)
+	look("words of sandbox logs on a terminal", said{atTerminal(t, with("sandbox", "logs", "work", strings.TrimSpace(started.out))...), ""}, false)
 	look("sandbox ls", typing(t, "", with("sandbox", "ls", "work")...), false)
 	look("sandbox list", typing(t, "", with("sandbox", "list")...), false)
 	look("sandbox rm", typing(t, "", with("sandbox", "rm", "--force", "work")...), false)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"waldo/internal/app"
 	"waldo/internal/frontend/mcpserver/identity"
 )
 
@@ -50,7 +52,7 @@ func served(t *testing.T, config string) (url string) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{})
+	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,22 +65,25 @@ func served(t *testing.T, config string) (url string) {
 }
 
 // listening runs the gateway of an application over HTTP and returns its address.
-func listening(t *testing.T, h *application) (url string) {
+func listening(t *testing.T, h *app.App) (url string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	said, tell := io.Pipe()
-	ended := make(chan error, 1)
-	go func() { ended <- h.serveHTTP(ctx, "127.0.0.1:0", h.options(), tell) }()
+	at, ended := make(chan net.Addr, 1), make(chan error, 1)
+	go func() { ended <- h.ServeHTTP(ctx, "127.0.0.1:0", false, func(a net.Addr) { at <- a }) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	if _, err := fmt.Fscanf(said, "waldo: listening on %s\n", &url); err != nil {
+	select {
+	case a := <-at:
+		return "http://" + a.String() + "/mcp"
+	case err := <-ended:
+		ended <- nil
 		t.Fatal(err)
 	}
-	return url
+	return ""
 }
 
 // shows sends a token, and the same text wherever else a client might put it.

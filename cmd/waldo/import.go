@@ -17,6 +17,7 @@ import (
 
 	"waldo/internal/agenthosts"
 	"waldo/internal/agenthosts/hostimport"
+	"waldo/internal/app"
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/trust"
 	"waldo/internal/core/policy"
@@ -403,7 +404,7 @@ func draft(t *importTarget, r *imported) ([]byte, error) {
 	}
 	cfg, problems := contract.Parse(target.Path, text)
 	if len(problems) == 0 {
-		_, err = policy.New(cfg, checked(cfg))
+		_, err = policy.New(cfg, app.AnyMachine())
 	} else {
 		err = problems
 	}

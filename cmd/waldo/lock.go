@@ -1,20 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/app/trust"
+	"waldo/internal/app"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
@@ -45,16 +43,16 @@ func newLock(g *global) *cobra.Command {
 			} else {
 				accept = append(accept, args...)
 			}
-			h, err := openApplication(c.Context(), g, settings{tells: true, relocks: true})
+			h, err := openApplication(c.Context(), g, app.Options{Tells: true, Relocks: true})
 			if err != nil {
 				return err
 			}
 			defer h.Close()
-			h.packages.Fresh = fresh
+			h.Packages.Fresh = fresh
 			if len(show) > 0 {
-				return h.printLock(c, g, show)
+				return printLock(c, h, g, show)
 			}
-			changes, err := h.compareLock(c.Context(), c.ErrOrStderr(), accept)
+			changes, err := compareLock(c.Context(), h, c.ErrOrStderr(), accept)
 			if err != nil {
 				return err
 			}
@@ -64,7 +62,7 @@ func newLock(g *global) *cobra.Command {
 				}
 			} else {
 				for _, ch := range changes {
-					if ch.Code == unseen {
+					if ch.Code == app.Unseen {
 						display.Fprintf(c.ErrOrStderr(), "waldo: server %s: %s\n", ch.Server, ch.Text)
 						continue
 					}
@@ -78,7 +76,7 @@ func newLock(g *global) *cobra.Command {
 				return err
 			}
 			if !g.json {
-				n, verb := len(h.upstreams.Names()), "match"
+				n, verb := len(h.Upstreams.Names()), "match"
 				if len(accept) > 0 {
 					n = len(accept)
 				}
@@ -96,19 +94,15 @@ func newLock(g *global) *cobra.Command {
 	return c
 }
 
-// unseen is the code of a server that could not be inspected: it or its package registry did not answer, or sent an
-// unusable answer.
-const unseen = "lock.unseen"
-
 // notAsAccepted returns the error for the changes that a lock found, or nil.
 func notAsAccepted(changes []lockfile.Change) error {
 	var missing []string
 	for _, ch := range changes {
-		if ch.Code == unseen && !slices.Contains(missing, ch.Server) {
+		if ch.Code == app.Unseen && !slices.Contains(missing, ch.Server) {
 			missing = append(missing, ch.Server)
 		}
 	}
-	n := len(slices.DeleteFunc(slices.Clone(changes), func(ch lockfile.Change) bool { return ch.Code == unseen }))
+	n := len(slices.DeleteFunc(slices.Clone(changes), func(ch lockfile.Change) bool { return ch.Code == app.Unseen }))
 	var say, do []string
 	if n > 0 {
 		say, do = append(say, display.Count(n, "difference")+" from waldo.lock"), append(do, "review with waldo lock --show NAME, then: waldo lock --accept NAME")
@@ -122,153 +116,45 @@ func notAsAccepted(changes []lockfile.Change) error {
 	return &exit{code: exitProblems, text: strings.Join(say, "; "), hint: strings.Join(do, "; ")}
 }
 
-// compareLock compares every server with waldo.lock and accepts the named ones. An unreachable server keeps its pins
-// and is reported as a change.
-func (h *application) compareLock(ctx context.Context, stderr io.Writer, accept []string) ([]lockfile.Change, error) {
-	file := h.lockFile()
-	lock, err := lockfile.Read(file)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range accept {
-		_, is := h.cfg.Servers[name]
-		if _, was := lock.Servers[name]; !is && !was {
-			return nil, usage("waldo lock lists the servers", "there is no server %s", name)
-		}
-	}
+// compareLock compares every server with waldo.lock and accepts the named ones. It prints notes, and returns the
+// differences.
+func compareLock(ctx context.Context, h *app.App, w io.Writer, accept []string) ([]lockfile.Change, error) {
+	bar := terminal.ProgressOf(os.Stderr, "checking servers", len(h.Upstreams.Names()))
+	all, err := h.CompareLock(ctx, accept, bar.Begin)
+	bar.Close()
 	changes := []lockfile.Change{}
-	for _, one := range h.lockServers(ctx, lock, accept) {
-		_, _ = one.said.WriteTo(stderr)
-		changes = append(changes, one.changes...)
-		if one.err == nil {
-			continue
+	for _, one := range all {
+		for _, p := range one.Hidden {
+			display.Fprintf(w, "waldo: %s is hidden from agents: %s (%s)\n", app.LeftOut(p), p.Text, p.Code)
 		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+		switch {
+		case one.Accepted != nil:
+			printServer(w, *one.Accepted, true)
+			display.Fprintf(w, "accepted %s: %s\n", one.Server, one.Inventory)
+		case one.Removed:
+			display.Fprintf(w, "accepted %s: its entry is removed\n", one.Server)
 		}
-		changes = append(changes, lockfile.Change{Server: one.name, Code: unseen, Text: h.clean(strings.TrimPrefix(one.err.Error(), "server "+one.name+": "))})
+		changes = append(changes, one.Changes...)
 	}
-	changes = append(changes, h.lockGone(stderr, lock, accept)...)
-	if len(accept) == 0 {
-		return changes, nil
-	}
-	before, err := trust.Digest(file)
-	if err == nil {
-		err = lock.Write(file)
-	}
-	if err != nil {
+	if err != nil || len(accept) == 0 {
 		return changes, err
 	}
-	if err := trust.AcceptLock(h.state, h.cfg, before); err != nil {
-		return changes, err
-	}
-	return changes, tellServes(ctx, h.store, stderr, file)
+	return changes, tellServes(ctx, h, w)
 }
 
-// looked is the result of inspecting one server.
-type looked struct {
-	name    string
-	said    bytes.Buffer
-	changes []lockfile.Change
-	err     error
-}
-
-// lookTogether is the number of servers inspected concurrently.
-const lookTogether = 4
-
-// lockServers inspects servers concurrently and returns results in the order of their names. With accept it inspects
-// only those.
-func (h *application) lockServers(ctx context.Context, lock *lockfile.Lock, accept []string) []*looked {
-	names := h.upstreams.Names()
-	if len(accept) > 0 {
-		names = slices.DeleteFunc(names, func(n string) bool { return !slices.Contains(accept, n) })
-	}
-	all := make([]*looked, len(names))
-	bar := terminal.ProgressOf(os.Stderr, "checking servers", len(names))
-	defer bar.Close()
-	var mu sync.Mutex // of the lock
-	var wg sync.WaitGroup
-	room := make(chan struct{}, lookTogether)
-	for i, name := range names {
-		one := &looked{name: name}
-		all[i] = one
-		wg.Go(func() {
-			room <- struct{}{}
-			defer func() { <-room }()
-			defer bar.Begin(name)()
-			one.changes, one.err = h.lockServer(ctx, &one.said, lock, &mu, name, len(accept) > 0)
-		})
-	}
-	wg.Wait()
-	return all
-}
-
-// lockGone reports servers in the lock that are no longer configured, or removes those in accept.
-func (h *application) lockGone(stderr io.Writer, lock *lockfile.Lock, accept []string) (changes []lockfile.Change) {
-	for _, name := range slices.Sorted(maps.Keys(lock.Servers)) {
-		switch _, is := h.cfg.Servers[name]; {
-		case is:
-		case slices.Contains(accept, name):
-			delete(lock.Servers, name)
-			display.Fprintf(stderr, "accepted %s: its entry is removed\n", name)
-		case len(accept) == 0:
-			changes = append(changes, lockfile.Change{Server: name, Code: "lock.gone", Text: "in waldo.lock, and no longer a server of the configuration"})
+// tellServes has every waldo serve of this lock take it, and prints which did.
+func tellServes(ctx context.Context, h *app.App, w io.Writer) error {
+	file, replies, silent, err := h.OfferLock(ctx)
+	for _, r := range replies {
+		switch {
+		case r.Kept != "":
+			display.Fprintf(w, "%s keeps the lock that it has: %s\n", r.Who(), display.Lines(r.Kept))
+		case r.Serves:
+			display.Fprintf(w, "%s took %s\n", r.Who(), filepath.Base(file))
 		}
 	}
-	return changes
+	if silent > 0 {
+		display.Fprintf(w, "waldo: %s did not answer in time and may have the lock before this one\n", display.Count(silent, "waldo process"))
+	}
+	return err
 }
-
-// lockServer compares one server with the lock, or accepts it.
-func (h *application) lockServer(ctx context.Context, stderr io.Writer, lock *lockfile.Lock, mu *sync.Mutex, name string, accept bool) ([]lockfile.Change, error) {
-	changes, absent, err := h.packages.Lock(ctx, h.cfg.Servers[name], accept)
-	if err != nil || absent {
-		return changes, err
-	}
-	now, err := h.upstreams.Seen(ctx, name)
-	if err != nil {
-		return changes, err
-	}
-	for _, p := range h.held(name) {
-		if !strings.HasPrefix(p.Code, "lock.") { // accepting does not change these
-			display.Fprintf(stderr, "waldo: %s is hidden from agents: %s (%s)\n", leftOut(p), p.Text, p.Code)
-		}
-	}
-	if err := h.withAppeared(ctx, name, &now); err != nil {
-		return changes, err
-	}
-	now.Package = h.packages.Pin(name)
-	mu.Lock()
-	defer mu.Unlock()
-	_, known := lock.Servers[name]
-	if accept {
-		shownOf(name, lock, now).print(stderr, true)
-		lock.Accept(name, now)
-		display.Fprintf(stderr, "accepted %s: %s\n", name, inventory(now))
-	} else if !known {
-		changes = append(changes, lockfile.Change{Server: name, Code: "lock.absent", Text: "not locked: " + inventory(now)})
-	}
-	return append(changes, lock.Compare(name, now)...), nil
-}
-
-// inventory counts the accepted definitions of a server.
-func inventory(l lockfile.Locked) string {
-	say := []string{display.Count(len(l.Tools), "tool")}
-	if n := len(l.Prompts.Digests); n > 0 {
-		say = append(say, display.Count(n, "prompt"))
-	}
-	if n := len(l.Templates.Digests); n > 0 {
-		say = append(say, display.Count(n, "template"))
-	}
-	return strings.Join(say, ", ")
-}
-
-// readLock reads waldo.lock, which the policy and the servers need.
-func (h *application) readLock() (err error) {
-	if h.lock, err = lockfile.Read(h.lockFile()); err != nil {
-		return &exit{code: exitUsage, err: err, hint: "fix or remove it, then look with waldo lock"}
-	}
-	return nil
-}
-
-// lockFile is waldo.lock beside the configuration.
-func (h *application) lockFile() string { return trust.LockFile(h.state, h.cfg) }

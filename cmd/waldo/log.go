@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
+	"waldo/internal/app/control"
 	"waldo/internal/core/audit"
 	"waldo/internal/core/policy"
 	"waldo/internal/frontend/terminal"
@@ -93,10 +95,10 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 		var e audit.Pruned
 		_ = json.Unmarshal(r.Body, &e)
 		what = display.Sprintf("records up to %d, by %s, who keeps them for %s", e.Through, e.By, e.Keep)
-	case kindReload, kindStop:
+	case control.KindReload, control.KindStop:
 		what = ordered(p, r)
-	case kindEgress:
-		var e egressBody
+	case app.KindEgress:
+		var e app.EgressBody
 		_ = json.Unmarshal(r.Body, &e)
 		what = display.Sprintf("server %s:", e.Server)
 		for _, a := range e.Attempts {
@@ -108,6 +110,27 @@ func tellRecord(w io.Writer, asJSON bool, r audit.Record, now time.Time) {
 		}
 	}
 	display.Fprintf(w, logRow, r.Seq, p.Dim(fmt.Sprintf("%-24s", terminal.Ago(w, r.At, now))), r.Kind, what, p.Dim(l.CallID))
+}
+
+// ordered summarises the record of an order.
+func ordered(p terminal.Paint, r audit.Record) display.Text {
+	var b struct {
+		File, By, Why, Name, Session string
+		InForce                      string `json:"in_force"`
+		Taken, Release               bool
+	}
+	_ = json.Unmarshal(r.Body, &b)
+	switch {
+	case r.Kind == control.KindReload && b.Taken:
+		return display.Sprintf("%s %s %s, by %s", p.Good("taken"), app.OrNone(b.File), b.InForce, b.By)
+	case r.Kind == control.KindReload:
+		return display.Sprintf("%s %s by %s: %s", p.Bad("kept"), b.InForce, b.By, b.Why)
+	case b.Session != "":
+		return display.Sprintf("%s session %s of %s, by %s", p.Bad("ended"), b.Session, b.Name, b.By)
+	case b.Release:
+		return display.Sprintf("%s %s, by %s", p.Good("let in"), b.Name, b.By)
+	}
+	return display.Sprintf("%s %s, by %s", p.Bad("stopped"), b.Name, b.By)
 }
 
 func effect(p terminal.Paint, e string) display.Text {
@@ -162,11 +185,11 @@ func verify(ctx context.Context, g *global) (audit.Report, error) {
 		return audit.Report{}, err
 	}
 	defer s.Close()
-	anchors, err := audit.Anchors(ctx, logOptions(s))
+	anchors, err := audit.Anchors(ctx, app.LogOptions(s))
 	if err != nil {
 		return audit.Report{}, err
 	}
-	pins := []string{os.Getenv(rootVariable)}
+	pins := []string{os.Getenv(app.RootVariable)}
 	if cfg, err := g.source().Load(state); err == nil { // verification works without a configuration
 		pins = append(pins, cfg.Approval.Root)
 	}
@@ -264,7 +287,7 @@ func newSetAside(g *global) *cobra.Command {
 				return err
 			}
 			defer s.Close()
-			folder, err := audit.SetAside(c.Context(), audit.Dir(state), logOptions(s), string(principal()), reason)
+			folder, err := audit.SetAside(c.Context(), audit.Dir(state), app.LogOptions(s), string(app.Principal()), reason)
 			if err != nil {
 				return &exit{code: exitProblems, err: err}
 			}
@@ -324,18 +347,15 @@ func newExplain(g *global) *cobra.Command {
 			if err := notAnID(cfg, args[0]); err != nil {
 				return err
 			}
-			h := &application{state: state, cfg: cfg, drivers: drivers(state)}
-			if err := h.readLock(); err != nil {
-				return err
-			}
-			if h.policy, err = policy.New(cfg, h.machine()); err != nil {
-				return &exit{code: exitUsage, err: err}
-			}
-			cap, err := meant(h.policy, args[0])
+			p, err := app.PolicyOf(state, cfg)
 			if err != nil {
 				return err
 			}
-			return tellDecision(c, g, dryRun(h, cap, a))
+			cap, err := meant(p, args[0])
+			if err != nil {
+				return err
+			}
+			return tellDecision(c, g, dryRun(p, cap, a))
 		},
 	}
 }

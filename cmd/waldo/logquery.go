@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/core/audit"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -163,8 +164,8 @@ func denial(r audit.Record, l line) bool {
 		return l.Yes == nil || !*l.Yes
 	case audit.KindOutcome:
 		return l.Status == "denied"
-	case kindEgress:
-		var e egressBody
+	case app.KindEgress:
+		var e app.EgressBody
 		_ = json.Unmarshal(r.Body, &e)
 		for _, a := range e.Attempts {
 			if !a.Allowed {

@@ -12,18 +12,19 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"waldo/internal/app"
+	"waldo/internal/app/control"
 	"waldo/internal/core/audit"
-	"waldo/internal/core/session"
 	"waldo/internal/frontend/mcpserver/identity"
 )
 
 // applicationOf opens an application with a configuration file that the test can rewrite.
-func applicationOf(t *testing.T, config string) (*application, *global) {
+func applicationOf(t *testing.T, config string) (*app.App, *global) {
 	t.Helper()
 	dir := t.TempDir()
 	g := &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}
 	write(t, g, config)
-	h, err := openApplication(t.Context(), g, settings{})
+	h, err := openApplication(t.Context(), g, app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func applicationOf(t *testing.T, config string) (*application, *global) {
 			t.Error(err)
 		}
 	})
-	h.takesReloads(g, func(*application) error { return nil })
+	h.TakesReloads(func(*app.App) error { return nil })
 	return h, g
 }
 
@@ -40,76 +41,6 @@ func write(t *testing.T, g *global, config string) {
 	t.Helper()
 	if err := os.WriteFile(g.config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// An earlier application closes after its last call ends, and not before.
-func TestAnEarlierApplicationLastsAsLongAsItsCalls(t *testing.T) {
-	h, g := applicationOf(t, "version: 1\n")
-	first, done := h.lives.Enter()
-	closed := make(chan struct{})
-	h.close = append(h.close, func() error { close(closed); return nil })
-	write(t, g, "version: 1\nredaction: {}\n")
-	if r := h.attendant.renew(t.Context()); r.Kept != "" {
-		t.Fatal(r.Kept)
-	}
-	now, over := h.lives.Enter()
-	over()
-	if first != h || now == h || len(h.lives.All()) != 2 {
-		t.Fatal("a call does not enter the application in force")
-	}
-	select {
-	case <-closed:
-		t.Fatal("an application was closed over a call")
-	case <-time.After(50 * time.Millisecond):
-	}
-	done()
-	select {
-	case <-closed:
-	case <-time.After(10 * time.Second):
-		t.Fatal("an application whose calls are over stays open")
-	}
-}
-
-// A refused reload reports the reason and changes nothing.
-func TestReloadRefuses(t *testing.T) {
-	const good = "version: 1\n"
-	for _, row := range []struct{ why, config, want string }{
-		{"control: another configuration is taken", "version: 1\nredaction: {}\n", ""},
-		{"an unknown key", "version: 1\nnope: 1\n", "key.unknown"},
-		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', auth: {bearer: 'env:WALDO_NOT_SET'}}}\n",
-			"secret.missing: secret env:WALDO_NOT_SET"},
-	} {
-		t.Run(row.why, func(t *testing.T) {
-			h, g := applicationOf(t, good)
-			write(t, g, row.config)
-			r := h.attendant.renew(t.Context())
-			if row.want == "" && r.Kept != "" || !strings.Contains(r.Kept, row.want) {
-				t.Errorf("kept: %q", r.Kept)
-			}
-			if took := h.lives.inForce() != h; took != (row.want == "") {
-				t.Errorf("in force is another: %v", took)
-			}
-		})
-	}
-	t.Run("where it cannot be served", func(t *testing.T) {
-		h, g := applicationOf(t, good)
-		h.takesReloads(g, func(next *application) error { _, err := listenOn("0.0.0.0:0", next.cfg.Gateway); return err })
-		if r := h.attendant.renew(t.Context()); !strings.Contains(r.Kept, "needs gateway.auth") || h.lives.inForce() != h {
-			t.Errorf("kept: %q", r.Kept)
-		}
-	})
-}
-
-func TestNamed(t *testing.T) {
-	n := session.Info{ID: "n_a", Principal: "token:ci"}
-	for name, want := range map[string]bool{"*": true, "token:ci": true, "ci": true, "n_a": true, "": false, "c": false, "token:": false, "n_b": false, "os:0": false} {
-		if named(name, n) != want {
-			t.Errorf("%q: %v", name, !want)
-		}
-	}
-	if named("", session.Info{Principal: "os:0"}) {
-		t.Error("no name is everybody's")
 	}
 }
 
@@ -150,7 +81,7 @@ func TestStopAndReloadOverHTTP(t *testing.T) {
 			if got := ask(a) + ask(b); got != "false 42\nfalse 42\n" {
 				t.Fatalf("control: %q", got)
 			}
-			if _, silent, err := putOrder(ctx, h.store, stopOrder+"ci"); err != nil || silent > 0 {
+			if _, silent, err := control.Put(ctx, h.Store, control.Stop+"ci", control.Order{}); err != nil || silent > 0 {
 				t.Fatal(err, silent)
 			}
 			if got := ask(a); !strings.Contains(got, "session.stopped") {
@@ -162,17 +93,17 @@ func TestStopAndReloadOverHTTP(t *testing.T) {
 			if got := ask(opened(ci)); !strings.Contains(got, "session.stopped") {
 				t.Errorf("a stopped token begins anew: %q", got)
 			}
-			if err := h.store.Delete(ctx, ordersBucket, stopOrder+"ci"); err != nil {
+			if err := h.Store.Delete(ctx, control.Bucket, control.Stop+"ci"); err != nil {
 				t.Fatal(err)
 			}
-			for h.sessions.Kept("token:ci") {
+			for h.Sessions.Kept("token:ci") {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if got := ask(opened(ci)); got != "false 42\n" {
 				t.Errorf("a token that was let in again: %q", got)
 			}
 			write(t, g, strings.Replace(both, fmt.Sprintf("ci: %q, ", ciHash), "", 1))
-			if replies, _, err := putOrder(ctx, h.store, reloadOrder); err != nil || len(replies) != 1 || replies[0].Kept != "" {
+			if replies, _, err := control.Put(ctx, h.Store, control.Reload, control.Order{}); err != nil || len(replies) != 1 || replies[0].Kept != "" {
 				t.Fatal(replies, err)
 			}
 			if _, err := connect(ci); err == nil {
@@ -181,7 +112,7 @@ func TestStopAndReloadOverHTTP(t *testing.T) {
 			if got := ask(b); got != "false 42\n" {
 				t.Errorf("a token that stays: %q", got)
 			}
-			if r, err := audit.Verify(ctx, audit.Dir(h.state), nil, time.Now()); err != nil || !r.OK {
+			if r, err := audit.Verify(ctx, audit.Dir(h.State), nil, time.Now()); err != nil || !r.OK {
 				t.Error(r, err)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/app"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/model/contract"
 	"waldo/internal/pkginstall"
@@ -47,13 +48,13 @@ func TestInstallBox(t *testing.T) {
 	defer srv.Close()
 	elsewhere := httptest.NewServer(other)
 	defer elsewhere.Close()
-	h, err := openApplication(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
+	h, err := openApplication(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
 	s := contract.Server{Name: "weather"}
-	in, err := h.packages.Installer(t.Context(), s, pkginstall.Wanted{})
+	in, err := h.Packages.Installer(t.Context(), s, pkginstall.Wanted{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/sandbox"
@@ -26,16 +27,16 @@ func newSandboxPort(g *global) *cobra.Command {
 		Long: "Connections to port LOCAL of this machine's loopback (PORT unless given, 0: any) go to PORT at the loopback of the\n" +
 			"sandbox, 127.0.0.1 or else ::1. The sandbox gets no way out by it. Every user of this machine can connect to LOCAL.",
 		Example: "  waldo sandbox exec --background work -- npm start\n  waldo sandbox port work 3000\n  waldo sandbox port work 3000:8080",
-		RunE: withBoxes(g, func(c *cobra.Command, h *application, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
 			port, local, err := ports(args[1])
 			if err != nil {
 				return err
 			}
-			s, err := m.Get(c.Context(), owner(), args[0])
+			s, err := m.Get(c.Context(), app.Owner(), args[0])
 			if err != nil {
 				return err
 			}
-			driver := h.reacher(s.Isolation)
+			driver := h.Reacher(s.Isolation)
 			if driver == nil {
 				return noPorts(s.Isolation)
 			}
@@ -45,15 +46,6 @@ func newSandboxPort(g *global) *cobra.Command {
 			})
 		}),
 	}
-}
-
-// reacher returns the driver of an isolation level where it reaches ports of its sandboxes; nil: it does not.
-func (h *application) reacher(level string) sandbox.Reacher {
-	if level == "auto" || level == "" {
-		level = h.runner.Auto
-	}
-	driver, _ := h.drivers[level].(sandbox.Reacher)
-	return driver
 }
 
 // noPorts refuses to forward a port of a sandbox that no driver reaches.
@@ -174,18 +166,18 @@ func (f *forward) accept(ctx context.Context, listeners []net.Listener) {
 
 // forwards forwards ports to a named sandbox until end is called: own are those of this command, and the sandbox's are
 // forwarded by one of its commands at a time, so that the next one goes on when that one ends.
-func (h *application) forwards(ctx context.Context, w io.Writer, s sandboxes.Sandbox, own []string) (end func(), err error) {
+func forwards(ctx context.Context, h *app.App, w io.Writer, s sandboxes.Sandbox, own []string) (end func(), err error) {
 	if len(own) == 0 && len(s.Ports) == 0 {
 		return func() {}, nil
 	}
-	driver := h.reacher(s.Isolation)
+	driver := h.Reacher(s.Isolation)
 	if driver == nil {
 		return nil, noPorts(s.Isolation)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	end = func() { cancel(); all.Wait() }
-	m := sandboxes.New(h.store, time.Now)
+	m := sandboxes.New(h.Store, time.Now)
 	for i, text := range slices.Concat(own, s.Ports) {
 		port, local, err := ports(text)
 		f := forwardOf(driver, m, s, port)

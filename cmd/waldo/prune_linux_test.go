@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal/terminaltest"
@@ -26,13 +27,13 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now().Add(-200 * 24 * time.Hour)
-	o := logOptions(s)
+	o := app.LogOptions(s)
 	o.SegmentAge, o.Now = 9*24*time.Hour, func() time.Time { return now }
 	l, err := audit.Open(t.Context(), s.Path("log"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &approval.Service{Store: s, Record: enrolments(l), Witness: &audit.Witness{Dir: audit.Dir(state)}}
+	k := &approval.Service{Store: s, Record: app.Enrolments(l), Witness: &audit.Witness{Dir: audit.Dir(state)}}
 	ann, err := k.Enroll(t.Context(), "ann", nil, secret.NewValue("correct horse battery"), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/app"
 	"waldo/internal/model/contract"
 	"waldo/internal/pkginstall"
 )
@@ -42,7 +43,7 @@ func TestSourcePackages(t *testing.T) {
 	srv := httptest.NewServer(pypi{filepath.Join(dir, "index")})
 	defer srv.Close()
 	t.Setenv("PIP_INDEX_URL", srv.URL+"/simple")
-	h, err := openApplication(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
+	h, err := openApplication(t.Context(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestSourcePackages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := h.packages.Installer(t.Context(), contract.Server{Name: "source"}, w)
+	in, err := h.Packages.Installer(t.Context(), contract.Server{Name: "source"}, w)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,19 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/app/secrets"
-	"waldo/internal/core/redact"
-	"waldo/internal/executor/remote"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/model/secret"
-	"waldo/internal/storage/secretstore"
 )
-
-// remoteDialer connects to servers at a url.
-func remoteDialer(state string, cfg *contract.Config, get func(secret.Ref) (secret.Value, error), known *redact.Registry) *remote.Dialer {
-	return &remote.Dialer{Internal: cfg.Internal, Secret: get, Safe: func() *secretstore.Store { return secrets.Open(state) }, Learned: known.Add}
-}
 
 func newLogin(g *global) *cobra.Command {
 	browser, port := "", 0
@@ -45,7 +36,7 @@ func newLogin(g *global) *cobra.Command {
 			case port < 0 || port > 65535:
 				return usage("as in --port 8085", "--port %d is no port", port)
 			}
-			d := remoteDialer(state, cfg, newKeeper(state, cfg, g.known).Get, g.known)
+			d := app.RemoteDialer(state, cfg, secrets.New(state, cfg, g.known, asks()).Get, g.known)
 			rt, err := d.Transport(s)
 			if err != nil {
 				return err

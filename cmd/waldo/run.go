@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/session"
 	"waldo/internal/executor/runner"
@@ -25,11 +25,9 @@ import (
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
-	"waldo/internal/model/id"
 	"waldo/internal/model/secret"
 	"waldo/internal/network/egress"
 	"waldo/internal/sandbox"
-	"waldo/internal/storage/workspace"
 )
 
 // maxScript is the size limit of a script, in bytes.
@@ -90,7 +88,7 @@ func (b *boxFlags) add(c *cobra.Command) {
 func (b *boxFlags) limits() (sandbox.Limits, error) {
 	l := sandbox.Limits{
 		Wall: b.timeout, CPU: time.Duration(b.cpu * float64(time.Second)), Memory: b.memory << 20, Pids: b.pids,
-		Files: b.files, Disk: b.disk << 20, Inodes: defaultLimits.Inodes, Output: b.output << 10,
+		Files: b.files, Disk: b.disk << 20, Inodes: app.DefaultLimits.Inodes, Output: b.output << 10,
 	}
 	for _, n := range []struct {
 		flag, want string
@@ -322,13 +320,13 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 			return err
 		}
 	}
-	s := settings{limits: mostLimits, keep: b.workspace, patience: time.Minute}
+	s := app.Options{Limits: app.MostLimits, Workspace: b.workspace, Patience: time.Minute}
 	if terminal.OnScreen(c.ErrOrStderr()) {
-		s.carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
+		s.Carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 	}
 	if path, _ := g.source().File(); path == "" {
-		s.cfg = contract.Default()
-		b.widen(s.cfg, limits)
+		s.Cfg = contract.Default()
+		b.widen(s.Cfg, limits)
 	} else {
 		limits = b.asked(limits)
 	}
@@ -343,24 +341,24 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		o.Secrets = append(o.Secrets, v)
 	}
 	o.Limits, o.Input, o.Env, o.Isolation = call.Limits(limits), b.input, b.env, b.isolation
-	t, err := h.template(c.Context(), b.template, b.pull)
+	t, err := h.Template(c.Context(), b.template, b.pull)
 	if err != nil {
-		return err
+		return inWords(err)
 	}
-	o.Root, o.Image, o.Whole = root(t), t.Config, h.picture != ""
+	o.Root, o.Image, o.Whole = app.Root(t), t.Config, h.Snapshot != ""
 	flush := func() error { return nil }
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	if b.tty {
-		if flush, err = h.onTerminal(c, &o, b.isolation, cancel); err != nil {
+		if flush, err = onTerminal(h, c, &o, b.isolation, cancel); err != nil {
 			return err
 		}
 		defer func() { _ = flush() }() // also after a panic
 	} else if !g.json {
-		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr(), cancel)
+		o.Stdout, o.Stderr, flush = through(h, c.OutOrStdout(), c.ErrOrStderr(), cancel)
 		o.Pass = capability == "exec" && !c.Flags().Changed("output-kb")
 	}
-	r, err := h.once(ctx, capability, args, &o)
+	r, err := h.Once(ctx, capability, args, &o)
 	masked := flush()
 	if errors.Is(masked, terminal.ErrUnread) {
 		return masked
@@ -376,8 +374,8 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 
 // through returns writers that mask secrets in the output of a run, and a function that flushes them and reports the
 // masking.
-func (h *application) through(out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
-	so, se, flush := terminal.Through(out, errw, func(w io.Writer) terminal.Masking { return h.redact.TerminalStream(w) }, end)
+func through(h *app.App, out, errw io.Writer, end func()) (io.Writer, io.Writer, func() error) {
+	so, se, flush := terminal.Through(out, errw, func(w io.Writer) terminal.Masking { return h.Redact.TerminalStream(w) }, end)
 	return so, se, func() error {
 		switch err := flush(); {
 		case errors.Is(err, terminal.ErrUnread): // the reader knows: no message
@@ -390,71 +388,19 @@ func (h *application) through(out, errw io.Writer, end func()) (io.Writer, io.Wr
 }
 
 // onTerminal gives a command a terminal of its own and connects it with the person's until done is called.
-func (h *application) onTerminal(c *cobra.Command, o *runner.Options, level string, end func()) (done func() error, err error) {
-	if h.reacher(level) == nil {
-		return nil, &exit{code: exitDenied, text: "a sandbox of isolation " + cmp.Or(level, h.runner.Auto) + " gives a command no terminal", hint: "--isolation namespace"}
+func onTerminal(h *app.App, c *cobra.Command, o *runner.Options, level string, end func()) (done func() error, err error) {
+	if h.Reacher(level) == nil {
+		return nil, &exit{code: exitDenied, text: "a sandbox of isolation " + cmp.Or(level, h.Runner.Auto) + " gives a command no terminal", hint: "--isolation namespace"}
 	}
 	in, ok := c.InOrStdin().(*os.File)
 	if !ok || !terminal.OnScreen(in) {
 		return nil, usage("leave -t out", "-t needs a terminal, and standard input is none")
 	}
-	if o.TTY, done, err = terminal.Connect(in, h.redact.TerminalStream(terminal.Whole{Writer: c.OutOrStdout()}), end); err != nil {
+	if o.TTY, done, err = terminal.Connect(in, h.Redact.TerminalStream(terminal.Whole{Writer: c.OutOrStdout()}), end); err != nil {
 		return nil, err
 	}
 	o.Stdin, o.Env = nil, append([]string{"TERM=" + cmp.Or(os.Getenv("TERM"), "xterm")}, o.Env...)
 	return done, nil
-}
-
-// once makes one call in a new session.
-func (h *application) once(ctx context.Context, capability call.Capability, args any, o *runner.Options) (call.Result, error) {
-	a, err := call.ArgsOf(args)
-	if err != nil {
-		return call.Result{}, usage("", "%v", err)
-	}
-	n, err := h.open()
-	if err != nil {
-		return call.Result{}, err
-	}
-	defer h.sessions.Close(n.ID)
-	c := call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Session: n.ID, Principal: n.Principal, Channel: "cli", At: time.Now()}
-	if o != nil {
-		c.Run = o.Request()
-		defer h.runner.Attach(c.ID, o.Streams)()
-	}
-	defer h.tidy(n)
-	r, err := h.broker.Call(ctx, c)
-	if err == nil && len(r.Facts.Files.Artifacts) > 0 {
-		r.Facts.Files.KeptIn, err = h.keptIn(n.ID)
-	}
-	return r, err
-}
-
-// keptIn returns the host folder with the files that a session's runs saved.
-func (h *application) keptIn(n call.Session) (string, error) {
-	w, err := h.runner.Workspace(n)
-	if err != nil {
-		return "", err
-	}
-	defer w.Close()
-	return filepath.Abs(filepath.Dir(w.Path(workspace.Output)))
-}
-
-// tidy removes the workspace of a session if it has no saved files.
-func (h *application) tidy(n session.Info) {
-	if _, err := os.Stat(filepath.Join(h.state, "workspaces", n.Workspace)); err != nil {
-		return
-	}
-	w, err := workspace.Open(filepath.Join(h.state, "workspaces"), n.Workspace)
-	if err != nil {
-		return
-	}
-	if kept, err := w.List(workspace.Output, 1); err != nil || len(kept) > 0 {
-		w.Close()
-		return
-	}
-	if err := w.Destroy(); err != nil {
-		slog.Warn("an empty workspace was left", "workspace", n.Workspace, "why", err)
-	}
 }
 
 // show prints the facts and turns the result into an exit code.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/executor/runner"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
@@ -21,7 +22,6 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
 	"waldo/internal/sandbox"
-	"waldo/internal/sandbox/template"
 	"waldo/internal/storage/sandboxes"
 	"waldo/internal/storage/workspace"
 )
@@ -40,22 +40,15 @@ func newSandbox(g *global) *cobra.Command {
 	return c
 }
 
-// boxes opens the named sandboxes of an application. It first pauses and stops idle ones.
-func (h *application) boxes(ctx context.Context) (*sandboxes.Manager, error) {
-	m := sandboxes.New(h.store, time.Now)
-	_, err := m.Sweep(ctx)
-	return m, err
-}
-
 // withBoxes runs f with the named sandboxes of the state directory and an open application.
-func withBoxes(g *global, f func(c *cobra.Command, h *application, m *sandboxes.Manager, args []string) error) func(*cobra.Command, []string) error {
+func withBoxes(g *global, f func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
-		h, err := openApplication(c.Context(), g, settings{})
+		h, err := openApplication(c.Context(), g, app.Options{})
 		if err != nil {
 			return err
 		}
 		defer h.Close()
-		m, err := h.boxes(c.Context())
+		m, err := h.Sandboxes(c.Context())
 		if err != nil {
 			return err
 		}
@@ -96,9 +89,6 @@ func inWords(err error, args ...string) error {
 	return err
 }
 
-// owner returns the principal that owns the sandboxes of this command.
-func owner() string { return string(principal()) }
-
 func newSandboxCreate(g *global) *cobra.Command {
 	b := &boxFlags{}
 	var idle time.Duration
@@ -107,7 +97,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle 30m\n  waldo sandbox create copy --from p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, h *application, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
 			if id.Is(id.Snapshot, b.template) && from == "" { // as for run and exec
 				from = b.template
 			}
@@ -117,7 +107,7 @@ func newSandboxCreate(g *global) *cobra.Command {
 			if idle <= 0 {
 				return usage("as in --idle 1h", "--idle is out of range")
 			}
-			if b.isolation != "auto" && h.drivers[b.isolation] == nil {
+			if b.isolation != "auto" && h.Drivers[b.isolation] == nil {
 				return &exit{code: exitDenied, text: "isolation " + b.isolation + " is not in this build", hint: "waldo doctor says what there is"}
 			}
 			for _, text := range forwarded {
@@ -125,10 +115,10 @@ func newSandboxCreate(g *global) *cobra.Command {
 					return err
 				}
 			}
-			if len(forwarded) > 0 && h.reacher(b.isolation) == nil {
+			if len(forwarded) > 0 && h.Reacher(b.isolation) == nil {
 				return noPorts(b.isolation)
 			}
-			s := sandboxes.Sandbox{Owner: owner(), Isolation: b.isolation, Idle: idle, Ports: forwarded, CPUFixed: c.Flags().Changed("cpu-seconds")}
+			s := sandboxes.Sandbox{Owner: app.Owner(), Isolation: b.isolation, Idle: idle, Ports: forwarded, CPUFixed: c.Flags().Changed("cpu-seconds")}
 			if len(args) == 1 {
 				s.Name = args[0]
 			}
@@ -137,8 +127,8 @@ func newSandboxCreate(g *global) *cobra.Command {
 				return err
 			}
 			if from != "" {
-				s, err = m.From(c.Context(), owner(), s.Name, from)
-			} else if s.Template, s.Digest, err = h.pinned(c.Context(), b.template, b.pull); err == nil {
+				s, err = m.From(c.Context(), app.Owner(), s.Name, from)
+			} else if s.Template, s.Digest, err = h.Pinned(c.Context(), b.template, b.pull); err == nil {
 				s, err = m.Create(c.Context(), s)
 			}
 			if err != nil || g.json {
@@ -179,26 +169,13 @@ func (b *boxFlags) onlyKept(c *cobra.Command, pictured bool) error {
 	return b.refused()
 }
 
-// pinned resolves a template to its name and digest, so that later commands use the same one.
-func (h *application) pinned(ctx context.Context, name string, fresh bool) (string, string, error) {
-	if name == "" || name == "host" {
-		return "host", "", nil
-	}
-	s, err := openTemplates(h.state)
-	if err != nil {
-		return "", "", err
-	}
-	t, err := s.Find(ctx, name, fresh)
-	return t.Name, t.Digest, aboutTemplate(err)
-}
-
 const listRow = "%-20s %-8s %-11s %-5s %-21s %-10s %s\n"
 
 func newSandboxList(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "Your sandboxes", Args: cobra.NoArgs, Example: "  waldo sandbox list --json",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, _ []string) error {
-			all, err := m.List(c.Context(), owner())
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, _ []string) error {
+			all, err := m.List(c.Context(), app.Owner())
 			if err != nil || g.json {
 				return orJSON(c, err, all)
 			}
@@ -262,10 +239,10 @@ func newSandboxExec(g *global) *cobra.Command {
 			if (e.code != "") == (len(args) > 1) {
 				return usage("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE", "give a command or code")
 			}
-			if e.timeout < 0 || e.timeout > mostLimits.Wall {
+			if e.timeout < 0 || e.timeout > app.MostLimits.Wall {
 				return usage("as in --timeout 2h", "--timeout is out of range")
 			}
-			if e.cpu < 0 || e.cpu > mostLimits.CPU.Seconds() {
+			if e.cpu < 0 || e.cpu > app.MostLimits.CPU.Seconds() {
 				return usage("as in --cpu-seconds 60", "--cpu-seconds is out of range")
 			}
 			if e.dir != "" && !path.IsAbs(e.dir) {
@@ -304,7 +281,7 @@ func (e *execFlags) wall(sandboxs time.Duration) time.Duration {
 	case e.timeout > 0:
 		return e.timeout
 	case e.as != "":
-		return mostLimits.Wall
+		return app.MostLimits.Wall
 	}
 	return sandboxs
 }
@@ -332,15 +309,15 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	defer h.Close()
 	defer func() { err = errors.Join(err, run.End(context.WithoutCancel(ctx))) }()
 	s := run.Sandbox
-	t, err := h.reopen(s)
+	t, err := h.TemplateOf(s)
 	if err != nil {
 		return err
 	}
-	o.Limits, o.Isolation, o.Root, o.Image = call.Limits(s.Limits), s.Isolation, root(t), t.Config
+	o.Limits, o.Isolation, o.Root, o.Image = call.Limits(s.Limits), s.Isolation, app.Root(t), t.Config
 	o.Limits.Wall, o.Limits.CPU = e.wall(s.Limits.Wall), e.processor(s)
 	o.Whole, o.Dir = true, e.dir
-	o.Share = sandboxes.New(h.store, time.Now).Shared(s)
-	h.runner.Default = s.Limits // also bounds output stored beside the command's files
+	o.Share = sandboxes.New(h.Store, time.Now).Shared(s)
+	h.Runner.Default = s.Limits // also bounds output stored beside the command's files
 	o.Started = func(b sandbox.Sandbox) func() {
 		if e.as != "" {
 			up()
@@ -349,22 +326,22 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	}
 	flush := func() error { return nil }
 	if e.tty {
-		if flush, err = h.onTerminal(c, &o, s.Isolation, cancel); err != nil {
+		if flush, err = onTerminal(h, c, &o, s.Isolation, cancel); err != nil {
 			return err
 		}
 		defer func() { _ = flush() }() // also after a panic
 	} else if !g.json {
-		o.Stdout, o.Stderr, flush = h.through(c.OutOrStdout(), c.ErrOrStderr(), cancel)
+		o.Stdout, o.Stderr, flush = through(h, c.OutOrStdout(), c.ErrOrStderr(), cancel)
 		o.Pass = true
 	}
-	end, err := h.forwards(ctx, c.ErrOrStderr(), s, e.ports)
+	end, err := forwards(ctx, h, c.ErrOrStderr(), s, e.ports)
 	if err != nil {
 		return err
 	}
 	defer end()
 	k.Run = o.Request()
-	defer h.runner.Attach(k.ID, o.Streams)()
-	r, err := h.broker.Call(ctx, k)
+	defer h.Runner.Attach(k.ID, o.Streams)()
+	r, err := h.Broker.Call(ctx, k)
 	masked := flush()
 	if errors.Is(masked, terminal.ErrUnread) {
 		return masked
@@ -379,20 +356,20 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 }
 
 // openIn opens the application with the limits of a sandbox, and returns the sandbox's session and next call.
-func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *application, run *sandboxes.Run, k call.Call, err error) {
+func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *app.App, run *sandboxes.Run, k call.Call, err error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
 		return nil, nil, k, usage("", "%v", err)
 	}
-	set := settings{limits: mostLimits, patience: time.Minute}
+	set := app.Options{Limits: app.MostLimits, Patience: time.Minute}
 	path, _ := g.source().File()
 	if path == "" {
 		level, err := levelOf(ctx, g, name)
 		if err != nil {
 			return nil, nil, k, err
 		}
-		set.cfg = contract.Default()
-		(&boxFlags{isolation: level}).widen(set.cfg, mostLimits) // the sandbox's own limits apply
+		set.Cfg = contract.Default()
+		(&boxFlags{isolation: level}).widen(set.Cfg, app.MostLimits) // the sandbox's own limits apply
 	}
 	if h, err = openApplication(ctx, g, set); err != nil {
 		return nil, nil, k, err
@@ -403,19 +380,19 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 			err = errors.Join(err, opened.Close())
 		}
 	}()
-	m, err := h.boxes(ctx)
+	m, err := h.Sandboxes(ctx)
 	if err != nil {
 		return nil, nil, k, err
 	}
-	k = call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: principal(), Channel: "cli", At: time.Now()}
+	k = call.Call{ID: id.New(id.Call), Capability: capability, Args: a, Principal: app.Principal(), Channel: "cli", At: time.Now()}
 	if e.as != "" {
 		k.ID = e.as
 	}
-	if run, err = m.Begin(ctx, owner(), name, k.ID, e.as != ""); err != nil {
+	if run, err = m.Begin(ctx, app.Owner(), name, k.ID, e.as != ""); err != nil {
 		return nil, nil, k, err
 	}
 	s := run.Sandbox
-	info, err := h.sessions.Resume(call.Session(s.Session), principal(), s.Workspace)
+	info, err := h.Sessions.Resume(call.Session(s.Session), app.Principal(), s.Workspace)
 	if err != nil {
 		return nil, nil, k, errors.Join(err, run.End(ctx))
 	}
@@ -440,32 +417,16 @@ func levelOf(ctx context.Context, g *global, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := sandboxes.New(kept, time.Now).Get(ctx, owner(), name)
+	s, err := sandboxes.New(kept, time.Now).Get(ctx, app.Owner(), name)
 	return s.Isolation, errors.Join(err, kept.Close())
-}
-
-// reopen finds the template that a sandbox was created with.
-func (h *application) reopen(s sandboxes.Sandbox) (template.Template, error) {
-	if s.Template == "host" {
-		return template.Host(), nil
-	}
-	all, err := openTemplates(h.state)
-	if err != nil {
-		return template.Template{}, err
-	}
-	t, err := all.Reopen(s.Template, s.Digest)
-	if err != nil {
-		return t, &exit{code: exitFailed, err: err, hint: "waldo template pull " + strings.TrimPrefix(s.Template, "tar:")}
-	}
-	return t, nil
 }
 
 func newSandboxPause(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "pause NAME", Short: "Let nothing new start, and stop what runs where it stands", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox pause work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
-			still, going, err := m.Pause(c.Context(), owner(), args[0])
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+			still, going, err := m.Pause(c.Context(), app.Owner(), args[0])
 			if err != nil {
 				return err
 			}
@@ -482,8 +443,8 @@ func newSandboxPause(g *global) *cobra.Command {
 func newSandboxResume(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume NAME", Short: "Use a paused or stopped sandbox again", Args: cobra.ExactArgs(1), Example: "  waldo sandbox resume work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
-			_, err := m.Resume(c.Context(), owner(), args[0])
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+			_, err := m.Resume(c.Context(), app.Owner(), args[0])
 			return err
 		}),
 	}
@@ -494,14 +455,14 @@ func newSandboxReset(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "reset NAME", Short: "Make a sandbox as if it were new: no file, no session, nothing of its owner", Args: cobra.ExactArgs(1),
 		Example: "  waldo sandbox reset work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			if next == "" {
-				next = owner()
+				next = app.Owner()
 			}
 			if kind, who, _ := strings.Cut(next, ":"); who == "" || !slices.Contains([]string{"os", "oidc", "token", "session"}, kind) {
 				return usage("as in os:1001", "%q is nobody who could own a sandbox", next)
 			}
-			s, err := m.Reset(c.Context(), owner(), args[0], next)
+			s, err := m.Reset(c.Context(), app.Owner(), args[0], next)
 			if err != nil || g.json {
 				return orJSON(c, err, s)
 			}
@@ -516,8 +477,8 @@ func newSandboxRemove(g *global) *cobra.Command {
 	var force bool
 	c := &cobra.Command{
 		Use: "rm NAME", Short: "Delete a sandbox and its files; its snapshots stay", Args: cobra.ExactArgs(1), Example: "  waldo sandbox rm work",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
-			return m.Remove(c.Context(), owner(), args[0], force)
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+			return m.Remove(c.Context(), app.Owner(), args[0], force)
 		}),
 	}
 	c.Flags().BoolVarP(&force, "force", "f", false, "end the commands that run in it")

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/app"
 	"waldo/internal/sandbox"
 	"waldo/internal/storage/sandboxes"
 )
@@ -19,7 +20,7 @@ func TestProcessorFitsTheTime(t *testing.T) {
 	}{
 		{"nothing said", execFlags{}, false, 30 * time.Second},
 		{"a longer time", execFlags{timeout: 10 * time.Minute}, false, 10 * time.Minute},
-		{"in the background", execFlags{as: "c_x"}, false, mostLimits.Wall},
+		{"in the background", execFlags{as: "c_x"}, false, app.MostLimits.Wall},
 		{"the sandbox's was set", execFlags{timeout: 10 * time.Minute}, true, 10 * time.Second},
 		{"the command's was set", execFlags{timeout: 10 * time.Minute, cpu: 1.5}, true, 1500 * time.Millisecond},
 	} {

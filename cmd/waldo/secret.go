@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -17,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"waldo/internal/app"
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/secrets"
-	"waldo/internal/core/redact"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
@@ -28,13 +27,12 @@ import (
 	"waldo/internal/storage/secretstore"
 )
 
-// newKeeper returns the source of secrets. It asks at a terminal for the passphrases of sealed files.
-func newKeeper(state string, cfg *contract.Config, known *redact.Registry) *secretsource.Keeper {
-	var ask func(string) (secret.Value, error)
+// asks returns what asks a person at the terminal for the passphrases of sealed files; nil: no person is there.
+func asks() func(string) (secret.Value, error) {
 	if term.IsTerminal(int(os.Stdin.Fd())) {
-		ask = askOnce()
+		return askOnce()
 	}
-	return secrets.New(state, cfg, known, ask)
+	return nil
 }
 
 // askOnce asks at the terminal for the passphrase of a sealed file, once for each.
@@ -72,56 +70,6 @@ func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
 		return secret.Value{}, err
 	}
 	return secret.NewValue(string(b)), nil
-}
-
-// secretFinding is the result of checking one use of a secret.
-type secretFinding struct {
-	Secret secret.Ref        `json:"secret"`
-	At     contract.Position `json:"at"`
-	By     string            `json:"by,omitempty"`
-	OK     bool              `json:"ok"`
-	Why    string            `json:"why,omitempty"`
-}
-
-// checkSecrets fetches every secret that the configuration names for this environment, all at once.
-func checkSecrets(k *secretsource.Keeper, cfg *contract.Config) []secretFinding {
-	uses := cfg.SecretUses
-	for _, name := range slices.Sorted(maps.Keys(cfg.Secrets)) {
-		if s := cfg.Secrets[name]; !slices.ContainsFunc(uses, func(u contract.SecretUse) bool { return u.Ref == secret.Ref(name) }) && (s.Spec.From != "" || len(s.Spec.Command) > 0) {
-			uses = append(uses, contract.SecretUse{Ref: secret.Ref(name), At: s.At, By: "nobody yet"})
-		}
-	}
-	out := make([]secretFinding, len(uses))
-	var wait sync.WaitGroup
-	for i, u := range uses {
-		out[i] = secretFinding{Secret: u.Ref, At: u.At, By: u.By}
-		wait.Go(func() {
-			_, err := k.Get(u.Ref)
-			if out[i].OK = err == nil; err != nil {
-				out[i].Why = err.Error()
-			}
-		})
-	}
-	wait.Wait()
-	return out
-}
-
-// requireSecrets returns an error if a secret with a configured source is missing. A secret without a source is left
-// to the policy, which denies its capability.
-func (h *application) requireSecrets() error {
-	named := secrets.Named(h.state, h.cfg)
-	var problems contract.Problems
-	for _, f := range checkSecrets(h.secrets, h.cfg) {
-		_, place := f.Secret.Place()
-		if !f.OK && (place || named[string(f.Secret)] || strings.HasPrefix(f.By, "server ")) {
-			problems = append(problems, contract.Problem{At: f.At, Code: "secret.missing", Text: f.Why + "; wanted by " + f.By})
-		}
-	}
-	if len(problems) == 0 {
-		return nil
-	}
-	problems.Sort()
-	return &exit{code: exitUsage, err: problems, hint: "waldo secret check shows every secret and where it was looked for"}
 }
 
 // keepSecret puts a secret into the store under a name, which nothing else may have.
@@ -274,7 +222,7 @@ func newSecretCheck(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found := checkSecrets(newKeeper(state, cfg, g.known), cfg)
+			found := app.CheckSecrets(secrets.New(state, cfg, g.known, asks()), cfg)
 			missing := 0
 			for _, f := range found {
 				if !f.OK {
@@ -296,7 +244,7 @@ func newSecretCheck(g *global) *cobra.Command {
 	}
 }
 
-func tellSecrets(w io.Writer, found []secretFinding) {
+func tellSecrets(w io.Writer, found []app.SecretFinding) {
 	p := terminal.Painter(w)
 	for _, f := range found {
 		if f.OK {

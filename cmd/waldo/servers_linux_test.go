@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/app"
 	"waldo/internal/frontend/mcpserver/catalog"
 )
 
@@ -44,13 +45,13 @@ func BenchmarkServers(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		h, err := openApplication(context.Background(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, settings{})
+		h, err := openApplication(context.Background(), &global{config: filepath.Join(dir, "waldo.yaml"), state: filepath.Join(dir, "state")}, app.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()
 		begin := time.Now()
-		n := len(h.catalogue.List(context.Background(), catalog.Viewer{Principal: principal(), Channel: "cli"}))
+		n := len(h.Catalogue.List(context.Background(), catalog.Viewer{Principal: app.Principal(), Channel: "cli"}))
 		b.ReportMetric(time.Since(begin).Seconds(), "s/list")
 		b.StopTimer()
 		if err := h.Close(); err != nil || n != 1001 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/storage/sandboxes"
@@ -21,16 +22,16 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 	c := &cobra.Command{
 		Use: "snapshot NAME", Short: "Keep a sandbox's files as they are now; unchanged content takes no extra space", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox snapshot work\n  waldo sandbox snapshot --list\n  waldo sandbox create copy --from p_…\n  waldo sandbox snapshot --rm p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			switch {
 			case list && remove == "" && len(args) == 0:
 				return listSnapshots(c, g, m)
 			case remove != "" && !list && len(args) == 0:
-				return m.Forget(c.Context(), owner(), remove)
+				return m.Forget(c.Context(), app.Owner(), remove)
 			case len(args) != 1 || list || remove != "":
 				return usage("waldo sandbox snapshot NAME", "give one sandbox, or --list, or --rm ID")
 			}
-			p, err := m.Snapshot(c.Context(), owner(), args[0])
+			p, err := m.Snapshot(c.Context(), app.Owner(), args[0])
 			if err != nil || g.json {
 				return orJSON(c, err, p)
 			}
@@ -45,7 +46,7 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 }
 
 func listSnapshots(c *cobra.Command, g *global, m *sandboxes.Manager) error {
-	all, err := m.Snapshots(c.Context(), owner())
+	all, err := m.Snapshots(c.Context(), app.Owner())
 	if err != nil || g.json {
 		return orJSON(c, err, all)
 	}
@@ -61,8 +62,8 @@ func newSandboxRestore(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use: "restore NAME SNAPSHOT", Short: "Give a sandbox the files of a snapshot in place of its own", Args: cobra.ExactArgs(2),
 		Example: "  waldo sandbox restore work p_…",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
-			_, err := m.Restore(c.Context(), owner(), args[0], args[1])
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
+			_, err := m.Restore(c.Context(), app.Owner(), args[0], args[1])
 			return err
 		}),
 	}
@@ -74,7 +75,7 @@ func newSandboxCopy(g *global) *cobra.Command {
 		Long: "One of the two is NAME:PATH, where PATH is as the code finds it in /workspace, but not below tmp. A folder is\n" +
 			"copied with its regular files and folders, without links. With - for SRC a tar is unpacked from standard input.",
 		Example: "  waldo sandbox cp . work:\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n  tar c . | waldo sandbox cp - work:input",
-		RunE: withBoxes(g, func(c *cobra.Command, _ *application, m *sandboxes.Manager, args []string) error {
+		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
 			from, fromIn := inBoxPath(args[0])
 			to, toIn := inBoxPath(args[1])
 			if fromIn == toIn {
@@ -84,7 +85,7 @@ func newSandboxCopy(g *global) *cobra.Command {
 			if fromIn {
 				in = from
 			}
-			s, w, done, err := m.Files(c.Context(), owner(), in.name)
+			s, w, done, err := m.Files(c.Context(), app.Owner(), in.name)
 			if err != nil {
 				return err
 			}

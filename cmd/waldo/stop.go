@@ -1,14 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
+	"waldo/internal/app/control"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
@@ -29,7 +28,7 @@ func newStop(g *global) *cobra.Command {
 			if all == (len(args) == 1) {
 				return usage("as in waldo stop ci, or waldo stop --all", "give a name or --all")
 			}
-			name := everybody
+			name := control.Everybody
 			if !all {
 				name = args[0]
 			}
@@ -49,34 +48,34 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	}
 	defer s.Close()
 	note := ""
-	if name != everybody && !release {
+	if name != control.Everybody && !release {
 		if name, note, err = toStop(ctx, g, s, name); err != nil {
 			return err
 		}
 	}
 	if release { // also a stop that another waldo stored under the bare name
-		if name, err = stopInForce(ctx, s, name); err != nil {
+		if name, err = control.InForce(ctx, s, name); err != nil {
 			return err
 		}
 	}
-	log, err := openLog(ctx, s, 0)
+	log, err := app.OpenLog(ctx, s, 0)
 	if err != nil && !release { // a damaged log must not prevent a stop
 		display.Fprintf(c.ErrOrStderr(), "waldo: this is not recorded: %v\n", err)
 	} else if err != nil {
 		return err
 	} else {
 		defer func() { err = errors.Join(err, log.Close()) }()
-		if err := recordOrder(ctx, log, kindStop, map[string]any{"name": name, "release": release, "by": principal()}); err != nil {
+		if err := control.RecordSync(ctx, log, control.KindStop, map[string]any{"name": name, "release": release, "by": app.Principal()}); err != nil {
 			return err
 		}
 	}
 	if release {
 		return letIn(c, g, s, name)
 	}
-	if err := forgetCLI(ctx, s, name); err != nil {
+	if err := app.ForgetCLI(ctx, s, name); err != nil {
 		return err
 	}
-	replies, silent, err := putOrder(ctx, s, stopOrder+name)
+	replies, silent, err := control.Put(ctx, s, control.Stop+name, control.Order{})
 	if err != nil {
 		return err
 	}
@@ -89,11 +88,11 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 	} else {
 		for _, r := range replies {
 			for _, n := range r.Ended {
-				display.Fprintf(c.OutOrStdout(), "%s ended %s\n", r.who(), n)
+				display.Fprintf(c.OutOrStdout(), "%s ended %s\n", r.Who(), n)
 			}
 		}
 		what := name
-		if name == everybody {
+		if name == control.Everybody {
 			what = "everybody"
 		}
 		if note != "" {
@@ -101,82 +100,23 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		}
 		display.Fprintf(c.ErrOrStderr(), "%s ended", display.Count(ended, "session"))
 		if !id.Is(id.Session, name) {
-			display.Fprintf(c.ErrOrStderr(), "; %s stays out until: waldo stop --release %s", what, strings.ReplaceAll(name, everybody, "--all"))
+			display.Fprintf(c.ErrOrStderr(), "; %s stays out until: waldo stop --release %s", what, strings.ReplaceAll(name, control.Everybody, "--all"))
 		}
 		display.Fprintf(c.ErrOrStderr(), "\n")
 	}
 	return errors.Join(err, unheeded(0, silent))
 }
 
-// stopInForce returns the name of a stop as it is stored, with or without "token:".
-func stopInForce(ctx context.Context, s *database.Store, name string) (string, error) {
-	if id.Is(id.Session, name) {
-		return "", usage("its principal opens another", "a session that has ended stays ended")
-	}
-	orders, err := s.List(ctx, ordersBucket)
-	if err != nil {
-		return "", err
-	}
-	for _, stored := range []string{name, tokenPrefix + name, strings.TrimPrefix(name, tokenPrefix)} {
-		if _, is := orders[stopOrder+stored]; is {
-			return stored, nil
-		}
-	}
-	var now []string
-	for order := range orders {
-		if of, is := strings.CutPrefix(order, stopOrder); is && !id.Is(id.Session, of) {
-			now = append(now, strings.ReplaceAll(of, everybody, "--all"))
-		}
-	}
-	if len(now) == 0 {
-		return "", usage("", "nothing is stopped under that name, nor under any other")
-	}
-	slices.Sort(now)
-	return "", usage("stopped now: "+strings.Join(now, ", "), "nothing is stopped under that name")
-}
-
 // letIn cancels a stop, and waits until every running waldo knows.
 func letIn(c *cobra.Command, g *global, s *database.Store, name string) error {
-	if err := s.Delete(c.Context(), ordersBucket, stopOrder+name); err != nil {
-		return err
-	}
-	replies, silent, err := putOrder(c.Context(), s, releaseOrder)
+	replies, silent, err := control.Release(c.Context(), s, name)
 	if err != nil {
 		return err
 	}
 	if g.json {
 		err = printJSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
 	} else {
-		display.Fprintf(c.ErrOrStderr(), "released %s\n", strings.ReplaceAll(name, everybody, "everybody"))
+		display.Fprintf(c.ErrOrStderr(), "released %s\n", strings.ReplaceAll(name, control.Everybody, "everybody"))
 	}
 	return errors.Join(err, unheeded(0, silent))
-}
-
-// forgetCLI ends the shared `waldo call` session of a stopped user. It also deletes entries of sessions that ended
-// too long ago to matter.
-func forgetCLI(ctx context.Context, s *database.Store, name string) error {
-	shared, err := s.List(ctx, cliBucket)
-	if err != nil {
-		return err
-	}
-	for who, row := range shared {
-		if n, _, _ := strings.Cut(row, " "); name == everybody || name == who || name == n {
-			if err := s.Delete(ctx, cliBucket, who); err != nil {
-				return err
-			}
-		}
-	}
-	orders, err := s.List(ctx, ordersBucket)
-	if err != nil {
-		return err
-	}
-	for order, row := range orders {
-		of, is := strings.CutPrefix(order, stopOrder)
-		if is && id.Is(id.Session, of) && orderedAt(row).Before(time.Now().Add(-keptFor)) {
-			if err := s.Delete(ctx, ordersBucket, order); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -7,14 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"waldo/internal/app"
+	"waldo/internal/app/control"
 	"waldo/internal/core/audit"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
 	"waldo/internal/storage/sandboxes"
 )
-
-// tokenPrefix begins the principal of a token; its name alone means it too.
-const tokenPrefix = "token:"
 
 // toStop returns the principal or session that a name of waldo stop means. A name without a kind must be that of a
 // known token, because a typo would stop no one. A full name is accepted unseen; note says if it is unknown.
@@ -26,8 +25,8 @@ func toStop(ctx context.Context, g *global, s *database.Store, name string) (ful
 	if slices.Contains(known, name) {
 		return name, "", nil
 	}
-	if slices.Contains(known, tokenPrefix+name) {
-		return tokenPrefix + name, "", nil
+	if slices.Contains(known, control.Token+name) {
+		return control.Token + name, "", nil
 	}
 	hint := "known: " + strings.Join(known, ", ")
 	if near := nearest(name, append(slices.Clone(known), bare(known)...)); near != "" {
@@ -36,7 +35,7 @@ func toStop(ctx context.Context, g *global, s *database.Store, name string) (ful
 	if strings.Contains(name, ":") {
 		return name, "the log and the configuration do not have " + name + "; " + hint, nil
 	}
-	all, _ := sandboxes.New(s, time.Now).List(ctx, owner())
+	all, _ := sandboxes.New(s, time.Now).List(ctx, app.Owner())
 	if slices.ContainsFunc(all, func(b sandboxes.Sandbox) bool { return b.Name == name }) {
 		hint = "it is a named sandbox: waldo sandbox ps " + name + " shows its commands, waldo sandbox rm --force " + name + " ends them"
 	}
@@ -45,7 +44,7 @@ func toStop(ctx context.Context, g *global, s *database.Store, name string) (ful
 
 func bare(principals []string) (out []string) {
 	for _, p := range principals {
-		if name, is := strings.CutPrefix(p, tokenPrefix); is {
+		if name, is := strings.CutPrefix(p, control.Token); is {
 			out = append(out, name)
 		}
 	}
@@ -55,10 +54,10 @@ func bare(principals []string) (out []string) {
 // principals returns those of this user, of the configuration's tokens and of the log. A part that cannot be read is
 // left out.
 func principals(ctx context.Context, g *global, s *database.Store) []string {
-	out := []string{string(principal())}
+	out := []string{string(app.Principal())}
 	if _, cfg, err := configured(g); err == nil {
 		for name := range cfg.Gateway.Tokens {
-			out = append(out, tokenPrefix+name)
+			out = append(out, control.Token+name)
 		}
 	}
 	_, _ = audit.Select(ctx, s.Path("log"), audit.Selection{Last: 1, Match: func(r audit.Record) bool {

@@ -1,91 +1,17 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/frontend/terminal"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/model/id"
-	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/template"
-	"waldo/internal/storage/sandboxes"
 )
-
-// openTemplates opens the template store of a state directory.
-func openTemplates(state string) (*template.Store, error) {
-	s, err := template.Open(filepath.Join(state, "templates"), template.Defaults())
-	if err == nil {
-		s.Progress = func(what string, bytes int64) io.WriteCloser { return terminal.Progress(os.Stderr, what, bytes) }
-	}
-	return s, err
-}
-
-// template resolves a template that a person named. "host" needs no lookup; a snapshot gives the template of its
-// sandbox, with its files to start from.
-func (h *application) template(ctx context.Context, name string, fresh bool) (template.Template, error) {
-	if id.Is(id.Snapshot, name) {
-		p, err := sandboxes.New(h.store, time.Now).Picture(ctx, owner(), name)
-		if err != nil {
-			return template.Template{}, inWords(err)
-		}
-		h.picture = p.ID
-		return h.reopen(p.Of)
-	}
-	if name == "host" || name == "" {
-		return template.Host(), nil
-	}
-	s, err := openTemplates(h.state)
-	if err != nil {
-		return template.Template{}, err
-	}
-	t, err := s.Find(ctx, name, fresh)
-	return t, aboutTemplate(err)
-}
-
-// templateOf finds the root filesystem that a contract names; a path starts at the folder of the configuration.
-func (h *application) templateOf(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
-	name := c.Template
-	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
-		at, err := c.At.Beside(name)
-		if err != nil {
-			return sandbox.Template{}, template.Config{}, err
-		}
-		name = at
-	}
-	s, err := openTemplates(h.state)
-	if err != nil {
-		return sandbox.Template{}, template.Config{}, err
-	}
-	t, err := s.Find(ctx, name, false)
-	return root(t), t.Config, err
-}
-
-// aboutTemplate gives errors about a named template the exit code for usage.
-func aboutTemplate(err error) error {
-	if err == nil {
-		return nil
-	}
-	e := &exit{code: exitFailed, err: err, hint: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
-	if errors.As(err, &template.Unfit{}) {
-		e.code = exitUsage
-	}
-	return e
-}
-
-// root converts a template for the sandbox profile.
-func root(t template.Template) sandbox.Template {
-	return sandbox.Template{Name: t.Name, Dir: t.Dir, UID: t.Config.UID, GID: t.Config.GID}
-}
 
 func newTemplate(g *global) *cobra.Command {
 	c := &cobra.Command{
@@ -99,7 +25,7 @@ func newTemplate(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := openTemplates(state)
+			s, err := app.OpenTemplates(state, downloads)
 			if err != nil {
 				return err
 			}
@@ -128,7 +54,7 @@ func newTemplate(g *global) *cobra.Command {
 			}
 			t, err := s.Find(c.Context(), args[0], true)
 			if err != nil || g.json {
-				return orJSON(c, aboutTemplate(err), t)
+				return orJSON(c, app.AboutTemplate(err), t)
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", t.Name)
 			if t.Skipped > 0 {

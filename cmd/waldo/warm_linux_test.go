@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/app"
 	"waldo/internal/model/call"
 	"waldo/internal/model/id"
 )
@@ -20,7 +21,7 @@ func TestFirstClient(t *testing.T) {
 	if err := os.WriteFile(file, []byte("version: 1\ncapabilities:\n  run_python: {mode: read, approval: none}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, settings{warm: 2})
+	h, err := openApplication(context.Background(), &global{config: file, state: filepath.Join(dir, "state")}, app.Options{Warm: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func TestFirstClient(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if rep := h.drivers["namespace"].Probe(context.Background()); !rep.OK {
+	if rep := h.Drivers["namespace"].Probe(context.Background()); !rep.OK {
 		t.Skipf("no boxes here: %+v", rep)
 	}
 	run := func(who call.Principal, n call.Session) bool {
@@ -38,20 +39,20 @@ func TestFirstClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := h.broker.Call(context.Background(), call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Channel: "mcp", At: time.Now()})
+		r, err := h.Broker.Call(context.Background(), call.Call{ID: id.New(id.Call), Capability: "run_python", Args: a, Session: n, Principal: who, Channel: "mcp", At: time.Now()})
 		if err != nil || r.Facts.Stdout != "1\n" {
 			t.Fatalf("%v %+v", err, r)
 		}
 		return r.Facts.Sandbox.Warm
 	}
-	g := h.sharedSessions()
+	g := h.SharedSessions()
 	defer g.Close()
-	bob, err := h.sessions.Open("oidc:bob", id.New(id.Workspace))
+	bob, err := h.Sessions.Open("oidc:bob", id.New(id.Workspace))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.tidy(bob)
-	defer h.sessions.Close(bob.ID)
+	defer h.Tidy(bob)
+	defer h.Sessions.Close(bob.ID)
 	if run("oidc:bob", bob.ID) {
 		t.Error("control: the first run of a principal that nobody expected was warm")
 	}

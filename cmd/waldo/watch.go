@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
@@ -79,7 +80,7 @@ func tooLate(c *cobra.Command, g *global, q approval.Question, yes bool, code, w
 		return err
 	}
 	defer done()
-	log, err := openLog(c.Context(), k.Store, 0)
+	log, err := app.OpenLog(c.Context(), k.Store, 0)
 	if err != nil {
 		return err
 	}
@@ -89,5 +90,5 @@ func tooLate(c *cobra.Command, g *global, q approval.Question, yes bool, code, w
 		said = "yes"
 	}
 	return (&audit.Recorder{Log: log}).TakenBack(c.Context(), approval.Answer{ApprovalID: q.ID, DecisionID: q.DecisionID, ArgsDigest: q.ArgsDigest,
-		Capability: q.Capability, Refusal: code, By: principal(), Reason: said + ", too late: " + why, At: time.Now()})
+		Capability: q.Capability, Refusal: code, By: app.Principal(), Reason: said + ", too late: " + why, At: time.Now()})
 }

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"sync/atomic"
@@ -10,21 +10,21 @@ import (
 // lives are the applications that share one state: the current one, and earlier ones until their calls end.
 type lives struct {
 	server atomic.Pointer[mcpserver.Server] // the running server, or nil
-	*generation.Generations[*application]
+	*generation.Generations[*App]
 }
 
-func newLives(first *application) *lives {
-	return &lives{Generations: generation.New(first, (*application).retire)}
+func newLives(first *App) *lives {
+	return &lives{Generations: generation.New(first, (*App).retire)}
 }
 
 // inForce returns the current application, with the configuration in force.
-func (l *lives) inForce() *application { return l.Now() }
+func (l *lives) inForce() *App { return l.Now() }
 
 // change makes next the current application.
-func (l *lives) change(next *application) {
+func (l *lives) change(next *App) {
 	l.Change(next, func() {
 		if srv := l.server.Load(); srv != nil {
-			srv.Replace(next.catalogue)
+			srv.Replace(next.Catalogue)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package main
+package app
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"waldo/internal/storage/workspace"
 )
 
-// pictured gives a workspace that has nothing yet the files of the snapshot that the run starts from.
-func (h *application) pictured(w *workspace.Workspace, err error) (*workspace.Workspace, error) {
-	if err != nil || h.picture == "" {
+// fill gives a workspace that has nothing yet the files of the snapshot that the run starts from.
+func (h *App) fill(w *workspace.Workspace, err error) (*workspace.Workspace, error) {
+	if err != nil || h.Snapshot == "" {
 		return w, err
 	}
 	for _, f := range []workspace.Folder{workspace.Files, workspace.Input, workspace.Output} {
@@ -21,7 +21,7 @@ func (h *application) pictured(w *workspace.Workspace, err error) (*workspace.Wo
 			return w, nil
 		}
 	}
-	if err := sandboxes.New(h.store, time.Now).Fill(context.Background(), owner(), h.picture, w, mostLimits.Disk); err != nil {
+	if err := sandboxes.New(h.Store, time.Now).Fill(context.Background(), Owner(), h.Snapshot, w, MostLimits.Disk); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil

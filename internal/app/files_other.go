@@ -1,6 +1,6 @@
 //go:build !unix
 
-package main
+package app
 
 // openFiles is how many files waldo may have open; 0: it cannot be told.
 func openFiles() int { return 0 }

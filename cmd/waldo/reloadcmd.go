@@ -1,0 +1,63 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"waldo/internal/app/control"
+	"waldo/internal/model/display"
+)
+
+func newReload(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use: "reload", Short: "Take the configuration anew into every running waldo serve of this state directory", Args: cobra.NoArgs,
+		Long: "Each waldo serve of the state directory reads its own configuration file again, as at its start: with its own flags,\n" +
+			"and one that was only found has to be trusted in its new form. Calls under way end under the contracts that they\n" +
+			"began with; hosts stay connected and are told that their lists have changed. A configuration that cannot be taken\n" +
+			"leaves the one before it in force. SIGHUP does the same for one process. Exit status 1: one was not taken.",
+		Example: "  waldo reload",
+		RunE: func(c *cobra.Command, _ []string) error {
+			state, s, err := openStore(g)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			replies, silent, err := control.Put(c.Context(), s, control.Reload, control.Order{})
+			if err != nil {
+				return err
+			}
+			if g.json {
+				if err := printJSON(c.OutOrStdout(), map[string]any{"replies": replies, "silent": silent}); err != nil {
+					return err
+				}
+			}
+			serve, kept := 0, 0
+			for _, r := range replies {
+				switch {
+				case !r.Serves:
+					continue
+				case r.Kept != "":
+					kept++
+					display.Fprintf(c.ErrOrStderr(), "%s keeps the configuration that it has: %s\n", r.Who(), display.Lines(r.Kept))
+				case !g.json:
+					display.Fprintf(c.OutOrStdout(), "%s took %s\n", r.Who(), r.Said)
+				}
+				serve++
+			}
+			if serve == 0 && silent == 0 {
+				display.Fprintf(c.ErrOrStderr(), "no waldo serve runs on %s\n", state)
+			}
+			return unheeded(kept, silent)
+		},
+	}
+}
+
+// unheeded returns the error of an order that some waldo did not carry out.
+func unheeded(kept, silent int) error {
+	switch {
+	case silent > 0:
+		return &exit{code: exitProblems, text: display.Count(silent, "waldo process") + " did not answer in time", hint: "it may hang or be suspended: look for it, and end it if need be"}
+	case kept > 0:
+		return &exit{code: exitProblems, text: "the new configuration is not in force everywhere", hint: "waldo check shows where and how; waldo trust records a file that was found"}
+	}
+	return nil
+}

@@ -1,0 +1,692 @@
+// Package app joins all packages for one configuration: New opens storage, core, executors and front ends. It reads no
+// flag and prints nothing: commands, a console and webhooks are built on it.
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"waldo/internal/agenthosts/wellknown"
+	"waldo/internal/app/configfile"
+	"waldo/internal/app/control"
+	"waldo/internal/app/fault"
+	"waldo/internal/app/secrets"
+	"waldo/internal/app/trust"
+	"waldo/internal/core/approval"
+	"waldo/internal/core/approval/notify"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/audit/headfile"
+	"waldo/internal/core/broker"
+	"waldo/internal/core/policy"
+	"waldo/internal/core/redact"
+	"waldo/internal/core/session"
+	"waldo/internal/executor/admit"
+	"waldo/internal/executor/launch"
+	"waldo/internal/executor/remote"
+	"waldo/internal/executor/runner"
+	"waldo/internal/executor/serverpackage"
+	"waldo/internal/executor/upstream"
+	"waldo/internal/executor/upstream/eras"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/executor/upstream/lockfile"
+	"waldo/internal/frontend/bridge"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/frontend/mcpserver/identity"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
+	"waldo/internal/model/id"
+	"waldo/internal/model/secret"
+	"waldo/internal/pkginstall"
+	"waldo/internal/protocol/strictjson"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/admission"
+	"waldo/internal/sandbox/confined"
+	"waldo/internal/sandbox/gvisor"
+	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/pool"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/presence"
+	"waldo/internal/storage/secretsource"
+	"waldo/internal/storage/secretstore"
+	"waldo/internal/storage/workspace"
+)
+
+// App joins all packages: storage, core, executors and front ends. openApplication builds it in that order,
+// and Close closes it in reverse.
+type App struct {
+	State     string
+	Config    *contract.Config
+	Policy    *policy.Policy
+	Store     *database.Store
+	log       *audit.Log
+	Sessions  *session.Manager
+	Redact    *redact.Redactor
+	secrets   *secretsource.Keeper
+	known     *redact.Registry // the secrets that were fetched
+	Approvals *approval.Service
+	Lock      *lockfile.Lock                // as read when the application was opened
+	relocked  atomic.Pointer[lockfile.Lock] // taken since; nil: none
+	Witness   *audit.Witness                // the approvals in the log
+	asker     *presence.Process             // marks this process as running; nil: not supported here
+	lasting   call.Session                  // the session of waldo call, which the next process resumes
+	Drivers   map[string]sandbox.Driver
+	Runner    *runner.Runner
+	Upstreams *upstream.Manager
+	Packages  *serverpackage.Packages // of servers; only `waldo lock --accept` pins a package
+	programs  map[string]string       // digests of the programs of a found configuration; nil: the operator named it
+	Catalogue *catalog.Catalogue
+	Broker    *broker.Broker
+	attendant *control.Attendant       // carries out the operator's orders
+	Logins    func() *identity.Options // who can connect over HTTP
+	lives     *lives                   // the current application, and earlier ones
+	Snapshot  string                   // the snapshot whose files a run starts with; empty: none
+	set       Options
+	closers   []func() error
+	shared    []func() error // closes the shared services; empty in later applications
+}
+
+// Options are the choices of a command for the application that it opens.
+type Options struct {
+	State   string            // the state directory, as the operator named it; empty: the usual one
+	Source  configfile.Source // of the configuration
+	Version string            // of waldo
+	Known   *redact.Registry  // the secrets that were fetched; nil: a registry of its own
+	Log     *slog.Logger      // of the gateway; nil: nothing is logged
+	Cfg     *contract.Config  // nil: load the one of source
+	// passphrase asks a person for that of a sealed file; nil: no person can answer.
+	Passphrase func(what string) (secret.Value, error)
+	// progress shows how much of a download is done; nil: nowhere.
+	Progress  func(what string, bytes int64) io.WriteCloser
+	Limits    sandbox.Limits // the most a run may ask for; zero: mostLimits
+	Patience  time.Duration  // the shortest wait for a human before a call returns "waiting"
+	Carriers  []approval.Notifier
+	Workspace string           // a folder to use as the workspace; empty: the session's own
+	Warm      int              // prewarmed sandboxes, for a long-running waldo; 0: none
+	Sessions  int              // resident Pythons, for a long-running waldo; 0: none
+	Tells     bool             // the command itself reports server faults
+	Redact    bool             // redact terminal output as for the model
+	Relocks   bool             // the command can pin again if waldo.lock is missing
+	Reloads   <-chan os.Signal // requests a reload; nil: no signal
+	after     *App             // shares its store, log, sessions, approvals and pools; nil: none
+}
+
+// Drivers returns a driver for each isolation level, by the name that contracts use.
+func Drivers(state string) map[string]sandbox.Driver {
+	return map[string]sandbox.Driver{
+		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000}),
+		"namespace": namespace.New(namespace.Options{MilliCPU: 1000}),
+		"confined":  confined.New(confined.Options{MilliCPU: 1000}),
+	}
+}
+
+// spareSandboxes is the number of namespace sets that a long-running waldo creates ahead.
+const spareSandboxes = 2
+
+// strongSandboxes limits the prewarmed gVisor sandboxes: each runs a kernel of its own.
+const strongSandboxes = 2
+
+// keepWarm wraps the drivers in pools of prewarmed sandboxes. A pool starts a kind of sandbox ahead after its first
+// use. The pools close last, since sandboxes end in them.
+func (h *App) keepWarm(most int) {
+	if most <= 0 {
+		return
+	}
+	h.Drivers["namespace"] = namespace.New(namespace.Options{MilliCPU: 1000, Spares: spareSandboxes})
+	for level, n := range map[string]int{"namespace": most, "gvisor": min(most, strongSandboxes)} {
+		p := pool.New(h.Drivers[level], pool.Options{Most: n, Failed: func(err error) { slog.Warn("warm sandboxes", "level", level, "why", err) }})
+		h.Drivers[level] = p
+		h.closers = append(h.closers, p.Close)
+	}
+}
+
+// DefaultLimits apply to a run that requests no limits.
+var DefaultLimits = sandbox.Limits{
+	Wall: 30 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
+	Disk: 256 << 20, Inodes: 20_000, Output: 200 << 10,
+}
+
+// MostLimits bound a run whose operator is the person at the terminal.
+var MostLimits = sandbox.Limits{
+	Wall: 24 * time.Hour, CPU: 24 * time.Hour, Memory: 1 << 40, Pids: 1 << 15, Files: 1 << 16,
+	Disk: 1 << 40, Inodes: 10_000_000, Output: 1 << 30,
+}
+
+// bridgePatience is how long a call of a script at a terminal waits for a human.
+const bridgePatience = 10 * time.Minute
+
+// patience is how long a call of each channel waits for a human. An agent host cancels a call after about a minute
+// and retries it, so it gets the shorter wait.
+var patience = map[string]time.Duration{"mcp": 2 * time.Second, "bridge": 20 * time.Second}
+
+// StateDir creates and checks the state directory, and returns its path.
+func StateDir(flag string) (string, error) {
+	dir, err := configfile.StateDir(flag)
+	if err != nil {
+		return "", err
+	}
+	dir, err = database.CheckDir(dir)
+	if err != nil {
+		return "", &fault.Error{Err: err, Tip: "give another with --state DIR"}
+	}
+	return dir, nil
+}
+
+// New reads the configuration, then opens storage and core, the executors, and the pipeline.
+func New(ctx context.Context, s Options) (h *App, err error) {
+	h = &App{known: s.Known, set: s}
+	if s.after != nil {
+		h.known = s.after.known
+	} else if h.known == nil {
+		h.known = &redact.Registry{}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.Close())
+		}
+	}()
+	if h.State, err = StateDir(s.State); err != nil {
+		return h, err
+	}
+	if h.Config = s.Cfg; h.Config == nil {
+		if h.Config, err = s.Source.Load(h.State); err != nil {
+			return h, err
+		}
+		if faults := files.Here(h.State).Outside(h.Config); len(faults) > 0 {
+			return h, &fault.Error{Usage: true, Err: faults[0], Tip: faults[0].Hint}
+		}
+		if s.Source.Found(h.Config) {
+			if h.programs, err = trust.TrustedPrograms(h.State, h.Config); err != nil {
+				return h, err
+			}
+		}
+	}
+	if s.after != nil {
+		h.share(s.after)
+	} else {
+		h.Drivers = Drivers(h.State)
+		h.keepWarm(s.Warm)
+	}
+	if err = h.openCore(ctx, s); err != nil {
+		return h, err
+	}
+	if err = h.openExecutors(s); err != nil {
+		return h, err
+	}
+	return h, h.openPipeline(s)
+}
+
+// machine describes this deployment to the policy: isolation levels, transports and secrets.
+func (h *App) machine() policy.Machine {
+	m := policy.Machine{
+		Isolations: map[string]bool{},
+		Transports: map[contract.Transport]bool{contract.SandboxedExec: true, contract.MCP: true},
+		Secrets:    secrets.Named(h.State, h.Config),
+	}
+	if h.Lock != nil {
+		m.Annotations = func(server, tool string) (strictjson.Value, bool) {
+			if l := h.relocked.Load(); l != nil {
+				return l.Annotations(server, tool)
+			}
+			return h.Lock.Annotations(server, tool)
+		}
+	}
+	for level := range h.Drivers {
+		m.Isolations[level] = true // each start checks the level again
+	}
+	return m
+}
+
+// LogOptions returns where the log stores its head: in waldo.db, and in the file that $WALDO_LOG_HEAD names. A file
+// on another machine exposes an attacker who can rewrite both the log and the database.
+func LogOptions(s *database.Store) audit.Options {
+	o := audit.Options{Heads: s}
+	if path := os.Getenv("WALDO_LOG_HEAD"); path != "" {
+		o.Second = &headfile.File{Path: path}
+	}
+	return o
+}
+
+// OpenLog opens the log of a state directory. A retention time shortens the segments, because only whole segments can
+// be removed.
+func OpenLog(ctx context.Context, s *database.Store, keep time.Duration) (*audit.Log, error) {
+	o := LogOptions(s)
+	o.SegmentAge = keep / 10
+	log, err := audit.Open(ctx, s.Path("log"), o)
+	if errors.Is(err, audit.ErrTampered) {
+		err = &fault.Error{Err: err, Tip: "look with waldo log verify; to go on with a new log: waldo log set-aside"}
+	}
+	return log, err
+}
+
+func (h *App) openCore(ctx context.Context, s Options) (err error) {
+	if err = trust.PinsGone(h.State, h.Config); err != nil && !s.Relocks {
+		return err
+	}
+	if err = h.readLock(); err != nil {
+		return err
+	}
+	if h.Policy, err = policy.New(h.Config, h.machine()); err != nil {
+		return &fault.Error{Usage: true, Err: err}
+	}
+	if s.after == nil {
+		if err = h.openShared(ctx, s); err != nil {
+			return err
+		}
+	}
+	h.Logins = sync.OnceValue(func() *identity.Options { return entrance(h.Config.Gateway) })
+	h.Redact = redact.New(h.Config.Redaction, h.known, h.Sessions)
+	h.Redact.Spill, h.Redact.Terminal = h.spill, s.Redact
+	h.secrets = secrets.New(h.State, h.Config, h.known, s.Passphrase)
+	return nil
+}
+
+// openShared opens the services that survive a reload of the configuration.
+func (h *App) openShared(ctx context.Context, s Options) (err error) {
+	h.lives = newLives(h)
+	defer func() { h.shared, h.closers = h.closers, nil }()
+	if h.Store, err = database.Open(h.State); err != nil {
+		return err
+	}
+	h.closers = append(h.closers, h.Store.Close)
+	if h.log, err = OpenLog(ctx, h.Store, h.Config.Log.Keep); err != nil {
+		return err
+	}
+	h.closers = append(h.closers, h.log.Close)
+	h.Sessions = session.NewManager(session.Defaults(), time.Now)
+	h.Witness = &audit.Witness{Dir: audit.Dir(h.State)}
+	if h.asker, err = presence.New(h.State); err != nil {
+		return err
+	}
+	if h.asker != nil {
+		h.closers = append(h.closers, h.asker.Close)
+	}
+	rules := func() contract.Approvals { return h.lives.inForce().Config.Approval }
+	h.Approvals = &approval.Service{
+		Store: h.Store, Rules: rules, Carriers: append([]approval.Notifier{notify.New(rules)}, s.Carriers...), Record: Enrolments(h.log),
+		Asker: h.askerOf, Gone: presence.Gone(h.State),
+		Witness: h.Witness, Root: os.Getenv(RootVariable),
+		Notes: func(d policy.Decision) []string { return h.lives.inForce().Redact.Meanings(d) },
+		WaitTimeout: func(channel string) time.Duration {
+			if channel == "mcp" && slices.Contains(rules().Carriers, contract.Elicitation) {
+				return s.Patience // the host is asked at once
+			}
+			if channel == "bridge" && s.Patience > 0 { // a person waits; the script's clock is paused
+				return bridgePatience
+			}
+			return max(s.Patience, patience[channel])
+		},
+	}
+	o := control.Options{Store: h.Store, Log: h.log, Sessions: h.Sessions, By: string(Principal()), Reloads: s.Reloads, Ended: h.ended,
+		Relock: func(ctx context.Context, o control.Order) control.Reply { return h.lives.inForce().relock(ctx, o) }}
+	if h.asker != nil {
+		o.Asker = h.asker.Name
+	}
+	h.attendant, err = control.Attend(ctx, o)
+	return err
+}
+
+// ended ends what a stopped session has in every application.
+func (h *App) ended(n session.Info, begin func(end func())) {
+	for _, h := range h.lives.All() {
+		h.Upstreams.Forget(n.ID)
+		begin(func() {
+			if err := h.Runner.End(n.ID); err != nil {
+				slog.Warn("ending a session", "session", n.ID, "why", err)
+			}
+		})
+	}
+}
+
+// share shares the services of another application that survive a reload.
+func (h *App) share(on *App) {
+	h.lives, h.Drivers, h.Store, h.log, h.Sessions = on.lives, on.Drivers, on.Store, on.log, on.Sessions
+	h.Witness, h.asker, h.Approvals = on.Witness, on.asker, on.Approvals
+}
+
+func (h *App) openExecutors(s Options) error {
+	most := s.Limits
+	if most == (sandbox.Limits{}) {
+		most = DefaultLimits
+		most.Wall, most.CPU = MostLimits.Wall, MostLimits.CPU // the contract's timeout bounds these
+	}
+	h.Runner = &runner.Runner{
+		Drivers: h.Drivers, Warm: s.Warm > 0, Auto: "namespace", Default: DefaultLimits, Most: most, Sessions: s.Sessions,
+		Workspace: func(n call.Session) (*workspace.Workspace, error) { return h.workspace(n, s.Workspace) },
+	}
+	h.Runner.Shares = slices.ContainsFunc(slices.Collect(maps.Values(h.Config.Servers)), func(s contract.Server) bool { return s.Placement == launch.InWorkspace })
+	h.Runner.Egress = h.egresses().ForCall
+	h.Runner.Secret = h.secrets.Get
+	h.Runner.Cut, h.Runner.Window = h.known.Head, h.known.Window
+	h.Runner.Admit = admit.By(admission.New(admit.Limits(h.Config.Sandboxes)))
+	h.Runner.Template = h.templateFor
+	h.closers = append(h.closers, h.Runner.Close)
+	pins := map[string]*pkginstall.Pin{}
+	for name, l := range h.Lock.Servers {
+		pins[name] = l.Package
+	}
+	h.Packages = serverpackage.New(serverpackage.Options{
+		State: h.State, Driver: h.Drivers["namespace"], Egress: h.egresses(), Store: h.Store, Clean: redact.Clean}, pins)
+	said := slog.Default()
+	if s.Tells {
+		said = nil
+	}
+	h.Upstreams = upstream.New(h.Config.Servers, upstream.Options{
+		Launcher: h.launcher(), Remote: RemoteDialer(h.State, h.Config, h.secrets.Get, h.Redact.Known).Options,
+		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.clean, Window: h.known.Window, Version: s.Version,
+		Changed: func(server string) { h.lives.inForce().Catalogue.Invalidate(server) },
+		Offers:  func(server string) { h.lives.inForce().Catalogue.InvalidateOffer(server) },
+		Updated: func(server, uri string) {
+			if srv := h.lives.server.Load(); srv != nil {
+				srv.Updated(server, uri)
+			}
+		},
+	})
+	h.closers = append(h.closers, h.Upstreams.Close)
+	return nil
+}
+
+// launcher returns the launcher of the configured servers.
+func (h *App) launcher() *launch.Launcher {
+	return &launch.Launcher{
+		State: h.State, Config: h.Config, Driver: h.Drivers["namespace"], Egress: h.egresses(), Packages: h.Packages,
+		Secret: h.secrets.Get, Unchanged: func(s contract.Server) error { return trust.Unchanged(h.State, h.Config, h.programs, s) }, Workspace: h.Runner.Workspace,
+		DataEnv: func(command []string) map[string]string {
+			row, _ := wellknown.Find(command)
+			return row.Data
+		},
+	}
+}
+
+func (h *App) openPipeline(s Options) error {
+	sources, offers, plain := map[string]catalog.Source{}, map[string]catalog.OfferSource{}, ""
+	for name, s := range h.Config.Servers {
+		sources[name] = func(ctx context.Context) ([]call.Tool, error) { return h.hide(h.Upstreams.Tools(ctx, name)) }
+		offers[name] = func(ctx context.Context) (o catalog.Offer, err error) {
+			o.Prompts, o.Resources, o.Templates, err = h.Upstreams.Offer(ctx, name)
+			return o, err
+		}
+		if s.Plain {
+			plain = name
+		}
+	}
+	o := catalog.Options{
+		Builtins: catalog.Builtins(), Sources: sources, Offers: offers, Plain: plain, Visible: h.Policy.Visible, Clean: h.clean, Epoch: h.known.Epoch,
+		Names: h.Policy.Names, Held: h.held,
+		Of:       func(cap call.Capability) string { k, _ := h.Policy.Lookup(cap); return k.Server },
+		Patience: func(cap call.Capability) time.Duration { k, _ := h.Policy.Lookup(cap); return k.Timeout },
+		Usable:   func(cap call.Capability, v catalog.Viewer) bool { return h.Policy.Usable(cap, v.Principal, v.Channel) },
+	}
+	if s.Warm > 0 { // a gateway: its first list does not wait, and it logs left-out tools
+		o.Kept = func(server string) []call.Tool {
+			accepted, err := h.hide(h.Upstreams.Accepted(server), nil)
+			if err != nil {
+				return nil
+			}
+			return accepted
+		}
+		o.Missing = func(first catalog.Problem, n int) {
+			slog.Warn("kept from agents: "+display.Count(n, "definition"), "server", first.Server, "code", first.Code, "first", LeftOut(first), "why", h.clean(first.Text))
+			if first.Code == "lock.new" {
+				h.offerNew(context.Background(), first.Server)
+				if door := h.lives.server.Load(); door != nil {
+					door.NewTools(first.Capability, n)
+				}
+				slog.Warn("new definitions wait to be accepted", "server", first.Server, "hint", "waldo lock --show "+first.Server+", then waldo lock --accept "+first.Server)
+			}
+		}
+	}
+	h.Catalogue = catalog.New(o)
+	h.closers = append(h.closers, func() error { h.Catalogue.Close(); return nil })
+	h.Broker = &broker.Broker{
+		Policy:    h.Policy,
+		Record:    &audit.Recorder{Log: h.log, Args: h.Redact.Args, Witness: h.Witness},
+		Approvals: h.Approvals, Budget: h.Sessions, Redact: h.Redact,
+		Executors: map[contract.Transport]broker.Executor{contract.SandboxedExec: h.Runner, contract.MCP: h.Upstreams},
+	}
+	bell, err := bridge.New(s.Version, bridge.Pipeline{
+		Call: h.callFromSandbox,
+		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+			return h.lives.inForce().Broker.Refuse(ctx, c, why)
+		},
+		Tools: func(run call.Call) []call.Tool { return h.lives.inForce().tools(run) },
+		Find:  func(run call.Call, name string) (call.Tool, bool) { return h.lives.inForce().find(run, name) },
+		Search: func(run call.Call, words string, most int) []call.Tool {
+			return h.lives.inForce().search(run, words, most)
+		},
+		Check: func(c call.Call, t call.Tool) *call.Reason { return h.lives.inForce().Check(c, t) },
+	})
+	if err != nil {
+		return err
+	}
+	h.Runner.Doorbell = func(ctx context.Context, run call.Call, conn net.Conn) func() facts.SideEffect {
+		return bell.Open(ctx, run, conn)
+	}
+	h.Runner.Servers = func(run call.Call) []string {
+		return slices.DeleteFunc(slices.Sorted(maps.Keys(h.Config.Servers)), func(s string) bool { return !h.Policy.Reaches(s, run.Principal, viewOf(run).Channel) })
+	}
+	return nil
+}
+
+// mode returns the class of a tool for hosts: the stricter of its contract and its server's annotations.
+func (h *App) mode(cap call.Capability, annotations strictjson.Value) contract.Mode {
+	k, _ := h.Policy.Lookup(cap)
+	return policy.Tighten(policy.Decision{Contract: k}, annotations).Mode()
+}
+
+// aside redacts a server message outside a result, according to the contract. A question to a person loses secrets
+// only.
+func (h *App) aside(c call.Call, v strictjson.Value, question bool) strictjson.Value {
+	k, _ := h.Policy.Lookup(c.Capability)
+	if question {
+		k.Redact = []string{"secrets"}
+	}
+	return h.Redact.Aside(policy.Decision{Call: c, Contract: k}, v)
+}
+
+// clean sanitises text that a server wrote about itself. It removes invisible characters and known secrets, since a
+// server can put an injected secret into a description.
+func (h *App) clean(text string) string { return h.known.Text(redact.Clean(text)) }
+
+// Close closes the services in reverse order of their opening, and the shared ones last.
+func (h *App) Close() error {
+	var errs []error
+	if len(h.shared) > 0 {
+		if h.Approvals != nil {
+			h.Approvals.Told(notify.Wait)
+		}
+		if h.attendant != nil {
+			h.attendant.Close()
+		}
+		errs = append(errs, h.lives.End())
+	}
+	errs = append(errs, h.retire())
+	for _, c := range slices.Backward(h.shared) {
+		errs = append(errs, c())
+	}
+	h.shared = nil
+	return errors.Join(errs...)
+}
+
+// retire closes the services that this application does not share.
+func (h *App) retire() error {
+	var errs []error
+	for _, c := range slices.Backward(h.closers) {
+		errs = append(errs, c())
+	}
+	h.closers = nil
+	return errors.Join(errs...)
+}
+
+// Principal is the user that waldo runs as.
+func Principal() call.Principal { return call.Principal(fmt.Sprintf("os:%d", os.Getuid())) }
+
+// OpenSession starts a session for the person or host at this channel.
+func (h *App) OpenSession() (session.Info, error) {
+	return h.Sessions.Open(Principal(), id.New(id.Workspace))
+}
+
+// cliBucket stores the session of `waldo call` for each user.
+const cliBucket = "cli"
+
+// OpenCLI opens the session that all `waldo call`s of this user share. The next process can then retry a call that
+// waited for a human.
+func (h *App) OpenCLI(ctx context.Context) (session.Info, error) {
+	name := string(Principal())
+	if text, ok, err := h.Store.Get(ctx, cliBucket, name); err != nil {
+		return session.Info{}, err
+	} else if n, w, found := strings.Cut(text, " "); ok && found && id.Is(id.Session, n) && id.Is(id.Workspace, w) {
+		h.lasting = call.Session(n)
+		return h.Sessions.Resume(call.Session(n), Principal(), w)
+	}
+	info, err := h.OpenSession()
+	if err != nil {
+		return info, err
+	}
+	h.lasting = info.ID
+	return info, h.Store.Put(ctx, cliBucket, name, string(info.ID)+" "+info.Workspace)
+}
+
+// workspace opens the workspace of a session, or the folder that the operator named.
+func (h *App) workspace(n call.Session, keep string) (*workspace.Workspace, error) {
+	if keep != "" {
+		return workspace.OpenFolder(keep)
+	}
+	info, ok := h.Sessions.Get(n)
+	if !ok {
+		return nil, fmt.Errorf("session %s is not open", n)
+	}
+	return h.fill(workspace.Open(filepath.Join(h.State, "workspaces"), info.Workspace))
+}
+
+// spill writes the part of a result over its budget to the session's workspace. It fails if the sandbox limits leave
+// no room.
+func (h *App) spill(n call.Session, name string, data []byte) (string, error) {
+	w, err := h.workspace(n, "")
+	if err != nil {
+		return "", err
+	}
+	defer w.Close()
+	l := h.Runner.Default
+	room, err := w.Room(workspace.Output, workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes)})
+	if err = errors.Join(err, room.Take("spill/"+name, int64(len(data)))); err != nil {
+		return "", err
+	}
+	return w.Spill(name, "txt", data)
+}
+
+// The catalogue as code in a sandbox sees it.
+
+func (h *App) tools(run call.Call) []call.Tool {
+	return plain(h.Catalogue.List(context.Background(), viewOf(run)))
+}
+
+// viewOf returns the catalogue viewer for the code of a run.
+func viewOf(run call.Call) catalog.Viewer {
+	return catalog.Viewer{Principal: run.Principal, Channel: "bridge"}
+}
+
+func (h *App) find(_ call.Call, name string) (call.Tool, bool) {
+	e, ok := h.Catalogue.Lookup(context.Background(), name)
+	if !ok {
+		return call.Tool{}, false
+	}
+	return e.Tool, true
+}
+
+func (h *App) search(run call.Call, words string, most int) []call.Tool {
+	return plain(h.Catalogue.Search(context.Background(), viewOf(run), words, most))
+}
+
+func plain(entries []*catalog.Entry) []call.Tool {
+	tools := make([]call.Tool, len(entries))
+	for i, e := range entries {
+		tools[i] = e.Tool
+	}
+	return tools
+}
+
+// Check validates arguments against the schema of the tool. It returns nil if they are valid.
+func (h *App) Check(c call.Call, t call.Tool) *call.Reason {
+	e, ok := h.Catalogue.Lookup(context.Background(), string(t.Capability))
+	if !ok {
+		return nil // unknown tool: the policy decides
+	}
+	faults := e.Check(c.Args)
+	if len(faults) == 0 || !h.Catalogue.Shows(catalog.Viewer{Principal: c.Principal, Channel: c.Channel}, e) {
+		return nil // hidden tool: the policy refuses, and the schema must not leak
+	}
+	text := make([]string, len(faults))
+	for i, f := range faults {
+		text[i] = f.String()
+	}
+	return &call.Reason{Code: "args.schema", Text: strings.Join(text, "; ")}
+}
+
+// askerOf returns the name of this process for a session that ends with it. Only the session of waldo call outlives
+// it.
+func (h *App) askerOf(n call.Session) string {
+	if h.asker == nil || n == h.lasting {
+		return ""
+	}
+	return h.asker.Name
+}
+
+// ForgetCLI ends the shared `waldo call` session of a stopped user. It also deletes entries of sessions that ended
+// too long ago to matter.
+func ForgetCLI(ctx context.Context, s *database.Store, name string) error {
+	shared, err := s.List(ctx, cliBucket)
+	if err != nil {
+		return err
+	}
+	for who, row := range shared {
+		if n, _, _ := strings.Cut(row, " "); name == control.Everybody || name == who || name == n {
+			if err := s.Delete(ctx, cliBucket, who); err != nil {
+				return err
+			}
+		}
+	}
+	return control.ForgetStops(ctx, s, time.Now().Add(-Retention))
+}
+
+// RemoteDialer connects to servers at a url.
+func RemoteDialer(state string, cfg *contract.Config, get func(secret.Ref) (secret.Value, error), known *redact.Registry) *remote.Dialer {
+	return &remote.Dialer{Internal: cfg.Internal, Secret: get, Safe: func() *secretstore.Store { return secrets.Open(state) }, Learned: known.Add}
+}
+
+// RootVariable names the variable that holds the fingerprint of the first approver, besides approval.root.
+const RootVariable = "WALDO_APPROVER_ROOT"
+
+// Enrolments records who may answer.
+func Enrolments(log *audit.Log) func(ctx context.Context, e approval.Enrolment) error {
+	r := &audit.Recorder{Log: log}
+	return func(ctx context.Context, e approval.Enrolment) error { return r.Approver(ctx, Principal(), e) }
+}
+
+// LeftOut quotes and shortens a name that a server chose, since it can contain control characters.
+func LeftOut(p catalog.Problem) string {
+	name := cmp.Or(string(p.Capability), p.Server)
+	switch {
+	case p.Code == catalog.OffersUnavailable || p.Code == catalog.OffersSlow:
+		return "what " + name + " offers beside tools"
+	case p.Item != "":
+		return fmt.Sprintf("%s %+.200q", name, p.Item)
+	case !catalog.Named(name):
+		return fmt.Sprintf("%+.200q", name)
+	}
+	return name
+}

@@ -1,0 +1,181 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"waldo/internal/app/configfile"
+	"waldo/internal/app/control"
+	"waldo/internal/core/policy"
+	"waldo/internal/executor/upstream/lockfile"
+	"waldo/internal/model/call"
+	"waldo/internal/protocol/strictjson"
+)
+
+// opened opens an application with a configuration file that the test can rewrite.
+func opened(t *testing.T, config string) (h *App, file string) {
+	t.Helper()
+	dir := t.TempDir()
+	file = filepath.Join(dir, "waldo.yaml")
+	rewrite(t, file, config)
+	h, err := New(t.Context(), Options{State: filepath.Join(dir, "state"), Source: configfile.Source{Config: file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	h.TakesReloads(func(*App) error { return nil })
+	return h, file
+}
+
+func rewrite(t *testing.T, file, config string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An earlier application closes after its last call ends, and not before.
+func TestAnEarlierApplicationLastsAsLongAsItsCalls(t *testing.T) {
+	h, file := opened(t, "version: 1\n")
+	first, done := h.lives.Enter()
+	closed := make(chan struct{})
+	h.closers = append(h.closers, func() error { close(closed); return nil })
+	rewrite(t, file, "version: 1\nredaction: {}\n")
+	if r := h.attendant.Renew(t.Context()); r.Kept != "" {
+		t.Fatal(r.Kept)
+	}
+	now, over := h.lives.Enter()
+	over()
+	if first != h || now == h || len(h.lives.All()) != 2 {
+		t.Fatal("a call does not enter the application in force")
+	}
+	select {
+	case <-closed:
+		t.Fatal("an application was closed over a call")
+	case <-time.After(50 * time.Millisecond):
+	}
+	done()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("an application whose calls are over stays open")
+	}
+}
+
+// A refused reload reports the reason and changes nothing.
+func TestReloadRefuses(t *testing.T) {
+	const good = "version: 1\n"
+	for _, row := range []struct{ why, config, want string }{
+		{"control: another configuration is taken", "version: 1\nredaction: {}\n", ""},
+		{"an unknown key", "version: 1\nnope: 1\n", "key.unknown"},
+		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', auth: {bearer: 'env:WALDO_NOT_SET'}}}\n",
+			"secret.missing: secret env:WALDO_NOT_SET"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			h, file := opened(t, good)
+			rewrite(t, file, row.config)
+			r := h.attendant.Renew(t.Context())
+			if row.want == "" && r.Kept != "" || !strings.Contains(r.Kept, row.want) {
+				t.Errorf("kept: %q", r.Kept)
+			}
+			if took := h.lives.inForce() != h; took != (row.want == "") {
+				t.Errorf("in force is another: %v", took)
+			}
+		})
+	}
+	t.Run("where it cannot be served", func(t *testing.T) {
+		h, _ := opened(t, good)
+		h.TakesReloads(func(next *App) error { _, err := listenOn("0.0.0.0:0", next.Config.Gateway); return err })
+		if r := h.attendant.Renew(t.Context()); !strings.Contains(r.Kept, "needs gateway.auth") || h.lives.inForce() != h {
+			t.Errorf("kept: %q", r.Kept)
+		}
+	})
+}
+
+// waldo serve accepts only the lock that an order names: not another file, and not a replacement with another digest.
+func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
+	h, _ := opened(t, "version: 1\n")
+	file, err := filepath.Abs(h.lockFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := []byte(`{"version":1,"servers":{}}`)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		why          string
+		o            control.Order
+		serves, kept bool
+	}{
+		{"control", control.Order{File: file, Lock: strictjson.Digest(content)}, true, false},
+		{"another lock is in its place", control.Order{File: file, Lock: strictjson.Digest([]byte("other"))}, true, true},
+		{"no digest", control.Order{File: file}, true, true},
+		{"another configuration's", control.Order{File: file + ".other", Lock: strictjson.Digest(content)}, false, false},
+	} {
+		if r := h.attendant.Relock(t.Context(), row.o); r.Serves != row.serves || (r.Kept != "") != row.kept {
+			t.Errorf("%s: %+v", row.why, r)
+		}
+	}
+}
+
+// What the policy knows of a tool's annotations is as in the lock that was taken last.
+func TestTheTakenLockRenewsAnnotations(t *testing.T) {
+	h, _ := opened(t, "version: 1\nservers:\n  s: {command: [x]}\ncapabilities:\n  s.wipe: {mode: write, approval: none}\n")
+	explained := func() policy.Decision { return h.Policy.Explain(call.Call{Capability: "s.wipe"}) }
+	if d := explained(); d.Effect != policy.Allow {
+		t.Fatalf("control: %+v", d)
+	}
+	file, err := filepath.Abs(h.lockFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	def, err := strictjson.Parse([]byte(`{"name":"wipe","inputSchema":{"type":"object"},"annotations":{"destructiveHint":true}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := []byte(`{"version":1,"servers":{"s":{"command":"c","name":"s","tools":{"wipe":"` + def.Digest() + `"},"definitions":{"wipe":` + string(def.Raw()) + `}}}}`)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.relock(t.Context(), control.Order{File: file, Lock: strictjson.Digest(content)}); r.Kept != "" || !r.Serves {
+		t.Fatalf("%+v", r)
+	}
+	if d := explained(); d.Effect != policy.Ask {
+		t.Errorf("%+v", d)
+	}
+}
+
+// New definitions that a waldo serve stored appear for their server only, under their own names. They never replace a
+// definition that the server lists.
+func TestAppearedTools(t *testing.T) {
+	h, _ := opened(t, "version: 1\n")
+	put := func(row string) {
+		if err := h.Store.Put(t.Context(), appearedBucket, h.appearedKey("s"), row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		why, row string
+		want     int
+	}{
+		{"control", `{"command":"c","tools":{"late":{"name":"late"}}}`, 2},
+		{"started otherwise", `{"command":"other","tools":{"late":{"name":"late"}}}`, 1},
+		{"under another name", `{"command":"c","tools":{"late":{"name":"send"}}}`, 1},
+		{"the server lists it", `{"command":"c","tools":{"own":{"name":"own","description":"x"}}}`, 1},
+		{"not readable", `{`, 1},
+	} {
+		put(row.row)
+		now := lockfile.Locked{Command: "c", Tools: map[string]string{"own": "sha256:1"}, Definitions: map[string]strictjson.Value{}}
+		if err := h.withAppeared(t.Context(), "s", &now); err != nil || len(now.Tools) != row.want || now.Tools["own"] != "sha256:1" {
+			t.Errorf("%s: %v %v", row.why, now.Tools, err)
+		}
+	}
+}

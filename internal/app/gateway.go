@@ -1,0 +1,120 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"net"
+	"time"
+
+	"waldo/internal/core/audit"
+	"waldo/internal/frontend/mcpserver"
+	"waldo/internal/frontend/mcpserver/tasks"
+	"waldo/internal/model/call"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/facts"
+	"waldo/internal/protocol/strictjson"
+)
+
+// instructions tell the model how to use the gateway.
+const instructions = "Tools run under contracts. A denied call says why and is not worth repeating unchanged; a call that waits for a human " +
+	"names an approval id: make the same call again later. For many calls or large data write one run_python script: servers.NAME.TOOL(...) " +
+	"calls the tools from inside, workspace.write keeps files, and only what it prints comes back."
+
+// MaxSessions is how many Pythons may stay between the calls of one waldo serve.
+const MaxSessions = 8
+
+// gateway returns the options of a server for hosts, which can resume suspended calls.
+func (h *App) gateway(ctx context.Context, lean bool) (o mcpserver.Options, err error) {
+	o = h.options()
+	o.PromptText, o.RecordElicitation = h.Approvals.Put, h.Approvals.Said
+	o.SideEffectOf = func(ctx context.Context, callID string) (facts.SideEffect, bool) {
+		return audit.Fate(ctx, audit.Dir(h.State), callID)
+	}
+	o.Lean = lean || h.Config.Gateway.Lean
+	o.StateKey, err = h.keptKey(ctx)
+	return o, err
+}
+
+// ServeStdio answers one host over its input and output. Reloads are taken.
+func (h *App) ServeStdio(ctx context.Context, lean bool, in io.Reader, out io.Writer) error {
+	h.TakesReloads(func(*App) error { return nil })
+	o, err := h.gateway(ctx, lean)
+	if err != nil {
+		return err
+	}
+	n, err := h.OpenSession()
+	if err != nil {
+		return err
+	}
+	defer h.Sessions.Close(n.ID)
+	defer h.Tidy(n)
+	h.lives.inForce().expect(n)
+	srv := mcpserver.New(o)
+	h.lives.server.Store(srv)
+	err = srv.Serve(ctx, in, out, mcpserver.Who{Session: n.ID, Principal: n.Principal})
+	if ctx.Err() != nil {
+		return nil // told to end, and it has
+	}
+	return err
+}
+
+// ServeHTTP answers hosts over HTTP until ctx is done. It calls ready with the address. Reloads are taken.
+func (h *App) ServeHTTP(ctx context.Context, listen string, lean bool, ready func(net.Addr)) error {
+	h.TakesReloads(func(next *App) error {
+		_, err := listenOn(listen, next.Config.Gateway) // also who may come in from beyond this machine
+		return err
+	})
+	o, err := h.gateway(ctx, lean)
+	if err != nil {
+		return err
+	}
+	return h.listenHTTP(ctx, listen, o, ready)
+}
+
+// options returns the options of a server that passes each call to the current application.
+func (h *App) options() mcpserver.Options {
+	l := h.Config.Gateway.Limits
+	return mcpserver.Options{
+		Version: h.set.Version, Instructions: instructions, Catalogue: h.Catalogue,
+		Call: func(ctx context.Context, c call.Call) (call.Result, error) {
+			now, done := h.lives.Enter()
+			defer done()
+			return now.Broker.Call(ctx, c)
+		},
+		Refuse: func(ctx context.Context, c call.Call, why call.Reason) (call.Result, error) {
+			return h.lives.inForce().Broker.Refuse(ctx, c, why)
+		},
+		Mode: func(cap call.Capability, said strictjson.Value) contract.Mode {
+			return h.lives.inForce().mode(cap, said)
+		},
+		Log: h.set.Log,
+		ScrubNotification: func(c call.Call, v strictjson.Value, question bool) strictjson.Value {
+			return h.lives.inForce().aside(c, v, question)
+		},
+		OnSessionEnd: h.forget, AwaitApproval: h.Approvals.Await,
+		Tasks: tasks.Limits{All: l.Tasks, Each: l.TasksEach, Life: time.Duration(l.TaskSeconds) * time.Second},
+	}
+}
+
+// forget ends what servers have for a session that is over.
+func (h *App) forget(n call.Session) {
+	for _, open := range h.lives.All() {
+		open.Upstreams.Forget(n)
+	}
+}
+
+// keptKey returns the key of this state directory that seals suspended calls, and creates it on first use. It
+// protects no secret, so it is stored with ordinary state.
+func (h *App) keptKey(ctx context.Context) (*[32]byte, error) {
+	var key [32]byte
+	return &key, h.Store.Modify(ctx, "gateway", "kept-key", func(old string, ok bool) (string, bool, error) {
+		if b, err := hex.DecodeString(old); ok && err == nil && len(b) == len(key) {
+			copy(key[:], b)
+			return old, true, nil
+		}
+		_, _ = rand.Read(key[:])
+		return hex.EncodeToString(key[:]), true, nil
+	})
+}

@@ -1,0 +1,132 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"waldo/internal/app/fault"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/id"
+	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/template"
+	"waldo/internal/storage/sandboxes"
+)
+
+// OpenTemplates opens the template store of a state directory. progress shows how much of a download is done; nil:
+// nowhere.
+func OpenTemplates(state string, progress func(what string, bytes int64) io.WriteCloser) (*template.Store, error) {
+	s, err := template.Open(filepath.Join(state, "templates"), template.Defaults())
+	if err == nil {
+		s.Progress = progress
+	}
+	return s, err
+}
+
+// Template resolves a template that a person named. "host" needs no lookup; a snapshot gives the template of its
+// sandbox, with its files to start from.
+func (h *App) Template(ctx context.Context, name string, fresh bool) (template.Template, error) {
+	if id.Is(id.Snapshot, name) {
+		p, err := sandboxes.New(h.Store, time.Now).Picture(ctx, Owner(), name)
+		if err != nil {
+			return template.Template{}, err
+		}
+		h.Snapshot = p.ID
+		return h.TemplateOf(p.Of)
+	}
+	if name == "host" || name == "" {
+		return template.Host(), nil
+	}
+	s, err := OpenTemplates(h.State, h.set.Progress)
+	if err != nil {
+		return template.Template{}, err
+	}
+	t, err := s.Find(ctx, name, fresh)
+	return t, AboutTemplate(err)
+}
+
+// templateFor finds the root filesystem that a contract names; a path starts at the folder of the configuration.
+func (h *App) templateFor(ctx context.Context, c contract.Contract) (sandbox.Template, template.Config, error) {
+	name := c.Template
+	if strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") {
+		at, err := c.At.Beside(name)
+		if err != nil {
+			return sandbox.Template{}, template.Config{}, err
+		}
+		name = at
+	}
+	s, err := OpenTemplates(h.State, h.set.Progress)
+	if err != nil {
+		return sandbox.Template{}, template.Config{}, err
+	}
+	t, err := s.Find(ctx, name, false)
+	return Root(t), t.Config, err
+}
+
+// AboutTemplate gives errors about a named template the exit code for usage.
+func AboutTemplate(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &fault.Error{Err: err, Tip: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
+	if errors.As(err, &template.Unfit{}) {
+		e.Usage = true
+	}
+	return e
+}
+
+// Root converts a template for the sandbox profile.
+func Root(t template.Template) sandbox.Template {
+	return sandbox.Template{Name: t.Name, Dir: t.Dir, UID: t.Config.UID, GID: t.Config.GID}
+}
+
+// Pinned resolves a template to its name and digest, so that later commands use the same one.
+func (h *App) Pinned(ctx context.Context, name string, fresh bool) (string, string, error) {
+	if name == "" || name == "host" {
+		return "host", "", nil
+	}
+	s, err := OpenTemplates(h.State, h.set.Progress)
+	if err != nil {
+		return "", "", err
+	}
+	t, err := s.Find(ctx, name, fresh)
+	return t.Name, t.Digest, AboutTemplate(err)
+}
+
+// TemplateOf finds the template that a sandbox was created with.
+func (h *App) TemplateOf(s sandboxes.Sandbox) (template.Template, error) {
+	if s.Template == "host" {
+		return template.Host(), nil
+	}
+	all, err := OpenTemplates(h.State, h.set.Progress)
+	if err != nil {
+		return template.Template{}, err
+	}
+	t, err := all.Reopen(s.Template, s.Digest)
+	if err != nil {
+		return t, &fault.Error{Err: err, Tip: "waldo template pull " + strings.TrimPrefix(s.Template, "tar:")}
+	}
+	return t, nil
+}
+
+// Sandboxes opens the named sandboxes of an application. It first pauses and stops idle ones.
+func (h *App) Sandboxes(ctx context.Context) (*sandboxes.Manager, error) {
+	m := sandboxes.New(h.Store, time.Now)
+	_, err := m.Sweep(ctx)
+	return m, err
+}
+
+// Owner returns the principal that owns the sandboxes of this command.
+func Owner() string { return string(Principal()) }
+
+// Reacher returns the driver of an isolation level where it reaches ports of its sandboxes; nil: it does not.
+func (h *App) Reacher(level string) sandbox.Reacher {
+	if level == "auto" || level == "" {
+		level = h.Runner.Auto
+	}
+	driver, _ := h.Drivers[level].(sandbox.Reacher)
+	return driver
+}

@@ -33,6 +33,7 @@ func serveRemote(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	more := ts.MkAbs(args[0])
 	var issued atomic.Int64
+	var bound atomic.Bool // the last token was issued for a key
 	var url string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		show := func(doc map[string]any) {
@@ -43,18 +44,21 @@ func serveRemote(ts *testscript.TestScript, neg bool, args []string) {
 		case "/.well-known/oauth-protected-resource/mcp":
 			show(map[string]any{"resource": url + "/mcp", "authorization_servers": []string{url}})
 		case "/.well-known/oauth-authorization-server":
-			show(map[string]any{"issuer": url, "authorization_endpoint": url + "/authorize", "token_endpoint": url + "/token", "registration_endpoint": url + "/register", "code_challenge_methods_supported": []string{"S256"}})
+			show(map[string]any{"issuer": url, "authorization_endpoint": url + "/authorize", "token_endpoint": url + "/token", "registration_endpoint": url + "/register", "code_challenge_methods_supported": []string{"S256"},
+				"dpop_signing_alg_values_supported": []string{"ES256"}})
 		case "/register":
 			show(map[string]any{"client_id": "waldo-1", "token_endpoint_auth_method": "none"})
 		case "/authorize":
 			q := r.URL.Query()
 			http.Redirect(w, r, q.Get("redirect_uri")+"?code=c0de&state="+q.Get("state"), http.StatusFound)
 		case "/token":
-			show(map[string]any{"access_token": fmt.Sprintf("issued-%d-0123456789", issued.Add(1)), "token_type": "Bearer", "refresh_token": "refresh-0123456789"})
+			bound.Store(r.Header.Get("DPoP") != "")
+			show(map[string]any{"access_token": fmt.Sprintf("issued-%d-0123456789", issued.Add(1)), "token_type": map[bool]string{true: "DPoP", false: "Bearer"}[bound.Load()], "refresh_token": "refresh-0123456789"})
 		case "/mcp":
-			token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+			scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 			fixed := subtle.ConstantTimeCompare([]byte(token), []byte(ts.Getenv("REMOTE_TOKEN"))) == 1
-			if !fixed && token != fmt.Sprintf("issued-%d-0123456789", issued.Load()) {
+			proved := bound.Load() && scheme == "DPoP" && strings.Count(r.Header.Get("DPoP"), ".") == 2 || !bound.Load() && scheme == "Bearer"
+			if !fixed && (!proved || token != fmt.Sprintf("issued-%d-0123456789", issued.Load())) {
 				w.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+url+`/.well-known/oauth-protected-resource/mcp"`)
 				w.WriteHeader(http.StatusUnauthorized)
 				return

@@ -161,7 +161,7 @@ func (s *server) find(ctx context.Context, d policy.Decision) (*definition, erro
 func (s *server) attempt(ctx context.Context, d policy.Decision, q rpcRequest, timeout time.Duration) (call.Outcome, string) {
 	ctx, clock, cancel := bounds.WithClock(ctx, timeout)
 	defer cancel()
-	ses, unused, err := s.forCall(ctx, q)
+	ses, unused, err := s.forCall(ctx, d.Call.Principal, q)
 	if err != nil {
 		s.warn(ctx, "server is not available", err)
 		return s.unasked(ctx, d, err), unavailable
@@ -387,6 +387,8 @@ func (s *server) unasked(ctx context.Context, d policy.Decision, err error) call
 	var rest *restError
 	why := " is not available"
 	switch {
+	case errors.Is(err, errShare):
+		why += ": " + errShare.Error()
 	case ctx.Err() != nil:
 		return o
 	case errors.As(err, &spoilt):

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -17,10 +18,13 @@ const (
 	maxRemote = 64
 )
 
+// errShare is the error of a call that found no session in time since its principal uses half of them.
+var errShare = errors.New("half of the sessions are in use by calls of this principal")
+
 // forCall returns the session for a call, and a function that releases it. A call with a host gets a legacy session
 // of its own in two cases: the server speaks legacy revisions only, or the host does and the server speaks both.
 // Tools that send requests fail in the modern revision.
-func (s *server) forCall(ctx context.Context, q rpcRequest) (*session, func(), error) {
+func (s *server) forCall(ctx context.Context, who call.Principal, q rpcRequest) (*session, func(), error) {
 	host := call.HostOf(ctx)
 	if host == nil && q.plan == nil {
 		if t := s.lately(); t != nil {
@@ -44,7 +48,7 @@ func (s *server) forCall(ctx context.Context, q rpcRequest) (*session, func(), e
 			s.adopt(ctx, ses, told)
 			continue
 		}
-		own, over, err := s.alone(ctx, told)
+		own, over, err := s.alone(ctx, who, told)
 		switch {
 		case err == nil && (!modern || own.revision != jsonrpc.Modern && own.conn.TwoWay()):
 			unused()
@@ -110,8 +114,8 @@ func (s *server) relapse() {
 
 // alone returns a session without a call under way, and a function that releases it. The session is a legacy one with
 // these capabilities or, for nil, a modern one. It waits while all are busy.
-func (s *server) alone(ctx context.Context, told map[string]any) (*session, func(), error) {
-	t, err := s.take(ctx, told)
+func (s *server) alone(ctx context.Context, who call.Principal, told map[string]any) (*session, func(), error) {
+	t, err := s.take(ctx, who, told)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -146,8 +150,21 @@ func (s *server) lately() *server {
 	return t
 }
 
-// take finds a free session with the same capabilities, or makes room for one by ending one with others.
-func (s *server) take(ctx context.Context, told map[string]any) (*server, error) {
+// share reports whether the calls of a principal use their share of the sessions: half, where several principals use
+// the server. The caller holds the lock.
+func (s *server) share(who call.Principal, most int) bool {
+	n := 0
+	for _, t := range slices.Concat(s.twins, []*server{s}) {
+		if t.taken && t.user == who {
+			n++
+		}
+	}
+	return s.owner == "" && n >= most/2
+}
+
+// take finds a free session with the same capabilities, or makes room for one by ending one with others. A principal
+// that has its share waits.
+func (s *server) take(ctx context.Context, who call.Principal, told map[string]any) (*server, error) {
 	want, most := keyOf(told), maxTwins
 	if s.cfg.URL != "" {
 		most = maxRemote
@@ -158,15 +175,16 @@ func (s *server) take(ctx context.Context, told map[string]any) (*server, error)
 			s.mu.Unlock()
 			return nil, errStopped
 		}
-		if s.legacy && !s.taken && s.first() == want {
-			s.taken, s.recent = true, nil
+		full := s.share(who, most)
+		if !full && s.legacy && !s.taken && s.first() == want {
+			s.taken, s.user, s.recent = true, who, nil
 			s.mu.Unlock()
 			return s, nil
 		}
 		other := -1
 		for i, t := range s.twins {
-			if !t.taken && keyOf(t.told) == want {
-				t.taken, s.recent = true, t
+			if !full && !t.taken && keyOf(t.told) == want {
+				t.taken, t.user, s.recent = true, who, t
 				s.mu.Unlock()
 				return t, nil
 			}
@@ -174,12 +192,12 @@ func (s *server) take(ctx context.Context, told map[string]any) (*server, error)
 				other = i
 			}
 		}
-		if len(s.twins) >= most && other >= 0 {
+		if !full && len(s.twins) >= most && other >= 0 {
 			go s.twins[other].stop()
 			s.twins = slices.Delete(s.twins, other, other+1)
 		}
-		if len(s.twins) < most {
-			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, changed: s.changed, offers: s.offers, legacy: told != nil, told: told, taken: true}
+		if !full && len(s.twins) < most {
+			t := &server{m: s.m, cfg: s.cfg, owner: s.owner, changed: s.changed, offers: s.offers, legacy: told != nil, told: told, taken: true, user: who}
 			s.twins, s.recent = append(s.twins, t), t
 			s.mu.Unlock()
 			return t, nil
@@ -192,6 +210,9 @@ func (s *server) take(ctx context.Context, told map[string]any) (*server, error)
 		select {
 		case <-wait:
 		case <-ctx.Done():
+			if full {
+				return nil, errShare
+			}
 			return nil, ctx.Err()
 		}
 	}
@@ -205,7 +226,7 @@ func keyOf(told map[string]any) string {
 func (s *server) free(t *server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.taken = false
+	t.taken, t.user = false, ""
 	if s.freed != nil {
 		close(s.freed)
 		s.freed = nil

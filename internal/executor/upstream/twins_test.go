@@ -238,3 +238,45 @@ func TestErasAreRemembered(t *testing.T) {
 		}
 	}
 }
+
+// TestUnansweredQuestionsOfOnePrincipal: a principal that answers no question takes half of a server's processes. Another
+// principal has its answers meanwhile, and further calls of the first are refused with the reason.
+func TestUnansweredQuestionsOfOnePrincipal(t *testing.T) {
+	m, _ := asking(t, contract.Asks{Form: true}, nosy(form))
+	with := func(who call.Principal, h call.Host, timeout time.Duration) call.Outcome {
+		d := decision(t, "s.echo", `{}`, contract.Contract{Mode: contract.Read, Timeout: timeout})
+		d.Call.Principal = who
+		return execute(t, call.WithHost(context.Background(), h), m, d)
+	}
+	silent := &person{answer: accept, wait: make(chan struct{})}
+	var calls sync.WaitGroup
+	for range maxTwins / 2 {
+		calls.Go(func() { with("os:1", silent, 50*time.Second) })
+	}
+	for silent.count() < maxTwins/2 {
+		time.Sleep(time.Millisecond)
+	}
+	o := with("os:1", &person{answer: accept}, 300*time.Millisecond)
+	if !strings.Contains(text(o), "half of the sessions are in use by calls of this principal. The call was not made.") {
+		t.Errorf("the next of the same principal: %s", text(o))
+	}
+	var others sync.WaitGroup
+	for range maxTwins / 2 {
+		others.Go(func() {
+			if o := with("os:2", &person{answer: accept}, 50*time.Second); !strings.HasPrefix(text(o), `{"action":"accept"`) {
+				t.Errorf("of another principal: %s", text(o))
+			}
+		})
+	}
+	others.Wait()
+	m.servers["s"].owner = "w_own" // control: a server of one session alone has no other principal
+	if o := with("os:1", &person{answer: accept}, 50*time.Second); !strings.HasPrefix(text(o), `{"action":"accept"`) {
+		t.Errorf("control: %s", text(o))
+	}
+	m.servers["s"].owner = ""
+	close(silent.wait)
+	calls.Wait()
+	if o := with("os:1", &person{answer: accept}, 50*time.Second); !strings.HasPrefix(text(o), `{"action":"accept"`) {
+		t.Errorf("afterwards: %s", text(o))
+	}
+}

@@ -154,6 +154,7 @@ type server struct {
 	single   bool                             // it only claimed to speak both
 	recent   *server                          // the twin that had the last call; nil: none
 	taken    bool                             // by a call that must be alone
+	user     call.Principal                   // of that call
 	freed    chan struct{}                    // closed when one of them is free again; nil without a waiter
 }
 

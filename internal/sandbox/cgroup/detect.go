@@ -32,7 +32,8 @@ type Host struct {
 	in2     []string          // the controllers that groups beneath unified have
 	v1      map[string]string // controller to version 1 group beneath which runs get theirs
 	why     []string          // the groups that were examined, and why each is unusable
-	prefix  string            // of the names of this process's groups: "waldo-<pid namespace>-<pid>-<start>-"
+	names   naming            // of groups
+	prefix  string            // of the names of this process's groups
 	sys     system
 }
 
@@ -68,15 +69,22 @@ func writeExisting(path, value string) error {
 	return nil
 }
 
+// Prefix returns what the names of this process's groups begin with.
+func (h *Host) Prefix() string { return h.prefix }
+
 // Detect finds out what may be used. It changes nothing.
 func Detect() (*Host, error) { return detect(realSystem()) }
 
 func detect(s system) (*Host, error) {
-	prefix, err := ownPrefix(s.proc)
+	names, err := ownNaming(s.proc)
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{v1: map[string]string{}, prefix: prefix, sys: s}
+	prefix, err := names.ownPrefix(s.proc)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{v1: map[string]string{}, names: names, prefix: prefix, sys: s}
 	own, err := ownGroups(s.proc)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,8 @@
 package cgroup
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -177,54 +179,98 @@ func (h *Host) Sweep() ([]string, error) {
 			return nil, fmt.Errorf("cgroup: %w", err)
 		}
 		for _, e := range entries {
-			if e.IsDir() && h.abandoned(e.Name()) {
+			if e.IsDir() && h.others(e.Name()) {
 				left[e.Name()] = append(left[e.Name()], filepath.Join(base, e.Name()))
 			}
 		}
 	}
+	if len(left) == 0 {
+		return nil, nil
+	}
+	live, err := h.live() // after the groups were listed: none of a process that began since is among them
+	if err != nil {
+		return nil, err
+	}
 	var names []string
 	var errs []error
 	for name, dirs := range left {
+		if live[prefixOf(name)] {
+			continue
+		}
 		names = append(names, name)
 		errs = append(errs, h.kill(dirs), h.remove(dirs, patience))
 	}
 	return names, errors.Join(errs...)
 }
 
-// abandoned reports whether waldo made the name, in this pid namespace, by a process that has ended.
-func (h *Host) abandoned(name string) bool {
-	f := strings.SplitN(name, "-", 5)
-	mine := strings.SplitN(h.prefix, "-", 5)
-	if len(f) != 5 || f[0] != "waldo" || f[1] != mine[1] || !validID(f[4]) {
-		return false
-	}
-	pid, err := strconv.Atoi(f[2])
-	if err != nil || pid <= 0 {
-		return false
-	}
-	if _, err := strconv.ParseUint(f[3], 10, 64); err != nil {
-		return false
-	}
-	start, err := startTime(h.sys.proc, f[2])
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false // not to be known: leave it
-	}
-	return start != f[3]
+// others reports whether another waldo process made the name, in this pid namespace.
+func (h *Host) others(name string) bool {
+	f := strings.Split(name, "-")
+	mine := strings.Split(h.prefix, "-")
+	return len(f) == 4 && f[0] == "waldo" && f[1] == mine[1] && len(f[2]) == len(mine[2]) && f[2] != mine[2] && validID(f[3])
 }
 
-// ownPrefix names this process for good: its pid namespace, number and start time.
-func ownPrefix(proc string) (string, error) {
-	ns, err := os.Readlink(filepath.Join(proc, "self/ns/pid"))
+// prefixOf returns the part of a group's name that names its process.
+func prefixOf(name string) string { return name[:strings.LastIndexByte(name, '-')+1] }
+
+// live returns the prefixes of the names that the processes in sight have or would have.
+func (h *Host) live() (map[string]bool, error) {
+	entries, err := os.ReadDir(h.sys.proc)
 	if err != nil {
-		return "", fmt.Errorf("cgroup: is /proc mounted? %w", err)
+		return nil, fmt.Errorf("cgroup: %w", err)
 	}
+	out := map[string]bool{}
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		start, err := startTime(h.sys.proc, e.Name())
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) { // hidepid: of another user
+			continue
+		}
+		if err != nil { // not to be known: leave all
+			return nil, fmt.Errorf("cgroup: %w", err)
+		}
+		out[h.names.prefix(e.Name(), start)] = true
+	}
+	return out, nil
+}
+
+// naming makes the names of groups.
+type naming struct{ key, space string }
+
+// prefix names a process for good. The name tells neither its number nor its start: commands of one named sandbox read
+// the names of each other's groups in /proc. The key is not in their sight.
+func (n naming) prefix(pid, start string) string {
+	tag := func(size int, of ...string) string {
+		m := hmac.New(sha256.New, []byte(n.key))
+		fmt.Fprintf(m, "%q", of)
+		return fmt.Sprintf("%x", m.Sum(nil)[:size])
+	}
+	return fmt.Sprintf("waldo-%s-%s-", tag(4, n.space), tag(8, n.space, pid, start))
+}
+
+// ownNaming returns the names' key, the number of this start of the machine, and the pid namespace of this process.
+func ownNaming(proc string) (n naming, err error) {
+	if n.space, err = os.Readlink(filepath.Join(proc, "self/ns/pid")); err != nil {
+		return n, fmt.Errorf("cgroup: is /proc mounted? %w", err)
+	}
+	key, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return n, fmt.Errorf("cgroup: %w", err)
+	}
+	n.key = string(key)
+	return n, nil
+}
+
+// ownPrefix is the prefix of this process.
+func (n naming) ownPrefix(proc string) (string, error) {
 	pid := strconv.Itoa(os.Getpid())
 	start, err := startTime(proc, pid)
 	if err != nil {
 		return "", fmt.Errorf("cgroup: %w", err)
 	}
-	ns = strings.Trim(ns, "pid:[]")
-	return fmt.Sprintf("waldo-%s-%s-%s-", ns, pid, start), nil
+	return n.prefix(pid, start), nil
 }
 
 // startTime returns when a process began, in clock ticks since boot (field 22 of stat, proc(5)).

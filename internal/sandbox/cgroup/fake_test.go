@@ -32,6 +32,7 @@ func newFake(t *testing.T, mountinfo, self string) *fake {
 	if err := os.MkdirAll(f.path("proc/self/ns"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	f.file("proc/sys/kernel/random/boot_id", "this start of the machine\n")
 	if err := os.Symlink("pid:[42]", f.path("proc/self/ns/pid")); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestVersion2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(base, fmt.Sprintf("waldo-42-%d-777-s_abc", os.Getpid()))
+	dir := filepath.Join(base, h.names.prefix(fmt.Sprint(os.Getpid()), "777")+"s_abc")
 	for file, want := range map[string]string{"memory.max": "1048576", "memory.swap.max": "0", "memory.oom.group": "1",
 		"pids.max": "7", "cpu.max": "150000 100000", "cgroup.kill": ""} {
 		if got := read(dir, file); got != want {
@@ -243,27 +244,34 @@ func TestNewRefuses(t *testing.T) {
 func TestSweepTakesOnlyTheDead(t *testing.T) {
 	f := user(t, "cpu memory pids")
 	h := f.detect(files2...)
-	me := os.Getpid()
 	f.file("proc/99999/stat", "99999 (x) S "+strings.Repeat("0 ", 18)+"500 0")
-	f.file("proc/99998/stat", "garbage")
+	elsewhere := h.names
+	elsewhere.space = "pid:[43]"
+	dead := h.names.prefix("99997", "1")
 	rows := []struct {
 		why, name string
 		gone      bool
 	}{
-		{"of a process that is no more", "waldo-42-99997-1-s_a", true},
-		{"of a process whose number is used again", "waldo-42-99999-499-s_a", true},
-		{"of a process that lives", "waldo-42-99999-500-s_a", false},
-		{"of ourselves", fmt.Sprintf("waldo-42-%d-777-s_a", me), false},
-		{"of another pid namespace", "waldo-43-99997-1-s_a", false},
-		{"of a process that cannot be looked at", "waldo-42-99998-1-s_a", false},
+		{"of a process that is no more", dead + "s_a", true},
+		{"of a process whose number is used again", h.names.prefix("99999", "499") + "s_a", true},
+		{"of a process that lives", h.names.prefix("99999", "500") + "s_a", false},
+		{"of ourselves", h.prefix + "s_a", false},
+		{"of another pid namespace", elsewhere.prefix("99997", "1") + "s_a", false},
 		{"of somebody else", "docker-abc", false},
-		{"of somebody with half our name", "waldo-42-x-1-s_a", false},
-		{"with an id we do not make", "waldo-42-99997-1-S.a", false},
+		{"of somebody with half our name", strings.TrimSuffix(dead, "-") + "0-s_a", false},
+		{"with an id we do not make", dead + "S.a", false},
 	}
 	for _, r := range rows {
 		if err := os.Mkdir(filepath.Join(h.unified, r.name), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	f.file("proc/99998/stat", "garbage")
+	if names, err := h.Sweep(); err == nil || len(names) > 0 {
+		t.Errorf("with a process that cannot be looked at: %q %v", names, err)
+	}
+	if err := os.RemoveAll(f.path("proc/99998")); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := h.Sweep(); err != nil {
 		t.Fatal(err)
@@ -355,4 +363,15 @@ func FuzzMounts(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestNamesTellNothing: the name of a group tells neither the process that made it nor its start, also to one who can
+// try all numbers.
+func TestNamesTellNothing(t *testing.T) {
+	h := user(t, "cpu memory pids").detect(files2...)
+	pid := fmt.Sprint(os.Getpid())
+	guessed := naming{space: h.names.space}
+	if h.prefix != h.names.prefix(pid, "777") || h.prefix == guessed.prefix(pid, "777") {
+		t.Errorf("%q follows from the number and the start alone", h.prefix)
+	}
 }

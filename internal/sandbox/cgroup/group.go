@@ -68,7 +68,7 @@ func (h *Host) make(id string, l Limits, unified bool) (*Group, error) {
 		return nil, fmt.Errorf("cgroup id %q: want 1 to 64 of a-z, 0-9 and _", id)
 	}
 	g := &Group{CloneFD: -1, UnifiedFD: -1, h: h, v1: map[string]string{}, counts: map[string]int{}}
-	if err := g.build(h.prefix+id, l, unified); err != nil {
+	if err := g.build(h.Prefix()+id, l, unified); err != nil {
 		return nil, errors.Join(fmt.Errorf("cgroup %s: %w", id, err), g.Close())
 	}
 	return g, nil

@@ -278,8 +278,7 @@ func TestCloseEndsWhatIsLeft(t *testing.T) {
 func TestSweepOnThisMachine(t *testing.T) {
 	h := here(t)
 	dead := *h
-	// pid 1 began at another tick
-	dead.prefix = h.prefix[:strings.Index(h.prefix, "-")+1] + strings.Split(h.prefix, "-")[1] + "-1-1-"
+	dead.prefix = h.names.prefix("1", "1") // process 1 began at another tick
 	g, err := dead.New("orphan", Limits{Memory: 64 << 20, Pids: 20})
 	if err != nil {
 		t.Fatal(err)

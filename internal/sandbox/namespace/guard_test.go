@@ -19,6 +19,7 @@ import (
 
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/sandboxtest"
 )
@@ -215,7 +216,11 @@ func TestNoUserNamespaces(t *testing.T) {
 		!strings.Contains(report.Abilities[0].Hint, "user.max_user_namespaces") {
 		t.Errorf("probe: %v %+v", report.OK, report.Abilities)
 	}
-	if left, _ := filepath.Glob("/sys/fs/cgroup/*/waldo-*-" + strconv.Itoa(os.Getpid()) + "-*"); len(left) > 0 {
+	host, err := cgroup.Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + host.Prefix() + "*"); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 	tasks, err := filepath.Glob("/proc/self/task/*/children") // the machine is the child of a thread of its own

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/namespace"
 	"waldo/internal/sandbox/pool"
 )
@@ -114,8 +115,12 @@ var left = things{
 	}},
 	{"cgroups", 6, func(t *testing.T) int {
 		n := 0
+		host, err := cgroup.Detect()
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, at := range []string{"", "*/", "*/*/"} {
-			found, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/%swaldo-*-%d-*", at, os.Getpid()))
+			found, _ := filepath.Glob("/sys/fs/cgroup/" + at + host.Prefix() + "*")
 			n += len(found)
 		}
 		return n

@@ -66,6 +66,13 @@ func (l *List) MakeInit(failed, made initvm.Target) {
 	l.TakeProgram("take the sandbox's program", ProgramBase, initvm.At(Gone))
 }
 
+// HandOn appends the making of a process in the PID namespace of a descriptor, which goes on with the list in place of
+// the one that makes it. It is waldo's own child, too, and waits until waldo knows of it.
+func (l *List) HandOn() {
+	l.clone(unix.CLONE_PARENT|unix.Signal(unix.SIGCHLD), initvm.Target{}, initvm.At(Gone), initvm.To(len(l.Steps)+2))
+	l.Hear()
+}
+
 // clone appends the creation of a process that continues at child. Its parent reports the child's number.
 func (l *List) clone(flags unix.Signal, failed, made, child initvm.Target) {
 	rec := l.Record(RecPID)

@@ -79,17 +79,16 @@ var boot = sync.OnceValue(func() *List {
 const joinFlags = unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_PARENT |
 	unix.Signal(unix.SIGCHLD)
 
-// joinProgram has a machine join namespaces that come after it: user, network and, where processes are shared, PID.
+// joinProgram has a machine join the user and network namespace that come after it. Where processes are shared, PID 1 of
+// the machine's own PID namespace prepares the sandbox, and HandOn makes the process that enters the shared one.
 // Otherwise PID 1 gets a PID namespace of its own.
 func joinProgram(processes bool) []byte {
 	var l List
 	l.Call("close the machine", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)
-	l.TakeDescriptors(3, initvm.At(Gone))
+	l.TakeDescriptors(2, initvm.At(Gone))
 	l.Call("join the user namespace", unix.SYS_SETNS, CtlFD+1, unix.CLONE_NEWUSER)
 	l.Call("join the network namespace", unix.SYS_SETNS, CtlFD+2, unix.CLONE_NEWNET)
-	if processes {
-		l.Call("join the PID namespace", unix.SYS_SETNS, CtlFD+3, unix.CLONE_NEWPID)
-	} else {
+	if !processes {
 		l.Call("a PID namespace", unix.SYS_UNSHARE, unix.CLONE_NEWPID)
 	}
 	last := l.Call("close the namespaces", unix.SYS_CLOSE_RANGE, CtlFD+1, 0xffffffff, 0)

@@ -28,6 +28,8 @@ type Stage struct {
 	Init *os.Process
 	over bool // the process is PID 1
 	Made bool // PID 1 may be there, and is not known
+	// HandsOn says that the process will be followed by another one, as List.HandOn makes it.
+	HandsOn bool
 
 	files []*os.File // received with the last record and not yet taken
 	early []early    // from PID 1, before it was known
@@ -198,6 +200,11 @@ func (s *Stage) Ready(l *List, take func(kind uint64, files []*os.File) error, l
 		switch r.Kind {
 		case RecReady:
 			return nil
+		case RecPID:
+			if err := s.follow(r); err != nil {
+				return err
+			}
+			continue
 		case RecPlaces, RecWay, RecNotice:
 			files := s.files
 			s.files = nil
@@ -211,6 +218,30 @@ func (s *Stage) Ready(l *List, take func(kind uint64, files []*os.File) error, l
 			return l.Failure(r, ProgramBase)
 		}
 		lost(l.Failure(r, ProgramBase))
+	}
+}
+
+// follow takes hold of the process that goes on in place of the one before, and lets it.
+func (s *Stage) follow(r Record) error {
+	before := s.Init
+	var err error
+	if s.Init, err = os.FindProcess(int(r.A)); err != nil {
+		return err
+	}
+	s.HandsOn = false
+	_, err = before.Wait()
+	_, werr := s.Ctl.Write([]byte{1})
+	return errors.Join(err, werr)
+}
+
+// await waits until a process that hands on has done so, or has ended.
+func (s *Stage) await() {
+	_ = s.Ctl.SetDeadline(time.Now().Add(goneWithin))
+	for s.HandsOn {
+		r, err := s.Receive()
+		if err != nil || r.Kind == RecPID && s.follow(r) != nil {
+			return
+		}
 	}
 }
 
@@ -301,6 +332,10 @@ func (s *Stage) Close() error {
 	if s.Made {
 		_ = unix.Shutdown(s.FD, unix.SHUT_WR) // a process that waits for a message ends
 		_ = s.HandOver()                      // PID 1 is reaped as any other
+	}
+	if s.HandsOn && s.Init != nil {
+		_ = unix.Shutdown(s.FD, unix.SHUT_WR)
+		s.await()
 	}
 	for _, e := range s.early {
 		s.files = append(s.files, e.files...)

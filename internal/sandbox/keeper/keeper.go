@@ -32,7 +32,7 @@ type Want struct {
 // Hold is one command's part in shared namespaces.
 type Hold struct {
 	terms
-	files []*os.File // user, network and PID namespace, and waldo's end of the keeper's socket
+	files []*os.File // user, network, PID and mount namespace, and waldo's end of the keeper's socket
 	close func()     // ends the giving to others
 	guard *guard     // of the command; nil: no guard
 	group *cgroup.Group
@@ -72,10 +72,19 @@ func Join(program *os.File, w Want) (*Hold, error) {
 // shared returns what a machine joins.
 func (h *Hold) shared() initproc.Shared {
 	s := initproc.Shared{Processes: h.Processes}
-	for _, f := range h.files[:spaces] {
+	for _, f := range h.files[:early] {
 		s.Spaces = append(s.Spaces, int(f.Fd()))
 	}
 	return s
+}
+
+// Late returns the namespaces that a prepared process enters, where processes are shared: PID and mount namespace of the
+// keeper.
+func (h *Hold) Late() []*os.File {
+	if !h.Tree() {
+		return nil
+	}
+	return h.files[early:spaces]
 }
 
 // IDs returns the user and group outside that commands belong to.
@@ -101,8 +110,11 @@ func (h *Hold) Close() error {
 	return errors.Join(errs...)
 }
 
-// spaces is how many namespaces are shared.
-const spaces = 3
+// spaces is how many namespaces the keeper gives, and early how many of them a command enters before it is prepared.
+const (
+	spaces = 4
+	early  = 2
+)
 
 // make1 starts a keeper.
 func make1(program *os.File, w Want) (h *Hold, err error) {
@@ -152,8 +164,8 @@ func mapIDs(st *initproc.Stage, w Want, t terms) error {
 
 const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 
-// list returns the keeper's program. It takes its user, leaves the host's root for an empty one, brings up the
-// loopback, and sends its namespaces. Then it waits, without capabilities, until no waldo holds the other end
+// list returns the keeper's program. It takes its user, leaves the host's root for an empty one with the /proc of its
+// PID namespace, which commands copy, brings up the loopback, and sends its namespaces. Then it waits, without capabilities, until no waldo holds the other end
 // of its socket.
 func list(w Want, t terms, mapped bool) *initproc.List {
 	l := &initproc.List{}
@@ -176,7 +188,7 @@ func list(w Want, t terms, mapped bool) *initproc.List {
 		l.Hint(initproc.UserNSHint)
 		write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", w.GID, t.GID))
 	}
-	for _, space := range []string{"user", "net", "pid"} {
+	for _, space := range []string{"user", "net", "pid", "mnt"} {
 		l.Call("open its "+space+" namespace", unix.SYS_OPENAT, atCWD, "/proc/self/ns/"+space,
 			unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
@@ -185,6 +197,9 @@ func list(w Want, t terms, mapped bool) *initproc.List {
 	l.Call("mount the root", unix.SYS_MOUNT, "waldo", "/tmp", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 		"size=4k,nr_inodes=8,mode=555")
 	l.Call("enter the root", unix.SYS_CHDIR, "/tmp")
+	l.Call("mkdir proc", unix.SYS_MKDIRAT, atCWD, "proc", 0o555)
+	l.Ignore("mount /proc", unix.SYS_MOUNT, "proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "subset=pid")
+	l.Ignore("no /proc", unix.SYS_UNLINKAT, atCWD, "proc", unix.AT_REMOVEDIR) // unless it was mounted
 	l.Call("mkdir old", unix.SYS_MKDIRAT, atCWD, "old", 0o700)
 	l.Call("pivot_root", unix.SYS_PIVOT_ROOT, ".", "old")
 	l.Call("enter the root", unix.SYS_CHDIR, "/")

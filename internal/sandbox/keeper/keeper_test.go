@@ -18,6 +18,7 @@ import (
 	"waldo/internal/model/facts"
 	"waldo/internal/sandbox"
 	"waldo/internal/sandbox/namespace"
+	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/sandboxtest"
 )
 
@@ -343,5 +344,65 @@ p.kill()
 	}
 	if got := run(t, profile(dir), look+"lower(0)"); got != done {
 		t.Errorf("itself: %q", got)
+	}
+}
+
+// TestStartIsUnseen: a command that looks at every process from its first moment on sees nothing of the machine while
+// another command starts: no mount, and in the names of cgroups no number of a process.
+func TestStartIsUnseen(t *testing.T) {
+	processes(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	watch := start(t, profile(dir), `
+import os, time
+print("ready")
+seen, mounts, groups = set(), set(), set()
+end = time.time() + 40
+while time.time() < end and not os.path.exists("/workspace/output/stop"):
+    for n in os.listdir("/proc"):
+        if not n.isdigit() or int(n) in (1, os.getpid()): continue
+        try:
+            mounts.update(open(f"/proc/{n}/mountinfo").read().splitlines())
+            groups.update(open(f"/proc/{n}/cgroup").read().splitlines())
+            seen.add(n)
+        except OSError: pass
+    if len(seen) >= 20: break
+print(len(seen), "processes")
+print("\\n".join(sorted(mounts)))
+print("\\n".join(sorted(groups)))
+print("end")
+`)
+	for range 20 {
+		if got := run(t, profile(dir), "import os, time; time.sleep(.2); print(os.getpid())"); got == "" {
+			t.Fatal("no command ran")
+		}
+	}
+	for _, pid := range procstat.Children(os.Getpid()) {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if strings.Contains(string(stat), ") Z ") {
+			t.Errorf("process %d was not reaped: %s", pid, stat)
+		}
+	}
+	host, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil || !strings.Contains(string(host), " / / ") {
+		t.Fatalf("control: this machine's own table: %q %v", host, err)
+	}
+	var text strings.Builder
+	for {
+		line, err := watch.out.ReadString('\n')
+		text.WriteString(line)
+		if err != nil || line == "end\n" {
+			break
+		}
+	}
+	got := text.String()
+	var seen int
+	if _, err := fmt.Sscan(got, &seen); err != nil || seen < 10 {
+		t.Fatalf("the watcher saw %d processes: %q", seen, got)
+	}
+	if strings.Contains(got, " - ") { // of a line of mountinfo, before the kind of file system
+		t.Errorf("it saw mounts: %s", got)
+	}
+	if pid := fmt.Sprint(os.Getpid()); strings.Contains(got, "-"+pid+"-") || !strings.Contains(got, "/waldo-") {
+		t.Errorf("it saw of cgroups: %s", got)
 	}
 }

@@ -231,6 +231,7 @@ func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
 		}
 	}
 	s.forked, s.joined, s.tree = from != nil, b.shares != nil, b.shares.Tree()
+	s.late, s.files = landlockFD+s.files, s.files+len(b.shares.Late())
 	s.mapped = !s.joined && b.uid != os.Geteuid() && userns.Administers()
 	return b.launch(machine, from, files, s)
 }
@@ -254,22 +255,24 @@ func (b *box) launch(machine *os.File, from *zygote.Zygote, files []*os.File, s 
 	if len(p.program) > initproc.ProgramMax {
 		return fmt.Errorf("namespace: the sandbox's program has %d bytes, and at most %d fit", len(p.program), initproc.ProgramMax)
 	}
-	unsent := b.stage.SendBox(files, b.group.JoinFDs, p.program)
+	unsent := b.stage.SendBox(slices.Concat(files, b.shares.Late()), b.group.JoinFDs, p.program)
 	if err := b.stage.HandOver(); err != nil { // its error says more than unsent
 		return err
 	}
 	if unsent != nil {
 		return unsent
 	}
-	b.init = b.stage.Init
+	b.init, b.stage.HandsOn = b.stage.Init, s.tree
 	if s.mapped {
 		err = b.mapIDs()
 	}
 	if err := errors.Join(err, b.join()); err != nil {
 		return err
 	}
-	return b.stage.Ready(p.list, func(kind uint64, files []*os.File) error { return b.receive(p, kind, files) },
+	err = b.stage.Ready(p.list, func(kind uint64, files []*os.File) error { return b.receive(p, kind, files) },
 		func(lost error) { b.warnings = append(b.warnings, lost.Error()) })
+	b.init = b.stage.Init // where processes are shared, another one
+	return err
 }
 
 // begin has PID 1 of a sandbox made in a cgroup of its own, by a zygote where one is given. It reports whether it is

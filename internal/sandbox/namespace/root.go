@@ -52,6 +52,11 @@ var devices = []string{"null", "zero", "full", "random", "urandom"}
 
 // makeRoot appends the steps that make the sandbox's root on a tmpfs of its own and leave the host's.
 func (s *setup) makeRoot() {
+	if s.tree {
+		s.mountNS = s.free
+		s.free++
+		s.Call("open its mounts", unix.SYS_OPENAT, atCWD, "/proc/self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
 	s.Call("private mounts", unix.SYS_MOUNT, "none", "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
 	s.Call("mount the root", unix.SYS_MOUNT, "waldo", staging, "tmpfs", quiet, "size=1m,nr_inodes=1k,mode=755")
 	s.Call("umask", unix.SYS_UMASK, 0)
@@ -66,13 +71,7 @@ func (s *setup) makeRoot() {
 	s.template(made)
 	s.dev(made)
 	s.places(made)
-	hide := "subset=pid,hidepid=invisible"
-	if s.tree { // other commands are seen by their numbers and words; Landlock keeps what they have open and in memory
-		hide = "subset=pid"
-	}
-	s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, hide)
-	s.Hint("a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)")
-	s.Optional()
+	s.mountProc()
 	s.coverResolv()
 	s.sendPlaces()
 
@@ -90,6 +89,28 @@ func (s *setup) makeRoot() {
 	s.Call("copy the tree", unix.SYS_OPEN_TREE, atCWD, "/", 1|unix.AT_RECURSIVE|unix.OPEN_TREE_CLOEXEC)
 	s.Call("enter the tree", unix.SYS_FCHDIR, s.free)
 	s.Call("chroot", unix.SYS_CHROOT, ".")
+}
+
+// noProc is the hint where /proc cannot be mounted.
+const noProc = "a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)"
+
+// mountProc appends the mounting of /proc. Where processes are shared it is a copy of the keeper's: only a process of
+// the PID namespace can mount one, and other commands would see the host's mounts in it until it has left them. There
+// other commands are seen by their numbers and words; Landlock keeps what they have open and in memory.
+func (s *setup) mountProc() {
+	if !s.tree {
+		s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
+		s.Hint(noProc)
+		s.Optional()
+		return
+	}
+	s.Call("enter the keeper's mounts", unix.SYS_SETNS, s.late+1, unix.CLONE_NEWNS)
+	s.Call("copy /proc", unix.SYS_OPEN_TREE, atCWD, "/proc", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	s.Hint(noProc)
+	s.Optional()
+	s.Call("return to its mounts", unix.SYS_SETNS, s.mountNS, unix.CLONE_NEWNS)
+	s.Ignore("mount /proc", unix.SYS_MOVE_MOUNT, s.free, "", atCWD, "/proc", unix.MOVE_MOUNT_F_EMPTY_PATH)
+	s.Ignore("close it", unix.SYS_CLOSE, s.free)
 }
 
 // template appends the read-only mounts from the host. For another root the folders are among the mounts, and this

@@ -37,6 +37,8 @@ type setup struct {
 	writable  []string              // the volumes, in the order in which they are made
 	files     int                   // how many descriptors come with the program
 	tasks     int                   // the last of them: of the version 1 cgroups
+	late      int                   // the descriptor of the shared PID namespace; that of the keeper's mounts follows
+	mountNS   int                   // that of its mounts, where processes are shared
 	free      int                   // the lowest free descriptor while the sandbox is being prepared
 	refused   map[string]unix.Errno // folders of which the kernel makes no overlay
 	unwatched bool                  // something of the host is shown without an overlay
@@ -44,7 +46,7 @@ type setup struct {
 	sealed    []string              // the volumes that commands cannot write to
 	forked    bool                  // a zygote walks it, not a machine of its own
 	joined    bool                  // its user and network namespaces are shared with other commands
-	tree      bool                  // so is its PID namespace, in which it is not the first
+	tree      bool                  // so is the PID namespace of commands, in which it is not the first
 	mapped    bool                  // waldo maps the user, who is another than the one that walks it
 }
 
@@ -123,6 +125,9 @@ func (s *setup) isolate() {
 	// not be seen from inside.
 	s.Call("cgroup namespace", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
 	s.Optional()
+	if s.tree { // its first process there is the one that HandOn makes
+		s.Call("the shared PID namespace", unix.SYS_SETNS, s.late, unix.CLONE_NEWPID)
+	}
 	s.Call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0xef, 0, 0, 0) // all but KEEP_CAPS, all locked
 	first := len(s.Steps)
 	for c := range 64 {
@@ -133,17 +138,20 @@ func (s *setup) isolate() {
 	s.Call("drop capabilities", unix.SYS_CAPSET, append(header, 0, 0, 0, 0), make([]byte, 24))
 	s.Call("no new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	s.Call("not dumpable", unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-	s.Call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
-	if s.tree { // processes that outlive their parent stay in this tree
-		s.Call("reap", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	}
-	s.Call("new session", unix.SYS_SETSID)
 	s.Call("umask", unix.SYS_UMASK, 0o022)
 	if s.landlock {
 		s.Call("landlock", unix.SYS_LANDLOCK_RESTRICT_SELF, landlockFD, 0)
 	}
 	s.Call("keep the tree", unix.SYS_DUP3, s.free, treeFD, unix.O_CLOEXEC)
 	s.Call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, 0xffffffff, 0)
+	if s.tree { // other commands see it from now on, with its own root and powers
+		s.HandOn()
+	}
+	s.Call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
+	if s.tree { // processes that outlive their parent stay in this tree
+		s.Call("reap", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	s.Call("new session", unix.SYS_SETSID)
 	s.seccompSteps()
 }
 

@@ -78,8 +78,8 @@ func (h *Hold) shared() initproc.Shared {
 	return s
 }
 
-// Late returns the namespaces that a prepared process enters, where processes are shared: PID and mount namespace of the
-// keeper.
+// Late returns the namespaces that a prepared process enters, where processes are shared: PID and mount namespace of
+// the keeper.
 func (h *Hold) Late() []*os.File {
 	if !h.Tree() {
 		return nil

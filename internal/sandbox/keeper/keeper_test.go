@@ -171,6 +171,10 @@ for pid in pids:
 	if got := run(t, profile(dir), "print(open('/proc/1/mountinfo').read() + open('/proc/1/cmdline').read())"); strings.Contains(got, "/usr") || strings.Contains(got, "/dev") {
 		t.Errorf("the first process says of the machine %q", got)
 	}
+	other := "import os; print([n for n in os.listdir('/proc') if not n.isdigit() and 'self' not in n])"
+	if got := run(t, profile(dir), other); got != "[]\n" {
+		t.Errorf("/proc has beside processes %q", got)
+	}
 	if got := run(t, profile(dir), list+"os.kill(found('sesame')[0], 15); print('sent')"); got != "sent\n" {
 		t.Errorf("a signal: %q", got)
 	}

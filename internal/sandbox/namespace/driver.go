@@ -38,7 +38,7 @@ type Driver struct {
 	options Options
 	machine func() (*os.File, error)
 	cgroups func() (*cgroup.Host, error)
-	filters [2]func() ([2]filters, error) // the second where processes of other commands are in sight
+	filters map[bool]func() ([2]seccompnotify.Filters, error) // by whether processes of other commands are in sight
 	refused refusals
 	nursery *zygote.Pool
 	spares  *kept[*zygote.Zygote, *spare] // of each zygote, and of none
@@ -48,9 +48,10 @@ type Driver struct {
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
-	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups), nursery: newNursery()}
-	for i, others := range []bool{false, true} {
-		d.filters[i] = sync.OnceValues(func() ([2]filters, error) { return d.compile(others) })
+	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups), nursery: newNursery(),
+		filters: map[bool]func() ([2]seccompnotify.Filters, error){}}
+	for _, others := range []bool{false, true} {
+		d.filters[others] = sync.OnceValues(func() ([2]seccompnotify.Filters, error) { return d.compile(others) })
 	}
 	d.spares = &kept[*zygote.Zygote, *spare]{make: d.spare, over: func(z *zygote.Zygote) bool { return z != nil && !z.Usable() }, most: func(z *zygote.Zygote) int {
 		if z != nil {
@@ -63,37 +64,21 @@ func New(o Options) *Driver {
 	return d
 }
 
-// filters are those of one kind of sandbox: without a listener, with one, and with one that also reports exits.
-type filters [3]seccomp.Program
-
 // compile makes the filters of sandboxes: the first where files of the host are in sight as they are, the second where
 // not. Shared memory and the choice of processors are allowed only if a cgroup bounds them. Others says that processes
 // of other commands are in sight.
-func (d *Driver) compile(others bool) (out [2]filters, err error) {
+func (d *Driver) compile(others bool) (out [2]seccompnotify.Filters, err error) {
 	host, err := d.cgroups()
 	if err != nil {
 		return out, err
 	}
 	for i, watch := range []bool{false, true} {
 		p := seccomp.Profile{Inet: true, Shared: host.Memory(), Affinity: host.CPUs(), Watch: watch, Own: !others}
-		if out[i], err = compile(p); err != nil {
+		if out[i], err = seccompnotify.Compile(p); err != nil {
 			return out, err
 		}
 	}
 	return out, nil
-}
-
-func compile(p seccomp.Profile) (out filters, err error) {
-	if out[0], err = seccomp.Compile(seccomp.Host(), p); err != nil {
-		return out, err
-	}
-	p.Notify = seccompnotify.Calls()
-	if out[1], err = seccomp.Compile(seccomp.Host(), p); err != nil {
-		return out, err
-	}
-	p.Ends = true
-	out[2], err = seccomp.Compile(seccomp.Host(), p)
-	return out, err
 }
 
 // cgroups finds out what may be used of the machine's, and removes what ended waldos left behind.
@@ -180,11 +165,7 @@ func refuse(p sandbox.Profile) error {
 
 // prepare makes the sandbox.
 func (b *box) prepare(machine *os.File, from *zygote.Zygote) error {
-	others := 0
-	if b.shares.Tree() {
-		others = 1
-	}
-	filter, err := b.driver.filters[others]()
+	filter, err := b.driver.filters[b.shares.Tree()]()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"waldo/internal/sandbox"
+	"waldo/internal/sandbox/keeper"
 	"waldo/internal/sandbox/netns"
 )
 
@@ -94,9 +95,8 @@ func (s *setup) makeRoot() {
 // noProc is the hint where /proc cannot be mounted.
 const noProc = "a container that masks parts of /proc forbids a fresh one: run it with --security-opt systempaths=unconfined (Docker) or procMount: Unmasked (Kubernetes)"
 
-// mountProc appends the mounting of /proc. Where processes are shared it is a copy of the keeper's: only a process of
-// the PID namespace can mount one, and other commands would see the host's mounts in it until it has left them. There
-// other commands are seen by their numbers and words; Landlock keeps what they have open and in memory.
+// mountProc appends the mounting of /proc, or of a copy of the keeper's where processes are shared. There other commands
+// are seen by their numbers and words; Landlock keeps what they have open and in memory.
 func (s *setup) mountProc() {
 	if !s.tree {
 		s.Call("mount /proc", unix.SYS_MOUNT, "proc", "/proc", "proc", quiet|unix.MS_NOEXEC, "subset=pid,hidepid=invisible")
@@ -104,13 +104,7 @@ func (s *setup) mountProc() {
 		s.Optional()
 		return
 	}
-	s.Call("enter the keeper's mounts", unix.SYS_SETNS, s.late+1, unix.CLONE_NEWNS)
-	s.Call("copy /proc", unix.SYS_OPEN_TREE, atCWD, "/proc", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	s.Hint(noProc)
-	s.Optional()
-	s.Call("return to its mounts", unix.SYS_SETNS, s.mountNS, unix.CLONE_NEWNS)
-	s.Ignore("mount /proc", unix.SYS_MOVE_MOUNT, s.free, "", atCWD, "/proc", unix.MOVE_MOUNT_F_EMPTY_PATH)
-	s.Ignore("close it", unix.SYS_CLOSE, s.free)
+	keeper.CopyProc(&s.List, s.late+1, s.mountNS, s.free, noProc)
 }
 
 // template appends the read-only mounts from the host. For another root the folders are among the mounts, and this

@@ -27,10 +27,10 @@ const atCWD = uint64(unix.AT_FDCWD & 0xffffffffffffffff)
 type setup struct {
 	initproc.List
 	profile   sandbox.Profile
-	uid, gid  int        // outside
-	filters   [2]filters // see Driver.compile
-	counted   bool       // a cgroup counts the sandbox's memory
-	landlock  bool       // a ruleset is at landlockFD
+	uid, gid  int                      // outside
+	filters   [2]seccompnotify.Filters // see Driver.compile
+	counted   bool                     // a cgroup counts the sandbox's memory
+	landlock  bool                     // a ruleset is at landlockFD
 	mounts    []shown
 	links     []mount.Link          // at the top of another root
 	firstTree int                   // the descriptor of the first of their copies; the others follow
@@ -144,13 +144,11 @@ func (s *setup) isolate() {
 	}
 	s.Call("keep the tree", unix.SYS_DUP3, s.free, treeFD, unix.O_CLOEXEC)
 	s.Call("close descriptors", unix.SYS_CLOSE_RANGE, treeFD+1, 0xffffffff, 0)
-	if s.tree { // other commands see it from now on, with its own root and powers
+	if s.tree { // others see it from now on; processes that outlive their parent stay in this tree
 		s.HandOn()
-	}
-	s.Call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
-	if s.tree { // processes that outlive their parent stay in this tree
 		s.Call("reap", unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
+	s.Call("die with waldo", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL), 0, 0, 0)
 	s.Call("new session", unix.SYS_SETSID)
 	s.seccompSteps()
 }

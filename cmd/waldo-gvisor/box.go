@@ -56,7 +56,7 @@ func (b *box) serve() error {
 	if err != nil {
 		return err
 	}
-	sockets, err := wayOut(b.made.Way)
+	sockets, err := openEgress(b.made.Egress)
 	if err != nil {
 		return err
 	}

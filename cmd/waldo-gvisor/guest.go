@@ -65,8 +65,8 @@ func (g *guest) boot(b job.Box) (err error) {
 		return err
 	}
 	flags := g.flags()
-	if len(b.Way.Sockets) > 0 {
-		flags["network"] = "host" // our own namespace, of which waldo holds every way out
+	if len(b.Egress.Sockets) > 0 {
+		flags["network"] = "host" // our own namespace, of which waldo holds every egress
 	}
 	if g.conf, err = settings(flags); err != nil {
 		return err
@@ -214,7 +214,7 @@ func spec(b job.Box) *specs.Spec {
 		},
 		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
 	}
-	if len(b.Way.Sockets) == 0 {
+	if len(b.Egress.Sockets) == 0 {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
 	for _, n := range b.Tree {

@@ -26,8 +26,8 @@ type Profile struct {
 	Hostname string // empty: "waldo"
 	Limits   Limits
 	Network  Network
-	Share    *Share // whose processes and ports the commands share; nil: those of no other sandbox
-	Ahead    *Ahead // the first command, as far as it is known; a driver may have started it already; nil: nothing is
+	Share    *Share    // whose processes and ports the commands share; nil: those of no other sandbox
+	Prestart *Prestart // the first command, as far as it is known; a driver may have started it already; nil: nothing is
 }
 
 // Share names a sandbox whose commands run in one network namespace and, where each has a cgroup that ends it, in one
@@ -66,12 +66,12 @@ func (p Profile) Host() string {
 	return p.Hostname
 }
 
-// Ahead is the part of a command that is known before its job: an interpreter that reads the job from its
+// Prestart is the part of a command that is known before its job: an interpreter that reads the job from its
 // standard input. No agent can influence it.
-type Ahead struct {
+type Prestart struct {
 	Argv, Env []string
 	Dir       string // empty: /workspace
-	Head      string // the beginning of its standard input, the same for every job
+	Prelude   string // the beginning of its standard input, the same for every job
 	Bridge    bool   // descriptor 3 is a bridge
 	Zygote    string // the same for an interpreter that sandboxes are forked from; empty: none can be
 	Domain    string // the owner of these sandboxes: an interpreter of one domain is never forked for another
@@ -124,16 +124,16 @@ type Tmpfs struct {
 // ports, every name and address that waldo answers with is at that interface too. The egress server decides
 // about each connection: a sandbox never has a route to the outside.
 type Network struct {
-	Hosts []string            // as the operator wrote them; a sandbox with hosts and no way is refused
-	Ports []uint16            // of TCP, at which the sandbox finds the outside; at most MaxPorts
-	Serve func(Way) io.Closer // is given the way before the first command, and closed with the sandbox
+	Hosts []string               // as the operator wrote them; a sandbox with hosts and no egress is refused
+	Ports []uint16               // of TCP, at which the sandbox finds the outside; at most MaxPorts
+	Serve func(Egress) io.Closer // gets the egress before the first command, and closed with the sandbox
 }
 
 // MaxPorts is how many ports of the outside a sandbox may have.
 const MaxPorts = 24
 
-// Way is the egress of a sandbox: the sockets for its queries and connections. Its server owns it.
-type Way struct {
+// Egress is the egress of a sandbox: the sockets for its queries and connections. Its server owns it.
+type Egress struct {
 	Names net.PacketConn // questions for names (DNS over UDP), at Gateway port 53
 	Proxy net.Listener   // at Gateway port ProxyPort, for programs that want a proxy
 	TCP   []net.Listener // at every address of Outside, one for each of Network.Ports
@@ -179,7 +179,7 @@ type Command struct {
 	Argv   []string  // Argv[0] is looked up in the sandbox's PATH unless it holds a slash
 	Env    []string  // the whole environment
 	Dir    string    // empty: /workspace
-	Stdin  io.Reader // nil: /dev/null; one with Len() int is all there, and reading it does not wait
+	Stdin  io.Reader // nil: /dev/null; an InMemory is all there, and reading it does not wait
 	Stdout io.Writer // beyond Facts.Stdout: a copy as it comes; may be nil
 	Stderr io.Writer
 	// Cut returns how many of the first n bytes of a text may be kept: it leaves out the beginning of a secret that
@@ -192,13 +192,25 @@ type Command struct {
 	TTY   *os.File
 	Clock *Clock // stops the wall clock of Limits.Wall; nil: never
 	// a server that speaks for hours: Stdout is passed on whole and neither kept, cut nor held to Limits.Output
-	Serve bool
+	Serve  bool
+	Direct *Direct // with Serve: uses the pipes instead of Stdin and Stdout, which are nil; nil: nothing does
+}
+
+// Direct uses the pipes of a command itself, without a goroutine to wake for each message. In gets waldo's end of the
+// standard input, Out that of the standard output. Each returns after its last use; then the sandbox closes the end.
+type Direct struct{ In, Out func(pipe *os.File) }
+
+// InMemory is an input of Len bytes in memory.
+type InMemory interface {
+	io.Reader
+	io.WriterTo
+	Len() int
 }
 
 // Prestarted is an input that knows its own beginning, so that a check need not read it.
 type Prestarted interface {
-	// Skip skips head if the input begins with it and nothing has been read. It reports whether it did.
-	Skip(head string) bool
+	// Skip skips prelude if the input begins with it and nothing has been read. It reports whether it did.
+	Skip(prelude string) bool
 }
 
 // Ability is one thing a driver does to contain a run, and whether it works on this machine.
@@ -287,10 +299,10 @@ type Reach interface {
 // Warmer is a sandbox that can be made before the job of it is there, and start its first command too.
 type Warmer interface {
 	Sandbox
-	// Warm starts the command of the profile's Ahead, feeds it the head, and returns when it waits
+	// Warm starts the command of the profile's Prestart, feeds it the head, and returns when it waits
 	// for more.
 	Warm(ctx context.Context) error
-	// Adopt gives a sandbox, whose command waits where its profile has one Ahead, to one job: the id, the wall
+	// Adopt gives a sandbox, whose command waits where its profile has one Prestart, to one job: the id, the wall
 	// clock, the limit of output and the seeds of p. The rest of p must be what the sandbox was started with.
 	Adopt(p Profile) error
 }
@@ -298,7 +310,7 @@ type Warmer interface {
 // Forker is a driver that may fork a sandbox from an interpreter that is running.
 type Forker interface {
 	Driver
-	// Ready makes sure that sandboxes for the profile's Ahead can be forked, where they ever can, and returns
+	// Ready makes sure that sandboxes for the profile's Prestart can be forked, where they ever can, and returns
 	// when they can. It takes as long as interpreters take to start.
 	Ready(ctx context.Context, p Profile) error
 }

@@ -126,6 +126,9 @@ func (c Command) Validate() error {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return fmt.Errorf("no command to run")
 	}
+	if c.Direct != nil && (!c.Serve || c.Stdin != nil || c.Stdout != nil) {
+		return errors.New("a command with Direct needs Serve, and neither Stdin nor Stdout")
+	}
 	if c.Dir != "" && !strings.HasPrefix(c.Dir, "/") {
 		return fmt.Errorf("the working folder %q is not absolute", c.Dir)
 	}

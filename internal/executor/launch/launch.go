@@ -226,7 +226,8 @@ func (l *Launcher) inSandbox(ctx context.Context, s contract.Server, argv []stri
 	ended := make(chan error, 1)
 	go l.Egress.Watch(run, s.Name, p.ID, net)
 	go func() {
-		f, err := sb.Run(run, sandbox.Command{Argv: argv, Env: env, Stdin: in, Stdout: out, Stderr: errW, Serve: true})
+		f, err := sb.Run(run, sandbox.Command{Argv: argv, Env: env, Stderr: errW, Serve: true,
+			Direct: &sandbox.Direct{In: in.use, Out: out.use}})
 		if err == nil && f.Status != facts.OK {
 			how := string(f.Status)
 			if f.ExitCode != nil {

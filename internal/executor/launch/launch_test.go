@@ -82,9 +82,9 @@ func TestPipe(t *testing.T) {
 	if _, err := in.SyscallConn(); err == nil {
 		t.Error("a pipe that does not exist has a file")
 	}
-	ended := make(chan error, 2)
-	go func() { _, err := in.WriteTo(w); ended <- err }()
-	go func() { _, err := out.ReadFrom(r); ended <- err }()
+	ended := make(chan bool, 2)
+	go func() { in.use(w); ended <- true }()
+	go func() { out.use(r); ended <- true }()
 	if _, err := in.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +97,8 @@ func TestPipe(t *testing.T) {
 	if _, err := out.Read(b); err != io.EOF {
 		t.Errorf("after the end: %v", err)
 	}
-	for range 2 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
+	<-ended
+	<-ended
 	if _, err := in.Write([]byte("x")); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("a closed pipe: %v", err)
 	}

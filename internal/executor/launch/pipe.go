@@ -25,17 +25,11 @@ func newPipe() *pipe {
 
 var errNoPipe = errors.New("the pipe does not exist yet")
 
-// take takes the pipe of the sandbox and returns after its last use. The sandbox closes it.
-func (s *pipe) take(end any) (int64, error) {
-	f, ok := end.(*os.File)
-	if !ok {
-		s.close()
-		return 0, errNoPipe
-	}
+// use gives the pipe to its reader or writer and returns after its last use (sandbox.Direct).
+func (s *pipe) use(f *os.File) {
 	s.file = f
 	close(s.made)
 	<-s.closed
-	return 0, nil
 }
 
 // wait returns the pipe once it exists.
@@ -59,14 +53,8 @@ func (s *pipe) Close() error {
 	return nil
 }
 
-// toServer is the standard input of a server: io.Copy hands it the pipe.
+// toServer writes to the standard input of a server.
 type toServer struct{ *pipe }
-
-// WriteTo satisfies io.WriterTo.
-func (s toServer) WriteTo(w io.Writer) (int64, error) { return s.take(w) }
-
-// Read satisfies io.Reader. A sandbox that calls it does not use WriteTo.
-func (s toServer) Read([]byte) (int, error) { return 0, errNoPipe }
 
 // Write satisfies io.Writer.
 func (s toServer) Write(b []byte) (int, error) {
@@ -87,14 +75,8 @@ func (s toServer) SyscallConn() (syscall.RawConn, error) {
 	}
 }
 
-// fromServer is the standard output of a server: the sandbox hands it the pipe.
+// fromServer reads the standard output of a server.
 type fromServer struct{ *pipe }
-
-// ReadFrom satisfies io.ReaderFrom.
-func (s fromServer) ReadFrom(r io.Reader) (int64, error) { return s.take(r) }
-
-// Write satisfies io.Writer: output after the last read is lost.
-func (s fromServer) Write([]byte) (int, error) { return 0, errNoPipe }
 
 // Read satisfies io.Reader.
 func (s fromServer) Read(b []byte) (int, error) {

@@ -36,7 +36,7 @@ func (r *Runner) Expect(d policy.Decision, n int) (err error) {
 		defer func() { err = errors.Join(err, ws.Close()) }()
 	}
 	p := r.profile(d, Options{}, ws)
-	p.Ahead = j.ahead(Options{}, d.Call.Principal)
+	p.Prestart = j.ahead(Options{}, d.Call.Principal)
 	k.Keep(p, n)
 	return nil
 }

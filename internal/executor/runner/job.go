@@ -221,11 +221,11 @@ func environment(asked []string) []string {
 
 // ahead describes a job's command for prewarming, without the job's code. Sandboxes of different principals never
 // share an interpreter.
-func (j job) ahead(o Options, whose call.Principal) *sandbox.Ahead {
+func (j job) ahead(o Options, whose call.Principal) *sandbox.Prestart {
 	if j.first == "" {
 		return nil
 	}
-	return &sandbox.Ahead{Argv: j.argv, Env: o.imaged(o.Env), Head: j.first, Bridge: j.tools, Zygote: j.fork, Domain: string(whose)}
+	return &sandbox.Prestart{Argv: j.argv, Env: o.imaged(o.Env), Prelude: j.first, Bridge: j.tools, Zygote: j.fork, Domain: string(whose)}
 }
 
 // profile lists everything that the sandbox of a decided call can touch. Input and output start as copies of the

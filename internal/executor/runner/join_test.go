@@ -32,9 +32,9 @@ func TestShares(t *testing.T) {
 		{name: "a driver that cannot", driver: struct{ sandbox.Driver }{}, with: "dir"},
 		{name: "no named sandbox", driver: reacher{}},
 	} {
-		p := sandbox.Profile{Ahead: &sandbox.Ahead{}}
+		p := sandbox.Profile{Prestart: &sandbox.Prestart{}}
 		warning := Options{Streams: Streams{Share: row.with}}.share(row.driver, &p, row.hosts, row.job)
-		if shares := p.Share != nil; shares != row.share || shares && p.Share.Apart != row.apart || shares && p.Ahead != nil {
+		if shares := p.Share != nil; shares != row.share || shares && p.Share.Apart != row.apart || shares && p.Prestart != nil {
 			t.Errorf("%s: %+v", row.name, p.Share)
 		}
 		if !strings.Contains(warning, row.warning) || row.warning == "" && warning != "" {

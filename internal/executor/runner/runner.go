@@ -195,9 +195,9 @@ func (r *Runner) run(ctx context.Context, d policy.Decision, o Options, driver s
 	}
 	p := r.profile(d, o, ws)
 	o.Env = slices.Concat(o.Env, way.Open(&p))
-	p.Ahead = j.ahead(o, d.Call.Principal)
+	p.Prestart = j.ahead(o, d.Call.Principal)
 	if len(j.env) > 0 {
-		p.Ahead = nil // a prewarmed sandbox has no secrets
+		p.Prestart = nil // a prewarmed sandbox has no secrets
 	}
 	vacate, why := r.admit(ctx, d, p, true)
 	if why != nil {

@@ -52,14 +52,14 @@ func TestRevealedSecrets(t *testing.T) {
 			if !slices.Equal(got, row.want) {
 				t.Errorf("the box has %q, want %q", got, row.want)
 			}
-			if d.profile.Ahead != nil {
+			if d.profile.Prestart != nil {
 				t.Error("a box that waits would be made with it")
 			}
 		})
 	}
 	d := &fake{}
 	g, _ := allowed(t, "run_python", `{"code":""}`)
-	if out, err := worker(d).Execute(context.Background(), g); err != nil || out.IsError || d.profile.Ahead == nil {
+	if out, err := worker(d).Execute(context.Background(), g); err != nil || out.IsError || d.profile.Prestart == nil {
 		t.Errorf("control, without secrets: %v %+v", err, out.Facts.Warnings)
 	}
 }

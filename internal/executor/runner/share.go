@@ -74,7 +74,7 @@ func (o Options) share(driver sandbox.Driver, p *sandbox.Profile, hosts bool, j 
 		return "this command has processes and ports of its own: its contract lets it reach hosts"
 	default:
 		p.Share = &sandbox.Share{Dir: o.Share, Apart: j.tools || len(j.env) > 0}
-		p.Ahead = nil // a sandbox that waits shares nothing
+		p.Prestart = nil // a sandbox that waits shares nothing
 	}
 	return ""
 }

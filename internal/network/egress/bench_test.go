@@ -137,7 +137,7 @@ func benchDial(b *testing.B, to string, port uint16, through bool) func() net.Co
 		if err != nil {
 			b.Fatal(err)
 		}
-		s.Serve(sandbox.Way{Names: u, Proxy: p})
+		s.Serve(sandbox.Egress{Names: u, Proxy: p})
 		go s.accept(l, func(c net.Conn) { s.carry(&first{Conn: c}, "api.example.com", port) })
 		b.Cleanup(func() { _ = l.Close(); _ = s.Close() })
 		to = l.Addr().String()

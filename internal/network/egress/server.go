@@ -43,15 +43,15 @@ type Server struct {
 	http      *http.Server
 	handed    chan net.Conn
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	over  bool
-	began time.Time // of the minute that is being counted
-	fresh int       // connections in it
-	way   []io.Closer
-	ctx   context.Context // until Close
-	stop  func()
-	wait  sync.WaitGroup
+	mu        sync.Mutex
+	conns     map[net.Conn]bool
+	over      bool
+	began     time.Time // of the minute that is being counted
+	fresh     int       // connections in it
+	endpoints []io.Closer
+	ctx       context.Context // until Close
+	stop      func()
+	wait      sync.WaitGroup
 }
 
 // Options configure a sandbox's egress beside its rules.
@@ -105,8 +105,8 @@ func (s *Server) Trust() []byte {
 
 // Serve takes the sockets of a sandbox and returns at once. Close of the returned value ends every connection and
 // waits until no traffic of the sandbox remains.
-func (s *Server) Serve(w sandbox.Way) io.Closer {
-	s.way = []io.Closer{w.Names, w.Proxy}
+func (s *Server) Serve(w sandbox.Egress) io.Closer {
+	s.endpoints = []io.Closer{w.Names, w.Proxy}
 	s.wait.Go(func() {
 		s.names.serve(w.Names, func(name string) {
 			s.attempts.refused(name, 0, refuse("name", "no rule names this host"))
@@ -115,7 +115,7 @@ func (s *Server) Serve(w sandbox.Way) io.Closer {
 	s.wait.Go(func() { _ = s.http.Serve(handed{s}) })
 	s.wait.Go(func() { s.accept(w.Proxy, s.proxy) })
 	for _, l := range w.TCP {
-		s.way = append(s.way, l)
+		s.endpoints = append(s.endpoints, l)
 		s.wait.Go(func() { s.accept(l, s.direct) })
 	}
 	return s
@@ -139,7 +139,7 @@ func (s *Server) Close() error {
 	}
 	s.mu.Unlock()
 	var errs []error
-	for _, c := range s.way {
+	for _, c := range s.endpoints {
 		errs = append(errs, c.Close())
 	}
 	errs = append(errs, s.http.Close())

@@ -144,7 +144,7 @@ func newRigWith(t testing.TB, limits Limits, o Options, lines ...string) *rig {
 		t.Fatal(err)
 	}
 	g.proxy = l.Addr().String()
-	g.Serve(sandbox.Way{Names: u, Proxy: l})
+	g.Serve(sandbox.Egress{Names: u, Proxy: l})
 	t.Cleanup(func() { _ = g.Close(); plain.Close(); secure.Close() })
 	return g
 }

@@ -56,14 +56,18 @@ func realSystem() system {
 	}
 }
 
-// writeExisting writes in one call and never makes a file.
+// writeExisting writes in one call and never makes a file. It repeats a write that a signal interrupts: lowering a limit
+// of memory waits until the kernel has taken what is above it.
 func writeExisting(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	if _, err := unix.Write(fd, []byte(value)); err != nil {
+	for err = unix.EINTR; err == unix.EINTR; {
+		_, err = unix.Write(fd, []byte(value))
+	}
+	if err != nil {
 		return &fs.PathError{Op: "write " + value + " to", Path: path, Err: err}
 	}
 	return nil

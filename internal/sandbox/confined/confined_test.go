@@ -213,7 +213,7 @@ func TestRefuse(t *testing.T) {
 			func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/srv/a", Target: "/srv/b"}} }, false},
 		{"hosts", needABI, func(p *sandbox.Profile) {
 			p.Network = sandbox.Network{Hosts: []string{"example.com"}, Ports: []uint16{443},
-				Serve: func(sandbox.Way) io.Closer { return nil }}
+				Serve: func(sandbox.Egress) io.Closer { return nil }}
 		}, false},
 		{"no limit of memory", needABI, func(p *sandbox.Profile) { p.Limits.Memory = 0 }, false},
 	} {

@@ -102,7 +102,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 // start starts the supervisor of a command.
 func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish func(), err error) {
 	var ours []*os.File
-	w, theirs, err := stdio.Connect(c.Stdin)
+	w, theirs, err := stdio.Connect(c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -146,7 +146,7 @@ func (r *run) start(c sandbox.Command) (p *os.Process, told *os.File, finish fun
 	}
 	r.life = life
 	r.out, r.err = stdio.Captures(c, r.box.profile.Limits.Output, func() { r.end(facts.LimitOutput) })
-	done := w.Stream(c.Stdin, r.out, r.err)
+	done := w.Stream(c, r.out, r.err)
 	text, err := json.Marshal(r.box.order(c))
 	if err == nil {
 		_, err = io.Copy(orders, bytes.NewReader(text))

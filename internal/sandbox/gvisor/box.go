@@ -42,7 +42,7 @@ type box struct {
 	uid, gid int
 	warnings []string
 	places   []volume.Volume
-	way      io.Closer         // serves the egress; nil: no egress
+	egress   io.Closer         // serves the egress; nil: no egress
 	waiting  *prestart.Waiting // a command that was started before its job was there
 	ran      bool              // a command was run, or is
 
@@ -102,7 +102,7 @@ func (b *box) prepare(executable *os.File) (err error) {
 	}
 	ask := job.Box{ID: b.profile.ID, Hostname: b.profile.Host(), Tree: append(nodes, byDepth(mounts)...),
 		Limits: job.Limits{Memory: l.Memory, CPU: counted, Pids: l.Pids, Files: l.Files, Disk: l.Disk, Own: overheadMemory},
-		Way:    b.wayOut()}
+		Egress: b.egressSockets()}
 	var want []sandbox.Tmpfs
 	var copies []*os.File
 	for _, n := range ask.Tree {
@@ -136,9 +136,9 @@ func (b *box) make(ask job.Box, held []*os.File, want []sandbox.Tmpfs) error {
 	if answer.Error != "" {
 		return advised(answer.Error)
 	}
-	if answer.Ready == nil || len(files) != len(want)+len(ask.Way.Sockets) {
+	if answer.Ready == nil || len(files) != len(want)+len(ask.Egress.Sockets) {
 		return fmt.Errorf("PID 1 answered %+v with %d descriptors, not %d", answer, len(files),
-			len(want)+len(ask.Way.Sockets))
+			len(want)+len(ask.Egress.Sockets))
 	}
 	if err := b.open(files[len(want):]); err != nil {
 		return err
@@ -204,8 +204,8 @@ func (b *box) Close() error {
 	}
 	b.waiting = nil
 	var err error
-	if b.way != nil {
-		err, b.way = b.way.Close(), nil
+	if b.egress != nil {
+		err, b.egress = b.egress.Close(), nil
 	}
 	for _, p := range b.places {
 		err = errors.Join(err, p.Dir.Close())

@@ -23,8 +23,8 @@ func pooled(t testing.TB, d *Driver) (*pool.Driver, sandbox.Profile, func(code s
 		t.Fatal(err)
 	}
 	p := sandboxtest.Profile()
-	p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...),
-		Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}, Head: head}
+	p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...),
+		Env: []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}, Prelude: head}
 	front := pool.New(d, pool.Options{Most: 2, Failed: func(err error) { t.Error(err) }})
 	t.Cleanup(func() {
 		if err := front.Close(); err != nil {
@@ -36,7 +36,7 @@ func pooled(t testing.TB, d *Driver) (*pool.Driver, sandbox.Profile, func(code s
 		if err != nil {
 			t.Fatal(err)
 		}
-		return sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env, Stdin: guest.Stdin(head, job, nil)}
+		return sandbox.Command{Argv: p.Prestart.Argv, Env: p.Prestart.Env, Stdin: guest.Stdin(head, job, nil)}
 	}
 }
 
@@ -90,7 +90,7 @@ func BenchmarkWarm(b *testing.B) {
 			}
 			time.Sleep(1500 * time.Millisecond) // the sandbox before is gone, and the interpreter has imported what is usual
 			began := time.Now()
-			if out, err := exec.Command(p.Ahead.Argv[0], "-c", "print(1)").Output(); err != nil || string(out) != "1\n" {
+			if out, err := exec.Command(p.Prestart.Argv[0], "-c", "print(1)").Output(); err != nil || string(out) != "1\n" {
 				b.Fatal(err, string(out))
 			}
 			bare = append(bare, facts.MS(time.Since(began)))

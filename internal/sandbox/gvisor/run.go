@@ -78,7 +78,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	end, over, err := r.straight()
 	finish := func(bool) { r.Pipes.Close() } // all that it wrote has been read
 	if !over || !end.Still {
-		finish = r.Stream(r.command.Stdin, r.out, r.err)
+		finish = r.Stream(r.command, r.out, r.err)
 	}
 	if !over {
 		stop := r.watch(ctx)

@@ -17,16 +17,16 @@ import (
 var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp"}
 
 // waiter is an interpreter that reads a line, and later its job.
-func waiter() *sandbox.Ahead {
-	return &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
-		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+func waiter() *sandbox.Prestart {
+	return &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Prelude: "head\n"}
 }
 
 // ready returns a sandbox whose interpreter waits, and the command that it waits for.
 func ready(t testing.TB, d *Driver, code string) (sandbox.Warmer, sandbox.Command) {
 	t.Helper()
 	p := sandboxtest.Profile()
-	p.Ahead = waiter()
+	p.Prestart = waiter()
 	b, err := d.Start(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -36,8 +36,8 @@ func ready(t testing.TB, d *Driver, code string) (sandbox.Warmer, sandbox.Comman
 	if err := w.Warm(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	return w, sandbox.Command{Argv: p.Ahead.Argv, Env: env,
-		Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(code))}
+	return w, sandbox.Command{Argv: p.Prestart.Argv, Env: env,
+		Stdin: io.MultiReader(strings.NewReader(p.Prestart.Prelude), strings.NewReader(code))}
 }
 
 func TestWarm(t *testing.T) {
@@ -81,7 +81,7 @@ func TestWarm(t *testing.T) {
 	})
 	t.Run("a box whose command has died is not adopted", func(t *testing.T) {
 		p := sandboxtest.Profile()
-		p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read x"}, Env: env, Head: "x\n"}
+		p.Prestart = &sandbox.Prestart{Argv: []string{"sh", "-c", "read x"}, Env: env, Prelude: "x\n"}
 		adopted := true
 		for wait := 300 * time.Millisecond; adopted && wait < 20*time.Second; wait *= 4 { // a busy machine takes longer
 			b, err := d.Start(context.Background(), p)

@@ -40,7 +40,7 @@ func TestEarlyRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	send(RecWay, 0, 5)
+	send(RecFiles, 0, 5)
 	send(RecPlaces, 0, 4)
 	send(RecPID, uint64(os.Getpid()), 0)
 	send(RecReady, 0, 0)
@@ -58,7 +58,7 @@ func TestEarlyRecords(t *testing.T) {
 		}
 		return nil
 	}, func(lost error) { t.Error(lost) })
-	if err != nil || got[RecWay] != 5 || got[RecPlaces] != 4 {
-		t.Errorf("the way out got %d descriptors and the places %d, wanted 5 and 4: %v", got[RecWay], got[RecPlaces], err)
+	if err != nil || got[RecFiles] != 5 || got[RecPlaces] != 4 {
+		t.Errorf("the egress got %d descriptors and the places %d, wanted 5 and 4: %v", got[RecFiles], got[RecPlaces], err)
 	}
 }

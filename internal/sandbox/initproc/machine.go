@@ -25,7 +25,7 @@ const (
 	RecFailed = iota + 1 // a step failed: its address, its errno
 	RecPID               // PID 1 of the sandbox was made: its number for waldo
 	RecPlaces            // with it come the overlays of mounts, then descriptors of the volumes
-	RecWay               // with it come the sockets of the egress
+	RecFiles             // with it come the sockets of the egress
 	RecNotice            // with it comes the listener of the filter
 	RecReady             // the sandbox is prepared
 	RecNotRun            // the command could not be executed, for the failures reported before

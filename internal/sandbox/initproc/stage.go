@@ -205,7 +205,7 @@ func (s *Stage) Ready(l *List, take func(kind uint64, files []*os.File) error, l
 				return err
 			}
 			continue
-		case RecPlaces, RecWay, RecNotice:
+		case RecPlaces, RecFiles, RecNotice:
 			files := s.files
 			s.files = nil
 			if err := take(r.Kind, files); err != nil {

@@ -211,7 +211,7 @@ func list(w Want, t terms, mapped bool) *initproc.List {
 	l.Call("socket", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	l.Call("bring up lo", unix.SYS_IOCTL, next, unix.SIOCSIFFLAGS, request)
 	l.Call("close the socket", unix.SYS_CLOSE, next)
-	l.SendFiles("the namespaces", initproc.RecWay, free, spaces)
+	l.SendFiles("the namespaces", initproc.RecFiles, free, spaces)
 	l.Call("close descriptors", unix.SYS_CLOSE_RANGE, free, 0xffffffff, 0)
 	l.Call("new session", unix.SYS_SETSID)
 	l.Call("securebits", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0xef, 0, 0, 0)

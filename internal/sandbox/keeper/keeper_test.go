@@ -218,7 +218,7 @@ func TestDiffers(t *testing.T) {
 	}
 	narrow := profile(dir)
 	narrow.Network.Hosts, narrow.Network.Ports = []string{"example.com"}, []uint16{443}
-	narrow.Network.Serve = func(sandbox.Way) io.Closer { return io.NopCloser(nil) }
+	narrow.Network.Serve = func(sandbox.Egress) io.Closer { return io.NopCloser(nil) }
 	if b, err := namespace.New(namespace.Options{}).Start(t.Context(), narrow); err == nil {
 		t.Errorf("an egress is shared: %v", b)
 	}

@@ -33,7 +33,7 @@ func Append(l *initproc.List, fd int) {
 	copy(at[2:], []byte{0, 53, 127, 0, 0, 1})
 	l.Call("a socket for names", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	l.Call("bind it", unix.SYS_BIND, fd, at, len(at))
-	l.SendFiles("the socket for names", initproc.RecWay, fd, 1)
+	l.SendFiles("the socket for names", initproc.RecFiles, fd, 1)
 	l.Call("close the socket for names", unix.SYS_CLOSE, fd)
 }
 

@@ -40,7 +40,7 @@ type Driver struct {
 	cgroups func() (*cgroup.Host, error)
 	filters map[bool]func() ([2]seccompnotify.Filters, error) // by whether processes of other commands are in sight
 	refused refusals
-	nursery *zygote.Pool
+	zygotes *zygote.Pool
 	spares  *kept[*zygote.Zygote, *spare] // of each zygote, and of none
 	holders *kept[struct{}, holder]
 	plans   plans
@@ -48,7 +48,7 @@ type Driver struct {
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
-	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups), nursery: newNursery(),
+	d := &Driver{options: o, machine: sync.OnceValues(initproc.Machine), cgroups: sync.OnceValues(cgroups), zygotes: newZygotes(),
 		filters: map[bool]func() ([2]seccompnotify.Filters, error){}}
 	for _, others := range []bool{false, true} {
 		d.filters[others] = sync.OnceValues(func() ([2]seccompnotify.Filters, error) { return d.compile(others) })
@@ -110,7 +110,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 		return nil, fmt.Errorf("namespace: %w", err)
 	}
 	if k, ok := kindOf(p); ok {
-		if z := d.nursery.Get(k); z != nil {
+		if z := d.zygotes.Get(k); z != nil {
 			if b, err := d.start(p, host, machine, z); err == nil {
 				return b, nil
 			} // it may have died just now; any other reason comes again
@@ -293,7 +293,7 @@ func (b *box) receive(p *plan, kind uint64, files []*os.File) error {
 		b.notice = seccompnotify.Listen(os.NewFile(uintptr(fd), "seccomp"))
 		return nil
 	}
-	if kind == initproc.RecWay {
+	if kind == initproc.RecFiles {
 		return b.open(files)
 	}
 	if len(files) < p.overlays {

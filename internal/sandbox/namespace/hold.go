@@ -30,10 +30,10 @@ func (r *run) hold() bool {
 	return true
 }
 
-// straight runs a command in the caller's thread, if all its input is in memory. It reports whether the command has
+// runInline runs a command in the caller's thread, if all its input is in memory. It reports whether the command has
 // ended and is held. A command that outlasts the first measurement, or for which PID 1 sends a message, continues as
 // any other.
-func (r *run) straight() bool {
+func (r *run) runInline() bool {
 	b := r.box
 	if b.notice.FD() < 0 || !r.FeedWhole(r.command) {
 		return false
@@ -97,15 +97,15 @@ func (r *run) alone() bool {
 	return n == int64(1+len(threads)) && !slices.ContainsFunc(threads, procstat.Exited)
 }
 
-// quell ends a held command that has other threads: the job decides what they would run.
-func (b *box) quell() {
+// killThreads ends a held command that has other threads: the job decides what they would run.
+func (b *box) killThreads() {
 	if b.held && len(b.threads) > 1 {
-		_ = b.leader.Kill() // settle reports an error
+		_ = b.leader.Kill() // reapHeld reports an error
 	}
 }
 
-// settle ends a held command, which must not run on, and takes PID 1's report of it.
-func (b *box) settle() error {
+// reapHeld ends a held command, which must not run on, and takes PID 1's report of it.
+func (b *box) reapHeld() error {
 	if b.notice != nil {
 		b.notice.OnExit(nil)
 	}

@@ -23,7 +23,7 @@ import (
 // TestHold: only the command's own process, by its first thread, is held.
 func TestHold(t *testing.T) {
 	p := sandboxtest.Profile()
-	p.Ahead = &sandbox.Ahead{Argv: []string{"cat"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: "x"}
+	p.Prestart = &sandbox.Prestart{Argv: []string{"cat"}, Env: []string{"PATH=/usr/bin:/bin"}, Prelude: "x"}
 	b := warmed(t, p)
 	if !b.host.Pids() {
 		t.Log("nothing counts processes here: nothing is ever held")
@@ -49,8 +49,8 @@ func TestHold(t *testing.T) {
 func TestAskedEnd(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
-		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	p.Prestart = &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Prelude: "head\n"}
 	number := int64(seccomp.EndSignal|3) - 1<<32 // as a C int
 	for _, row := range []struct {
 		why, who string
@@ -79,8 +79,8 @@ func TestAskedEnd(t *testing.T) {
 				row.exit, row.wrote = 0, true
 			}
 			code := fmt.Sprintf("import os, sys\ndef kill():\n  try: os.kill(os.getpid(), %d)\n  except OSError: pass\n%skill(); open('/tmp/after', 'w')", number, row.who)
-			f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env,
-				Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(code))})
+			f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
+				Stdin: io.MultiReader(strings.NewReader(p.Prestart.Prelude), strings.NewReader(code))})
 			if err != nil || f.ExitCode == nil || *f.ExitCode != row.exit {
 				t.Fatalf("%v %+v", err, f)
 			}
@@ -95,8 +95,8 @@ func TestAskedEnd(t *testing.T) {
 func TestAnotherThread(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
-		"import sys, threading\ngo = threading.Event()\nold = threading.Thread(target=go.wait)\nold.start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	p.Prestart = &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys, threading\ngo = threading.Event()\nold = threading.Thread(target=go.wait)\nold.start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Prelude: "head\n"}
 	for _, row := range []struct {
 		why, code string
 		held      bool
@@ -105,8 +105,8 @@ func TestAnotherThread(t *testing.T) {
 		{"another", "import time; go.set(); old.join(); time.sleep(.05); threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", false},
 	} {
 		b := warmed(t, p)
-		f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env,
-			Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(row.code+"import os; os._exit(7)"))})
+		f, err := b.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
+			Stdin: io.MultiReader(strings.NewReader(p.Prestart.Prelude), strings.NewReader(row.code+"import os; os._exit(7)"))})
 		if err != nil || f.ExitCode == nil || *f.ExitCode != 7 {
 			t.Fatalf("%v %+v", err, f)
 		}
@@ -121,8 +121,8 @@ func TestAnotherThread(t *testing.T) {
 func TestThreadAfterTheEnd(t *testing.T) {
 	p := sandboxtest.Profile()
 	env := []string{"PATH=/usr/bin:/bin"}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
-		"import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\nthreading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Head: "head\n"}
+	p.Prestart = &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys, threading\ngo = threading.Event()\njob = None\ndef old():\n  go.wait()\n  job()\nthreading.Thread(target=old, daemon=True).start()\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: env, Prelude: "head\n"}
 	b := warmed(t, p)
 	const code = `
 import ctypes, os
@@ -133,8 +133,8 @@ go.set()
 while not os.fstat(out).st_size: pass
 ctypes.CDLL(None).syscall(%d, 7) # as os._exit, but others go on meanwhile
 `
-	c := sandbox.Command{Argv: p.Ahead.Argv, Env: env,
-		Stdin: io.MultiReader(strings.NewReader(p.Ahead.Head), strings.NewReader(fmt.Sprintf(code, unix.SYS_EXIT_GROUP)))}
+	c := sandbox.Command{Argv: p.Prestart.Argv, Env: env,
+		Stdin: io.MultiReader(strings.NewReader(p.Prestart.Prelude), strings.NewReader(fmt.Sprintf(code, unix.SYS_EXIT_GROUP)))}
 	f, err := b.Run(context.Background(), c)
 	if err != nil || f.ExitCode == nil || *f.ExitCode != 7 {
 		t.Fatalf("%v %+v", err, f)

@@ -26,13 +26,13 @@ func TestNothingLeftOfFork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"},
-		Head: head, Zygote: guest.Start{Lang: guest.Python}.Zygote()}
+	p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"},
+		Prelude: head, Zygote: guest.Start{Lang: guest.Python}.Zygote()}
 	if err := d.Ready(context.Background(), p); err != nil {
 		t.Fatal(err)
 	}
 	k, _ := kindOf(p)
-	z := d.nursery.Get(k)
+	z := d.zygotes.Get(k)
 	host, err := d.cgroups()
 	if z == nil || err != nil {
 		t.Fatal(z, err)

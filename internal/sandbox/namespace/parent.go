@@ -87,8 +87,8 @@ func headOf(c sandbox.Command, hurry int) string {
 	return fmt.Sprintf("%d %11d\n%s\n", hurry, len(env), env)
 }
 
-// newNursery returns where the driver keeps its zygotes.
-func newNursery() *zygote.Pool {
+// newZygotes returns where the driver keeps its zygotes.
+func newZygotes() *zygote.Pool {
 	return &zygote.Pool{Rotation: rotation, Start: func(ctx context.Context, k zygote.Kind) (*zygote.Zygote, error) {
 		uid, gid, err := userns.OutsideIDs()
 		if err != nil {
@@ -104,7 +104,7 @@ func newNursery() *zygote.Pool {
 // kindOf returns which zygote sandboxes of the profile are forked from, and whether there can be one: an interpreter
 // of the host's own root, by its path, where sandboxes of one zygote can have users of their own.
 func kindOf(p sandbox.Profile) (zygote.Kind, bool) {
-	a := p.Ahead
+	a := p.Prestart
 	if a == nil || a.Zygote == "" || os.Geteuid() == 0 && !userns.Administers() || p.Template.Dir != "" || len(a.Argv) == 0 || !strings.HasPrefix(a.Argv[0], "/") {
 		return zygote.Kind{}, false
 	}
@@ -117,7 +117,7 @@ func (d *Driver) Ready(ctx context.Context, p sandbox.Profile) error {
 	if !ok {
 		return nil
 	}
-	return d.nursery.Keep(ctx, k)
+	return d.zygotes.Keep(ctx, k)
 }
 
 // Forked reports whether the sandbox comes from a zygote.
@@ -128,7 +128,7 @@ func (b *box) Hurry(ctx context.Context) error { return b.warm(ctx, 1) }
 
 // Close ends the zygotes and the sandboxes that were prepared. Sandboxes in use stay.
 func (d *Driver) Close() error {
-	return errors.Join(d.nursery.Close(), d.spares.close(), d.holders.close())
+	return errors.Join(d.zygotes.Close(), d.spares.close(), d.holders.close())
 }
 
 // fork has a zygote make PID 1 of a sandbox, in the way that stage.Spawn has a machine.

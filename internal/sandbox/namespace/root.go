@@ -83,7 +83,7 @@ func (s *setup) makeRoot() {
 	if !s.joined {
 		s.loopback()
 	}
-	s.wayOut()
+	s.makeEgress()
 	s.attributes("/", sealed, false)
 	// A copy of the tree that is in no mount namespace: /proc/self/mountinfo lists the namespace,
 	// of which nothing can be reached from the copy, so it lists nothing.

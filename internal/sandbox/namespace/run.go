@@ -42,8 +42,8 @@ type box struct {
 	shares   *keeper.Hold // of namespaces that other commands have, too; nil: it shares none
 	places   []volume.Volume
 	overlays []*os.File              // of the folders that it is shown
-	way      io.Closer               // serves the egress; nil: no egress
-	lookups  *lookup.Server          // is way then, and refuses name lookups; nil: there is egress, or the network is shared
+	egress   io.Closer               // serves the egress; nil: no egress
+	lookups  *lookup.Server          // is egress then, and refuses name lookups; nil: there is egress, or a shared network
 	notice   *seccompnotify.Listener // nil: the kernel gave no listener
 	joined   bool                    // PID 1 was born in the version 2 cgroup
 	waiting  *waiting                // a command that waits for its job; nil: none
@@ -94,7 +94,7 @@ func (b *box) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 		b.refresh()
 	}
 	b.ran = true
-	if err := b.settle(); err != nil {
+	if err := b.reapHeld(); err != nil {
 		return facts.Facts{}, errors.Join(err, b.end())
 	}
 	r := &run{box: b, command: c, began: time.Now()}
@@ -125,12 +125,12 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 		r.job = job
 	}
 	r.out, r.err = stdio.Captures(r.command, b.profile.Limits.Output, r.flood)
-	if r.hold() && r.straight() {
-		b.quell()
+	if r.hold() && r.runInline() {
+		b.killThreads()
 		return r.facts(ctx, *r.held.Load(), time.Since(r.began)), nil
 	}
 	b.listen()
-	finish := r.Stream(r.command.Stdin, r.out, r.err)
+	finish := r.Stream(r.command, r.out, r.err)
 	stop := r.watch(ctx)
 	e, err := r.wait()
 	stop()
@@ -142,7 +142,7 @@ func (r *run) run(ctx context.Context) (facts.Facts, error) {
 	if err != nil {
 		return facts.Facts{}, err
 	}
-	b.quell()
+	b.killThreads()
 	return r.facts(ctx, e, wall), nil
 }
 
@@ -158,7 +158,7 @@ func (b *box) program(c sandbox.Command, forked bool) (*initproc.List, []byte, e
 
 // connect makes the streams of a command and sends its program, which starts it.
 func (b *box) connect(c sandbox.Command, program []byte) (stdio.Pipes, error) {
-	make := func() (stdio.Pipes, []*os.File, error) { return stdio.Connect(c.Stdin) }
+	make := func() (stdio.Pipes, []*os.File, error) { return stdio.Connect(c) }
 	if c.TTY != nil {
 		make = func() (stdio.Pipes, []*os.File, error) { return stdio.ConnectTTY(c.TTY, b.uid, b.gid) }
 	}
@@ -329,9 +329,9 @@ func (b *box) end() error {
 	}
 	err := errors.Join(b.stage.Close(), b.shares.End())
 	b.stage = nil
-	if b.way != nil {
-		err = errors.Join(err, b.way.Close())
-		b.way = nil
+	if b.egress != nil {
+		err = errors.Join(err, b.egress.Close())
+		b.egress = nil
 	}
 	if b.waiting != nil {
 		b.waiting.Close()

@@ -30,8 +30,8 @@ func (s *spare) close() error { return errors.Join(s.stage.Close(), s.group.Clos
 // sparesForked is how many are made ahead of each zygote.
 const sparesForked = 1
 
-// roomy are the limits of a spare, in which nothing of an agent's runs, until its sandbox says others.
-const roomy = 1 << 40
+// unlimited are the limits of a spare, in which nothing of an agent's runs, until its sandbox says others.
+const unlimited = 1 << 40
 
 // spare makes one, from a zygote where one is given.
 func (d *Driver) spare(from *zygote.Zygote) (_ *spare, err error) {
@@ -48,7 +48,7 @@ func (d *Driver) spare(from *zygote.Zygote) (_ *spare, err error) {
 		return nil, err
 	}
 	joined := false
-	limits := cgroup.Limits{Memory: roomy, Pids: 8, MilliCPU: d.options.MilliCPU}
+	limits := cgroup.Limits{Memory: unlimited, Pids: 8, MilliCPU: d.options.MilliCPU}
 	if s.stage, s.group, joined, err = begin(machine, host, from, s.uid, s.gid, limits); err != nil {
 		return nil, err
 	}

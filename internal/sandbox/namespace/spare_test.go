@@ -187,7 +187,7 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &box{driver: d, host: host}
-	if b.group, err = host.New(cgroup.NewID(), cgroup.Limits{Memory: roomy, Pids: 8}); err != nil {
+	if b.group, err = host.New(cgroup.NewID(), cgroup.Limits{Memory: unlimited, Pids: 8}); err != nil {
 		t.Fatal(err)
 	}
 	if b.stage, err = initproc.Spawn(machine, os.Geteuid(), os.Getegid()); err != nil {
@@ -223,8 +223,8 @@ func TestForkedSpares(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"},
-			Head: head, Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: domain}
+		p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: []string{"PATH=/usr/bin:/bin"},
+			Prelude: head, Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: domain}
 		return p
 	}
 	start := func(p sandbox.Profile) *box {
@@ -262,7 +262,7 @@ func TestForkedSpares(t *testing.T) {
 	}
 	waitSpares(t, d.spares, 2)
 	k, _ := kindOf(a)
-	if err := d.nursery.Get(k).Close(); err != nil {
+	if err := d.zygotes.Get(k).Close(); err != nil {
 		t.Fatal(err)
 	}
 	start(other)

@@ -30,7 +30,7 @@ func TestWorse(t *testing.T) {
 // zygote.
 func TestKindOf(t *testing.T) {
 	profile := func(harm func(p *sandbox.Profile)) sandbox.Profile {
-		p := sandbox.Profile{Template: sandbox.Template{Name: "host"}, Ahead: &sandbox.Ahead{Argv: []string{"/usr/bin/python3"}, Zygote: "head", Domain: "a"}}
+		p := sandbox.Profile{Template: sandbox.Template{Name: "host"}, Prestart: &sandbox.Prestart{Argv: []string{"/usr/bin/python3"}, Zygote: "head", Domain: "a"}}
 		harm(&p)
 		return p
 	}
@@ -44,12 +44,12 @@ func TestKindOf(t *testing.T) {
 		harm func(p *sandbox.Profile)
 	}{
 		{"another root", false, func(p *sandbox.Profile) { p.Template = sandbox.Template{Name: "own", Dir: "/srv/own"} }},
-		{"a program that is looked for", false, func(p *sandbox.Profile) { p.Ahead.Argv[0] = "python3" }},
-		{"no arguments", false, func(p *sandbox.Profile) { p.Ahead.Argv = nil }},
-		{"no word of a zygote", false, func(p *sandbox.Profile) { p.Ahead.Zygote = "" }},
-		{"no command ahead", false, func(p *sandbox.Profile) { p.Ahead = nil }},
-		{"another domain", true, func(p *sandbox.Profile) { p.Ahead.Domain = "b" }},
-		{"another program", true, func(p *sandbox.Profile) { p.Ahead.Argv = append(p.Ahead.Argv, "-v") }},
+		{"a program that is looked for", false, func(p *sandbox.Profile) { p.Prestart.Argv[0] = "python3" }},
+		{"no arguments", false, func(p *sandbox.Profile) { p.Prestart.Argv = nil }},
+		{"no word of a zygote", false, func(p *sandbox.Profile) { p.Prestart.Zygote = "" }},
+		{"no command ahead", false, func(p *sandbox.Profile) { p.Prestart = nil }},
+		{"another domain", true, func(p *sandbox.Profile) { p.Prestart.Domain = "b" }},
+		{"another program", true, func(p *sandbox.Profile) { p.Prestart.Argv = append(p.Prestart.Argv, "-v") }},
 	} {
 		if k, ok := kindOf(profile(r.harm)); ok != r.ok || k == own {
 			t.Errorf("%s: %v %+v", r.why, ok, k)

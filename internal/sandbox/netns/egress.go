@@ -11,13 +11,13 @@ import (
 
 // Egress makes an egress from the sockets that a sandbox sent: the one for DNS, the proxy's, then one for each
 // port. It closes the files and works on copies.
-func Egress(files []*os.File, ports int) (w sandbox.Way, err error) {
+func Egress(files []*os.File, ports int) (w sandbox.Egress, err error) {
 	defer func() {
 		for _, f := range files {
 			_ = f.Close()
 		}
 		if err != nil {
-			err = errors.Join(fmt.Errorf("the way out: %w", err), closeWay(w))
+			err = errors.Join(fmt.Errorf("the egress: %w", err), closeEgress(w))
 		}
 	}()
 	if len(files) != 2+ports {
@@ -39,7 +39,7 @@ func Egress(files []*os.File, ports int) (w sandbox.Way, err error) {
 	return w, nil
 }
 
-func closeWay(w sandbox.Way) (err error) {
+func closeEgress(w sandbox.Egress) (err error) {
 	if w.Names != nil {
 		err = w.Names.Close()
 	}

@@ -79,7 +79,7 @@ func BenchmarkWarm(b *testing.B) {
 				b.Skipf("%s is not here", r.exe)
 			}
 			p := python(b)
-			p.Ahead = ahead(b, r.lang, r.exe)
+			p.Prestart = ahead(b, r.lang, r.exe)
 			d := newServed(b, 4, 2)
 			one := func() error {
 				box, err := d.Start(context.Background(), p)
@@ -90,8 +90,8 @@ func BenchmarkWarm(b *testing.B) {
 				if err != nil {
 					return err
 				}
-				f, err := box.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env,
-					Stdin: guest.Stdin(p.Ahead.Head, stdin, nil)})
+				f, err := box.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
+					Stdin: guest.Stdin(p.Prestart.Prelude, stdin, nil)})
 				if err == nil && (!f.Sandbox.Warm || f.Stdout != "1\n" || *f.ExitCode != 0) {
 					b.Fatalf("not a warm run: %+v", f)
 				}
@@ -135,7 +135,7 @@ func BenchmarkUnboxed(b *testing.B) {
 					if err := errors.Join(ierr, oerr, w.Start(), stdin.Close(), stdout.Close()); err != nil {
 						b.Fatal(err)
 					}
-					if _, err := io.WriteString(w.in, a.Head); err != nil {
+					if _, err := io.WriteString(w.in, a.Prelude); err != nil {
 						b.Fatal(err)
 					}
 					ready = append(ready, w)
@@ -196,13 +196,13 @@ func BenchmarkCold(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p.Ahead = &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: env, Head: head}
+		p.Prestart = &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, argv...), Env: env, Prelude: head}
 		beside(b, bare("/usr/bin/python3", "-c", "print(1)"), func() error {
 			box, err := d.Start(context.Background(), p)
 			if err != nil {
 				return err
 			}
-			if _, err = box.Run(context.Background(), job(b, p.Ahead, "print(1)")); err != nil {
+			if _, err = box.Run(context.Background(), job(b, p.Prestart, "print(1)")); err != nil {
 				return err
 			}
 			return box.Close()
@@ -224,7 +224,7 @@ func BenchmarkEmpty(b *testing.B) {
 			if err != nil {
 				return err
 			}
-			f, err := box.Run(context.Background(), job(b, p.Ahead, "print(1)"))
+			f, err := box.Run(context.Background(), job(b, p.Prestart, "print(1)"))
 			if err == nil && (!f.Sandbox.Warm || f.Stdout != "1\n") {
 				b.Fatalf("not forked: %+v", f)
 			}
@@ -371,7 +371,7 @@ func BenchmarkSustained(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			f, err := box.Run(context.Background(), job(b, p.Ahead, "print(1)"))
+			f, err := box.Run(context.Background(), job(b, p.Prestart, "print(1)"))
 			if err != nil || f.Stdout != "1\n" {
 				b.Fatalf("%v %+v", err, f)
 			}

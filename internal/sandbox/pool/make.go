@@ -68,7 +68,7 @@ func (d *Driver) pressed() bool {
 
 // one makes a sandbox whose command waits for its job.
 func (d *Driver) one(ctx context.Context, p sandbox.Profile, hurry bool) (sandbox.Warmer, error) {
-	if f, ok := d.Driver.(sandbox.Forker); ok && p.Ahead != nil {
+	if f, ok := d.Driver.(sandbox.Forker); ok && p.Prestart != nil {
 		if err := f.Ready(ctx, p); err != nil && ctx.Err() == nil {
 			d.told(err) // then its interpreter is started for it alone
 		}
@@ -89,7 +89,7 @@ func (d *Driver) one(ctx context.Context, p sandbox.Profile, hurry bool) (sandbo
 		d.end(b)
 		return nil, fmt.Errorf("pool: a sandbox of %s cannot be made ahead of its job", d.Name())
 	}
-	if p.Ahead == nil {
+	if p.Prestart == nil {
 		return w, nil
 	}
 	if err := w.Warm(ctx); err != nil {

@@ -113,7 +113,7 @@ func (d *Driver) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox,
 		}
 	}
 	b, err := d.Driver.Start(ctx, p)
-	if err != nil || p.Ahead == nil {
+	if err != nil || p.Prestart == nil {
 		return b, err
 	}
 	if f, ok := b.(sandbox.Forked); ok && f.Forked() {

@@ -24,29 +24,29 @@ import (
 var env = []string{"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "OUT=/workspace/output"}
 
 // ahead is the interpreter that a profile of the tests starts with.
-func ahead(t testing.TB, lang guest.Lang, exe string) *sandbox.Ahead {
+func ahead(t testing.TB, lang guest.Lang, exe string) *sandbox.Prestart {
 	t.Helper()
 	argv, head, err := guest.Start{Lang: lang, Warm: true}.Command()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sandbox.Ahead{Argv: append([]string{exe}, argv...), Env: env, Head: head,
+	return &sandbox.Prestart{Argv: append([]string{exe}, argv...), Env: env, Prelude: head,
 		Zygote: guest.Start{Lang: lang}.Zygote(), Domain: "test"}
 }
 
 // job is the command that the waiting interpreter of a is for.
-func job(t testing.TB, a *sandbox.Ahead, code string, args ...string) sandbox.Command {
+func job(t testing.TB, a *sandbox.Prestart, code string, args ...string) sandbox.Command {
 	t.Helper()
 	stdin, err := guest.Script{Lang: guest.Python, Code: []byte(code), Args: args}.Job()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sandbox.Command{Argv: a.Argv, Env: a.Env, Stdin: guest.Stdin(a.Head, stdin, nil)}
+	return sandbox.Command{Argv: a.Argv, Env: a.Env, Stdin: guest.Stdin(a.Prelude, stdin, nil)}
 }
 
 func python(t testing.TB) sandbox.Profile {
 	p := sandboxtest.Profile()
-	p.Ahead = ahead(t, guest.Python, "/usr/bin/python3")
+	p.Prestart = ahead(t, guest.Python, "/usr/bin/python3")
 	return p
 }
 
@@ -88,7 +88,7 @@ func run(t testing.TB, d *pool.Driver, p sandbox.Profile, code string, args ...s
 		t.Fatal(err)
 	}
 	defer b.Close()
-	f, err := b.Run(context.Background(), job(t, p.Ahead, code, args...))
+	f, err := b.Run(context.Background(), job(t, p.Prestart, code, args...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ type warm struct {
 }
 
 func (w warm) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
-	p.Ahead = ahead(w.t, guest.Python, "/usr/bin/python3")
+	p.Prestart = ahead(w.t, guest.Python, "/usr/bin/python3")
 	if refused, err := w.Driver.Driver.Start(ctx, p); err != nil {
 		return nil, err // a profile that the driver refuses cold can never be ready
 	} else if err := refused.Close(); err != nil {
@@ -127,7 +127,7 @@ type warmBox struct {
 }
 
 func (b warmBox) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
-	a := b.p.Ahead
+	a := b.p.Prestart
 	if i := slices.Index(c.Argv, "-c"); i > 0 && c.Argv[0] == "python3" && slices.Equal(c.Env, env) && c.Dir == "" {
 		j := job(b.w.t, a, c.Argv[i+1], c.Argv[i+2:]...)
 		if c.Stdin != nil {
@@ -219,7 +219,7 @@ func hurried(t testing.TB, d *pool.Driver, p sandbox.Profile, code string) facts
 		t.Fatal(err)
 	}
 	defer b.Close()
-	f, err := b.Run(context.Background(), job(t, p.Ahead, code))
+	f, err := b.Run(context.Background(), job(t, p.Prestart, code))
 	if err != nil || !f.Sandbox.Warm {
 		t.Fatalf("not forked: %v %+v", err, f)
 	}
@@ -262,7 +262,7 @@ func TestOwnChance(t *testing.T) {
 	} {
 		d, p := newPool(t, 3), python(t)
 		if !r.forked {
-			p.Ahead.Zygote = ""
+			p.Prestart.Zygote = ""
 		}
 		seen := map[string]bool{}
 		for range 5 {
@@ -334,7 +334,7 @@ func TestNotTheJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := job(t, p.Ahead, "import os; print(len([p for p in os.listdir('/proc') if p.isdigit()]))")
+		c := job(t, p.Prestart, "import os; print(len([p for p in os.listdir('/proc') if p.isdigit()]))")
 		r.harm(&c)
 		f, err := b.Run(context.Background(), c)
 		if err != nil || f.Sandbox.Warm || f.Stdout != r.want {
@@ -349,8 +349,8 @@ func TestNotTheJob(t *testing.T) {
 // TestDead: a sandbox that died while it waited is never handed out.
 func TestDead(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
-	p.Ahead.Argv = []string{"/bin/sh", "-c", "read x; exit 0"}
-	p.Ahead.Head, p.Ahead.Zygote = "now\n", ""
+	p.Prestart.Argv = []string{"/bin/sh", "-c", "read x; exit 0"}
+	p.Prestart.Prelude, p.Prestart.Zygote = "now\n", ""
 	var f facts.Facts
 	warm := true
 	for wait := 50 * time.Millisecond; warm && wait < 20*time.Second; wait *= 5 { // on a busy machine it dies later
@@ -361,7 +361,7 @@ func TestDead(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		f, err = b.Run(context.Background(), sandbox.Command{Argv: p.Ahead.Argv, Env: env,
+		f, err = b.Run(context.Background(), sandbox.Command{Argv: p.Prestart.Argv, Env: env,
 			Stdin: strings.NewReader("now\nthen\n")})
 		if err != nil {
 			t.Fatal(err)
@@ -376,7 +376,7 @@ func TestDead(t *testing.T) {
 // TestBridge: the waiting command has its bridge as descriptor 3, and nothing else.
 func TestBridge(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
-	p.Ahead.Bridge = true
+	p.Prestart.Bridge = true
 	filled(t, d, p, 1)
 	b, err := d.Start(context.Background(), p)
 	if err != nil {
@@ -392,7 +392,7 @@ func TestBridge(t *testing.T) {
 		t.Error("the bridge came twice")
 	}
 	go func() { _, _ = ours.WriteString("over the bridge") }()
-	f, err := b.Run(context.Background(), job(t, p.Ahead,
+	f, err := b.Run(context.Background(), job(t, p.Prestart,
 		"import os; print(os.read(3, 100).decode(), [n for n in range(4, 200) if os.path.exists('/proc/self/fd/%d' % n)])"))
 	if err != nil || !f.Sandbox.Warm || f.Stdout != "over the bridge []\n" {
 		t.Errorf("%v %q %s", err, f.Stdout, f.Stderr)
@@ -402,7 +402,7 @@ func TestBridge(t *testing.T) {
 // TestBridgeOfAnother: who has taken the bridge gets no other command without one.
 func TestBridgeOfAnother(t *testing.T) {
 	d, p := newPool(t, 1), python(t)
-	p.Ahead.Bridge = true
+	p.Prestart.Bridge = true
 	filled(t, d, p, 1)
 	b, err := d.Start(context.Background(), p)
 	if err != nil {
@@ -454,7 +454,7 @@ os._exit(0)`},
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := b.Run(context.Background(), job(t, p.Ahead, r.code))
+		f, err := b.Run(context.Background(), job(t, p.Prestart, r.code))
 		if err != nil || f.ExitCode == nil || *f.ExitCode != 0 || !f.Sandbox.Warm {
 			t.Fatalf("control: %s: %v %+v", r.why, err, f)
 		}

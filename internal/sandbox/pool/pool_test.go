@@ -63,7 +63,7 @@ func (f *fake) Close() error {
 }
 
 func profile(name string) sandbox.Profile {
-	return sandbox.Profile{ID: "s_x", Ahead: &sandbox.Ahead{Argv: []string{name}},
+	return sandbox.Profile{ID: "s_x", Prestart: &sandbox.Prestart{Argv: []string{name}},
 		Tmpfs: []sandbox.Tmpfs{{Target: "/tmp"}}}
 }
 
@@ -139,7 +139,7 @@ func TestFirstColdThenWarm(t *testing.T) {
 func TestWithoutCommand(t *testing.T) {
 	d, m := with(t, Options{Most: 4})
 	p := profile("")
-	p.Ahead = nil
+	p.Prestart = nil
 	if use(t, d, p) {
 		t.Error("the first was made ahead")
 	}
@@ -156,9 +156,9 @@ func TestWhatIsPooled(t *testing.T) {
 		why  string
 		harm func(p *sandbox.Profile)
 	}{
-		{"another interpreter", func(p *sandbox.Profile) { p.Ahead = &sandbox.Ahead{Argv: []string{"b"}} }},
-		{"another head", func(p *sandbox.Profile) { p.Ahead = &sandbox.Ahead{Argv: []string{"a"}, Head: "x"} }},
-		{"a bridge", func(p *sandbox.Profile) { p.Ahead = &sandbox.Ahead{Argv: []string{"a"}, Bridge: true} }},
+		{"another interpreter", func(p *sandbox.Profile) { p.Prestart = &sandbox.Prestart{Argv: []string{"b"}} }},
+		{"another head", func(p *sandbox.Profile) { p.Prestart = &sandbox.Prestart{Argv: []string{"a"}, Prelude: "x"} }},
+		{"a bridge", func(p *sandbox.Profile) { p.Prestart = &sandbox.Prestart{Argv: []string{"a"}, Bridge: true} }},
 		{"more memory", func(p *sandbox.Profile) { p.Limits.Memory++ }},
 		{"more processes", func(p *sandbox.Profile) { p.Limits.Pids++ }},
 		{"more processor time", func(p *sandbox.Profile) { p.Limits.CPU++ }},
@@ -170,7 +170,7 @@ func TestWhatIsPooled(t *testing.T) {
 		{"a mount, which belongs to one job",
 			func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/a", Target: "/b"}} }},
 		{"hosts, which belong to one job", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
-		{"no word of what will run", func(p *sandbox.Profile) { p.Ahead = nil }},
+		{"no word of what will run", func(p *sandbox.Profile) { p.Prestart = nil }},
 	} {
 		t.Run(r.why, func(t *testing.T) {
 			d, _ := with(t, Options{Most: 4})

@@ -37,9 +37,9 @@ func boxMain(argv []string) (int, error) {
 			{Target: "/workspace/output", Bytes: disk, Inodes: inodes, Export: true}},
 		Limits: sandbox.Limits{Wall: 10 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, Pids: 64, Files: 64,
 			Disk: disk, Inodes: inodes, Output: 1 << 20},
-		Ahead: &sandbox.Ahead{Argv: append([]string{"/usr/bin/python3"}, start...), Env: own, Dir: "/workspace/tmp",
-			Head:   head,
-			Zygote: guest.Start{Lang: guest.Python}.Zygote(), Domain: "probes"},
+		Prestart: &sandbox.Prestart{Argv: append([]string{"/usr/bin/python3"}, start...), Env: own, Dir: "/workspace/tmp",
+			Prelude: head,
+			Zygote:  guest.Start{Lang: guest.Python}.Zygote(), Domain: "probes"},
 	}
 	d := pool.New(namespace.New(namespace.Options{MilliCPU: 1000}), pool.Options{Most: 1})
 	defer d.Close()
@@ -60,7 +60,7 @@ func boxMain(argv []string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		c.Argv, c.Stdin = p.Ahead.Argv, io.MultiReader(strings.NewReader(head), stdin, os.Stdin)
+		c.Argv, c.Stdin = p.Prestart.Argv, io.MultiReader(strings.NewReader(head), stdin, os.Stdin)
 	}
 	f, err := b.Run(context.Background(), c)
 	switch {

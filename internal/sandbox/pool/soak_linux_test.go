@@ -55,7 +55,7 @@ func TestSoak(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					f, err := b.Run(context.Background(), job(t, p.Ahead,
+					f, err := b.Run(context.Background(), job(t, p.Prestart,
 						fmt.Sprintf("open('/workspace/output/x', 'w').write('x' * 1000)\nprint(%d)", i)))
 					if err != nil || f.Stdout != fmt.Sprintf("%d\n", i) {
 						t.Errorf("run %d: %v %+v", i, err, f)

@@ -30,8 +30,8 @@ func TestForked(t *testing.T) {
 	if one != again {
 		t.Errorf("control: two boxes of one domain come from one interpreter: %s and %s", one, again)
 	}
-	p.Ahead = ahead(t, guest.Python, "/usr/bin/python3")
-	p.Ahead.Domain = "another"
+	p.Prestart = ahead(t, guest.Python, "/usr/bin/python3")
+	p.Prestart.Domain = "another"
 	f := run(t, d, p, places)
 	if f.Stdout == one {
 		t.Error("a box of another domain came from the same interpreter")
@@ -96,7 +96,7 @@ import subprocess; print(subprocess.run(["/usr/bin/env"], capture_output=True, t
 		p := python(t)
 		forked := run(t, newPool(t, 1), p, look)
 		p = python(t)
-		p.Ahead.Zygote = ""
+		p.Prestart.Zygote = ""
 		executed := run(t, newPool(t, 1), p, look)
 		if forked.Stdout != executed.Stdout || !strings.Contains(forked.Stdout, "broken pipe") ||
 			!strings.Contains(forked.Stdout, "interrupted") {
@@ -165,14 +165,14 @@ func TestForkedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Mounts = []sandbox.Mount{{Source: dir, Target: "/workspace/input"}}
-	p.Ahead = ahead(t, guest.Python, "/usr/bin/python3")
-	p.Ahead.Env = append(slices.Clone(p.Ahead.Env), "OWN=of this job")
+	p.Prestart = ahead(t, guest.Python, "/usr/bin/python3")
+	p.Prestart.Env = append(slices.Clone(p.Prestart.Env), "OWN=of this job")
 	for range 3 {
 		b, err := d.Start(context.Background(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := b.Run(context.Background(), job(t, p.Ahead,
+		f, err := b.Run(context.Background(), job(t, p.Prestart,
 			"import os; print(open('/workspace/input/given').read(), os.environ['OWN'])"))
 		if err != nil || !f.Sandbox.Warm || f.Stdout != "mounted of this job\n" || f.Status != facts.OK {
 			t.Errorf("%v %+v", err, f)
@@ -200,7 +200,7 @@ func TestZygoteEnds(t *testing.T) {
 	if err := zygotes[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := b.Run(context.Background(), job(t, p.Ahead, "print('on')")); err != nil || f.Stdout != "on\n" {
+	if f, err := b.Run(context.Background(), job(t, p.Prestart, "print('on')")); err != nil || f.Stdout != "on\n" {
 		t.Errorf("%v %+v", err, f)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -208,7 +208,7 @@ func TestZygoteEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := again.Run(context.Background(), job(t, p.Ahead, "print('again')"))
+		f, err := again.Run(context.Background(), job(t, p.Prestart, "print('again')"))
 		if err := again.Close(); err != nil {
 			t.Error(err)
 		}

@@ -19,7 +19,7 @@ import (
 
 // Waiting is a command that was started before its job was there.
 type Waiting struct {
-	sandbox.Ahead
+	sandbox.Prestart
 	stdio.Pipes
 	State  volume.State // of the exported places, until seeds come into them
 	bridge *os.File     // waldo's end, until it is taken
@@ -58,7 +58,7 @@ func (w *Waiting) Close() {
 // Head. On a match it consumes the head from c.Stdin and gives up the bridge. No match after the bridge was
 // taken is an error.
 func (w *Waiting) Matches(c *sandbox.Command) (bool, error) {
-	if wants(c, w.Ahead, w.bridge) {
+	if wants(c, w.Prestart, w.bridge) {
 		w.bridge = nil // the bridge now belongs to the caller
 		return true, nil
 	}
@@ -68,19 +68,19 @@ func (w *Waiting) Matches(c *sandbox.Command) (bool, error) {
 	return false, nil
 }
 
-func wants(c *sandbox.Command, a sandbox.Ahead, bridge *os.File) bool {
+func wants(c *sandbox.Command, a sandbox.Prestart, bridge *os.File) bool {
 	if !slices.Equal(c.Argv, a.Argv) || !slices.Equal(c.Env, a.Env) || c.Dir != a.Dir || c.Serve || c.Stdin == nil {
 		return false
 	}
 	if c.Bridge != nil || a.Bridge && bridge != nil { // one would be without the other
 		return false
 	}
-	if in, ok := c.Stdin.(sandbox.Prestarted); ok && in.Skip(a.Head) {
+	if in, ok := c.Stdin.(sandbox.Prestarted); ok && in.Skip(a.Prelude) {
 		return true
 	}
-	head := make([]byte, len(a.Head))
+	head := make([]byte, len(a.Prelude))
 	n, err := io.ReadFull(c.Stdin, head)
-	if err != nil || string(head) != a.Head {
+	if err != nil || string(head) != a.Prelude {
 		c.Stdin = io.MultiReader(bytes.NewReader(head[:n]), c.Stdin)
 		return false
 	}

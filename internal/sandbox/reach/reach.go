@@ -53,7 +53,7 @@ func Open(program *os.File, pid int) (*Reach, error) {
 	// where there is no IPv6
 	s.Call("another of IPv4", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	s.Steps[six].Fail, s.Steps[six].Next = initvm.To(six+1), initvm.To(six+2)
-	s.SendFiles("the sockets", initproc.RecWay, initproc.CtlFD+1, 2)
+	s.SendFiles("the sockets", initproc.RecFiles, initproc.CtlFD+1, 2)
 	last := s.Call("close the sockets", unix.SYS_CLOSE_RANGE, initproc.CtlFD+1, 0xffffffff, 0)
 	s.Steps[last].Next = initvm.To(again)
 	st, err := initproc.Spawn(program, os.Geteuid(), os.Getegid())
@@ -160,7 +160,7 @@ func (r *Reach) sockets() ([]*os.File, error) {
 	if _, err := r.stage.Ctl.Write([]byte{1}); err != nil {
 		return nil, err
 	}
-	return r.stage.ReceiveFiles(initproc.RecWay, 2)
+	return r.stage.ReceiveFiles(initproc.RecFiles, 2)
 }
 
 // Close ends the process that makes sockets. Connections stay.

@@ -5,6 +5,7 @@ package sandboxtest
 import (
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"net"
 	"os"
@@ -233,6 +234,17 @@ func (s *suite) testStreams(t *testing.T) {
 	c.Stdout = &count
 	if f := run(t, b, c); int(count) != 30_000_000 || f.Stdout != "" || f.Limit != nil {
 		t.Errorf("a server's output: %d bytes passed on, %d kept, limit %v", count, len(f.Stdout), deref(f.Limit))
+	}
+	c = python(`sys.stdout.write("heard " + sys.stdin.readline())`)
+	said := make(chan string, 1)
+	c.Stdin, c.Serve, c.Direct = nil, true, &sandbox.Direct{
+		In: func(pipe *os.File) { _, _ = io.WriteString(pipe, "it\n") },
+		Out: func(pipe *os.File) {
+			b, _ := io.ReadAll(pipe)
+			said <- string(b)
+		}}
+	if f := run(t, b, c); <-said != "heard it\n" || f.Status != facts.OK {
+		t.Errorf("a server whose pipes waldo uses itself: %s %s", f.Status, f.Stderr)
 	}
 }
 

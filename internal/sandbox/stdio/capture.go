@@ -16,13 +16,14 @@ import (
 
 // Capture reads what a command writes to its end, and keeps the first of it.
 type Capture struct {
-	From  *os.File
-	Limit int64
-	Copy  io.Writer                               // may be nil; a failing one is left alone
-	Pass  bool                                    // Copy gets all of it, and nothing is a flood
-	Whole bool                                    // pass everything on and keep nothing; a Copy that is an io.ReaderFrom reads it itself
-	Cut   func(text string, n int, more bool) int // as that of sandbox.Command
-	Flood func()                                  // called once the command has written floodFactor times the limit
+	From   *os.File
+	Limit  int64
+	Copy   io.Writer                               // may be nil; a failing one is left alone
+	Pass   bool                                    // Copy gets all of it, and nothing is a flood
+	Whole  bool                                    // pass everything on and keep nothing
+	Direct func(pipe *os.File)                     // with Whole: reads From itself; nil: Copy gets it
+	Cut    func(text string, n int, more bool) int // as that of sandbox.Command
+	Flood  func()                                  // called once the command has written floodFactor times the limit
 
 	Kept  []byte
 	after []byte // what follows Kept, up to beyond, for Cut
@@ -31,8 +32,11 @@ type Capture struct {
 
 // Captures are what reads the output of a command, each stream to a limit.
 func Captures(c sandbox.Command, limit int64, flood func()) (out, err *Capture) {
-	return &Capture{Limit: limit, Copy: c.Stdout, Cut: c.Cut, Pass: c.Pass, Whole: c.Serve, Flood: flood},
-		&Capture{Limit: limit, Copy: c.Stderr, Cut: c.Cut, Pass: c.Pass, Flood: flood}
+	out = &Capture{Limit: limit, Copy: c.Stdout, Cut: c.Cut, Pass: c.Pass, Whole: c.Serve, Flood: flood}
+	if c.Direct != nil {
+		out.Direct = c.Direct.Out
+	}
+	return out, &Capture{Limit: limit, Copy: c.Stderr, Cut: c.Cut, Pass: c.Pass, Flood: flood}
 }
 
 // beyond is how many bytes after the limit are held for Cut, so that it sees a whole secret.
@@ -44,9 +48,8 @@ const floodFactor = 64
 // Drain reads to the end, or to a deadline that From is given, and closes From.
 func (s *Capture) Drain() {
 	defer s.From.Close()
-	if to, ok := s.Copy.(io.ReaderFrom); ok && s.Whole {
-		_, _ = to.ReadFrom(s.From)
-		s.Copy = nil // the bytes that it left unread are discarded
+	if s.Direct != nil {
+		s.Direct(s.From) // the bytes that it leaves unread are discarded
 	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)

@@ -4,7 +4,6 @@ package stdio
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -22,7 +21,7 @@ type Pipes struct {
 
 // Connect makes the streams of a command and returns the command's ends of them. They are never files
 // of the host's: pipes, or /dev/null where there is nothing to read.
-func Connect(stdin io.Reader) (w Pipes, theirs []*os.File, err error) {
+func Connect(c sandbox.Command) (w Pipes, theirs []*os.File, err error) {
 	w.Out, w.Err = -1, -1
 	defer func() {
 		if err != nil {
@@ -33,7 +32,7 @@ func Connect(stdin io.Reader) (w Pipes, theirs []*os.File, err error) {
 		}
 	}()
 	var in *os.File
-	if stdin == nil {
+	if c.Stdin == nil && c.Direct == nil {
 		in, err = os.Open(os.DevNull)
 	} else {
 		in, w.In, err = os.Pipe()
@@ -91,9 +90,9 @@ func closeEnd(fd *int) {
 	}
 }
 
-// Stream starts the copying of the command's output and input. finish waits for the streams' ends. With still
+// Stream starts the copying of the command's output and input, or gives its pipes to its Direct. finish waits for the streams' ends. With still
 // set, the command is frozen and holds the streams, so finish reads only their present contents.
-func (w *Pipes) Stream(in io.Reader, out, err *Capture) (finish func(still bool)) {
+func (w *Pipes) Stream(c sandbox.Command, out, err *Capture) (finish func(still bool)) {
 	var wg sync.WaitGroup
 	var files []*os.File
 	for _, s := range []struct {
@@ -106,7 +105,7 @@ func (w *Pipes) Stream(in io.Reader, out, err *Capture) (finish func(still bool)
 			wg.Go(s.to.Drain)
 		}
 	}
-	stop := CopyStdin(w.In, in)
+	stop := copyStdin(w.In, c)
 	return func(still bool) {
 		stop()
 		if still {
@@ -124,12 +123,9 @@ const wholeMost = 32 << 10
 // FeedWhole writes all input of a command at once, if the input is in memory and no reader follows the
 // command's output. It reports whether it did; if so, Watch can wait for the command's end.
 func (w *Pipes) FeedWhole(c sandbox.Command) bool {
-	input, ok := c.Stdin.(interface {
-		io.WriterTo
-		Len() int
-	})
+	input, ok := c.Stdin.(sandbox.InMemory)
 	// a user with many pipes is given small ones
-	if !ok || input.Len() > wholeMost || c.Stdout != nil || c.Stderr != nil || !TryWriteStdin(w.In, input) {
+	if !ok || input.Len() > wholeMost || c.Stdout != nil || c.Stderr != nil || !tryWrite(w.In, input) {
 		return false
 	}
 	w.In = nil

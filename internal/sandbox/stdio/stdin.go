@@ -12,22 +12,31 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"waldo/internal/sandbox"
 )
 
-// CopyStdin copies from to the command's standard input and then closes it. The command never gets a file of the
-// host: its stdin is a pipe, or /dev/null (to is nil) if the input is empty. stop ends the copying.
-func CopyStdin(to *os.File, from io.Reader) (stop func()) {
+// copyStdin copies the command's input to its standard input, or has its Direct use that, and then closes it. to is nil
+// if the standard input is /dev/null. stop ends the copying.
+func copyStdin(to *os.File, c sandbox.Command) (stop func()) {
 	if to == nil {
 		return func() {}
 	}
 	var once sync.Once
 	stop = func() { once.Do(func() { _ = to.Close() }) }
-	if from == nil {
+	if c.Direct != nil {
+		go func() {
+			defer stop()
+			c.Direct.In(to)
+		}()
+		return stop
+	}
+	if c.Stdin == nil {
 		stop()
 		return stop
 	}
 	go func() {
-		_, err := io.Copy(to, from)
+		_, err := io.Copy(to, c.Stdin)
 		if err == nil || !errors.Is(err, os.ErrClosed) {
 			stop()
 		}
@@ -35,8 +44,8 @@ func CopyStdin(to *os.File, from io.Reader) (stop func()) {
 	return stop
 }
 
-// TryWriteStdin is Feed as far as the pipe takes it at once. It reports whether that was all.
-func TryWriteStdin(to *os.File, from io.WriterTo) bool {
+// tryWrite writes what the pipe takes at once. It reports whether that was all, and closes the pipe then.
+func tryWrite(to *os.File, from io.WriterTo) bool {
 	_, err := from.WriteTo(unwaiting{to})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, io.ErrShortWrite) {
 		return false
@@ -45,7 +54,7 @@ func TryWriteStdin(to *os.File, from io.WriterTo) bool {
 	return true
 }
 
-// unwaiting writes once and does not wait for room.
+// unwaiting writes once and does not wait for space in the pipe: then it returns EAGAIN or io.ErrShortWrite.
 type unwaiting struct{ to *os.File }
 
 // Write satisfies io.Writer.
@@ -58,16 +67,19 @@ func (u unwaiting) Write(b []byte) (n int, err error) {
 		n, err = unix.Write(int(fd), b)
 		return true
 	})
-	return max(n, 0), errors.Join(werr, err)
+	if err = errors.Join(werr, err); err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	return max(n, 0), err
 }
 
-// WritePrelude writes what the standard input of a command that was started ahead begins with, and
-// waits until the command has read all of it. It waits no longer than patience.
-func WritePrelude(ctx context.Context, stdin *os.File, head string, patience time.Duration) error {
+// WritePrelude writes the beginning of a prestarted command's input, and waits until the command has read all of it,
+// at most patience.
+func WritePrelude(ctx context.Context, stdin *os.File, prelude string, patience time.Duration) error {
 	end := time.Now().Add(patience)
 	_ = stdin.SetWriteDeadline(end)
 	defer func() { _ = stdin.SetWriteDeadline(time.Time{}) }()
-	if _, err := io.WriteString(stdin, head); err != nil {
+	if _, err := io.WriteString(stdin, prelude); err != nil {
 		return fmt.Errorf("a command started ahead: %w", err)
 	}
 	for pause := 100 * time.Microsecond; time.Now().Before(end) && ctx.Err() == nil; pause = min(2*pause, 2*time.Millisecond) {

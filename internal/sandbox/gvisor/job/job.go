@@ -30,12 +30,12 @@ type Box struct {
 	Hostname string `json:"hostname"`
 	Tree     []Node `json:"tree"` // in the order in which it is made
 	Limits   Limits `json:"limits"`
-	Way      Way    `json:"way,omitzero"`
+	Egress   Egress `json:"egress,omitzero"`
 }
 
-// Way is the egress of a sandbox: its sockets come with the answer, after the folders. The zero Way is no
+// Egress is the egress of a sandbox: its sockets come with the answer, after the folders. The zero Egress is no
 // egress; the sandbox then has an empty network stack of its own.
-type Way struct {
+type Egress struct {
 	Route   []byte   `json:"route"` // a netlink message
 	Sockets []Socket `json:"sockets"`
 }

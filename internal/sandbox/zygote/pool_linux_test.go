@@ -19,7 +19,7 @@ var hello = Options{Argv: []string{"/bin/sh", "-c", "printf hello >&3; exec cat 
 	Env:   []string{"PATH=/usr/bin:/bin"},
 	Hello: 5, UID: os.Geteuid(), GID: os.Getegid()}
 
-func nursery(t *testing.T, r Rotation) (*Pool, *atomic.Int32) {
+func newPool(t *testing.T, r Rotation) (*Pool, *atomic.Int32) {
 	var started atomic.Int32
 	n := &Pool{Rotation: r, Start: func(ctx context.Context, _ Kind) (*Zygote, error) {
 		started.Add(1)
@@ -30,7 +30,7 @@ func nursery(t *testing.T, r Rotation) (*Pool, *atomic.Int32) {
 			t.Error(err)
 		}
 		if err := n.Keep(context.Background(), Kind{}); err == nil {
-			t.Error("a closed nursery makes zygotes")
+			t.Error("a closed pool makes zygotes")
 		}
 	})
 	return n, &started
@@ -50,7 +50,7 @@ func keep(t *testing.T, n *Pool, k Kind) *Zygote {
 
 // TestDomains: a zygote serves one domain and one interpreter.
 func TestDomains(t *testing.T) {
-	n, started := nursery(t, Rotation{Most: 100, Age: time.Hour})
+	n, started := newPool(t, Rotation{Most: 100, Age: time.Hour})
 	a := keep(t, n, Kind{Argv: "python", Domain: "a"})
 	if keep(t, n, Kind{Argv: "python", Domain: "a"}) != a || started.Load() != 1 {
 		t.Error("control: the same kind has another zygote")
@@ -77,7 +77,7 @@ func TestRotation(t *testing.T) {
 		{"has made enough", Rotation{Most: 1, Age: time.Hour}, false},
 		{"old", Rotation{Most: 100, Age: time.Nanosecond}, false},
 	} {
-		n, _ := nursery(t, r.Rotation)
+		n, _ := newPool(t, r.Rotation)
 		first := keep(t, n, Kind{})
 		if err := first.Fork(0); err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestRotation(t *testing.T) {
 
 // TestMost: very many kinds do not have very many zygotes.
 func TestMost(t *testing.T) {
-	n, _ := nursery(t, Rotation{Most: 100, Age: time.Hour})
+	n, _ := newPool(t, Rotation{Most: 100, Age: time.Hour})
 	for i := range most + 3 {
 		keep(t, n, Kind{Domain: strings.Repeat("x", i)})
 	}

@@ -16,10 +16,10 @@ import (
 	"waldo/internal/sandbox/netns"
 )
 
-// wayOut appends the egress that waldo serves: a route that makes all addresses of sandbox.Outside local (AnyIP), and
-// sockets that listen there. The sockets go to waldo and are closed here, so no process in the sandbox has them. Only
+// makeEgress appends the egress that waldo serves: a route that makes all addresses of sandbox.Outside local (AnyIP),
+// and sockets that listen there. The sockets go to waldo and are closed here, so no process in the sandbox has them. Only
 // lo exists.
-func (s *setup) wayOut() {
+func (s *setup) makeEgress() {
 	ports := s.profile.Network.Ports
 	if len(ports) == 0 {
 		if !s.joined { // commands that share their network have no such socket
@@ -33,7 +33,7 @@ func (s *setup) wayOut() {
 	s.Call("close netlink", unix.SYS_CLOSE, s.free)
 	next := s.free
 	socket := func(kind int, addr [4]byte, port uint16) {
-		s.Call("a socket of the way out", unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+		s.Call("a socket of the egress", unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 		s.Call("bind it", unix.SYS_BIND, next, sockaddr(addr, port), unix.SizeofSockaddrInet4) // fails where the route is not there
 		s.Hint("the kernel made no route of the sandbox's own, or keeps low ports from it")
 		if kind == unix.SOCK_STREAM {
@@ -46,8 +46,8 @@ func (s *setup) wayOut() {
 	for _, p := range ports {
 		socket(unix.SOCK_STREAM, [4]byte{}, p)
 	}
-	s.SendFiles("the way out", initproc.RecWay, s.free, next-s.free)
-	s.Call("close the way out", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
+	s.SendFiles("the egress", initproc.RecFiles, s.free, next-s.free)
+	s.Call("close the egress", unix.SYS_CLOSE_RANGE, s.free, 0xffffffff, 0)
 }
 
 func sockaddr(addr [4]byte, port uint16) []byte {
@@ -73,14 +73,14 @@ func (s *setup) coverResolv() {
 func (b *box) open(files []*os.File) (err error) {
 	if len(b.profile.Network.Ports) == 0 && len(files) == 1 {
 		b.lookups, err = lookup.Serve(files[0])
-		b.way = b.lookups
+		b.egress = b.lookups
 		return err
 	}
-	way, err := netns.Egress(files, len(b.profile.Network.Ports))
+	egress, err := netns.Egress(files, len(b.profile.Network.Ports))
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
-	b.way = b.profile.Network.Serve(way)
+	b.egress = b.profile.Network.Serve(egress)
 	return nil
 }
 

@@ -13,9 +13,9 @@ import (
 	"waldo/internal/sandbox/gvisor/job"
 )
 
-// wayOut gives this network namespace, which the kernel in the sandbox shares, waldo's route and sockets. Then
+// openEgress gives this network namespace, which the kernel in the sandbox shares, waldo's route and sockets. Then
 // it drops the capabilities that it took. The namespace has no other interface than lo.
-func wayOut(w job.Way) (sockets []*os.File, err error) {
+func openEgress(w job.Egress) (sockets []*os.File, err error) {
 	if len(w.Sockets) == 0 {
 		return nil, nil
 	}
@@ -30,7 +30,7 @@ func wayOut(w job.Way) (sockets []*os.File, err error) {
 	}
 	up.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, up); err != nil {
-		return nil, fmt.Errorf("the way out: loopback: %w", err)
+		return nil, fmt.Errorf("the egress: loopback: %w", err)
 	}
 	nl, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -38,12 +38,12 @@ func wayOut(w job.Way) (sockets []*os.File, err error) {
 	}
 	defer unix.Close(nl)
 	if err := unix.Sendto(nl, w.Route, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, fmt.Errorf("the way out: its route: %w", err)
+		return nil, fmt.Errorf("the egress: its route: %w", err)
 	}
 	for _, want := range w.Sockets {
 		f, err := listen(want)
 		if err != nil {
-			return nil, fmt.Errorf("the way out: port %d: %w", want.Port, err)
+			return nil, fmt.Errorf("the egress: port %d: %w", want.Port, err)
 		}
 		sockets = append(sockets, f)
 	}
@@ -59,7 +59,7 @@ func listen(want job.Socket) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "way")
+	f := os.NewFile(uintptr(fd), "egress")
 	if err = unix.Bind(fd, &unix.SockaddrInet4{Addr: want.Addr, Port: int(want.Port)}); err == nil && !want.UDP {
 		err = unix.Listen(fd, 512)
 	}

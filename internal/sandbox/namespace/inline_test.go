@@ -20,9 +20,9 @@ import (
 func waits(t *testing.T, head string) (*box, sandbox.Command) {
 	t.Helper()
 	p := sandboxtest.Profile()
-	p.Ahead = &sandbox.Ahead{Argv: []string{"python3", "-I", "-S", "-c",
-		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: []string{"PATH=/usr/bin:/bin"}, Head: head}
-	return warmed(t, p), sandbox.Command{Argv: p.Ahead.Argv, Env: p.Ahead.Env}
+	p.Prestart = &sandbox.Prestart{Argv: []string{"python3", "-I", "-S", "-c",
+		"import sys\nsys.stdin.readline()\nexec(sys.stdin.read())"}, Env: []string{"PATH=/usr/bin:/bin"}, Prelude: head}
+	return warmed(t, p), sandbox.Command{Argv: p.Prestart.Argv, Env: p.Prestart.Env}
 }
 
 // warmed returns a sandbox whose command waits.
@@ -40,8 +40,8 @@ func warmed(t *testing.T, p sandbox.Profile) *box {
 	return b
 }
 
-// straightRow is a command that waits for its job, the job, and its results.
-type straightRow struct {
+// inlineRow is a command that waits for its job, the job, and its results.
+type inlineRow struct {
 	name, script   string
 	stdout, stderr string
 	status         facts.Status
@@ -56,7 +56,7 @@ func TestStraight(t *testing.T) {
 	if host, err := cgroups(); err != nil || !host.Pids() || !host.Memory() || !host.Times() {
 		t.Skip("nothing counts for a box here: no command is run in one thread")
 	}
-	for _, row := range []straightRow{
+	for _, row := range []inlineRow{
 		{name: "short", script: "print(1)", stdout: "1\n", status: facts.OK, held: true},
 		{name: "fails", script: "sys.stderr.write('no'); sys.exit(3)", stderr: "no", status: facts.Failed, code: 3,
 			held: true},
@@ -89,7 +89,7 @@ func TestStraight(t *testing.T) {
 }
 
 // try runs the job in a sandbox of its own and reports whether the listener's goroutine had to run.
-func (row straightRow) try(t *testing.T) (served bool) {
+func (row inlineRow) try(t *testing.T) (served bool) {
 	const head = "head\n"
 	b, c := waits(t, head)
 	b.profile.Limits.Output = 1 << 19
@@ -157,13 +157,13 @@ func TestSmallPipe(t *testing.T) {
 	}
 	p := sandboxtest.Profile()
 	p.Limits.Wall = 300 * time.Millisecond
-	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 300"}, Env: []string{"PATH=/usr/bin:/bin"},
-		Head: head}
+	p.Prestart = &sandbox.Prestart{Argv: []string{"sh", "-c", "read head; sleep 300"}, Env: []string{"PATH=/usr/bin:/bin"},
+		Prelude: head}
 	one := warmed(t, p)
 	small(one)
 	late := time.AfterFunc(time.Minute, func() { _ = one.init.Kill() })
 	defer late.Stop()
-	c.Argv, c.Env, c.Stdin = p.Ahead.Argv, p.Ahead.Env, strings.NewReader(head+strings.Repeat("x", 20_000))
+	c.Argv, c.Env, c.Stdin = p.Prestart.Argv, p.Prestart.Env, strings.NewReader(head+strings.Repeat("x", 20_000))
 	if f, err := one.Run(context.Background(), c); err != nil || f.Status != facts.Timeout {
 		t.Errorf("a job that nobody reads: %v %+v", err, f)
 	}
@@ -176,8 +176,8 @@ func TestEndedWhileWaiting(t *testing.T) {
 	if err := b.Adopt(p); err != nil {
 		t.Fatalf("control: %v", err)
 	}
-	p.Ahead = &sandbox.Ahead{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"},
-		Env: []string{"PATH=/usr/bin:/bin"}, Head: "head\n"}
+	p.Prestart = &sandbox.Prestart{Argv: []string{"sh", "-c", "read head; sleep 0.2; exit 3"},
+		Env: []string{"PATH=/usr/bin:/bin"}, Prelude: "head\n"}
 	w := warmed(t, p)
 	asked := func() bool { // or, if the listener cannot report that, has ended
 		return w.notice != nil && w.notice.FD() >= 0 && initproc.Silent(w.notice.FD()) != nil ||

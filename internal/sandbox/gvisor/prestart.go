@@ -16,17 +16,17 @@ import (
 	"waldo/internal/sandbox/volume"
 )
 
-// Warm starts the command of the profile's Ahead and returns when it has read the whole head.
+// Warm starts the command of the profile's Prestart and returns when it has read the whole head.
 func (b *box) Warm(ctx context.Context) error {
 	b.running.Lock()
 	defer b.running.Unlock()
 	if b.over() {
 		return errGone
 	}
-	if b.profile.Ahead == nil || b.waiting != nil {
+	if b.profile.Prestart == nil || b.waiting != nil {
 		return errors.New("gvisor: no command to start ahead")
 	}
-	b.waiting = &prestart.Waiting{Ahead: *b.profile.Ahead}
+	b.waiting = &prestart.Waiting{Prestart: *b.profile.Prestart}
 	if err := b.warm(ctx, b.waiting); err != nil {
 		return fmt.Errorf("gvisor: a command started ahead: %w", err)
 	}
@@ -51,7 +51,7 @@ func (b *box) warm(ctx context.Context, w *prestart.Waiting) error {
 	if a.Started == nil {
 		return errors.New("it could not be executed")
 	}
-	if err := stdio.WritePrelude(ctx, w.In, w.Head, patience); err != nil {
+	if err := stdio.WritePrelude(ctx, w.In, w.Prelude, patience); err != nil {
 		return err
 	}
 	w.State, _ = volume.Scan(b.places), b.group.Usage() // opens what is read once the job is there
@@ -62,7 +62,7 @@ func (b *box) warm(ctx context.Context, w *prestart.Waiting) error {
 func (b *box) Adopt(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if b.over() || b.ran || b.waiting == nil && b.profile.Ahead != nil || b.conn.Said() {
+	if b.over() || b.ran || b.waiting == nil && b.profile.Prestart != nil || b.conn.Said() {
 		return errGone
 	}
 	if err := p.Validate(); err != nil {

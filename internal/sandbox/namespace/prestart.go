@@ -25,7 +25,7 @@ type waiting struct {
 	leader int // the command's process; 0: not known
 }
 
-// Warm starts the command of the profile's Ahead and returns when it has read the whole head; one that
+// Warm starts the command of the profile's Prestart and returns when it has read the whole head; one that
 // hurries, at once.
 func (b *box) Warm(ctx context.Context) error { return b.warm(ctx, 0) }
 
@@ -35,17 +35,17 @@ func (b *box) warm(ctx context.Context, hurry int) error {
 	if b.stage == nil {
 		return initproc.ErrGone
 	}
-	if b.profile.Ahead == nil || b.waiting != nil {
+	if b.profile.Prestart == nil || b.waiting != nil {
 		return fmt.Errorf("namespace: no command to start ahead")
 	}
-	w := &waiting{Waiting: prestart.Waiting{Ahead: *b.profile.Ahead}}
+	w := &waiting{Waiting: prestart.Waiting{Prestart: *b.profile.Prestart}}
 	c, err := w.Command()
 	if err != nil {
 		return fmt.Errorf("namespace: %w", err)
 	}
 	defer c.Bridge.Close() // nil: an error and no more
 	var program []byte
-	head := w.Head
+	head := w.Prelude
 	if b.forked { // its head it has read
 		head = headOf(c, hurry)
 	}
@@ -94,7 +94,7 @@ func (b *box) listen() {
 func (b *box) Adopt(p sandbox.Profile) error {
 	b.running.Lock()
 	defer b.running.Unlock()
-	if b.stage == nil || b.ran || b.waiting == nil && b.profile.Ahead != nil {
+	if b.stage == nil || b.ran || b.waiting == nil && b.profile.Prestart != nil {
 		return initproc.ErrGone
 	}
 	if err := refuse(p); err != nil {

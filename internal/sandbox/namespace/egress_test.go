@@ -17,14 +17,14 @@ import (
 
 // served is the far end of a sandbox's way out: it says at which address it was reached.
 type served struct {
-	way    sandbox.Way
+	egress sandbox.Egress
 	closed atomic.Bool
 }
 
-func (s *served) Close() error { s.closed.Store(true); return s.way.Names.Close() }
+func (s *served) Close() error { s.closed.Store(true); return s.egress.Names.Close() }
 
-func (s *served) serve(w sandbox.Way) io.Closer {
-	s.way = w
+func (s *served) serve(w sandbox.Egress) io.Closer {
+	s.egress = w
 	for _, l := range append(w.TCP, w.Proxy) {
 		go func() {
 			for {
@@ -50,7 +50,7 @@ func (s *served) serve(w sandbox.Way) io.Closer {
 	return s
 }
 
-const wayOut = `
+const reachOutside = `
 import socket
 print(open("/etc/resolv.conf").readline().strip())
 u=socket.socket(2,2); u.settimeout(2); u.sendto(b"name?",("198.18.0.1",53)); print(u.recv(10))
@@ -76,7 +76,7 @@ func TestWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", wayOut},
+		f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/python3", "-c", reachOutside},
 			Env: []string{"PATH=/usr/bin"}})
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestWay(t *testing.T) {
 			t.Error(err)
 		}
 		if open && !s.closed.Load() {
-			t.Error("the box is over, and its way out is not")
+			t.Error("the box is over, and its egress is not")
 		}
 	}
 	p.Network = sandbox.Network{Ports: []uint16{53}, Serve: s.serve}

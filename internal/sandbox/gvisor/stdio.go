@@ -15,7 +15,7 @@ func (b *box) connect(c sandbox.Command) (stdio.Pipes, error) {
 	if err := sandbox.NoTTY(c); err != nil {
 		return stdio.Pipes{Out: -1, Err: -1}, err
 	}
-	w, files, err := stdio.Connect(c.Stdin)
+	w, files, err := stdio.Connect(c)
 	if err != nil {
 		return w, fmt.Errorf("the streams: %w", err)
 	}

@@ -23,14 +23,14 @@ func refuseHosts(p sandbox.Profile) error {
 	return p.Network.Validate()
 }
 
-// wayOut says which sockets PID 1 must make: for names, for the proxy, and one for each port.
-func (b *box) wayOut() job.Way {
+// egressSockets says which sockets PID 1 must make: for names, for the proxy, and one for each port.
+func (b *box) egressSockets() job.Egress {
 	ports := b.profile.Network.Ports
 	if len(ports) == 0 {
-		return job.Way{}
+		return job.Egress{}
 	}
 	at := sandbox.Gateway.As4()
-	w := job.Way{Route: netns.LocalRoute(), Sockets: []job.Socket{{UDP: true, Addr: at, Port: 53},
+	w := job.Egress{Route: netns.LocalRoute(), Sockets: []job.Socket{{UDP: true, Addr: at, Port: 53},
 		{Addr: at, Port: sandbox.ProxyPort}}}
 	for _, p := range ports {
 		w.Sockets = append(w.Sockets, job.Socket{Port: p})
@@ -47,7 +47,7 @@ func (b *box) open(sockets []*os.File) error {
 	if err != nil {
 		return fmt.Errorf("gvisor: %w", err)
 	}
-	b.way = b.profile.Network.Serve(w)
+	b.egress = b.profile.Network.Serve(w)
 	return nil
 }
 

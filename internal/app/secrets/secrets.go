@@ -3,11 +3,13 @@ package secrets
 
 import (
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 
 	"waldo/internal/core/redact"
+	"waldo/internal/executor/remote"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 	"waldo/internal/storage/secretsource"
@@ -42,7 +44,7 @@ func New(state string, cfg *contract.Config, known *redact.Registry, passphrase 
 		return nil
 	}
 	k := &secretsource.Keeper{Learned: learn, Specs: map[secret.Ref]secret.Spec{}, Sources: secretsource.Sources{
-		Env: os.LookupEnv, Files: true, Commands: true, Keyring: secretsource.Keyring, Stored: Open(state).Get, Identity: os.Getenv("WALDO_AGE_IDENTITY"),
+		Env: os.LookupEnv, Files: true, Commands: true, Keyring: secretsource.Keyring, Stored: stored(state), Identity: os.Getenv("WALDO_AGE_IDENTITY"),
 		Vault: vault(func(name secret.Ref, v secret.Value) { _ = learn(name, v) }),
 	}}
 	k.Sources.Passphrase = passphrase
@@ -50,6 +52,18 @@ func New(state string, cfg *contract.Config, known *redact.Registry, passphrase 
 		k.Specs[secret.Ref(name)] = s.Spec
 	}
 	return k
+}
+
+// stored reads a secret that a configuration names. It refuses the login of a server, with its refresh token and the
+// key of its proofs: waldo alone uses it.
+func stored(state string) func(name string) (secret.Value, error) {
+	s := Open(state)
+	return func(name string) (secret.Value, error) {
+		if remote.IsLogin(name) {
+			return secret.Value{}, fmt.Errorf("%w: %s is the login of a server, which waldo alone uses", secretsource.ErrClosed, name)
+		}
+		return s.Get(name)
+	}
 }
 
 // vault configures Vault as its own command does: VAULT_ADDR, VAULT_TOKEN or ~/.vault-token, VAULT_NAMESPACE and
@@ -92,7 +106,7 @@ func Named(state string, cfg *contract.Config) map[string]bool {
 		slog.Warn("the stored secrets cannot be listed", "why", err)
 	}
 	for _, e := range stored {
-		if _, ok := out[e.Name]; !ok {
+		if _, ok := out[e.Name]; !ok && !remote.IsLogin(e.Name) {
 			out[e.Name] = true
 		}
 	}

@@ -103,7 +103,12 @@ type login struct {
 	server string
 }
 
-func (l login) name() string { return "oauth-" + l.server[:min(len(l.server), 57)] }
+const loginPrefix = "oauth-"
+
+func (l login) name() string { return loginPrefix + l.server[:min(len(l.server), 57)] }
+
+// IsLogin reports whether a stored secret is the login of a server.
+func IsLogin(name string) bool { return strings.HasPrefix(name, loginPrefix) }
 
 // Load satisfies oauth.Store.
 func (l login) Load() ([]byte, error) {
@@ -131,7 +136,7 @@ func (d *Dialer) Login(s contract.Server, rt http.RoundTripper) *oauth.Client {
 		Grant: o.Grant, ClientID: o.ClientID, Metadata: o.Metadata, Scopes: o.Scopes, Issuer: o.Issuer,
 		Secret: d.reveal(o.Secret), Key: d.reveal(o.Key), DPoP: o.DPoP}}
 	c.Learned = func(value string) error {
-		return d.Learned(secret.Ref("oauth-"+s.Name), secret.NewValue(value))
+		return d.Learned(secret.Ref(loginPrefix+s.Name), secret.NewValue(value))
 	}
 	return c
 }

@@ -27,6 +27,7 @@ type Gate struct {
 	mu    sync.Mutex
 	used  int64          // bytes, of those inside
 	count map[string]int // those inside, by principal
+	held  map[string]int64
 	live  int
 	line  []*waiter // the oldest first
 }
@@ -38,7 +39,7 @@ type waiter struct {
 }
 
 // New returns an empty gate.
-func New(l Limits) *Gate { return &Gate{limits: l, count: map[string]int{}} }
+func New(l Limits) *Gate { return &Gate{limits: l, count: map[string]int{}, held: map[string]int64{}} }
 
 // Full is the reason why a sandbox was not admitted.
 type Full struct{ Text string }
@@ -85,24 +86,44 @@ func (g *Gate) Enter(ctx context.Context, principal string, memory int64) (leave
 }
 
 // admit lets in the oldest waiters that fit. A principal that has all its sandboxes does not delay other
-// principals. A sandbox that is too large for now does delay later ones, or it would never get in. g.mu is
-// held.
+// principals. A sandbox that is too large for now delays later ones, or it would never get in: those of all principals
+// if its own would hold no more than an equal share of the memory with it, otherwise those of its own. g.mu is held.
 func (g *Gate) admit() {
+	share := g.limits.Memory / int64(g.principals())
+	behind := map[string]bool{} // principals whose large sandbox waits
 	for i := 0; i < len(g.line); {
 		w := g.line[i]
-		if w.principal != "" && g.count[w.principal] >= max(1, g.limits.Each) {
+		if behind[w.principal] || w.principal != "" && g.count[w.principal] >= max(1, g.limits.Each) {
 			i++
 			continue
 		}
 		if g.live > 0 && g.used+w.memory > g.limits.Memory { // the first is let in regardless of its size
-			return
+			if g.held[w.principal]+w.memory <= share {
+				return
+			}
+			behind[w.principal] = true
+			i++
+			continue
 		}
 		g.live++
 		g.used += w.memory
 		g.count[w.principal]++
+		g.held[w.principal] += w.memory
 		close(w.in)
 		g.line = slices.Delete(g.line, i, i+1)
 	}
+}
+
+// principals returns how many principals have or wait for a sandbox, at least 1.
+func (g *Gate) principals() int {
+	all := map[string]bool{}
+	for who := range g.count {
+		all[who] = true
+	}
+	for _, w := range g.line {
+		all[w.principal] = true
+	}
+	return max(1, len(all))
 }
 
 func (g *Gate) leave(w *waiter) {
@@ -110,8 +131,10 @@ func (g *Gate) leave(w *waiter) {
 	defer g.mu.Unlock()
 	g.live--
 	g.used -= w.memory
+	g.held[w.principal] -= w.memory
 	if g.count[w.principal]--; g.count[w.principal] == 0 {
 		delete(g.count, w.principal)
+		delete(g.held, w.principal)
 	}
 	g.admit()
 }

@@ -22,7 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -144,18 +144,6 @@ func status(headers bool, want ...int) func(*doorway, corpusCase) {
 		}
 		if got, _, body := d.ask("POST", "/mcp", corpusHello, h...); !slices.Contains(want, got) {
 			d.t.Errorf("%d %s, wanted %v", got, body, want)
-		}
-	}
-}
-
-// noIssuer is the verdict of rows about authorization servers: waldo does not serve these paths.
-func noIssuer(d *doorway, _ corpusCase) {
-	for _, path := range []string{"/register", "/authorize", "/token", "/consent", "/oauth/authorize", "/oauth/token",
-		"/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"} {
-		for _, method := range []string{"GET", "POST"} {
-			if got, h, _ := d.ask(method, path, "{}"); got != 404 || h.Get("Location") != "" || h.Get("Set-Cookie") != "" {
-				d.t.Errorf("%s %s: %d %v", method, path, got, h)
-			}
 		}
 	}
 }
@@ -291,7 +279,9 @@ var httpRows = map[string]func(*doorway, corpusCase){
 	"0056": loginTo("", func(u string, doc map[string]any) {
 		doc["authorization_endpoint"] = u + "/authorize/$(touch${IFS}RAN)`touch${IFS}RAN`;touch${IFS}RAN"
 	}),
-	"0057": noIssuer, "0058": noIssuer, "0061": noIssuer, "0064": noIssuer, "0065": noIssuer, "0067": noIssuer,
+	// The rows about authorization servers: waldo serves none, and is a client of those of others.
+	"0057": ownRedirect("https://evil.example"), "0058": ownRedirect("http://localhost.evil.example"),
+	"0061": ownChallenge, "0064": ownConsent, "0065": oneClient, "0067": noLogo,
 	"0059": callback(func(q url.Values) []url.Values { q.Del("state"); return []url.Values{q} }, 400),
 	"0060": callback(func(q url.Values) []url.Values { return []url.Values{{"state": {"used"}, "code": {"c"}}, q, q} }, 400, 200, 0),
 }
@@ -421,11 +411,22 @@ func issuedToken(want int, change func(claims, header map[string]any)) func(*doo
 	}
 }
 
+// issued is what an issuer was asked.
+type issued struct {
+	mu      sync.Mutex
+	clients []map[string]any // registrations
+	tokens  []url.Values
+	paths   []string
+}
+
 // issuing is an issuer and the server whose tokens it gives, on loopback.
-func issuing(t *testing.T, change func(url string, doc map[string]any), tokens *atomic.Int64) string {
+func issuing(t *testing.T, change func(url string, doc map[string]any), seen *issued) string {
 	var at string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		doc := map[string]any{}
+		seen.mu.Lock()
+		defer seen.mu.Unlock()
+		seen.paths = append(seen.paths, r.URL.Path)
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/.well-known/oauth-protected-resource"):
 			doc = map[string]any{"resource": at + "/mcp", "authorization_servers": []string{at}}
@@ -434,9 +435,13 @@ func issuing(t *testing.T, change func(url string, doc map[string]any), tokens *
 				"registration_endpoint": at + "/register", "code_challenge_methods_supported": []string{"S256"}}
 			change(at, doc)
 		case r.URL.Path == "/register":
-			doc = map[string]any{"client_id": "w", "token_endpoint_auth_method": "none"}
+			var client map[string]any
+			_ = json.NewDecoder(r.Body).Decode(&client)
+			seen.clients = append(seen.clients, client)
+			doc = map[string]any{"client_id": "w", "token_endpoint_auth_method": "none", "logo_uri": at + "/logo"}
 		case r.URL.Path == "/token":
-			tokens.Add(1)
+			_ = r.ParseForm()
+			seen.tokens = append(seen.tokens, r.PostForm)
 			doc = map[string]any{"access_token": "issued-0123456789", "token_type": "Bearer"}
 		default:
 			w.WriteHeader(http.StatusUnauthorized)
@@ -453,7 +458,7 @@ func issuing(t *testing.T, change func(url string, doc map[string]any), tokens *
 // loginTo runs `waldo login` with a program for a browser that leads back at once. The login ends with the words of
 // want; "": it is done, and the program was given the page as one argument.
 func loginTo(want string, change func(url string, doc map[string]any)) func(*doorway, corpusCase) {
-	return func(d *doorway, _ corpusCase) { loginAs(d.t, want, change, leadBack) }
+	return func(d *doorway, _ corpusCase) { loginAs(d.t, want, change, leadBack, &issued{}) }
 }
 
 // leadBack is a browser in Python that goes back with the code and the state that it was given.
@@ -464,11 +469,10 @@ urllib.request.urlopen(back).read()
 `
 
 // loginAs runs `waldo login` with a browser of those lines of Python, and returns the folder that it ran in.
-func loginAs(t *testing.T, want string, change func(url string, doc map[string]any), browser string) (dir string) {
+func loginAs(t *testing.T, want string, change func(url string, doc map[string]any), browser string, seen *issued) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	var tokens atomic.Int64
-	at := issuing(t, change, &tokens)
+	at := issuing(t, change, seen)
 	prog := filepath.Join(dir, "browser.py")
 	head := "import os, sys, json, urllib.request, urllib.parse, urllib.error\nos.chdir(" + yamlText(dir) + ")\n" +
 		"assert len(sys.argv) == 2\npage = sys.argv[1]\nopen('page', 'w').write(page)\n"
@@ -483,7 +487,7 @@ func loginAs(t *testing.T, want string, change func(url string, doc map[string]a
 	if done := strings.Contains(said.out, "logged in"); done != (want == "") || !strings.Contains(said.err, want) {
 		t.Errorf("login: %+v", said)
 	}
-	if n := tokens.Load(); (n == 1) != (want == "") {
+	if n := len(seen.tokens); (n == 1) != (want == "") {
 		t.Errorf("%d tokens were asked for", n)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "RAN")); err == nil {
@@ -512,7 +516,7 @@ for t in json.loads(`+"'''"+string(b)+"'''"+`):
     except urllib.error.HTTPError as e: said.append(e.code)
     except OSError: said.append(0)
 open("said.tmp", "w").write(json.dumps(said)); os.rename("said.tmp", "said")
-if 200 not in said:`+strings.ReplaceAll(leadBack, "\n", "\n    ")+"\n")
+if 200 not in said:`+strings.ReplaceAll(leadBack, "\n", "\n    ")+"\n", &issued{})
 		var said []int
 		for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && said == nil; time.Sleep(20 * time.Millisecond) {
 			b, _ := os.ReadFile(filepath.Join(dir, "said"))

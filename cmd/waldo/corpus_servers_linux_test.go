@@ -352,9 +352,7 @@ var toolRows = map[string]func(*testing.T, corpusCase){
 	},
 	"0011": onlyListed(), "0012": onlyListed(), "0013": onlyListed(), "0014": onlyListed(), "0016": onlyListed(), "0025": onlyListed(),
 	"0018": inCode, "0019": inCode, "0021": inCode, "0022": inCode, "0023": inCode, "0024": inCode,
-	// The description does not instruct the model: it describes the arguments of another tool. `lock` marks some such
-	// texts, but not this one. The contract of mail.send still checks the arguments.
-	"0026": marked("evil", false),
+	"0026": marked("evil", true),
 	"0027": func(t *testing.T, r corpusCase) { // rejected: arguments are an object, so no call fits the schema
 		a := atGateway(t, configOf(serversOf(t, r)))
 		if _, bad, raw := a.told("s__x"); !bad {
@@ -421,12 +419,15 @@ var toolRows = map[string]func(*testing.T, corpusCase){
 		}
 	},
 	"0041": marked("s", true),
-	// Resources are data: they are not pinned, and `lock` does not list them. Their text is sanitised like a result.
+	// Resources are data, and have no pins. `lock --show` shows those with orders; agents get them sanitised like a result.
 	"0042": func(t *testing.T, r corpusCase) {
+		marked("s", true)(t, r)
 		a := atGateway(t, configOf(serversOf(t, r)))
 		if text := a.rpc("resources/list", "{}"); !strings.Contains(text, "waldo://s/x://y") {
 			t.Error(text)
 		}
+		r.Input.Servers = json.RawMessage(`{"resources":[{"uri":"x://y","name":"n","description":"The weather."}]}`)
+		marked("s", false)(t, r)
 	},
 	// waldo opens no file for a template: the server is asked, under the contract of its resources/read.
 	"0043": func(t *testing.T, r corpusCase) {

@@ -22,7 +22,7 @@ func printServer(w io.Writer, s app.ShownServer, brief bool) {
 	for _, kind := range []struct {
 		word string
 		defs []app.Definition
-	}{{"tool", s.Tools}, {"prompt", s.Prompts}, {"template", s.Templates}} {
+	}{{"tool", s.Tools}, {"prompt", s.Prompts}, {"template", s.Templates}, {"resource", s.Resources}} {
 		for _, d := range kind.defs {
 			if brief && d.State == app.Same {
 				same++
@@ -36,6 +36,9 @@ func printServer(w io.Writer, s app.ShownServer, brief bool) {
 				display.Fprintf(w, "      look here: %s %s: %s\n", m.Where, m.Why, m.Text)
 			}
 		}
+	}
+	if s.Unlisted != "" {
+		display.Fprintf(w, "  its resources cannot be listed: %s\n", s.Unlisted)
 	}
 	for _, name := range s.Gone {
 		display.Fprintf(w, "  gone     %s\n", name)

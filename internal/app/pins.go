@@ -196,6 +196,10 @@ type ShownServer struct {
 	Prompts []Definition `json:"prompts,omitempty"`
 	// Templates of resources.
 	Templates []Definition `json:"templates,omitempty"`
+	// Resources are those with marks. They are data, and have no pins.
+	Resources []Definition `json:"resources,omitempty"`
+	// Unlisted is why the resources could not be listed.
+	Unlisted string `json:"unlisted,omitempty"`
 	// Gone are the names that were accepted and that the server no longer shows.
 	Gone []string `json:"gone,omitempty"`
 }
@@ -203,7 +207,7 @@ type ShownServer struct {
 // Definition is one definition of a server.
 type Definition struct {
 	Name        string         `json:"name"`
-	State       string         `json:"state"`  // new, same or changed
+	State       string         `json:"state"`  // new, same or changed; unpinned for a resource
 	Digest      string         `json:"digest"` // of the whole definition
 	Description string         `json:"description"`
 	Marks       []suspect.Mark `json:"marks,omitempty"` // texts that look like instructions to a model
@@ -214,6 +218,7 @@ const (
 	isNew     = "new"
 	Same      = "same"
 	isChanged = "changed"
+	unpinned  = "unpinned"
 )
 
 // shownOf describes a server as it is now, against what was accepted of it.
@@ -259,6 +264,21 @@ func defsOf(digests map[string]string, definitions map[string]strictjson.Value, 
 	return out
 }
 
+// markedResources returns the resources whose entries in the list have marks.
+func markedResources(list []strictjson.Value) []Definition {
+	var out []Definition
+	for _, v := range list {
+		m, _ := v.Members()
+		d := Definition{State: unpinned, Digest: v.Digest(), Marks: suspect.Definition(v)}
+		d.Name, _ = m["uri"].Text()
+		d.Description, _ = m["description"].Text()
+		if len(d.Marks) > 0 {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
 // ShowLock looks at servers, without accepting anything, and returns what accepting them would accept.
 // A package that was never accepted is installed to look at it: sealed and without scripts, as accepting does.
 func (h *App) ShowLock(ctx context.Context, names []string, begin func(name string) (end func())) ([]ShownServer, error) {
@@ -287,7 +307,13 @@ func (h *App) ShowLock(ctx context.Context, names []string, begin func(name stri
 			return nil, err
 		}
 		now.Package = h.Packages.Pin(name)
-		out = append(out, shownOf(name, lock, now))
+		shown := shownOf(name, lock, now)
+		_, resources, _, err := h.Upstreams.Offer(ctx, name)
+		if err != nil { // --accept pins none of them
+			shown.Unlisted = h.clean(err.Error())
+		}
+		shown.Resources = markedResources(resources)
+		out = append(out, shown)
 		done()
 	}
 	return out, nil

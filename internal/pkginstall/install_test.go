@@ -50,7 +50,7 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("%s: %q %q %v", row.address, rule, as, err)
 		}
 	}
-	for _, bad := range []string{"", "ftp://x/", "npm.example.com", "https://me:hunter2@npm.example.com/"} {
+	for _, bad := range []string{"", "ftp://x/", "npm.example.com", "https://me:hunter2@npm.example.com/", "https:///x", "https://npm.example.com/?token=hunter2"} {
 		if _, _, err := registry(bad); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", bad, err)
 		}

@@ -51,13 +51,19 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-// TestBlocks: two blocks without a blank line between them are an error, not one block.
+// TestBlocks: a blank line or the next guard ends a block. A key that is there twice is an error, and so is one too few.
 func TestBlocks(t *testing.T) {
 	const one = "guard: a\nfile: x\nfrom: a\nto: b\ntest: ./x\nrun: TestA\n"
-	if all, err := parse(strings.NewReader(one+"\n"+one), "list"); err != nil || len(all) != 2 {
-		t.Errorf("control: %d blocks, %v", len(all), err)
-	}
-	if all, err := parse(strings.NewReader(one+one), "list"); err == nil || !strings.Contains(err.Error(), "list:7: a second guard") {
-		t.Errorf("%d blocks, %v", len(all), err)
+	for text, want := range map[string]string{
+		one + "\n" + one:            "",
+		one + one:                   "",
+		one + "to: c\n" + one:       "list:7: a second to in one block",
+		"guard: a\n" + one:          "list:1: a guard needs",
+		one + "file: y\nguard: b\n": "list:7: a second file in one block",
+	} {
+		all, err := parse(strings.NewReader(text), "list")
+		if want == "" && (err != nil || len(all) != 2) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %d blocks, %v, wanted %q", text, len(all), err, want)
+		}
 	}
 }

@@ -1,7 +1,8 @@
 // Command mutants switches each guard off in turn and fails unless the suite notices. A guard is
 // a line of code named in guards.txt; a mutant is the tree with that line changed. With an
 // argument it tries the guards whose name or file holds it. With -since it tries what changed
-// after a revision and a share of the rest, and with -for only as many as fit in that time.
+// after a revision and a share of the rest, and with -for only as many as fit in that time. With -build it compiles
+// every mutant and tries none.
 package main
 
 import (
@@ -15,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,15 +43,16 @@ func main() {
 	flag.StringVar(&s.since, "since", "", "try what changed after this `revision`, and a share of the rest")
 	flag.IntVar(&s.share, "share", 10, "with -since: try one in `N` of the guards that did not change")
 	flag.DurationVar(&s.limit, "for", 0, "begin no guard after this `time`")
+	only := flag.Bool("build", false, "compile every mutant, and try none")
 	flag.Parse()
 	s.words = flag.Arg(0)
-	if err := run(s); err != nil {
+	if err := run(s, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s selection) error {
+func run(s selection, only bool) error {
 	start := time.Now()
 	all, err := read(list)
 	if err != nil {
@@ -59,6 +60,9 @@ func run(s selection) error {
 	}
 	if err := stand(all); err != nil {
 		return err
+	}
+	if only {
+		return build(all)
 	}
 	var before map[string]bool
 	var changed map[string]bool
@@ -217,19 +221,15 @@ func test(ctx context.Context, pkg, run string, more ...string) ([]byte, error) 
 // try reports whether the tests notice the mutant. The change is laid over the tree with go's
 // -overlay, so the checkout itself is never written to.
 func try(dir string, g guard) (bool, error) {
-	file, place, err := g.locate()
+	text, err := g.mutant()
 	if err != nil {
 		return false, err
 	}
-	src, err := os.ReadFile(file)
-	if err != nil {
+	mutant := filepath.Join(dir, "mutant"+filepath.Ext(g.file))
+	if err := os.WriteFile(mutant, text, 0o600); err != nil {
 		return false, err
 	}
-	mutant := filepath.Join(dir, "mutant"+filepath.Ext(file))
-	if err := os.WriteFile(mutant, slices.Concat(src[:place], []byte(g.to), src[place+len(g.from):]), 0o600); err != nil {
-		return false, err
-	}
-	abs, err := filepath.Abs(file)
+	abs, err := filepath.Abs(g.file)
 	if err != nil {
 		return false, err
 	}
@@ -254,7 +254,7 @@ func read(path string) ([]guard, error) {
 	return parse(f, path)
 }
 
-// parse reads blocks of "key: value" lines, a blank line between two blocks. path is named in errors.
+// parse reads blocks of "key: value" lines. A blank line or the next guard ends a block. path is named in errors.
 func parse(r io.Reader, path string) ([]guard, error) {
 	var all []guard
 	var g guard
@@ -290,8 +290,13 @@ func parse(r io.Reader, path string) ([]guard, error) {
 		}
 		value = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\t`, "\t").Replace(value)
 		key = strings.TrimSuffix(key, ":")
+		if key == "guard" && seen[key] { // git joins two appended blocks without a blank line
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
 		if seen[key] {
-			return nil, fmt.Errorf("%s:%d: a second %s in one block: a blank line is missing", path, n, key)
+			return nil, fmt.Errorf("%s:%d: a second %s in one block", path, n, key)
 		}
 		seen[key] = true
 		switch key {

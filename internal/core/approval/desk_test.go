@@ -376,6 +376,14 @@ func TestWrittenRows(t *testing.T) {
 			h.exec(t, `UPDATE approvers SET record = $1, signature = $2 WHERE name = 'ann'`, string(canonical(a)), base64.StdEncoding.EncodeToString(sig))
 			h.exec(t, set, forge(t, h, approvalID, NewSigner("ann", eve), same), approvalID)
 		}, "approval.forged"},
+		{"control: bob, whom ann enrolled", func(t *testing.T, h *house, approvalID string) {
+			h.exec(t, set, forge(t, h, approvalID, enrolled(t, h, "bob"), same), approvalID)
+		}, "yes"},
+		{"bob, under an edited row of ann's", func(t *testing.T, h *house, approvalID string) {
+			bob := enrolled(t, h, "bob")
+			h.exec(t, `UPDATE approvers SET record = REPLACE(record, '"at":"', '"at":"1') WHERE name = 'ann'`)
+			h.exec(t, set, forge(t, h, approvalID, bob, same), approvalID)
+		}, "approval.forged"},
 		{"ann's no turned into a yes", func(t *testing.T, h *house, approvalID string) {
 			h.say(t, approvalID, false)
 			h.exec(t, `UPDATE approvals SET state = 'yes' WHERE id = $1`, approvalID)

@@ -451,6 +451,9 @@ func TestLedger(t *testing.T) {
 	if err := log.l.Confirm(control.DecisionID, control.ApprovalID); err != nil {
 		t.Errorf("the first of two processes: %v", err)
 	}
+	if err := log.l.Confirm("d_other", control.ApprovalID); code(err) != "approval.used" {
+		t.Errorf("a decision that did not use it: %v", err)
+	}
 	_, eve, _ := ed25519.GenerateKey(nil)
 	for _, row := range []struct {
 		why, want string
@@ -458,6 +461,8 @@ func TestLedger(t *testing.T) {
 	}{
 		{"no signature", "answer.unsigned", func(r *Recorded) { r.Signature = "" }},
 		{"a key that no record names", "answer.key", func(r *Recorded) { r.Key = Approver{Key: hexKey(eve)}.Fingerprint() }},
+		{"a yes, recorded as a no", "answer.signature", func(r *Recorded) { r.Yes = false }},
+		{"the key of another approver", "answer.key", func(r *Recorded) { r.Key = Approver{Key: hexKey(bob.(key).k)}.Fingerprint() }},
 		{"another approver's name", "answer.signature", func(r *Recorded) { r.By = "approver:bob" }},
 		{"a changed signature", "answer.signature", func(r *Recorded) { r.Signature = base64.StdEncoding.EncodeToString(make([]byte, 64)) }},
 		{"another approval", "answer.signature", func(r *Recorded) { r.ApprovalID = id.New(id.Approval) }},

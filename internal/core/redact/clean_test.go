@@ -108,6 +108,25 @@ func TestTerminalCorpus(t *testing.T) {
 	t.Logf("%d rows", n)
 }
 
+// TestHiddenRunes: the first and the last of each range that a reader does not see are removed; their neighbours are not.
+func TestHiddenRunes(t *testing.T) {
+	for _, r := range []rune{0, 8, 0xb, 0xc, 0x7f, 0x9f, 0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180F, 0x200B, 0x200E,
+		0x200F, 0x202A, 0x202E, 0x2060, 0x206F, 0x3164, 0xFEFF, 0xFFA0, 0xFFF0, 0xFFFB, 0x1BCA0, 0x1BCA3, 0x1D173, 0x1D17A, 0xE0000, 0xE0FFF} {
+		if got := Clean("a" + string(r) + "b"); got != "ab" {
+			t.Errorf("%U: %q", r, got)
+		}
+	}
+	for _, r := range []rune{'\t', '\n', ' ', '~', 0xa0, 0xAE, 0x350, 0x61B, 0x1161, 0x17B6, 0x180A, 0x1810, 0x2010, 0x2029 + 6, 0x2070, 0x3165,
+		0xFFA1, 0xFFFC, 0x1BC9F, 0x1D172, 0x1D17B, 0xE1000} {
+		if got := Clean("a" + string(r) + "b"); got != "a"+string(r)+"b" {
+			t.Errorf("control: %U: %q", r, got)
+		}
+	}
+	if got := Clean("a\u2028b\u2029c"); got != "a\nb\nc" {
+		t.Errorf("ends of lines: %q", got)
+	}
+}
+
 func TestFactsAndStructuredAreCleaned(t *testing.T) {
 	r, d, _ := desk(t)
 	o := call.Outcome{Structured: value(t, `{"a":"x\u001b[2J\u202ey"}`)}

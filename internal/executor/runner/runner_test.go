@@ -183,6 +183,16 @@ func TestRefusedBeforeAnythingStarts(t *testing.T) {
 		{"files without a workspace", "run_python", `{"code":"","files":{"a":"b"}}`, "files.denied", nil},
 		{"a file above the folder", "run_python", `{"code":"","files":{"../a":"b"}}`, "args.invalid", files},
 		{"an absolute file", "run_python", `{"code":"","files":{"/etc/a":"b"}}`, "args.invalid", files},
+		{"more files than may come", "run_python", `{"code":"","files":{` + many(MaxFiles+1) + `}}`, "args.invalid", files},
+		{"files into a folder of the operator's", "run_python", `{"code":"","files":{"a":"b"}}`, "files.denied", func(c *contract.Contract) {
+			c.Filesystem, c.Input = contract.WorkspaceOnly, t.TempDir()
+		}},
+		{"a file of two kinds", "run_python", `{"code":"","files":{"a":{"base64":"YQ==","x":"y"}}}`, "args.invalid", files},
+		{"a file that is not base64", "run_python", `{"code":"","files":{"a":{"base64":"*"}}}`, "args.invalid", files},
+		{"a session that is no text", "run_python", `{"code":"","session":7}`, "args.invalid", nil},
+		{"a session without a name", "run_python", `{"code":"","session":""}`, "args.invalid", nil},
+		{"a session with a path", "run_python", `{"code":"","session":"../a"}`, "args.invalid", nil},
+		{"a session with a long name", "run_python", `{"code":"","session":"` + strings.Repeat("a", maxNameOfOne+1) + `"}`, "args.invalid", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			d := &fake{}
@@ -392,6 +402,48 @@ func TestWorkspace(t *testing.T) {
 	g, _ = allowed(t, "run_python", `{"code":""}`) // a contract that gives no files
 	if out, err = r.Execute(context.Background(), g); err != nil || opened != 1 || len(out.Facts.Files.Artifacts) != 0 {
 		t.Errorf("without files: %v, opened %d times, artifacts %q", err, opened, out.Facts.Files.Artifacts)
+	}
+}
+
+// many is the members of an object of n files.
+func many(n int) string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf(`"f%d":""`, i))
+	}
+	return strings.Join(out, ",")
+}
+
+// TestHostsOnlyNarrow: a call may name hosts of its contract, as they are written there, and no other.
+func TestHostsOnlyNarrow(t *testing.T) {
+	r := worker(&fake{})
+	var reached []string
+	r.Egress = func(_ policy.Decision, n contract.Network) (*sandboxegress.Egress, error) {
+		reached = n.Allow
+		return &sandboxegress.Egress{}, nil
+	}
+	_, d := allowed(t, "run_python", `{"code":"x"}`, func(c *contract.Contract) {
+		c.Network.Allow = []string{"a.example.com", "*.b.example.com"}
+	})
+	for _, row := range []struct {
+		hosts []string
+		good  bool
+	}{
+		{nil, true}, {[]string{"a.example.com"}, true}, {[]string{"*.b.example.com"}, true},
+		{[]string{"c.b.example.com"}, false}, {[]string{"evil.example.com"}, false}, {[]string{"a.example.com", "evil.example.com"}, false},
+	} {
+		reached = nil
+		_, why := r.way(d, Options{Run: call.Run{Hosts: row.hosts}})
+		if (why == nil) != row.good || why != nil && (why.Code != "network.unsupported" || reached != nil) {
+			t.Errorf("%q: %v, %q", row.hosts, why, reached)
+		}
+		if row.good && row.hosts != nil && !slices.Equal(reached, row.hosts) {
+			t.Errorf("%q: %q is reached", row.hosts, reached)
+		}
+	}
+	r.Egress = nil
+	if _, why := r.way(d, Options{}); why == nil || why.Code != "network.unsupported" {
+		t.Errorf("without an egress: %v", why)
 	}
 }
 

@@ -171,7 +171,7 @@ func parseAuthority(s string, standard uint16) (string, uint16, *Refusal) {
 func parseHost(s string) (string, *Refusal) {
 	if in, ok := strings.CutPrefix(s, "["); ok {
 		a, err := netip.ParseAddr(strings.TrimSuffix(in, "]"))
-		if err != nil || !strings.HasSuffix(in, "]") || a.Is4() || a.Zone() != "" {
+		if err != nil || !strings.HasSuffix(in, "]") || a.Is4() { // no zone: % is refused before
 			return "", refuse("url.host", "no address is written so")
 		}
 		return a.Unmap().String(), nil

@@ -194,6 +194,19 @@ func TestPlainBounds(t *testing.T) {
 	}
 }
 
+// TestPlainSpeaksOneProtocol: an answer that switches to another protocol is an error.
+func TestPlainSpeaksOneProtocol(t *testing.T) {
+	for head, want := range map[string]string{"200 OK": "", "101 Switching Protocols": "wants to speak another protocol"} {
+		url, _ := raw(t, func(c net.Conn, in *bufio.Reader) {
+			_, _ = http.ReadRequest(in)
+			_, _ = io.WriteString(c, "HTTP/1.1 "+head+"\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 2\r\n\r\nok")
+		})
+		if _, err := ask(context.Background(), transport(t, url), url, "x"); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", head, err)
+		}
+	}
+}
+
 func TestPlainEndsWithItsContext(t *testing.T) {
 	for what, begin := range map[string]string{"before the head": "", "in the body": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"} {
 		url, _ := raw(t, func(c net.Conn, in *bufio.Reader) {

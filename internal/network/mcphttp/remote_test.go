@@ -301,11 +301,33 @@ func TestLegacy(t *testing.T) {
 }
 
 // HTTP+SSE of 2024-11-05: one stream that says where messages go, and carries every answer.
+// TestAddressesOfServers: a connection is made to an http or https address without a user alone.
+func TestAddressesOfServers(t *testing.T) {
+	for at, good := range map[string]bool{"https://a.example.com/mcp": true, "http://127.0.0.1:1/mcp": true, "https:///mcp": false, "/mcp": false,
+		"file://a.example.com/mcp": false, "https://u:p@a.example.com/mcp": false, "https://u@a.example.com/mcp": false, "%": false} {
+		if c, err := New(Options{URL: at}); (err == nil) != good || err == nil && c == nil {
+			t.Errorf("%s: %v", at, err)
+		}
+	}
+}
+
+// TestSessionIDs: a session id that could not stand in a header is none.
+func TestSessionIDs(t *testing.T) {
+	for id, good := range map[string]bool{"a": true, "!~": true, strings.Repeat("a", 4096): true, strings.Repeat("a", 4097): false,
+		"a b": false, "a\tb": false, "a\x7f": false, "\u00e9": false, "a\r\nX: y": false} {
+		if got := sessionID(http.Header{"Mcp-Session-Id": {id}}); (got == id) != good || !good && got != "" {
+			t.Errorf("%.20q: %.20q", id, got)
+		}
+	}
+}
+
 func TestOldServer(t *testing.T) {
 	for _, row := range []struct{ why, endpoint, want string }{
 		{"control: the same server", "/messages?session=1", ""},
 		{"another server", "http://127.0.0.1:1/messages", "the stream leads to another server"},
 		{"no address", "", "does not say where messages go"},
+		{"a user in the address", "http://u@HOST/messages", "the stream leads to another server"},
+		{"another event", "/messages\nevent: message", "does not say where messages go"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			out := make(chan string, 9)
@@ -313,7 +335,7 @@ func TestOldServer(t *testing.T) {
 				switch {
 				case r.Method == http.MethodGet && r.URL.Path == "/mcp":
 					send := stream(w)
-					send("event: endpoint\ndata: %s\n\n", row.endpoint)
+					send("event: endpoint\ndata: %s\n\n", strings.ReplaceAll(row.endpoint, "HOST", r.Host))
 					for {
 						select {
 						case s := <-out:
@@ -462,6 +484,34 @@ type static struct{ token string }
 func (s static) Token(context.Context) (string, error) { return s.token, nil }
 func (s static) Refused(context.Context, string, *http.Response) (again bool, e error) {
 	return true, nil
+}
+
+// TestStatusesThatAskForATokenAlone: another status than 401 and 403 costs no new token.
+func TestStatusesThatAskForATokenAlone(t *testing.T) {
+	for status, want := range map[int]bool{200: false, 400: false, 404: false, 429: false, 500: false, 401: true, 403: true} {
+		auth := &counted{}
+		c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+			if a := read(r); status == 200 {
+				reply(w, a.ID, `{}`)
+				return
+			}
+			http.Error(w, "no", status)
+		}, Options{Auth: auth})
+		_, _ = call(t, c, "x", nil)
+		if got := auth.refused.Load() > 0; got != want {
+			t.Errorf("%d: another token was asked for: %v", status, got)
+		}
+	}
+}
+
+// counted counts the refusals of its token.
+type counted struct{ refused atomic.Int64 }
+
+func (*counted) Token(context.Context) (string, error) { return "t", nil }
+
+func (c *counted) Refused(context.Context, string, *http.Response) (bool, error) {
+	c.refused.Add(1)
+	return false, nil
 }
 
 // A redirect is followed within the server alone, with the message; the token goes nowhere else.

@@ -37,7 +37,7 @@ func (c *Client) consent(ctx context.Context, m metadata, scopes []string) error
 		return err
 	}
 	verifier, state := oauth2.GenerateVerifier(), rand.Text()
-	asked := oauth2.Config{ClientID: c.kept.Client.ID, RedirectURL: redirect, Scopes: scopes, Endpoint: oauth2.Endpoint{AuthURL: m.Authorize}}
+	asked := oauth2.Config{ClientID: c.kept.Client.ID, RedirectURL: redirect, Scopes: scopes, Endpoint: oauth2.Endpoint{AuthURL: plainPage(m.Authorize)}}
 	more := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("resource", c.resourceID())}
 	if c.kept.Key != nil { // the code is bound to the key too (RFC 9449 §10)
 		more = append(more, oauth2.SetAuthURLParam("dpop_jkt", thumbprint(c.kept.Key)))
@@ -47,6 +47,22 @@ func (c *Client) consent(ctx context.Context, m metadata, scopes []string) error
 		return err
 	}
 	return c.token(ctx, m.Token, scopes, url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {redirect}, "code_verifier": {verifier}})
+}
+
+// plainPage drops from the address of a page what waldo says itself. AuthCodeURL would leave both, and an issuer's own
+// redirect_uri could come first.
+func plainPage(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address // check has parsed it
+	}
+	q := u.Query()
+	for _, k := range []string{"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method",
+		"resource", "dpop_jkt"} {
+		q.Del(k)
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
 }
 
 // listen opens the redirect listener, on the registered port if that is free.

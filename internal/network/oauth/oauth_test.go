@@ -170,6 +170,15 @@ func TestLoginRefuses(t *testing.T) {
 	}{
 		{"control", "", nil, nil, "", 1},
 		{"another server's resource", "resource", func(d map[string]any) { d["resource"] = "https://bank.example.com/mcp" }, nil, "names another resource", 0},
+		{"a resource of another scheme", "resource", func(d map[string]any) {
+			d["resource"] = strings.Replace(d["resource"].(string), "http://", "https://", 1)
+		}, nil, "names another resource", 0},
+		{"a resource of a user", "resource", func(d map[string]any) { d["resource"] = strings.Replace(d["resource"].(string), "://", "://u@", 1) }, nil, "names another resource", 0},
+		{"a resource with a query", "resource", func(d map[string]any) { d["resource"] = d["resource"].(string) + "?a=b" }, nil, "names another resource", 0},
+		{"a resource with a fragment", "resource", func(d map[string]any) { d["resource"] = d["resource"].(string) + "#a" }, nil, "names another resource", 0},
+		{"a resource of another port", "resource", func(d map[string]any) { d["resource"] = "http://127.0.0.1:1/mcp" }, nil, "names another resource", 0},
+		{"an issuer with a user", "resource", func(d map[string]any) { d["authorization_servers"] = []string{"https://u@as.example.com"} }, nil, "not an address", 0},
+		{"an issuer with a fragment", "resource", func(d map[string]any) { d["authorization_servers"] = []string{"https://as.example.com/#x"} }, nil, "not an address", 0},
 		{"a resource beside it", "resource", func(d map[string]any) { d["resource"] = strings.Replace(d["resource"].(string), "/mcp", "/mc", 1) }, nil, "names another resource", 0},
 		{"nobody issues tokens", "resource", func(d map[string]any) { d["authorization_servers"] = []string{} }, nil, "names no authorization server", 0},
 		{"an issuer in the clear, elsewhere", "resource", func(d map[string]any) { d["authorization_servers"] = []string{"http://as.example.com"} }, nil, "is not https", 0},
@@ -187,6 +196,12 @@ func TestLoginRefuses(t *testing.T) {
 		{"no, from another issuer", "", nil, func(q url.Values) { q.Set("iss", "x"); q.Set("error", "access_denied") }, "not come from the issuer", 0},
 		{"no code", "", nil, func(q url.Values) { q.Del("code") }, "without a code", 0},
 		{"a token that breaks a header", "token", func(d map[string]any) { d["access_token"] = "a\r\nX: b" }, nil, "no bearer token", 1},
+		{"the longest token", "token", func(d map[string]any) { d["access_token"] = strings.Repeat("a", 16<<10) }, nil, "", 1},
+		{"a longer token", "token", func(d map[string]any) { d["access_token"] = strings.Repeat("a", 16<<10+1) }, nil, "no bearer token", 1},
+		{"a token that is padding", "token", func(d map[string]any) { d["access_token"] = "==" }, nil, "no bearer token", 1},
+		{"an answer that is too long", "token", func(d map[string]any) { d["x"] = strings.Repeat("a", maxBody) }, nil, "more than 1048576 bytes", 1},
+		{"an answer of another shape", "token", func(d map[string]any) { d["access_token"] = 1 }, nil, "cannot parse json", 1},
+		{"a client without a name", "client", func(d map[string]any) { d["client_id"] = "" }, nil, "does not register waldo", 0},
 		{"a token of another kind", "token", func(d map[string]any) { d["token_type"] = "mac" }, nil, "no bearer token", 1},
 		{"no token", "token", func(d map[string]any) { delete(d, "access_token") }, nil, "missing access_token", 1},
 	} {
@@ -213,6 +228,56 @@ func TestLoginRefuses(t *testing.T) {
 	}
 }
 
+// TestStatuses: an answer counts by its status too. Metadata is read from a success alone, and so is a token.
+func TestStatuses(t *testing.T) {
+	for _, row := range []struct {
+		path   string
+		status int
+		want   string
+	}{
+		{"/mcp", 401, ""}, // control: as ever
+		{"/.well-known/oauth-protected-resource/mcp", 203, "HTTP status 203"},
+		{"/.well-known/oauth-protected-resource/mcp", 404, "is not there"},
+		{"/.well-known/oauth-protected-resource/mcp", 500, "HTTP status 500"},
+		{"/.well-known/oauth-authorization-server", 404, "does not describe itself"},
+		{"/.well-known/oauth-authorization-server", 500, "HTTP status 500"},
+		{"/register", 500, "does not register waldo"},
+		{"/token", 500, "gives no token"},
+	} {
+		i := newIssuer(t)
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == row.path {
+				w = &says{w, row.status}
+			}
+			i.ServeHTTP(w, r)
+		}))
+		defer front.Close()
+		i.url = front.URL
+		err := i.client(&memory{}).Login(context.Background())
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s %d: %v, wanted %q", row.path, row.status, err, row.want)
+		}
+	}
+}
+
+// says answers with a status of its own.
+type says struct {
+	http.ResponseWriter
+	status int
+}
+
+func (s *says) WriteHeader(int) {
+	if s.status > 0 {
+		s.ResponseWriter.WriteHeader(s.status)
+	}
+	s.status = 0
+}
+
+func (s *says) Write(b []byte) (int, error) {
+	s.WriteHeader(0)
+	return s.ResponseWriter.Write(b)
+}
+
 // A page of somebody else that leads to our door does not end the login, and is not believed.
 func TestForeignAnswers(t *testing.T) {
 	i := newIssuer(t)
@@ -225,6 +290,10 @@ func TestForeignAnswers(t *testing.T) {
 			if err != nil || resp.StatusCode != http.StatusBadRequest {
 				t.Errorf("%s: %v %v", q, resp, err)
 			}
+		}
+		good := "?code=evil&state=" + url.QueryEscape(u.Query().Get("state")) + "&iss=" + url.QueryEscape(i.url)
+		if resp, err := http.Post(back+good, "text/plain", nil); err != nil || resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("a form that another page sends: %v %v", resp, err)
 		}
 		return person(ctx, page)
 	}

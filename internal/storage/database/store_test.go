@@ -94,6 +94,23 @@ func TestOpenBelowAFolderThatOthersCanWrite(t *testing.T) {
 	}
 }
 
+func TestOpenBelowAFolderOfAnother(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give a folder away")
+	}
+	above := filepath.Join(t.TempDir(), "theirs")
+	mkdir(t, above, 0o755)
+	if _, err := Open(filepath.Join(above, "state")); err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	if err := os.Chown(above, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(filepath.Join(above, "other")); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestLazy(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "state"))
 	if _, err := os.Stat(s.Path("waldo.db")); !errors.Is(err, os.ErrNotExist) {

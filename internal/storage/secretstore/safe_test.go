@@ -80,6 +80,14 @@ func TestSafeRefuses(t *testing.T) {
 			t.Errorf("%q was kept", name)
 		}
 	}
+	for _, name := range []string{"../x", "", "9x", "a/b"} {
+		if _, err := s.Get(name); !errors.Is(err, ErrName) {
+			t.Errorf("get %q: %v", name, err)
+		}
+		if err := s.Remove(name); !errors.Is(err, ErrName) {
+			t.Errorf("remove %q: %v", name, err)
+		}
+	}
 	for _, name := range []string{"a", "b"} {
 		if err := s.Set(name, secret.NewValue(canary+name)); err != nil {
 			t.Fatal(err)

@@ -36,6 +36,7 @@ var signs = []struct {
 	{sign(`\b(note|message|instructions?|reminder|attention) (for|to) (the )?(ai|llm|assistant|model|agent|claude|gpt|copilot)s?\b`), "addresses the model"},
 	{sign(`\b(disable|turn off|switch off|stop|delete|clear)\b.{0,20}\b(audit|logging|audit log|monitoring|history of)\b`), "wants the record gone"},
 	{sign(`\b(when|whenever|if) (any|another|every|an)\s?(other)? tools? (is|are|was) (called|used|invoked)`), "interferes with other tools"},
+	{sign(`\b(when|whenever|if|once|after) \S+ (is|was|gets) (called|used|invoked|run)\b.{0,30}\b(set|add|put|append|include|change|replace|copy|bcc|cc|attach|insert)\b`), "interferes with other tools"},
 	{sign(`\b(do not|don't|never|without)\b.{0,20}\b(tell|mention|inform|notify|show|reveal|telling|mentioning|informing|notifying|asking|ask)\b.{0,30}\b(user|human|person|anyone|them|operator)`), "wants the user not to know"},
 	{sign(`\b(secretly|covertly|surreptitiously|behind the scenes|(continue|proceed|go on|act) (silently|quietly))\b`), "wants to act unseen"},
 	{sign(`\b(user|human|operator|admin)\b.{0,25}\b(has |have )?(already )?(approved|consented|agreed|authori[sz]ed|confirmed|allowed|permitted)`), "claims an approval"},

@@ -1,10 +1,12 @@
 package identity
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -42,7 +44,8 @@ func TestTokens(t *testing.T) {
 	if len(token) != len("waldo_")+52 || !strings.HasPrefix(hash, "sha256:") || token == other {
 		t.Fatalf("%d letters, %s", len(token), hash)
 	}
-	o := &Options{Tokens: map[string]string{"ci": hash, "ops": Hash("x")}}
+	long := strings.Repeat("x", maxToken)
+	o := &Options{Tokens: map[string]string{"ci": hash, "ops": Hash("x"), "long": Hash(long), "longer": Hash(long + "x"), "empty": Hash("")}}
 	for _, row := range []struct {
 		why, header string
 		who         call.Principal
@@ -59,11 +62,16 @@ func TestTokens(t *testing.T) {
 		{"another scheme", "Basic " + token, "", 401},
 		{"no scheme", token, "", 401},
 		{"nothing", "Bearer ", "", 401},
-		{"a giant", "Bearer " + strings.Repeat("x", 9<<10), "", 401},
+		{"the longest", "Bearer " + long, "token:long", 0},
+		{"a known token that is longer", "Bearer " + long + "x", "", 401},
+		{"a token of an issuer, without one", "Bearer " + newIssuer(t).token(t, nil), "", 401},
 	} {
 		who, refusal := o.Identify(request(t, row.header))
 		if who != row.who || (refusal == nil) != (row.status == 0) || refusal != nil && (refusal.Status != row.status || !strings.HasPrefix(refusal.Challenge, "Bearer")) {
 			t.Errorf("%s: %q %+v", row.why, who, refusal)
+		}
+		if refusal != nil && strings.Contains(refusal.Challenge, "error=") != (row.header != "") { // RFC 6750 §3.1
+			t.Errorf("%s: %q", row.why, refusal.Challenge)
 		}
 	}
 }
@@ -168,6 +176,8 @@ func TestOIDC(t *testing.T) {
 		{"for ever", s.token(t, func(c map[string]any) { delete(c, "exp") }), 401, "invalid_token"},
 		{"not yet", s.token(t, set("nbf", time.Now().Add(5*time.Minute).Unix())), 401, "invalid_token"},
 		{"nobody's", s.token(t, set("sub", "")), 401, "invalid_token"},
+		{"the longest subject", s.token(t, set("sub", strings.Repeat("a", 255))), 0, ""},
+		{"a longer subject", s.token(t, set("sub", strings.Repeat("a", 256))), 401, "invalid_token"},
 		{"a subject that is no name", s.token(t, set("sub", "a\nb")), 401, "invalid_token"},
 		{"without the scope", s.token(t, set("scope", "openid")), 403, `error="insufficient_scope"`},
 		{"a scope that begins as ours", s.token(t, set("scope", "mcp:other")), 403, `scope="mcp"`},
@@ -182,7 +192,7 @@ func TestOIDC(t *testing.T) {
 		}
 		who, refusal := o.Identify(request(t, header))
 		if row.status == 0 {
-			if who != "oidc:alice" || refusal != nil {
+			if who != "oidc:alice" && len(who) != len("oidc:")+255 || refusal != nil {
 				t.Fatalf("%s: %q %+v", row.why, who, refusal)
 			}
 			continue
@@ -261,7 +271,7 @@ func TestMetadata(t *testing.T) {
 		t.Errorf("%s", w.Body)
 	}
 	for at, want := range map[string]bool{"https://a.example.com": true, "http://127.0.0.1:1": true, "http://localhost:1": true, "http://[::1]:1": true,
-		"http://a.example.com": false, "http://127.0.0.1.evil.example.com": false, "https://u:p@a.example.com": false, "file:///etc/passwd": false, "https://": false} {
+		"http://a.example.com": false, "http://127.0.0.1.evil.example.com": false, "https://u:p@a.example.com": false, "file:///etc/passwd": false, "https://": false, "https://a.example.com/#x": false} {
 		if got := Secure(at) == nil; got != want {
 			t.Errorf("%s: %v", at, got)
 		}
@@ -295,6 +305,64 @@ func TestKeysAreForSigning(t *testing.T) {
 		}
 		if good != (refusal == nil) || !good && !strings.Contains(fmt.Sprint(*refusal), "invalid_token") {
 			t.Errorf("a key for %q: %v", use, refusal)
+		}
+	}
+}
+
+// TestKeysNameTheirAlgorithm: a key that the issuer has for one algorithm checks no signature of another.
+func TestKeysNameTheirAlgorithm(t *testing.T) {
+	s := newIssuer(t)
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := map[string]any{"iss": s.URL, "sub": "alice", "aud": "https://waldo.example.com/mcp", "exp": time.Now().Add(time.Hour).Unix(), "scope": "mcp"}
+	token := sign(t, jose.SigningKey{Algorithm: jose.PS256, Key: jose.JSONWebKey{Key: key, KeyID: "r"}}, claims)
+	for algorithm, good := range map[string]bool{"": true, "PS256": true, "RS256": false} {
+		b, err := json.Marshal(jose.JSONWebKey{Key: key.Public(), KeyID: "r", Use: "sig", Algorithm: algorithm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.extra = "," + string(b)
+		if _, refusal := s.options().Identify(request(t, "Bearer "+token)); good != (refusal == nil) {
+			t.Errorf("a key for %q: %v", algorithm, refusal)
+		}
+	}
+}
+
+// TestKeysAreBounded: an answer that is no success is not believed, and an endless one is not read.
+func TestKeysAreBounded(t *testing.T) {
+	s := newIssuer(t)
+	b, err := json.Marshal(jose.JSONWebKey{Key: s.key.Public(), KeyID: s.id, Use: "sig", Algorithm: "ES256"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, after := http.StatusOK, 0
+	wrote := make(chan int, 1)
+	keys := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		n, _ := fmt.Fprintf(w, `{"keys":[%s]}`, b)
+		for space := bytes.Repeat([]byte(" "), 1<<20); n < after; {
+			m, err := w.Write(space)
+			if n += m; err != nil {
+				break
+			}
+		}
+		wrote <- n
+	}))
+	defer keys.Close()
+	for _, row := range []struct {
+		status, after int
+		good          bool
+	}{{200, 0, true}, {203, 0, false}, {404, 0, false}, {200, 256 << 20, true}} {
+		status, after = row.status, row.after
+		o := s.options()
+		o.OIDC.JWKS = keys.URL
+		if _, refusal := o.Identify(request(t, "Bearer "+s.token(t, nil))); row.good != (refusal == nil) {
+			t.Errorf("%+v: %v", row, refusal)
+		}
+		if n := <-wrote; n > 64<<20 {
+			t.Errorf("%+v: %d bytes were sent", row, n)
 		}
 	}
 }

@@ -562,6 +562,31 @@ func TestHeld(t *testing.T) {
 	}
 }
 
+// TestHeldMore: what a message costs beyond its size counts against the whole and the share of its principal, but a
+// message alone always gets it.
+func TestHeldMore(t *testing.T) {
+	for _, row := range []struct {
+		why              string
+		held, mine, more int64
+		want             bool
+	}{
+		{"alone", 1000, 1000, 9000, true},
+		{"there is room", 1500, 500, 500, true},
+		{"beyond the whole", 2000, 100, 501, false},
+		{"up to the whole", 2000, 100, 500, true},
+		{"beyond the share of its principal", 1200, 1200, 51, false},
+		{"up to the share", 1200, 1200, 50, true},
+	} {
+		s := &Server{o: Options{Limits: Limits{Body: 1000, Held: 2500}}, held: row.held, heldBy: map[call.Principal]int64{"one": row.mine}}
+		if got := s.holdMore("one", row.more); got != row.want {
+			t.Errorf("%s: %v", row.why, got)
+		}
+		if grown := s.held - row.held; grown != map[bool]int64{true: row.more}[row.want] || s.heldBy["one"]-row.mine != grown {
+			t.Errorf("%s: %d more are reserved", row.why, grown)
+		}
+	}
+}
+
 // holds returns the reserved bytes.
 func (h *house) holds() int64 {
 	h.web.mu.Lock()

@@ -1,6 +1,8 @@
 package packages
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -112,8 +114,25 @@ func TestReadLock(t *testing.T) {
 			t.Errorf("%s: %v %v", row.why, pins, err)
 		}
 	}
-	if _, err := ReadLock(PyPI, make([]byte, MaxLock+1)); err == nil {
+	note := append([]byte("#"), make([]byte, MaxLock-1)...)
+	if _, err := ReadLock(PyPI, note); err != nil {
+		t.Error("control: ", err)
+	}
+	if _, err := ReadLock(PyPI, append(note, '#')); err == nil {
 		t.Error("a lock that is too long was read")
+	}
+	for _, row := range []struct {
+		line string
+		n    int
+		good bool
+	}{{"a==1.%d\n", 1000, true}, {"a==1.%d\n", 1001, false}, {"a%d==1\n", maxPins, true}, {"a%d==1\n", maxPins + 1, false}} {
+		var b bytes.Buffer
+		for i := range row.n {
+			fmt.Fprintf(&b, row.line, i+1)
+		}
+		if _, err := ReadLock(PyPI, b.Bytes()); (err == nil) != row.good {
+			t.Errorf("%d of %q: %v", row.n, row.line, err)
+		}
 	}
 }
 

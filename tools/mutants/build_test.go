@@ -1,0 +1,34 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestBuild: a mutant that does not compile is told from one that does.
+func TestBuild(t *testing.T) {
+	t.Chdir("../..")
+	c, err := newCompiler("./tools/mutants")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "tools/mutants/select.go"
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct{ from, to, err string }{
+		{"", "", ""},
+		{"if len(guards) == 0", "if guards", "non-boolean condition"},
+		{"at := int(number(seed) % uint64(len(guards)))", "at, n := 0, 1", "declared and not used: n"},
+		{"strings.", "bytes.", `"strings" imported and not used`},
+		{"func git(", "func rotate(", "rotate redeclared"},
+	} {
+		err := c.check(file, bytes.ReplaceAll(src, []byte(row.from), []byte(row.to)))
+		if (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
+			t.Errorf("control: %q for %q: %v, wanted %q", row.to, row.from, err, row.err)
+		}
+	}
+}

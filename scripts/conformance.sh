@@ -120,6 +120,33 @@ cell legacy-to-modern-url modern-url 2025-11-25
 cell modern-to-legacy-url legacy-url 2026-07-28
 cell modern-to-legacy-stdio legacy-stdio 2026-07-28
 
+# tasks: the scenarios of the extension for tasks, which no revision scores. A server without the extension would
+# refuse failing_job without it; waldo makes the call, and so one scenario fails.
+tasks() {
+	[[ tasks =~ ${CELLS:-.} ]] || return 0
+	local at pid scenario passed=0 all=0
+	at=$(port)
+	upstream tasks "command: [$node, $PWD/scripts/conformance/tasks.mjs], placement: outside"
+	"$cache/waldo" --state "$work/state-tasks" --config "$work/tasks.yaml" serve --listen "127.0.0.1:$at" 2>"$work/tasks.log" &
+	pid=$!
+	running+=("$pid")
+	started "$pid" "$at"
+	for scenario in $("$node" "$suite" list | sed -n 's/^  - \(tasks-[a-z-]*\) \[extension\].*/\1/p'); do
+		all=$((all + 1))
+		if timeout 100 "$node" "$suite" server --url "http://127.0.0.1:$at/mcp" --scenario "$scenario" >"$work/$scenario.txt" 2>&1; then
+			passed=$((passed + 1))
+		elif [ "$scenario" != tasks-required-task-error ]; then
+			failed=1
+			grep FAILURE "$work/$scenario.txt" || true
+		fi
+	done
+	[ "$all" -gt 0 ] || failed=1
+	kill "$pid" && wait "$pid" 2>/dev/null || true
+	echo "conformance: tasks: $passed of $all scenarios of the extension pass"
+}
+
+tasks
+
 # client NAME REVISION: the scored scenarios that the suite's own servers hold a client to.
 client() {
 	[[ $1 =~ ${CELLS:-.} ]] || return 0

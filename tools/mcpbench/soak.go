@@ -195,7 +195,7 @@ func soakConfig(ctx context.Context, dir, oracle string) (string, error) {
 		}
 	}
 	config := filepath.Join(dir, "waldo.yaml")
-	text := "version: 1\nservers:\n" + servers.String() + "capabilities:\n" + capabilities.String()
+	text := "version: 1\ngateway: {limits: {strangers: 1000}}\nservers:\n" + servers.String() + "capabilities:\n" + capabilities.String()
 	return config, os.WriteFile(config, []byte(text), 0o600)
 }
 
@@ -248,7 +248,7 @@ func (s *soaking) host(ctx context.Context, name string, until time.Time, open f
 	var call caller
 	var end func()
 	for n := 0; time.Now().Before(until); n++ {
-		time.Sleep(time.Duration(500+rand.IntN(3500)) * time.Millisecond)
+		time.Sleep(time.Duration(2000+rand.IntN(12000)) * time.Millisecond) // all together stay below a session's 100,000 calls
 		if call == nil {
 			var err error
 			if call, end, err = open(); err != nil {

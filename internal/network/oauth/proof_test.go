@@ -117,7 +117,7 @@ func (v *prover) check(r *http.Request, place, token string) string {
 		return "htu " + p.URL
 	case p.Token != ath:
 		return "ath"
-	case time.Since(time.Unix(p.At, 0)).Abs() > 10*time.Second:
+	case time.Since(time.Unix(p.At, 0)).Abs() > time.Minute:
 		return "iat"
 	case len(p.ID) < 16 || v.seen[p.ID]:
 		return "replay"

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/app"
+	"waldo/internal/config"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
@@ -29,11 +30,11 @@ func newCheck(g *global) *cobra.Command {
 			if path == "" {
 				return usage("write one with waldo init", "no configuration found; the built-in contracts apply")
 			}
-			text, err := contract.ReadFile(path)
+			text, err := config.ReadFile(path)
 			if err != nil {
 				return &exit{code: exitUsage, err: err, hint: "give the file to check"}
 			}
-			cfg, problems := contract.ParseIn(path, text, g.source().Selected())
+			cfg, problems := config.ParseIn(path, text, g.source().Selected())
 			if len(problems) == 0 {
 				if problems, err = app.CheckExamples(cfg); err != nil {
 					return err
@@ -101,7 +102,7 @@ func newInit(g *global) *cobra.Command {
 			for _, f := range []struct {
 				name string
 				text []byte
-			}{{"waldo.yaml", contract.Init(dir)}, {"waldo.schema.json", contract.Schema()}} {
+			}{{"waldo.yaml", config.Init(dir)}, {"waldo.schema.json", config.Schema()}} {
 				if err := create(filepath.Join(dir, f.name), f.text); err != nil {
 					return err
 				}

@@ -18,12 +18,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/app"
+	"waldo/internal/config"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/executor/runner"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 )
@@ -87,7 +87,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg, problems := contract.Parse("demo.yaml", []byte(strings.Replace(demoConfig, "[WALDO,", "["+quoteYAML(self)+",", 1)))
+	cfg, problems := config.Parse("demo.yaml", []byte(strings.Replace(demoConfig, "[WALDO,", "["+quoteYAML(self)+",", 1)))
 	if len(problems) > 0 {
 		return problems
 	}

@@ -20,9 +20,9 @@ import (
 	"waldo/internal/app"
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/trust"
+	"waldo/internal/config"
 	"waldo/internal/core/policy"
 	"waldo/internal/frontend/terminal"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 )
 
@@ -371,7 +371,7 @@ func (m *importing) choose(r *imported) error {
 // returns an error if that fails or has another meaning.
 func draft(t *importTarget, r *imported) ([]byte, error) {
 	target := t.file
-	old, problems := contract.Parse(target.Path, target.Text)
+	old, problems := config.Parse(target.Path, target.Text)
 	if len(problems) > 0 {
 		return nil, &exit{code: exitUsage, err: problems, hint: "fix it first: waldo check " + target.Path}
 	}
@@ -402,7 +402,7 @@ func draft(t *importTarget, r *imported) ([]byte, error) {
 	if err != nil {
 		return nil, &exit{code: exitUsage, text: target.Path, err: err, hint: "or write to another file: --out FILE"}
 	}
-	cfg, problems := contract.Parse(target.Path, text)
+	cfg, problems := config.Parse(target.Path, text)
 	if len(problems) == 0 {
 		_, err = policy.New(cfg, app.AnyMachine())
 	} else {

@@ -16,8 +16,8 @@ import (
 	"waldo/internal/agenthosts"
 	"waldo/internal/agenthosts/hostimport"
 	"waldo/internal/app/configfile"
+	"waldo/internal/config"
 	"waldo/internal/frontend/terminal"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/secret"
 )
@@ -188,11 +188,11 @@ func (n *installing) loaded() string {
 
 // lost returns the host's servers that the entry's configuration lacks, with reasons.
 func (n *installing) lost(f *agenthosts.File) (map[string]string, error) {
-	cfg, file := contract.Default(), n.loaded()
+	cfg, file := config.Default(), n.loaded()
 	where := "there is no configuration that the entry loads in every folder"
 	if file != "" {
 		var err error
-		if cfg, err = contract.Load(file); err != nil {
+		if cfg, err = config.Load(file); err != nil {
 			return nil, &exit{code: exitUsage, err: err, hint: "fix it first: waldo check " + file}
 		}
 		where = "it is not in " + file

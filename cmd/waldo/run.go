@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/app"
+	"waldo/internal/config"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/session"
 	"waldo/internal/executor/runner"
@@ -325,7 +326,7 @@ func (b *boxFlags) inBox(c *cobra.Command, g *global, capability call.Capability
 		s.Carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
 	}
 	if path, _ := g.source().File(); path == "" {
-		s.Cfg = contract.Default()
+		s.Cfg = config.Default()
 		b.widen(s.Cfg, limits)
 	} else {
 		limits = b.asked(limits)

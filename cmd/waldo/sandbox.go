@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/internal/app"
+	"waldo/internal/config"
 	"waldo/internal/executor/runner"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
@@ -368,7 +368,7 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 		if err != nil {
 			return nil, nil, k, err
 		}
-		set.Cfg = contract.Default()
+		set.Cfg = config.Default()
 		(&boxFlags{isolation: level}).widen(set.Cfg, app.MostLimits) // the sandbox's own limits apply
 	}
 	if h, err = openApplication(ctx, g, set); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"waldo/internal/agenthosts"
 	"waldo/internal/app/trust"
-	"waldo/internal/model/contract"
+	"waldo/internal/config"
 	"waldo/internal/model/display"
 )
 
@@ -32,7 +32,7 @@ func newTrust(g *global) *cobra.Command {
 			if _, err := os.Stat(path); err != nil {
 				return usage("give the file to trust", "%v", err)
 			}
-			cfg, err := contract.Load(path)
+			cfg, err := config.Load(path)
 			if err != nil {
 				return &exit{code: exitUsage, err: err, hint: "fix it first: waldo check " + path}
 			}

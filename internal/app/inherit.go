@@ -4,6 +4,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+
+	"waldo/internal/config"
 )
 
 // inherit takes over running servers of the earlier application whose configuration is unchanged. Call it before h is
@@ -32,7 +34,7 @@ func sameServer(was, next *App, name string) bool {
 		}
 		return false
 	}
-	return a.Same(b) && b.URL == "" && (b.Placement == "" || b.Placement == "sandbox" || b.Placement == "outside") &&
+	return config.SameServer(a, b) && b.URL == "" && (b.Placement == "" || b.Placement == "sandbox" || b.Placement == "outside") &&
 		was.Config.File == next.Config.File && !injected(was) && !injected(next) &&
 		reflect.DeepEqual(was.Lock.Servers[name], next.Lock.Servers[name]) && maps.Equal(was.programs, next.programs) &&
 		reflect.DeepEqual(was.Config.Addresses, next.Config.Addresses)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"waldo/internal/agenthosts"
+	"waldo/internal/config"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 )
@@ -90,7 +91,7 @@ func (p *plan) judge() {
 		p.hold("it cannot be written: %v", err)
 		return
 	}
-	cfg, problems := contract.Parse("waldo.yaml", text)
+	cfg, problems := config.Parse("waldo.yaml", text)
 	switch {
 	case len(problems) > 0 && len(p.out.Propose.Folders) > 0:
 		p.out.Propose.Folders = nil

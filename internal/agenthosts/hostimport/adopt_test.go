@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"waldo/internal/agenthosts"
-	"waldo/internal/model/contract"
+	"waldo/internal/config"
 )
 
 var options = Options{Workspace: "/work space", Home: "/home/ann"}
@@ -63,7 +63,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 		if strings.Contains(string(text)+s.Shown+strings.Join(s.Command, " ")+s.URL+s.Held, canary) {
 			t.Errorf("%s: %s\n%s", why, s.Shown, text)
 		}
-		if _, problems := contract.Parse("waldo.yaml", text); len(problems) > 0 {
+		if _, problems := config.Parse("waldo.yaml", text); len(problems) > 0 {
 			t.Errorf("%s: %v\n%s", why, problems, text)
 		}
 		secrets := 0
@@ -156,7 +156,7 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, problems := contract.Parse("waldo.yaml", text); len(problems) > 0 {
+	if _, problems := config.Parse("waldo.yaml", text); len(problems) > 0 {
 		t.Error(problems)
 	}
 }
@@ -174,7 +174,7 @@ func TestAddKeepsTheRest(t *testing.T) {
 			t.Errorf("%q is gone:\n%s", line, text)
 		}
 	}
-	cfg, problems := contract.Parse("waldo.yaml", text)
+	cfg, problems := config.Parse("waldo.yaml", text)
 	if len(problems) > 0 || len(cfg.Servers) != 2 || !s.Same(cfg.Servers["x"]) || s.Same(cfg.Servers["old"]) {
 		t.Errorf("%v\n%s", problems, text)
 	}
@@ -209,7 +209,7 @@ func FuzzAdd(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg, wrong := contract.Parse("waldo.yaml", out)
+		cfg, wrong := config.Parse("waldo.yaml", out)
 		if len(wrong) > 0 {
 			t.Fatalf("%v\n%s", wrong, out)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"waldo/internal/app/fault"
 	"waldo/internal/app/trust"
+	"waldo/internal/config"
 	"waldo/internal/model/contract"
 )
 
@@ -84,9 +85,9 @@ func (s Source) Selected() string {
 func (s Source) Load(state string) (*contract.Config, error) {
 	path, named := s.File()
 	if path == "" {
-		return contract.Default(), nil
+		return config.Default(), nil
 	}
-	cfg, err := contract.LoadIn(path, s.Selected())
+	cfg, err := config.LoadIn(path, s.Selected())
 	if err != nil {
 		return nil, &fault.Error{Usage: true, Err: err, Tip: "waldo check " + path + " shows where and how"}
 	}
@@ -98,7 +99,7 @@ func (s Source) Load(state string) (*contract.Config, error) {
 		// The operator did not decide about this folder: the user's own configuration applies.
 		if _, none := os.Stat(own); none == nil {
 			s.Say(fmt.Sprintf("%v; %s holds instead", err, own))
-			return contract.Load(own)
+			return config.Load(own)
 		}
 	}
 	return cfg, err

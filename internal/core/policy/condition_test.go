@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/config"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 )
@@ -74,10 +75,10 @@ func TestConditions(t *testing.T) {
 		{"args['a b'] == 1", `{"a b":1}`, "true", "by any name"},
 		{"size(args.rows) > 2", `{"rows":[1,2,3]}`, "true", "how many"},
 		{"environment == 'production' && capability.startsWith('a.') && danger == 2 && depth == 0", `{}`, "true", "what is around"},
-		{contract.ManagerForHighPriority, `{"priority":" HIGH\n"}`, "true", "the shorthand sees through case and space"},
-		{contract.ManagerForHighPriority, `{"priority":"normal"}`, "false", "the shorthand's control"},
-		{contract.ManagerForHighPriority, `{"priority":["high"]}`, "untold", "the shorthand on a list"},
-		{contract.ManagerForHighPriority, `{}`, "untold", "the shorthand on nothing"},
+		{config.ManagerForHighPriority, `{"priority":" HIGH\n"}`, "true", "the shorthand sees through case and space"},
+		{config.ManagerForHighPriority, `{"priority":"normal"}`, "false", "the shorthand's control"},
+		{config.ManagerForHighPriority, `{"priority":["high"]}`, "untold", "the shorthand on a list"},
+		{config.ManagerForHighPriority, `{}`, "untold", "the shorthand on nothing"},
 		{"args.s.matches('^[a-z]+$')", `{"s":"abc"}`, "true", "a regular expression"},
 		{"args.s.matches(args.p)", `{"s":"a","p":"("}`, "untold", "one that is none"},
 	} {
@@ -118,7 +119,7 @@ func TestConditionsRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %q", row.why, err, row.says)
 		}
 	}
-	cfg, problems := contract.Parse("w", []byte("capabilities:\n  x: {mode: write, approval: {when: 'arg.x'}}\n"))
+	cfg, problems := config.Parse("w", []byte("capabilities:\n  x: {mode: write, approval: {when: 'arg.x'}}\n"))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}

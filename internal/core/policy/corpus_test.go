@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/config"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
 )
@@ -76,7 +77,7 @@ func root(t *testing.T) string {
 func judgeRow(t *testing.T, r corpusRow) string {
 	var rules []struct{ Tool, Approval string }
 	if json.Unmarshal(r.Input.Rules, &rules) != nil {
-		_, problems := contract.Parse("w", []byte("capabilities: "+string(r.Input.Rules)+"\n"))
+		_, problems := config.Parse("w", []byte("capabilities: "+string(r.Input.Rules)+"\n"))
 		if len(problems) > 0 {
 			return "config_error"
 		}
@@ -90,7 +91,7 @@ func judgeRow(t *testing.T, r corpusRow) string {
 		}
 		text += fmt.Sprintf("  %q: {transport: direct, mode: write, approval: %s}\n", rule.Tool, approval)
 	}
-	cfg, problems := contract.Parse("w", []byte(text))
+	cfg, problems := config.Parse("w", []byte(text))
 	if len(problems) > 0 {
 		return "config_error"
 	}
@@ -182,7 +183,7 @@ func TestExamples(t *testing.T) {
 		{"{capability: x.b, args: {n: 1}, expect: allow}", "example.elsewhere", "another entry decides"},
 	} {
 		text := "servers: {x: {command: [a]}}\n" + entry + "      - " + row.example + "\n  x.b: {mode: read}\n"
-		cfg, problems := contract.Parse("w", []byte(text))
+		cfg, problems := config.Parse("w", []byte(text))
 		if row.code == "" {
 			if !problems.Has("example.elsewhere") {
 				t.Errorf("%s: %v", row.why, problems)
@@ -216,5 +217,5 @@ func TestShownConfigurationsAreSound(t *testing.T) {
 		t.Fatal("docs/contract.md shows no configuration")
 	}
 	compileText(t, text, everything)
-	compileText(t, string(contract.Init("x")), everything)
+	compileText(t, string(config.Init("x")), everything)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/config"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/strictjson"
@@ -22,7 +23,7 @@ var everything = Machine{
 // compileText compiles the text of a waldo.yaml, which must be sound.
 func compileText(t testing.TB, text string, m Machine) *Policy {
 	t.Helper()
-	cfg, problems := contract.Parse("waldo.yaml", []byte(text))
+	cfg, problems := config.Parse("waldo.yaml", []byte(text))
 	if len(problems) > 0 {
 		t.Fatalf("%v\n%s", problems, text)
 	}
@@ -70,7 +71,7 @@ const seed = `capabilities:
 `
 
 func TestSeedLoadsAsItStands(t *testing.T) {
-	cfg, problems := contract.Parse("waldo.yaml", []byte(seed))
+	cfg, problems := config.Parse("waldo.yaml", []byte(seed))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -343,7 +344,7 @@ func TestAnnotationsCountInDryRuns(t *testing.T) {
 		{"s.new, expect: allow", true, true},
 		{"s.new, expect: ask", true, false},
 	} {
-		cfg, problems := contract.Parse("w", []byte(head+row.example+"}]}\n"))
+		cfg, problems := config.Parse("w", []byte(head+row.example+"}]}\n"))
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
@@ -387,13 +388,13 @@ func TestReasonsHoldNoArguments(t *testing.T) {
 
 func TestDigestIsOfWhatIsInForce(t *testing.T) {
 	a, b, c := compileText(t, "version: 1\n", everything), compileText(t, "version: 1\n", everything), compileText(t, "version: 1\nenvironment: x\n", everything)
-	cfg := contract.Default()
+	cfg := config.Default()
 	cfg.Contracts[0].Timeout = 0
 	d, err := New(cfg, everything)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(contract.Default(), everything)
+	e, err := New(config.Default(), everything)
 	if err != nil {
 		t.Fatal(err)
 	}

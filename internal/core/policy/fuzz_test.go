@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"waldo/internal/config"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 )
@@ -12,7 +13,7 @@ import (
 // normal form decide alike.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(seed), "create_ticket", []byte(`{"priority":"high"}`))
-	f.Add(contract.Init("x"), "run_shell", []byte(`{}`))
+	f.Add(config.Init("x"), "run_shell", []byte(`{}`))
 	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: {when: 'args.n > 1'}}\n  '*.x': {mode: write, approval: none, rules: [{when: \"args.n == 'a'\", danger: 3}]}\n"), "s.x", []byte(`{"n":2}`))
 	f.Add([]byte("servers: {s: {command: [a]}}\ncapabilities:\n  s.*: {mode: read, approval: none, rules: [{when: \"args.n == 1 || principal != ''\", deny: true}]}\n"), "s.x", []byte(`{"n":2}`))
 	f.Fuzz(func(t *testing.T, text []byte, name string, raw []byte) {
@@ -20,7 +21,7 @@ func FuzzDecide(f *testing.F) {
 		if err != nil {
 			return
 		}
-		cfg, problems := contract.Parse("w", text)
+		cfg, problems := config.Parse("w", text)
 		if len(problems) > 0 {
 			return
 		}
@@ -47,7 +48,7 @@ func FuzzDecide(f *testing.F) {
 		if err != nil || none.Decide(c).Effect != Deny {
 			t.Errorf("the zero machine: %v", err)
 		}
-		normal, err := cfg.Normal()
+		normal, err := config.Normal(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func sameCode(a, b call.Reason) bool { return a.Code == b.Code }
 func FuzzCondition(f *testing.F) {
 	f.Add("args.priority == 'high'", []byte(`{"priority":["high"]}`))
 	f.Add("args.l.exists(x, x in args.m) && !has(args.y)", []byte(`{"l":[1],"m":{"a":1}}`))
-	f.Add(contract.ManagerForHighPriority, []byte(`{}`))
+	f.Add(config.ManagerForHighPriority, []byte(`{}`))
 	f.Fuzz(func(t *testing.T, source string, raw []byte) {
 		cond, err := compile(contract.Condition{Source: source})
 		if (cond == nil) == (err == nil) {

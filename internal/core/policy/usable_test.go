@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/config"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 )
@@ -141,7 +142,7 @@ func TestOwnNames(t *testing.T) {
 		{"  '*': {mode: read, transport: mcp}\n", "", "no server: each call is denied"},
 		{"  run_python: {mode: read}\n  s.*: {mode: read}\n  s.run_python: {mode: read}\n  o.search_tools: {mode: read, server: s, tool: echo}\n", "", "control: names of their own"},
 	} {
-		cfg, problems := contract.Parse("w.yaml", []byte(head+row.contracts))
+		cfg, problems := config.Parse("w.yaml", []byte(head+row.contracts))
 		if len(problems) > 0 {
 			t.Fatalf("%s: %v", row.why, problems)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/config"
 	"waldo/internal/detect"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
@@ -77,7 +78,7 @@ func corpus(t *testing.T, file string) []row {
 // configured returns the redaction of a configuration that names every class.
 func configured(t *testing.T) contract.Redaction {
 	t.Helper()
-	cfg, problems := contract.Parse("waldo.yaml", []byte("version: 1\nredaction: {model: ["+strings.Join(detect.Classes(), ", ")+"]}\n"))
+	cfg, problems := config.Parse("waldo.yaml", []byte("version: 1\nredaction: {model: ["+strings.Join(detect.Classes(), ", ")+"]}\n"))
 	if len(problems) > 0 || len(cfg.Redaction.Model) != len(detect.Classes()) {
 		t.Fatal(cfg.Redaction.Model, problems)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/internal/config"
 	"waldo/internal/model/contract"
 	"waldo/internal/sandbox/admission"
 )
@@ -24,7 +25,7 @@ func TestRoom(t *testing.T) {
 	if l := Limits(contract.Sandboxes{}); l.Each != perPrincipal || l.Wait != roomWait || l.Memory <= 0 {
 		t.Errorf("without a word: %+v", l)
 	}
-	cfg, problems := contract.Parse("waldo.yaml", []byte("version: 1\nsandboxes: {memory_percent: 50, per_principal: 2, wait: 10ms}\n"))
+	cfg, problems := config.Parse("waldo.yaml", []byte("version: 1\nsandboxes: {memory_percent: 50, per_principal: 2, wait: 10ms}\n"))
 	if cfg == nil {
 		t.Fatal(problems)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/config"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/secret"
@@ -16,7 +17,7 @@ import (
 // TestAddressesReachSandboxes: addresses of the configuration hold for the egress of a sandbox.
 func TestAddressesReachSandboxes(t *testing.T) {
 	for text, want := range map[string]bool{"": false, "addresses: {npm.example.com: [203.0.113.0/24]}\n": true, "addresses: {other.example.com: [203.0.113.0/24]}\n": false} {
-		cfg, problems := contract.Parse("waldo.yaml", []byte("version: 1\n"+text))
+		cfg, problems := config.Parse("waldo.yaml", []byte("version: 1\n"+text))
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
@@ -34,7 +35,7 @@ func TestAddressesReachSandboxes(t *testing.T) {
 // TestInjectedSecrets: a sandbox gets a placeholder for each secret of a host that it reaches, and no variable for the
 // others. The CA bundle is on this machine no longer than the sandbox needs it.
 func TestInjectedSecrets(t *testing.T) {
-	cfg, problems := contract.Parse("waldo.yaml", []byte(`version: 1
+	cfg, problems := config.Parse("waldo.yaml", []byte(`version: 1
 internal: [db.corp.example]
 secrets:
   near: {from: "env:NEAR", inject: {host: api.example.com, as: bearer, methods: [GET], paths: [/*]}}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"waldo/internal/config"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/broker"
 	"waldo/internal/core/policy"
@@ -148,9 +149,9 @@ func (*record) Bind(ctx context.Context, _ call.Session) (context.Context, func(
 }
 
 // serverFor builds the whole way from a client to a server, but for the boxes and the log.
-func serverFor(t testing.TB, config string, serve launcher, change func(*mcpserver.Options)) (*mcpserver.Server, *record) {
+func serverFor(t testing.TB, text string, serve launcher, change func(*mcpserver.Options)) (*mcpserver.Server, *record) {
 	t.Helper()
-	cfg, problems := contract.Parse("waldo.yaml", []byte(config))
+	cfg, problems := config.Parse("waldo.yaml", []byte(text))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -352,11 +353,11 @@ func TestRootsOfTheOperator(t *testing.T) {
 func TestOffersInEveryCell(t *testing.T) {
 	eachCell(t, func(t *testing.T, revision string, serve launcher) {
 		for _, plain := range []bool{false, true} {
-			config, name, uri := open, "s__greet", "waldo://s/mem://"
+			text, name, uri := open, "s__greet", "waldo://s/mem://"
 			if plain {
-				config, name, uri = strings.Replace(open, "command: [x]", "command: [x], names: plain", 1), "greet", "mem://"
+				text, name, uri = strings.Replace(open, "command: [x]", "command: [x], names: plain", 1), "greet", "mem://"
 			}
-			d, rec := serverFor(t, config, serve, nil)
+			d, rec := serverFor(t, text, serve, nil)
 			s := join(t, d, revision, nil)
 			ctx := context.Background()
 			p, err := s.ListPrompts(ctx, nil)

@@ -1,5 +1,5 @@
-// Package contract reads waldo.yaml: the operator's text for each capability. A line that is not
-// there takes its most restrictive reading; a line that this build cannot enforce is an error.
+// Package contract holds the values of waldo.yaml: the operator's text for each capability and server, its patterns
+// and its hosts. The zero value of each permits nothing. Package config reads the file.
 package contract
 
 import (
@@ -50,6 +50,9 @@ const (
 // String returns the word used in a contract: read, write or high_risk.
 func (m Mode) String() string { return [...]string{"high_risk", "write", "read"}[m%3] }
 
+// Danger is the level that a mode implies.
+func (m Mode) Danger() int { return [...]int{3, 2, 1}[m%3] }
+
 // MarshalText makes the JSON form the word of String.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
@@ -57,22 +60,6 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 func (m *Mode) UnmarshalText(b []byte) error {
 	*m = map[string]Mode{"write": Write, "read": Read}[string(b)]
 	return nil
-}
-
-// Network says what a capability may reach. The zero value reaches nothing.
-type Network struct {
-	Internal bool                `json:"internal,omitempty"` // internal_only: the operator's named set
-	Allow    []string            `json:"allow,omitempty"`    // host patterns, as in *.example.com
-	Limits   Traffic             `json:"limits,omitzero"`
-	Packages map[string]Registry `json:"packages,omitempty"` // registries by manager: npm, pypi
-}
-
-// Traffic bounds the traffic of one sandbox. A zero field takes waldo's own bound.
-type Traffic struct {
-	Bytes             int `json:"bytes,omitempty"` // both ways, over the life of the box
-	BytesPerSecond    int `json:"bytes_per_second,omitempty"`
-	RequestsPerSecond int `json:"requests_per_second,omitempty"` // of HTTP, and other connections
-	Connections       int `json:"connections,omitempty"`         // at a time
 }
 
 // Filesystem says what a capability sees of the host's files. The zero value sees nothing.
@@ -165,54 +152,13 @@ type Contract struct {
 	Approval       Approval
 	Rules          []Rule
 	Log            string
-	Redact         []string // of classes in keys.go
+	Redact         []string // of detect.Classes
 	Rollback       string
 	Trust          string
 	Examples       []Example
 	Keys           map[string]Position // where each key that was written stands
 	BuiltIn        bool                // waldo's defaults, used without a file
 	Denied         bool                // NAME: deny; every call is denied
-}
-
-// Server is an upstream, and where it runs.
-type Server struct {
-	Name        string
-	At          Position
-	Command     []string
-	CommandAt   Position
-	URL         string
-	Placement   string // sandbox (the default), workspace or outside
-	Network     Network
-	Secrets     map[string]secret.Ref // environment variable to secret
-	Input       string                // mounts.input: a host folder shown read-only
-	Mounts      []Mount               // other files and folders, by target
-	Data        string                // the name of a lasting folder that waldo keeps, at DataAt; empty: none
-	Env         map[string]string
-	IdleTimeout time.Duration
-	PerSession  bool   // each session has one of its own
-	Limits      Limits // of its box
-	Plain       bool   // names: plain
-	Asks        Asks
-	Auth        Auth // at a URL
-}
-
-// Mount shows a file or folder of this machine to a server's sandbox, read-only.
-type Mount struct {
-	Target string `json:"target"` // an absolute path in the sandbox
-	From   string `json:"from"`   // on this machine, as written: Position.Beside makes it whole
-	// Writable: the server can change what is in it, and only the disk bounds what it writes.
-	Writable bool `json:"writable,omitempty"`
-	// with Writable: repositories in it can be written, but for their hooks and configuration
-	Git bool     `json:"git,omitempty"`
-	At  Position `json:"-"`
-}
-
-// Asks says what a server may ask of the agent's host during a call. The zero value refuses all.
-type Asks struct {
-	Form, URL bool // elicitation
-	Sampling  bool
-	HostRoots bool     // roots: host
-	Roots     []string // folders that waldo names in the host's place
 }
 
 // Config is one waldo.yaml, read, checked and completed.
@@ -248,7 +194,7 @@ type Log struct {
 
 // Redaction says what is hidden from the model.
 type Redaction struct {
-	Model  []string // of classes in keys.go
+	Model  []string // of detect.Classes
 	Tokens bool     // tokenise personal data instead of masking it
 }
 
@@ -265,13 +211,4 @@ type Approvals struct {
 
 	Notify          []string // a command that is run for each question; empty: none
 	NotifyArguments bool     // it is given the arguments of the call
-}
-
-// Problem is one thing wrong with a configuration, shown with its place.
-type Problem struct {
-	At   Position `json:"at"`
-	Code string   `json:"code"` // key.unknown
-	Text string   `json:"text"` // the problem
-	Hint string   `json:"hint,omitempty"`
-	upTo int      // the first column of its line that may hold a secret; 0: none
 }

@@ -51,8 +51,8 @@ func (p Pattern) Meets(q Pattern) bool {
 	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
 }
 
-// problem says what is wrong with a pattern as a key of capabilities, or "".
-func (p Pattern) problem() (text, hint string) {
+// Fault says what is wrong with a pattern as a key of capabilities, or "".
+func (p Pattern) Fault() (text, hint string) {
 	s := string(p)
 	switch {
 	case s == "":

@@ -10,6 +10,18 @@ import (
 	"waldo/internal/model/display"
 )
 
+// CodeLiteral marks a problem whose line may show a secret.
+const CodeLiteral = "secret.literal"
+
+// Problem is one thing wrong with a configuration, shown with its place.
+type Problem struct {
+	At   Position `json:"at"`
+	Code string   `json:"code"` // key.unknown
+	Text string   `json:"text"` // the problem
+	Hint string   `json:"hint,omitempty"`
+	upTo int      // the first column of its line that may hold a secret; 0: none
+}
+
 // Problems is everything wrong with one configuration, in the order of the file.
 type Problems []Problem
 
@@ -65,7 +77,7 @@ func (p Problem) Render(source string) string {
 			shown = firstRunes(shown, p.upTo-1) + "…"
 		}
 		shown = regexp.MustCompile(`[A-Za-z0-9_+/=-]{8,}`).ReplaceAllStringFunc(shown, masked)
-		fmt.Fprintf(&b, "%5d | %s\n", p.At.Line, cut(shown, 200))
+		fmt.Fprintf(&b, "%5d | %s\n", p.At.Line, Cut(shown, 200))
 		if c := p.At.Column; c > 0 && c <= 200 {
 			fmt.Fprintf(&b, "      | %s^\n", strings.Repeat(" ", c-1))
 		}
@@ -78,17 +90,17 @@ func (p Problem) Render(source string) string {
 
 // masked hides a word that may be a secret pasted where none belongs.
 func masked(s string) string {
-	if looksSecret(s) {
+	if LooksSecret(s) {
 		return strings.Repeat("·", len(s))
 	}
 	return s
 }
 
-// cover keeps the lines on which a secret stands from being shown past it, by any problem.
-func (ps Problems) cover() {
+// Cover keeps the lines on which a secret stands from being shown past it, by any problem.
+func (ps Problems) Cover() {
 	first := map[int]int{}
 	for _, p := range ps {
-		if c, ok := first[p.At.Line]; p.Code == codeLiteral && (!ok || p.At.Column < c) {
+		if c, ok := first[p.At.Line]; p.Code == CodeLiteral && (!ok || p.At.Column < c) {
 			first[p.At.Line] = p.At.Column
 		}
 	}
@@ -118,17 +130,6 @@ func visible(s string) string {
 	}, s)
 }
 
-// hidden reports characters that show nothing or turn the text round: C1 controls, zero-width
-// characters, bidirectional controls, tags and the byte order mark.
-func hidden(r rune) bool {
-	switch {
-	case r >= 0x80 && r <= 0x9f, r == 0xad, r == 0x61c, r >= 0x200b && r <= 0x200f,
-		r >= 0x2028 && r <= 0x202e, r >= 0x2060 && r <= 0x206f, r == 0xfeff, r >= 0xe0000 && r <= 0xe0fff:
-		return true
-	}
-	return false
-}
-
 func firstRunes(s string, n int) string {
 	for i := range s {
 		if n <= 0 {
@@ -139,61 +140,10 @@ func firstRunes(s string, n int) string {
 	return s
 }
 
-func cut(s string, n int) string {
+// Cut shortens s to n characters and an ellipsis.
+func Cut(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
 	}
 	return firstRunes(s, n) + "…"
-}
-
-// closest returns the word nearest to s, at most a third of its letters away, else one that begins
-// with s, or "".
-func closest(s string, words []string) string {
-	if len(s) > 64 {
-		return ""
-	}
-	best, near := "", 1+len(s)/3
-	for _, w := range words {
-		if d := distance(strings.ToLower(s), strings.ToLower(w)); d < near || d == near && best == "" {
-			best, near = w, d
-		}
-	}
-	for _, w := range words {
-		if best == "" && len(s) >= 3 && strings.HasPrefix(w, s) {
-			best = w
-		}
-	}
-	return best
-}
-
-// distance counts the letters to add, drop, change or swap with a neighbour to get from a to b.
-func distance(a, b string) int {
-	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			next[j] = min(row[j]+1, next[j-1]+1, row[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				next[j] = min(next[j], before[j-2]+1)
-			}
-		}
-		before, row = row, next
-	}
-	return row[len(b)]
-}
-
-// meant makes the hint "did you mean …?", or none.
-func meant(s string, words []string) string {
-	if w := closest(s, words); w != "" {
-		return fmt.Sprintf("did you mean %q?", w)
-	}
-	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"waldo/internal/config"
 	"waldo/internal/model/contract"
 )
 
@@ -31,7 +32,7 @@ func place(t *testing.T, names ...string) string {
 
 func server(t *testing.T, dir, lines string) contract.Server {
 	t.Helper()
-	cfg, problems := contract.Parse(filepath.Join(dir, "waldo.yaml"), []byte("servers:\n  s: {"+strings.ReplaceAll(lines, "DIR", dir)+"}\n"))
+	cfg, problems := config.Parse(filepath.Join(dir, "waldo.yaml"), []byte("servers:\n  s: {"+strings.ReplaceAll(lines, "DIR", dir)+"}\n"))
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}

@@ -1,12 +1,16 @@
-package contract
+package config
 
 import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
+
+	"waldo/internal/config/strictyaml"
+	"waldo/internal/model/contract"
 )
 
-// check refuses what cannot be meant, across keys and entries.
+// check refuses contradictions, across keys and entries.
 func (p *parser) check() {
 	for i := range p.cfg.Contracts {
 		c := &p.cfg.Contracts[i]
@@ -31,18 +35,18 @@ func (p *parser) check() {
 	}
 }
 
-func (p *parser) against(at Position, code, hint, text string) {
-	p.problems = append(p.problems, Problem{At: at, Code: code, Text: text, Hint: hint})
+func (p *parser) against(at contract.Position, code, hint, text string) {
+	p.Problems = append(p.Problems, contract.Problem{At: at, Code: code, Text: text, Hint: hint})
 }
 
-func (p *parser) checkKeys(c *Contract) {
-	if at, ok := c.Keys["danger"]; ok && c.Danger < c.Mode.danger() {
+func (p *parser) checkKeys(c *contract.Contract) {
+	if at, ok := c.Keys["danger"]; ok && c.Danger < c.Mode.Danger() {
 		p.against(at, "danger.lowered", "raise it, or write another mode", "danger is below what mode "+c.Mode.String()+" implies")
 	}
-	if at, ok := c.Keys["retry"]; ok && c.Mode != Read {
+	if at, ok := c.Keys["retry"]; ok && c.Mode != contract.Read {
 		p.against(at, "retry.unsafe", "write mode: read, if it changes nothing", "only a read may be tried again: a second try of anything else may act twice")
 	}
-	if at, ok := c.Keys["tool"]; ok && !Pattern(c.Pattern).Exact() {
+	if at, ok := c.Keys["tool"]; ok && !contract.Pattern(c.Pattern).Exact() {
 		p.against(at, "key.misplaced", "name the capability in full", "tool under a pattern would give many capabilities one tool")
 	}
 	for key, belongs := range belongsTo {
@@ -53,28 +57,25 @@ func (p *parser) checkKeys(c *Contract) {
 }
 
 // belongsTo names the keys that mean something with some transports only.
-var belongsTo = map[string][]Transport{
-	"isolation":  {SandboxedExec},
-	"packages":   {SandboxedExec},
-	"reveal":     {SandboxedExec},
-	"template":   {SandboxedExec},
-	"limits":     {SandboxedExec},
-	"input":      {SandboxedExec},
-	"env":        {SandboxedExec},
-	"filesystem": {SandboxedExec, Direct},
-	"allow":      {SandboxedExec, Direct},
-	"root":       {Direct},
-	"server":     {MCP},
-	"tool":       {MCP},
-	"retry":      {MCP},
+var belongsTo = map[string][]contract.Transport{
+	"isolation":  {contract.SandboxedExec},
+	"packages":   {contract.SandboxedExec},
+	"reveal":     {contract.SandboxedExec},
+	"template":   {contract.SandboxedExec},
+	"limits":     {contract.SandboxedExec},
+	"input":      {contract.SandboxedExec},
+	"env":        {contract.SandboxedExec},
+	"filesystem": {contract.SandboxedExec, contract.Direct},
+	"allow":      {contract.SandboxedExec, contract.Direct},
+	"root":       {contract.Direct},
+	"server":     {contract.MCP},
+	"tool":       {contract.MCP},
+	"retry":      {contract.MCP},
 }
 
-// danger is the level that a mode implies.
-func (m Mode) danger() int { return [...]int{3, 2, 1}[m%3] }
-
 // checkRules refuses rules that can never change a decision.
-func (p *parser) checkRules(c *Contract) {
-	base := max(c.Danger, c.Mode.danger())
+func (p *parser) checkRules(c *contract.Contract) {
+	base := max(c.Danger, c.Mode.Danger())
 	for i, r := range c.Rules {
 		if !r.Deny && r.Danger <= base {
 			p.against(r.When.At, "rule.useless", "a rule only raises: write a higher level, or deny: true", "this rule changes nothing: the capability is at that level already")
@@ -90,7 +91,7 @@ func (p *parser) checkRules(c *Contract) {
 
 // shadows reports whether b can change nothing that a has not: a holds wherever b does, as far as
 // the text shows, and does at least as much.
-func shadows(a, b Rule) bool {
+func shadows(a, b contract.Rule) bool {
 	always := squeeze(a.When.Source) == "true"
 	same := squeeze(a.When.Source) == squeeze(b.When.Source)
 	return (always || same) && (a.Deny || !b.Deny && a.Danger >= b.Danger)
@@ -111,17 +112,17 @@ func itoa(n int) string {
 	return itoa(n/10) + string(rune('0'+n%10))
 }
 
-func (p *parser) checkExamples(c *Contract) {
+func (p *parser) checkExamples(c *contract.Contract) {
 	for i := range c.Examples {
 		x := &c.Examples[i]
-		if x.Capability == "" && Pattern(c.Pattern).Exact() {
+		if x.Capability == "" && contract.Pattern(c.Pattern).Exact() {
 			x.Capability = c.Pattern
 		}
 		switch {
 		case x.Capability == "":
 			p.against(x.At, "key.missing", "write capability: the name that is called", "an example of a pattern needs the name of a capability")
-		case !Name(x.Capability) || !Pattern(c.Pattern).Match(x.Capability):
-			p.against(x.At, "example.elsewhere", "", "the example calls "+cut(x.Capability, 40)+", which this entry does not match")
+		case !contract.Name(x.Capability) || !contract.Pattern(c.Pattern).Match(x.Capability):
+			p.against(x.At, "example.elsewhere", "", "the example calls "+contract.Cut(x.Capability, 40)+", which this entry does not match")
 		}
 	}
 }
@@ -130,34 +131,34 @@ func (p *parser) checkExamples(c *Contract) {
 func (p *parser) complete() {
 	for i := range p.cfg.Contracts {
 		c := &p.cfg.Contracts[i]
-		c.Danger = max(c.Danger, c.Mode.danger())
+		c.Danger = max(c.Danger, c.Mode.Danger())
 		if c.Redact == nil {
 			c.Redact = p.cfg.Redaction.Model
 		}
 		if c.Isolation == "auto" {
 			c.Isolation = isolationFor(c.Mode)
 		}
-		c.completeRun()
+		completeRun(c)
 		p.warnUnbound(c)
 	}
 	p.warnEnvironments()
 	p.warnUnused()
 	for _, s := range p.cfg.SecretUses {
-		if !p.cfg.named(s.Ref) {
-			p.warn(s.At, "secret.unbound", "`waldo secret set "+string(s.Ref)+"` defines it", "secret %q is not defined here: calls that need it are denied until it is", s.Ref)
+		if !hasSource(p.cfg, s.Ref) {
+			p.Warn(s.At, "secret.unbound", "`waldo secret set "+string(s.Ref)+"` defines it", "secret %q is not defined here: calls that need it are denied until it is", s.Ref)
 		}
 	}
 }
 
 // isolationFor is the level that a risk class gets by default.
-func isolationFor(m Mode) string {
-	if m == HighRisk {
+func isolationFor(m contract.Mode) string {
+	if m == contract.HighRisk {
 		return "gvisor"
 	}
 	return "namespace"
 }
 
-func (p *parser) warnUnbound(c *Contract) {
+func (p *parser) warnUnbound(c *contract.Contract) {
 	if c.Denied {
 		return // calls are denied in any case
 	}
@@ -169,23 +170,23 @@ func (p *parser) warnUnbound(c *Contract) {
 		at = k
 	}
 	switch {
-	case ByTheGateway(c.Pattern) && c.Server == "" && c.Tool == "": // with these policy.New refuses it
-		p.warn(c.At, "contract.useless", "leave it out", "the gateway answers %q itself: this contract changes nothing", c.Pattern)
-	case r.Transport == "" && Pattern(c.Pattern).Exact():
-		p.warn(c.At, "transport.absent", "write transport", "%q says no transport, and no server has its name: calls are denied", c.Pattern)
+	case contract.ByTheGateway(c.Pattern) && c.Server == "" && c.Tool == "": // with these policy.New refuses it
+		p.Warn(c.At, "contract.useless", "leave it out", "the gateway answers %q itself: this contract changes nothing", c.Pattern)
+	case r.Transport == "" && contract.Pattern(c.Pattern).Exact():
+		p.Warn(c.At, "transport.absent", "write transport", "%q says no transport, and no server has its name: calls are denied", c.Pattern)
 	case c.Server == "" && strings.Contains(first, "*"): // any server that there is
-	case r.Transport == MCP && !known && (r.Server != "" || Pattern(c.Pattern).Exact()):
+	case r.Transport == contract.MCP && !known && (r.Server != "" || contract.Pattern(c.Pattern).Exact()):
 		name := r.Server
 		if name == "" {
 			name, _, _ = strings.Cut(c.Pattern, ".")
 		}
-		p.warn(at, "server.unbound", "define it under servers, or name another with server", "no server stands behind %q: calls are denied", name)
+		p.Warn(at, "server.unbound", "define it under servers, or name another with server", "no server stands behind %q: calls are denied", name)
 	}
 	if k, ok := c.Keys["network"]; ok && known && server.Placement == "outside" {
-		p.warn(k, "network.outside", "write placement: sandbox under the server", "server %q runs outside: its network is its own", server.Name)
+		p.Warn(k, "network.outside", "write placement: sandbox under the server", "server %q runs outside: its network is its own", server.Name)
 	}
 	if by := c.Approval.By; by != "" && len(p.cfg.Approval.Roles[by]) == 0 {
-		p.warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}", "nobody has the role %q: calls that need its answer are denied", by)
+		p.Warn(c.Approval.At, "role.unbound", "define it under approval: {by: …}", "nobody has the role %q: calls that need its answer are denied", by)
 	}
 }
 
@@ -213,11 +214,11 @@ func (p *parser) warnEnvironments() {
 				continue
 			}
 			others := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == name })
-			hint := meant(name, others)
+			hint := strictyaml.Meant(name, others)
 			if hint == "" {
 				hint = "select it with --environment " + name + " or $WALDO_ENVIRONMENT, if there is such a place"
 			}
-			p.warn(c.Keys["environments"], "environment.unknown", hint, "environment %q is named here and nowhere else", name)
+			p.Warn(c.Keys["environments"], "environment.unknown", hint, "environment %q is named here and nowhere else", name)
 		}
 	}
 }
@@ -225,11 +226,11 @@ func (p *parser) warnEnvironments() {
 // warnUnused warns of servers that no entry reaches: their tools are hidden and refused.
 func (p *parser) warnUnused() {
 	for name, s := range p.cfg.Servers {
-		reached := slices.ContainsFunc(p.cfg.Contracts, func(c Contract) bool {
-			return c.Server == name || strings.HasPrefix(c.Pattern, name+".") || c.Server == "" && Pattern(c.Pattern).Match(name+".x")
+		reached := slices.ContainsFunc(p.cfg.Contracts, func(c contract.Contract) bool {
+			return c.Server == name || strings.HasPrefix(c.Pattern, name+".") || c.Server == "" && contract.Pattern(c.Pattern).Match(name+".x")
 		})
 		if !reached {
-			p.warn(s.At, "server.unused", "write a capability "+name+".*", "no contract names the tools of server %q: they are hidden and refused", name)
+			p.Warn(s.At, "server.unused", "write a capability "+name+".*", "no contract names the tools of server %q: they are hidden and refused", name)
 		}
 	}
 }
@@ -237,33 +238,12 @@ func (p *parser) warnUnused() {
 // representative is a name that the pattern matches.
 func representative(pattern string) string { return strings.ReplaceAll(pattern, "*", "x") }
 
-// Resolve completes a contract for one capability that it matches: it takes the missing fields from the capability's
-// name. Transport stays empty if the name does not give it; such a call is denied.
-func (c Contract) Resolve(capability string, cfg *Config) Contract {
-	first, rest, dotted := strings.Cut(capability, ".")
-	_, served := cfg.Servers[first]
-	if c.Transport == "" {
-		switch {
-		case c.Server != "" || dotted && served:
-			c.Transport = MCP
-		case builtIn(capability):
-			c.Transport = SandboxedExec
-		}
+// completeRun makes processor time fit a time limit that was written.
+func completeRun(c *contract.Contract) {
+	if _, written := c.Keys["timeout_seconds"]; written && c.Run.CPU == 0 && c.Timeout > defaultCPU {
+		c.Run.CPU = c.Timeout
 	}
-	if _, written := c.Keys["filesystem"]; c.Transport == SandboxedExec && !written {
-		c.Filesystem = WorkspaceOnly // opens nothing of the host: the session's own files
-	}
-	if c.Transport != MCP {
-		return c
-	}
-	if c.Server == "" && dotted {
-		c.Server = first
-	}
-	if c.Tool == "" {
-		c.Tool = capability
-		if dotted {
-			c.Tool = rest
-		}
-	}
-	return c
 }
+
+// defaultCPU is the processor time of a run whose contract names none.
+const defaultCPU = 10 * time.Second

@@ -1,73 +1,24 @@
-package contract
+package config
 
 import (
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
+
+	"waldo/internal/config/strictyaml"
+	"waldo/internal/model/contract"
 )
-
-// builtIns are the names of waldo's own capabilities.
-var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec", readOutput}
-
-// readOutput reads a file of the session's workspace: a read, and no program runs.
-const readOutput = "read_output"
-
-// byTheGateway are the names of waldo's own tools that the gateway answers itself, some in the lean mode
-// alone. They need no contract.
-var byTheGateway = []string{"search_tools", "call_tool", "run_code"}
-
-// ByTheGateway reports whether a name is that of a tool which the gateway answers itself.
-func ByTheGateway(name string) bool { return slices.Contains(byTheGateway, name) }
-
-// Own returns the names of waldo's own tools and capabilities, which no tool of a server may have.
-func Own() []string { return slices.Concat(builtIns, byTheGateway) }
-
-func builtIn(capability string) bool { return slices.Contains(builtIns, capability) }
-
-// BuiltIns returns the contracts of waldo's own capabilities: high risk, in a namespace sandbox, without approval,
-// network or secrets. Of the host's files they see only the session's workspace. They apply only without a
-// configuration: a file that does not name one of them denies it.
-func BuiltIns() []Contract {
-	var out []Contract
-	for _, name := range builtIns {
-		mode, danger := HighRisk, 3
-		if name == readOutput {
-			mode, danger = Read, 1
-		}
-		out = append(out, Contract{
-			Pattern: name, At: Position{File: "built-in"}, BuiltIn: true,
-			Transport: SandboxedExec, Mode: mode, Danger: danger, Isolation: "namespace", Filesystem: WorkspaceOnly,
-			Timeout: 30 * time.Second, ResponseBudget: 64 << 10,
-			Approval: Approval{When: Never, At: Position{File: "built-in"}},
-			Log:      "full", Trust: "untrusted", Redact: []string{"secrets"},
-		})
-	}
-	return out
-}
-
-// Default returns the configuration without a file: the built-in capabilities.
-func Default() *Config {
-	return &Config{
-		Servers:   map[string]Server{},
-		Secrets:   map[string]Secret{},
-		Contracts: BuiltIns(),
-		Redaction: Redaction{Model: []string{"secrets"}},
-		Approval:  Approvals{Timeout: time.Hour, Roles: map[string][]string{}, Carriers: []string{"console", "terminal"}},
-	}
-}
 
 // Init returns the text that `waldo init` writes as waldo.yaml in folder: tight, commented, and
 // free of warnings. Beside it belongs Schema as waldo.schema.json, for editors.
 func Init(folder string) []byte {
 	name := strings.Map(func(r rune) rune {
-		if hidden(r) || r < ' ' || r == utf8.RuneError {
+		if strictyaml.Hidden(r) || r < ' ' || r == utf8.RuneError {
 			return '_'
 		}
 		return r
 	}, filepath.Base(folder))
-	return []byte(strings.Replace(initial, "FOLDER", cut(name, 60), 1))
+	return []byte(strings.Replace(initial, "FOLDER", contract.Cut(name, 60), 1))
 }
 
 const initial = `# yaml-language-server: $schema=waldo.schema.json

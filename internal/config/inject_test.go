@@ -1,9 +1,11 @@
-package contract
+package config
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"waldo/internal/model/contract"
 )
 
 // TestBroker: an injected secret needs a host that the sandbox can reach, and all of its required keys.
@@ -49,11 +51,11 @@ func TestBroker(t *testing.T) {
 		{"a name that is two", file("host: a.example.com, methods: [GET], paths: [/*], as: header, name: 'X: y'", ""), "value.name"},
 	} {
 		cfg, bad := Parse("waldo.yaml", []byte(row.text))
-		if has := slices.ContainsFunc(bad, func(p Problem) bool { return p.Code == row.code }); has == (row.code == "") || row.code == "" && len(bad) > 0 {
+		if has := slices.ContainsFunc(bad, func(p contract.Problem) bool { return p.Code == row.code }); has == (row.code == "") || row.code == "" && len(bad) > 0 {
 			t.Errorf("%s: %v", row.why, bad)
 		}
 		if row.code == "" {
-			again, err := cfg.Normal()
+			again, err := Normal(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}

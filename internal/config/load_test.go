@@ -1,6 +1,6 @@
 //go:build unix
 
-package contract
+package config
 
 import (
 	"os"
@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"waldo/internal/model/contract"
 )
 
 func TestLoadReadsRegularFilesOnly(t *testing.T) {
@@ -38,7 +40,7 @@ func TestLoadReadsRegularFilesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(good)
-	if problems, ok := err.(Problems); !ok || !problems.Has("key.unknown") {
+	if problems, ok := err.(contract.Problems); !ok || !problems.Has("key.unknown") {
 		t.Errorf("%T %v", err, err)
 	}
 }

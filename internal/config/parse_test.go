@@ -1,4 +1,4 @@
-package contract
+package config
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"waldo/internal/model/contract"
 )
 
 // entryWith is a sound file whose one entry has the given lines.
@@ -113,7 +115,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a negative time", entryWith("timeout_seconds: -1"), "value.range", 5, 22},
 		{"more than a day", entryWith("timeout_seconds: 86401"), "value.range", 5, 22},
 		{"a mode that does not exist", "capabilities:\n  a: {mode: safe}\n", "value.unknown", 2, 13},
-		{"letter case counts", "capabilities:\n  a: {mode: Read}\n", "value.unknown", 2, 13},
+		{"letter case counts", "capabilities:\n  a: {mode: contract.Read}\n", "value.unknown", 2, 13},
 		{"an approval word that does not exist", entryWith("approval: sometimes"), "value.unknown", 5, 15},
 		{"once per session is no approval of ours", entryWith("approval: once_per_session"), "value.unknown", 5, 15},
 		{"approval that says nothing", entryWith("approval: {}"), "value.empty", 5, 15},
@@ -223,7 +225,7 @@ func TestParseRefuses(t *testing.T) {
 			if cfg != nil {
 				t.Errorf("a configuration came back")
 			}
-			i := slices.IndexFunc(problems, func(p Problem) bool { return p.Code == row.code })
+			i := slices.IndexFunc(problems, func(p contract.Problem) bool { return p.Code == row.code })
 			if i < 0 {
 				t.Fatalf("want %s, got %v", row.code, problems)
 			}
@@ -286,9 +288,9 @@ func TestAnEmptyEntryIsStrict(t *testing.T) {
 	switch {
 	case c.Transport != "":
 		t.Errorf("transport %q", c.Transport)
-	case c.Mode != HighRisk || c.Danger != 3 || c.Isolation != "gvisor":
+	case c.Mode != contract.HighRisk || c.Danger != 3 || c.Isolation != "gvisor":
 		t.Errorf("mode %s danger %d isolation %s", c.Mode, c.Danger, c.Isolation)
-	case c.Approval.When != Always || c.Network.Internal || c.Network.Allow != nil || c.Filesystem != NoFiles || c.Secrets != nil:
+	case c.Approval.When != contract.Always || c.Network.Internal || c.Network.Allow != nil || c.Filesystem != contract.NoFiles || c.Secrets != nil:
 		t.Errorf("approval %v network %v filesystem %v secrets %v", c.Approval, c.Network, c.Filesystem, c.Secrets)
 	case c.Timeout != 30*time.Second || c.ResponseBudget != 65536 || c.Retry.Max != 0 || c.Trust != "untrusted":
 		t.Errorf("timeout %s budget %d retry %v trust %s", c.Timeout, c.ResponseBudget, c.Retry, c.Trust)
@@ -413,17 +415,17 @@ capabilities:
 	}
 	for _, row := range []struct {
 		why, pattern, name string
-		transport          Transport
+		transport          contract.Transport
 		server, tool       string
 	}{
-		{"the first part names a server", "*", "github.a", MCP, "github", "a"},
-		{"the tool keeps its dots", "*", "github.a.b", MCP, "github", "a.b"},
+		{"the first part names a server", "*", "github.a", contract.MCP, "github", "a"},
+		{"the tool keeps its dots", "*", "github.a.b", contract.MCP, "github", "a.b"},
 		{"a name without a server behind it", "*", "gitlab.a", "", "", ""},
-		{"one of waldo's own", "*", "run_python", SandboxedExec, "", ""},
-		{"a tool by another name", "github.make", "github.make", MCP, "github", "create-it"},
-		{"a server by another name", "ticket", "ticket", MCP, "github", "ticket"},
+		{"one of waldo's own", "*", "run_python", contract.SandboxedExec, "", ""},
+		{"a tool by another name", "github.make", "github.make", contract.MCP, "github", "create-it"},
+		{"a server by another name", "ticket", "ticket", contract.MCP, "github", "ticket"},
 	} {
-		i := slices.IndexFunc(cfg.Contracts, func(c Contract) bool { return c.Pattern == row.pattern })
+		i := slices.IndexFunc(cfg.Contracts, func(c contract.Contract) bool { return c.Pattern == row.pattern })
 		c := cfg.Contracts[i].Resolve(row.name, cfg)
 		if c.Transport != row.transport || c.Server != row.server || c.Tool != row.tool {
 			t.Errorf("%s: %q %q %q", row.why, c.Transport, c.Server, c.Tool)
@@ -442,7 +444,7 @@ func TestWideHosts(t *testing.T) {
 		if len(problems) > 0 {
 			t.Fatalf("%s: %v", row.host, problems)
 		}
-		var wide []Problem
+		var wide []contract.Problem
 		for _, w := range cfg.Warnings {
 			if w.Code == "host.wide" {
 				wide = append(wide, w)

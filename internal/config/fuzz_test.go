@@ -1,4 +1,4 @@
-package contract
+package config
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ func FuzzParse(f *testing.F) {
 		if cfg == nil {
 			return
 		}
-		normal, err := cfg.Normal()
+		normal, err := Normal(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func FuzzParse(f *testing.F) {
 		if len(problems) > 0 {
 			t.Fatalf("the normal form has problems: %v\n%s", problems, normal)
 		}
-		twice, err := again.Normal()
+		twice, err := Normal(again)
 		if err != nil || !bytes.Equal(normal, twice) {
 			t.Errorf("two normal forms:\n%s\n%s", normal, twice)
 		}
@@ -42,7 +42,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("an unknown key was taken:\n%s", normal)
 		}
 		for _, c := range cfg.Contracts {
-			if c.Danger < c.Mode.danger() || c.Isolation == "auto" || c.Timeout <= 0 || c.ResponseBudget <= 0 || !strings.Contains(strings.Join(c.Redact, " "), "secrets") {
+			if c.Danger < c.Mode.Danger() || c.Isolation == "auto" || c.Timeout <= 0 || c.ResponseBudget <= 0 || !strings.Contains(strings.Join(c.Redact, " "), "secrets") {
 				t.Errorf("an entry that is not complete: %+v", c)
 			}
 		}

@@ -1,6 +1,10 @@
-package contract
+package config
 
-import "testing"
+import (
+	"testing"
+
+	"waldo/internal/model/contract"
+)
 
 // The operator's selection comes before the file's line, and a name that stands once and nowhere else is
 // a warning.
@@ -25,7 +29,7 @@ func TestEnvironmentIsSelected(t *testing.T) {
 			t.Errorf("%q: %d warnings", selected, warned)
 		}
 	}
-	if cfg, _ := ParseIn("w", []byte(text), "developmnt"); len(cfg.Warnings) > 0 && Problems(cfg.Warnings).Has("environment.unknown") {
+	if cfg, _ := ParseIn("w", []byte(text), "developmnt"); len(cfg.Warnings) > 0 && contract.Problems(cfg.Warnings).Has("environment.unknown") {
 		t.Error("the selected environment is unknown")
 	}
 	if _, problems := ParseIn("w", []byte(text), "no such"); len(problems) == 0 {

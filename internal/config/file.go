@@ -1,0 +1,208 @@
+package config
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"waldo/internal/config/outline"
+	"waldo/internal/config/strictyaml"
+	"waldo/internal/model/contract"
+)
+
+// file declares the keys at the top of waldo.yaml. The normal form has them in this order.
+var file = &mapping[contract.Config]{
+	name: "waldo.yaml", title: "the file",
+	example: "version: 1\nenvironment: production\n",
+	keys: []key[contract.Config]{
+		{"version", custom(wholeShape(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) }, func(*contract.Config) any { return 1 }),
+			"1", "The version of this format: 1.", "internal/config"},
+		{"environment", label(func(c *contract.Config) *string { return &c.Environment }),
+			"none: capabilities that name environments are denied",
+			"The name of this deployment, as in production.", "internal/core/policy"},
+		{"servers", named(server, (*parser).server, func(c *contract.Config) map[string]contract.Server { return c.Servers }),
+			"none", "The upstream MCP servers, by name.", "internal/executor/upstream"},
+		{"secrets", named(secretEntry, (*parser).secret, func(c *contract.Config) map[string]contract.Secret { return c.Secrets }),
+			"none", "Secrets by name, with the place of each.", "internal/model/secret"},
+		{"capabilities", capabilities,
+			"none: every capability is denied",
+			"The contracts: an entry or the word deny for each capability, or pattern with *.", "internal/core/policy"},
+		{"internal", hosts(func(c *contract.Config) *[]string { return &c.Internal }),
+			"none", "The hosts that network: internal_only allows; their names may resolve to private addresses.",
+			"internal/network/egress"},
+		{"addresses", custom(rolesShape, (*parser).addresses, showAddresses),
+			"none: egress dials only public addresses",
+			"Addresses of your own hosts: name to addresses or prefixes; sandboxes reach the name only at these.",
+			"internal/network/egress"},
+		{"webhooks", unread[contract.Config](anyShape), "none", "Signed events from outside.", ""},
+		{"redaction", nested(redaction, func(c *contract.Config) *contract.Redaction { return &c.Redaction }),
+			"secrets alone", "The data hidden from the model.", "internal/core/redact"},
+		{"approval", nested(approvals, func(c *contract.Config) *contract.Approvals { return &c.Approval }),
+			"an hour, no roles", "Who may answer an approval, and when it expires.", "internal/core/approval"},
+		{"log", nested(logging, func(c *contract.Config) *contract.Log { return &c.Log }),
+			"every record stays", "The audit log.", "internal/core/audit"},
+		{"gateway", nested(gateway, func(c *contract.Config) *contract.Gateway { return &c.Gateway }),
+			"not listening", "The MCP server that agents see.", "internal/frontend/mcpserver"},
+		{"store", nested(store, func(c *contract.Config) *contract.Config { return c }),
+			"sqlite", "The database for state.", "internal/storage/database"},
+		{"sandboxes", nested(sandboxes, func(c *contract.Config) *contract.Sandboxes { return &c.Sandboxes }),
+			"auto", "How sandboxes are made.", "internal/executor/runner"},
+	},
+}
+
+var redaction = &mapping[contract.Redaction]{
+	name:    "redaction",
+	doc:     "Secrets are always hidden from the model. Personal data is shown unless its class is named here or in `redact`.",
+	example: "redaction: {model: [secrets, email, phone], tokens: true}\n",
+	keys: []key[contract.Redaction]{
+		{"model", custom(wordsShape(classes),
+			func(p *parser, f field, r *contract.Redaction) { r.Model = withSecrets(p.Words(f, classes)) },
+			func(r *contract.Redaction) any { return r.Model }),
+			"secrets alone", "The classes hidden from the model; secrets always are.", "internal/core/redact"},
+		{"tokens", shown(or("true", boolean(func(r *contract.Redaction) *bool { return &r.Tokens })),
+			func(r *contract.Redaction) any { return r.Tokens }),
+			"", "Put tokens such as [EMAIL_1] in place of personal data, to be restored for the next tool; false masks it.",
+			"internal/core/redact"},
+	},
+}
+
+var approvals = &mapping[contract.Approvals]{
+	name: "approvals", title: "approval",
+	example: "approval: {timeout: 1h, by: {manager: [alice]}}\n",
+	keys: []key[contract.Approvals]{
+		{"timeout", or("1h", duration(30*24*time.Hour, func(a *contract.Approvals) *time.Duration { return &a.Timeout })),
+			"", "How long a question waits for its answer.", "internal/core/approval"},
+		{"by", custom(rolesShape, (*parser).roles, func(a *contract.Approvals) any {
+			if len(a.Roles) == 0 {
+				return nil
+			}
+			return a.Roles
+		}),
+			"no roles", "Role to the principals that have it.", "internal/core/approval"},
+		{"carriers", or("[console, terminal]", words(strictyaml.OneOf(contract.Elicitation, "console", "terminal"),
+			func(a *contract.Approvals) *[]string { return &a.Carriers })),
+			"", "How a question reaches a human.", "internal/core/approval"},
+		{"notify", texts(func(a *contract.Approvals) *[]string { return &a.Notify }),
+			"none", "A command, run without a shell, for each new question; it reads a JSON object from its standard input.",
+			"internal/core/approval"},
+		{"notify_arguments", shown(boolean(func(a *contract.Approvals) *bool { return &a.NotifyArguments }),
+			func(a *contract.Approvals) any {
+				if len(a.Notify) == 0 {
+					return nil
+				}
+				return a.NotifyArguments
+			}),
+			"false", "Give that command the arguments of the call and the values of their tokens, too.",
+			"internal/core/approval"},
+		{"root", leaf(textShape, (*parser).fingerprint, same, func(a *contract.Approvals) *string { return &a.Root }),
+			"the first approver in the log",
+			"Fingerprint of the first approver's key, sha256: and 64 digits; no other key is taken in its place.",
+			"internal/core/approval"},
+	},
+}
+
+var logging = &mapping[contract.Log]{
+	name:    "log",
+	example: "log: {keep: 90d}\n",
+	keys: []key[contract.Log]{
+		{"keep", custom(outline.Shape{Name: "time", Bounds: "of days or hours", Schema: matching("^[1-9][0-9]{0,4}[dh]$")},
+			func(p *parser, f field, l *contract.Log) { l.Keep, p.keepAt = p.Age(f), p.At(f.Val) },
+			func(l *contract.Log) any {
+				if l.Keep == 0 {
+					return nil
+				}
+				return strconv.Itoa(int(l.Keep/time.Hour)) + "h"
+			}),
+			"for ever", "Retention of records, as in 90d or 720h; at least as long as an approval can wait.",
+			"internal/core/audit"},
+	},
+}
+
+var store = &mapping[contract.Config]{
+	name: "store",
+	keys: []key[contract.Config]{
+		{"url", custom(textShape, func(p *parser, f field, _ *contract.Config) {
+			if s := p.Text(f); s != "" && s != "sqlite" {
+				p.Later(f.Val, "store.url other than sqlite")
+			}
+		}, nil),
+			"sqlite", "sqlite.", "internal/storage/database"},
+	},
+}
+
+var sandboxes = &mapping[contract.Sandboxes]{
+	name:    "sandboxes",
+	doc:     "Limits of the runs that are live at a time, in one waldo process.",
+	example: "sandboxes: {memory_percent: 50, per_principal: 4, wait: 30s}\n",
+	keys: []key[contract.Sandboxes]{
+		{"default", custom(wordShape(levels), func(p *parser, f field, _ *contract.Sandboxes) { p.Word(f, levels) }, nil),
+			"auto", "The isolation of entries that name none.", "internal/core/policy"},
+		{"memory_percent", whole(1, 1000, func(s *contract.Sandboxes) *int { return &s.MemoryPercent }),
+			"75", "How much of this machine's memory the limits of all live runs may sum up to, in one waldo process.",
+			"internal/executor/runner"},
+		{"per_principal", whole(1, 10_000, func(s *contract.Sandboxes) *int { return &s.PerPrincipal }),
+			"16", "How many live runs one principal may have, in one waldo process.", "internal/executor/runner"},
+		{"wait", duration(10*time.Minute, func(s *contract.Sandboxes) *time.Duration { return &s.Wait }),
+			"20s", "How long a run waits for a free sandbox before it is denied with sandbox.busy, at most 10m.",
+			"internal/executor/runner"},
+		{"warm", unread[contract.Sandboxes](wholeShape(1, 100)), "0", "How many sandboxes to keep ready.", ""},
+	},
+}
+
+var levels = strictyaml.OneOf("auto").NotYet("namespace", "gvisor", "confined", "engine", "pod", "microvm")
+
+func (p *parser) roles(f field, a *contract.Approvals) {
+	for _, e := range p.Entries(f) {
+		if !isLabel(e.Name) {
+			p.Fail(e.Key, "value.name", "", "a role cannot be named %q", contract.Cut(e.Name, 40))
+		}
+		a.Roles[e.Name] = p.Texts(e)
+	}
+}
+
+func (p *parser) fingerprint(f field) string {
+	s := p.Text(f)
+	if s != "" && !hash.MatchString(s) {
+		p.Fail(f.Val, "value.fingerprint", "waldo approve --list prints it", "a fingerprint is sha256: and 64 hexadecimal digits")
+	}
+	return s
+}
+
+// addresses reads where hosts of the operator's own stand: one host, its addresses or prefixes.
+func (p *parser) addresses(f field, c *contract.Config) {
+	for _, e := range p.Entries(f) {
+		if !contract.HostName(e.Name) || strings.HasPrefix(e.Name, "*") {
+			p.Fail(e.Key, "value.host", "as in registry.example.com", "%q is not the name of one host", contract.Cut(e.Name, 40))
+		}
+		for i, s := range p.Texts(e) {
+			a, err := netip.ParsePrefix(s)
+			if one, no := netip.ParseAddr(s); no == nil {
+				a, err = netip.PrefixFrom(one, one.BitLen()), nil
+			}
+			switch {
+			case err != nil || a != a.Masked() || a.Addr().Is4In6() || a.Addr().Zone() != "":
+				p.Fail(e.Val.Content[i], "value.address", "as in 10.20.0.7 or 10.20.0.0/24", "%q is not an address or a prefix in its shortest form", contract.Cut(s, 60))
+			case a.Bits() < 16 || a.Addr().Is6() && a.Bits() < 48:
+				p.Fail(e.Val.Content[i], "value.address", "write the networks that it stands in, of 16 bits or more, 48 with IPv6", "%q is too wide for one host", contract.Cut(s, 60))
+			}
+			if c.Addresses == nil {
+				c.Addresses = map[string][]netip.Prefix{}
+			}
+			c.Addresses[e.Name] = append(c.Addresses[e.Name], a)
+		}
+	}
+}
+
+func showAddresses(c *contract.Config) any {
+	if len(c.Addresses) == 0 {
+		return nil
+	}
+	out := map[string][]string{}
+	for host, prefixes := range c.Addresses {
+		for _, a := range prefixes {
+			out[host] = append(out[host], a.String())
+		}
+	}
+	return out
+}

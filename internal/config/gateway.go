@@ -1,0 +1,137 @@
+package config
+
+import (
+	"net"
+	"net/url"
+
+	"waldo/internal/config/outline"
+	"waldo/internal/model/contract"
+)
+
+var gateway = &mapping[contract.Gateway]{
+	name:    "gateway",
+	doc:     "[http.md](../http.md) describes waldo over HTTP.",
+	example: "gateway: {listen: \"127.0.0.1:7676\", lean: true}\n",
+	keys: []key[contract.Gateway]{
+		{"listen", leaf(textShape, (*parser).listen, same, func(g *contract.Gateway) *string { return &g.Listen }),
+			"127.0.0.1:7676",
+			"The address on which waldo serve listens unless it serves standard input; beyond this machine only with auth and url.",
+			"internal/frontend/mcpserver"},
+		{"lean", boolean(func(g *contract.Gateway) *bool { return &g.Lean }),
+			"false", "Show three tools in place of all: search_tools, call_tool and run_code.", "internal/frontend/mcpserver"},
+		{"url", address(func(g *contract.Gateway) *string { return &g.URL }),
+			"none: clients on this machine alone",
+			"The public URL of the MCP endpoint: requests need its host in Host, and an issuer's tokens need it as audience.",
+			"internal/frontend/mcpserver"},
+		{"origins", leaf(textsShape, (*parser).origins, same, func(g *contract.Gateway) *[]string { return &g.Origins }),
+			"waldo's own", "Origins of web pages that may ask, as in https://console.example.com.",
+			"internal/frontend/mcpserver"},
+		{"auth", nested(gatewayAuth, func(g *contract.Gateway) *contract.Gateway { return g }),
+			"the user that waldo runs as, on this machine", "Who may connect over HTTP.", "internal/frontend/mcpserver"},
+		{"limits", nested(gatewayLimits, func(g *contract.Gateway) *contract.GatewayLimits { return &g.Limits }),
+			"as below", "Limits of clients.", "internal/frontend/mcpserver"},
+	},
+	check: func(p *parser, _ field, o *contract.Gateway, at map[string]field) {
+		host, _, _ := net.SplitHostPort(o.Listen)
+		switch open := o.Listen != "" && !loopback(host); {
+		case open && len(o.Tokens) == 0 && o.OIDC == nil: // listen
+			p.Fail(at["listen"].Val, "listen.open", "listen on 127.0.0.1, or give out a token: waldo token NAME", "listening beyond this machine needs auth")
+		case open && o.URL == "":
+			p.Fail(at["listen"].Val, "listen.name", "add url, as in https://waldo.example.com/mcp", "listening beyond this machine needs the name that clients use")
+		case o.OIDC != nil && o.URL == "":
+			p.Fail(at["auth"].Val, "listen.name", "add url, as in https://waldo.example.com/mcp", "a token of an issuer is for one address, which must be known")
+		}
+	},
+}
+
+var gatewayAuth = &mapping[contract.Gateway]{
+	name: "gateway.auth",
+	keys: []key[contract.Gateway]{
+		{"tokens", leaf(outline.Shape{Name: "names to hashes", Schema: outline.MapOf(textSchema)}, (*parser).tokens, same,
+			func(g *contract.Gateway) *map[string]string { return &g.Tokens }),
+			"none", "Name to the hash of a token, both from waldo token.", "internal/frontend/mcpserver"},
+		{"oidc", pointer(issuer, func(g *contract.Gateway) **contract.Issuer { return &g.OIDC }),
+			"none", "The issuer whose signed tokens are accepted.", "internal/frontend/mcpserver"},
+	},
+}
+
+var issuer = &mapping[contract.Issuer]{
+	name: "gateway.auth.oidc",
+	example: "gateway:\n  listen: \"0.0.0.0:7676\"\n  url: https://waldo.example.com/mcp\n" +
+		"  auth: {oidc: {issuer: https://login.example.com, scopes: [waldo]}}\n",
+	keys: []key[contract.Issuer]{
+		{"issuer", address(func(o *contract.Issuer) *string { return &o.Issuer }),
+			"", "The https address of the issuer, to the letter.", "internal/frontend/mcpserver"},
+		{"jwks", address(func(o *contract.Issuer) *string { return &o.JWKS }),
+			"the address in the issuer's metadata", "The address of the issuer's keys.", "internal/frontend/mcpserver"},
+		{"scopes", texts(func(o *contract.Issuer) *[]string { return &o.Scopes }),
+			"none", "Scopes that a token must have, every one.", "internal/frontend/mcpserver"},
+	},
+	check: func(p *parser, f field, o *contract.Issuer, _ map[string]field) {
+		if o.Issuer == "" && isMapping(f.Val) {
+			p.Fail(f.Key, "key.missing", "as in issuer: https://login.example.com", "oidc wants an issuer")
+		}
+	},
+}
+
+var gatewayLimits = &mapping[contract.GatewayLimits]{
+	name: "gateway.limits",
+	keys: []key[contract.GatewayLimits]{
+		{"connections", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.Connections }),
+			"4096, and at most half of the files that waldo may have open",
+			"Connections at once of authenticated clients; one principal has half of them at most.",
+			"internal/frontend/mcpserver"},
+		{"strangers", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.Strangers }),
+			"256", "Connections at once of unauthenticated clients; one address of another machine has a quarter of them at most.",
+			"internal/frontend/mcpserver"},
+		{"sessions", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.Sessions }),
+			"4000", "Legacy sessions of all clients.", "internal/frontend/mcpserver"},
+		{"sessions_each", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.SessionsEach }),
+			"1000", "Legacy sessions of one principal.", "internal/frontend/mcpserver"},
+		{"calls_each", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.CallsEach }),
+			"1000", "Requests that are being answered for one principal.", "internal/frontend/mcpserver"},
+		{"tasks", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.Tasks }),
+			"1000", "Tasks of all clients, over any transport.", "internal/frontend/mcpserver/tasks"},
+		{"tasks_each", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.TasksEach }),
+			"100", "Tasks of one principal; an ended one whose result was fetched makes room.",
+			"internal/frontend/mcpserver/tasks"},
+		{"task_seconds", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.TaskSeconds }),
+			"3600", "How long a task and its result exist at most; a client can ask for less.",
+			"internal/frontend/mcpserver/tasks"},
+	},
+}
+
+func (p *parser) listen(f field) string {
+	s := p.Text(f)
+	if _, port, err := net.SplitHostPort(s); s != "" && (err != nil || port == "") {
+		p.Fail(f.Val, "value.address", `as in "127.0.0.1:7676"`, "not an address to listen on")
+		return ""
+	}
+	return s
+}
+
+// tokens reads who is let in with a token: a name, and the hash of the token.
+func (p *parser) tokens(f field) map[string]string {
+	out := map[string]string{}
+	for _, e := range p.Entries(f) {
+		if !isLabel(e.Name) {
+			p.Fail(e.Key, "value.name", "as in ci", "a token cannot be named %q", contract.Cut(e.Name, 40))
+		}
+		if out[e.Name] = p.Text(e); !hash.MatchString(out[e.Name]) {
+			p.Fail(e.Val, contract.CodeLiteral, "waldo token NAME makes a token and its hash", "this is not the hash of a token; a token itself must not stand here")
+		}
+	}
+	return out
+}
+
+// origins reads a list of origins: a scheme and a host, and a port where it is another than usual.
+func (p *parser) origins(f field) []string {
+	list := p.Texts(f)
+	for _, s := range list {
+		u, err := url.Parse(s)
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || s != u.Scheme+"://"+u.Host {
+			p.Fail(f.Val, "value.url", "as in https://console.example.com", "%q is not the origin of a page", contract.Cut(s, 60))
+		}
+	}
+	return list
+}

@@ -1,0 +1,224 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"waldo/internal/config/outline"
+	"waldo/internal/config/strictyaml"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/secret"
+)
+
+// The kinds of values: each gives the reader, the normal form and the schema of the keys that have it.
+
+func typed(t string) map[string]any { return map[string]any{"type": t} }
+
+func matching(pattern string) map[string]any {
+	return map[string]any{"type": "string", "pattern": pattern}
+}
+
+var (
+	textSchema = map[string]any{"type": "string", "minLength": 1}
+	refSchema  = matching("^((env|file|dotenv|age|keyring|vault|store):.+|[A-Za-z][A-Za-z0-9_.-]*)$")
+
+	textShape  = outline.Shape{Name: "text", Schema: textSchema}
+	labelShape = outline.Shape{Name: "name", Schema: matching("^[A-Za-z][A-Za-z0-9_-]{0,62}$")}
+	textsShape = outline.Shape{Name: "list of texts", Schema: outline.Many(textSchema)}
+	hostsShape = outline.Shape{Name: "list of hosts", Schema: outline.Many(textSchema)}
+	refShape   = outline.Shape{Name: "secret", Schema: refSchema}
+	refsShape  = outline.Shape{Name: "variables to secrets", Schema: outline.MapOf(refSchema)}
+	pairsShape = outline.Shape{Name: "variables to texts", Schema: outline.MapOf(textSchema)}
+	rolesShape = outline.Shape{Name: "names to lists of texts", Schema: outline.MapOf(outline.Many(textSchema))}
+	anyShape   = outline.Shape{Name: "anything", Schema: map[string]any{}}
+)
+
+func wordShape(v strictyaml.Vocabulary) outline.Shape {
+	return outline.Shape{Name: "one of", Words: v.Now, Later: v.Later, Schema: map[string]any{"enum": v.Now}}
+}
+
+// custom is a text with a reader of its own.
+func custom[T any](s outline.Shape, read func(p *parser, f field, to *T), show func(from *T) any) value[T] {
+	return value[T]{shapes: []outline.Shape{s}, read: read, show: show}
+}
+
+func text[T any](at func(*T) *string) value[T] { return leaf(textShape, (*parser).readText, same, at) }
+
+func texts[T any](at func(*T) *[]string) value[T] {
+	return leaf(textsShape, (*parser).readTexts, same, at)
+}
+
+// label is a name of the operator's: letters, digits, - and _.
+func label[T any](at func(*T) *string) value[T] { return leaf(labelShape, (*parser).label, same, at) }
+
+// command is a program and its arguments.
+func command[T any](at func(*T) *[]string) value[T] {
+	return leaf(textsShape, func(p *parser, f field) []string { return p.Command(f) }, same, at)
+}
+
+// address is the address of a server.
+func address[T any](at func(*T) *string) value[T] {
+	return leaf(textShape, (*parser).address, same, at)
+}
+
+// hosts is a list of hosts that may be reached.
+func hosts[T any](at func(*T) *[]string) value[T] { return leaf(hostsShape, (*parser).hosts, same, at) }
+
+// word is one of some words.
+func word[T any, S ~string](v strictyaml.Vocabulary, at func(*T) *S) value[T] {
+	return leaf(wordShape(v), func(p *parser, f field) S { return S(p.Word(f, v)) }, func(s S) any { return string(s) }, at)
+}
+
+// words is a list of some words.
+func words[T any](v strictyaml.Vocabulary, at func(*T) *[]string) value[T] {
+	return leaf(wordsShape(v), func(p *parser, f field) []string { return p.Words(f, v) }, same, at)
+}
+
+func wordsShape(v strictyaml.Vocabulary) outline.Shape {
+	return outline.Shape{Name: "list of", Words: v.Now, Later: v.Later, Schema: outline.Many(map[string]any{"enum": v.Now})}
+}
+
+func wholeShape(low, high int) outline.Shape {
+	s := outline.Shape{Name: "number", Bounds: fmt.Sprintf("%d to %d", low, high),
+		Schema: map[string]any{"type": "integer", "minimum": low, "maximum": high}}
+	if low == high {
+		s.Bounds = strconv.Itoa(low)
+	}
+	return s
+}
+
+// whole is a whole number between low and high, both included.
+func whole[T any](low, high int, at func(*T) *int) value[T] {
+	return leaf(wholeShape(low, high), func(p *parser, f field) int { return p.Integer(f, low, high) }, same, at)
+}
+
+// seconds is a whole number of seconds.
+func seconds[T any](high int, at func(*T) *time.Duration) value[T] {
+	return leaf(wholeShape(1, high),
+		func(p *parser, f field) time.Duration { return time.Duration(p.Integer(f, 1, high)) * time.Second },
+		func(d time.Duration) any { return int(d / time.Second) }, at)
+}
+
+// boolean is true or false.
+func boolean[T any](at func(*T) *bool) value[T] {
+	return leaf(boolShape, func(p *parser, f field) bool { return p.Boolean(f) }, same, at)
+}
+
+var boolShape = outline.Shape{Name: "true or false", Schema: typed("boolean")}
+
+// duration is a time such as 90s, of at most most.
+func duration[T any](most time.Duration, at func(*T) *time.Duration) value[T] {
+	return leaf(timeShape(most), func(p *parser, f field) time.Duration { return p.Duration(f, most) },
+		func(d time.Duration) any { return d.String() }, at)
+}
+
+func timeShape(most time.Duration) outline.Shape {
+	bound := strings.TrimSuffix(strings.TrimSuffix(most.String(), "0s"), "0m")
+	if days := most / (24 * time.Hour); days > 1 && most%(24*time.Hour) == 0 {
+		bound = fmt.Sprintf("%d days", days)
+	}
+	return outline.Shape{Name: "time", Bounds: "at most " + bound, Schema: matching("^([0-9.]+(ms|s|m|h))+$")}
+}
+
+// ref is a secret, by its place or its name.
+func ref[T any](at func(*T) *secret.Ref) value[T] {
+	return leaf(refShape, (*parser).used, func(r secret.Ref) any { return string(r) }, at)
+}
+
+// refs is a mapping of variable to secret.
+func refs[T any](at func(*T) *map[string]secret.Ref) value[T] {
+	return leaf(refsShape, (*parser).refs, func(m map[string]secret.Ref) any { return m }, at)
+}
+
+// pairs is a mapping of variable to a text that is no secret.
+func pairs[T any](at func(*T) *map[string]string) value[T] {
+	return leaf(pairsShape, (*parser).pairs, same, at)
+}
+
+func (p *parser) readText(f field) string { return p.Text(f) }
+
+func (p *parser) readTexts(f field) []string { return p.Texts(f) }
+
+func (p *parser) label(f field) string {
+	s := p.Text(f)
+	if s != "" && !isLabel(s) {
+		p.Fail(f.Val, "value.name", "letters, digits, - and _, beginning with a letter", "%q cannot be %q", f.Name, contract.Cut(s, 40))
+	}
+	return s
+}
+
+// used reads a secret and notes its use.
+func (p *parser) used(f field) secret.Ref {
+	r := p.ref(f)
+	if r != "" {
+		p.cfg.SecretUses = append(p.cfg.SecretUses, contract.SecretUse{Ref: r, At: p.At(f.Val), By: p.user})
+	}
+	return r
+}
+
+func (p *parser) refs(f field) map[string]secret.Ref {
+	out := map[string]secret.Ref{}
+	for _, e := range p.Entries(f) {
+		if !variable(e.Name) {
+			p.Fail(e.Key, "value.name", "", "%q is not the name of a variable", contract.Cut(e.Name, 40))
+		}
+		out[e.Name] = p.used(e)
+	}
+	return out
+}
+
+func (p *parser) pairs(f field) map[string]string {
+	out := map[string]string{}
+	for _, e := range p.Entries(f) {
+		if !variable(e.Name) {
+			p.Fail(e.Key, "value.name", "", "%q is not the name of a variable", contract.Cut(e.Name, 40))
+		}
+		if out[e.Name] = p.Text(e); contract.LooksSecret(out[e.Name]) {
+			p.Fail(e.Val, contract.CodeLiteral, "move it to secrets, as env:VARIABLE", "the value of %s looks like a secret", contract.Cut(e.Name, 40))
+		}
+	}
+	return out
+}
+
+var hash = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// Name syntaxes: letters and digits, beginning with a letter, and the extra characters given.
+func variable(s string) bool {
+	return spelled(s, 128, "_") || len(s) > 1 && s[0] == '_' && spelled("v"+s, 129, "_")
+}
+func isLabel(s string) bool { return spelled(s, 63, "_-") }
+func isName(s string) bool  { return spelled(s, 63, "_.-") }
+
+func spelled(s string, most int, others string) bool {
+	if s == "" || len(s) > most || !letter(s[0]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !letter(c) && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+
+// ref parses a secret's source: a place such as env:VARIABLE, or a name. Its messages never quote the value: that
+// could be the secret itself.
+func (p *parser) ref(f field) secret.Ref {
+	if f.Val.Kind != yaml.ScalarNode || f.Val.Tag != "!!str" {
+		p.Fail(f.Val, contract.CodeLiteral, "write env:VARIABLE", "%q wants the name of a secret, not a secret", f.Name)
+		return ""
+	}
+	ref := secret.Ref(f.Val.Value)
+	if _, ok := ref.Place(); ok || isName(f.Val.Value) && !contract.LooksSecret(f.Val.Value) {
+		return ref
+	}
+	p.Fail(f.Val, contract.CodeLiteral, "write env:VARIABLE", "%q wants the name of a secret, as in env:GITHUB_TOKEN, never the secret itself", f.Name)
+	return ""
+}

@@ -1,0 +1,56 @@
+package contract
+
+import (
+	"slices"
+	"strings"
+)
+
+// ReadOutput reads a file of the session's workspace: a read, and no program runs.
+const ReadOutput = "read_output"
+
+// builtIns are the names of waldo's own capabilities.
+var builtIns = []string{"run_python", "run_javascript", "run_typescript", "run_shell", "exec", ReadOutput}
+
+// byTheGateway are the names of waldo's own tools that the gateway answers itself, some in the lean mode
+// alone. They need no contract.
+var byTheGateway = []string{"search_tools", "call_tool", "run_code"}
+
+// BuiltIns returns the names of waldo's own capabilities.
+func BuiltIns() []string { return slices.Clone(builtIns) }
+
+// ByTheGateway reports whether a name is that of a tool which the gateway answers itself.
+func ByTheGateway(name string) bool { return slices.Contains(byTheGateway, name) }
+
+// Own returns the names of waldo's own tools and capabilities, which no tool of a server may have.
+func Own() []string { return slices.Concat(builtIns, byTheGateway) }
+
+// Resolve completes a contract for one capability that it matches: it takes the missing fields from the capability's
+// name. Transport stays empty if the name does not give it; such a call is denied.
+func (c Contract) Resolve(capability string, cfg *Config) Contract {
+	first, rest, dotted := strings.Cut(capability, ".")
+	_, served := cfg.Servers[first]
+	if c.Transport == "" {
+		switch {
+		case c.Server != "" || dotted && served:
+			c.Transport = MCP
+		case slices.Contains(builtIns, capability):
+			c.Transport = SandboxedExec
+		}
+	}
+	if _, written := c.Keys["filesystem"]; c.Transport == SandboxedExec && !written {
+		c.Filesystem = WorkspaceOnly // opens nothing of the host: the session's own files
+	}
+	if c.Transport != MCP {
+		return c
+	}
+	if c.Server == "" && dotted {
+		c.Server = first
+	}
+	if c.Tool == "" {
+		c.Tool = capability
+		if dotted {
+			c.Tool = rest
+		}
+	}
+	return c
+}

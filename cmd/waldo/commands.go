@@ -42,9 +42,12 @@ func newDoctor(g *global) *cobra.Command {
 			}
 			var reports []sandbox.Report
 			ok := false
-			all := app.Drivers(state)
+			all := app.Drivers(state, downloads)
 			for _, name := range []string{"gvisor", "namespace", "confined"} { // the stronger first
 				r := all[name].Probe(c.Context())
+				if err := c.Context().Err(); err != nil {
+					return err
+				}
 				reports = append(reports, r)
 				ok = ok || r.OK
 			}

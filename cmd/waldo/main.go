@@ -123,7 +123,7 @@ func asksJSON(args []string) bool {
 // stopped maps the error of a command that Ctrl-C or SIGTERM ended to one message and exit code. A command in a
 // sandbox passes its own code on.
 func stopped(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil {
+	if err == nil || ctx.Err() == nil && !errors.Is(err, context.Canceled) { // -t takes Ctrl-C itself
 		return err
 	}
 	if e := exitOf(err); e != nil && e.code != exitFailed && !errors.Is(err, context.Canceled) {

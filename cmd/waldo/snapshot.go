@@ -95,11 +95,11 @@ func newSandboxCopy(g *global) *cobra.Command {
 			}
 			switch {
 			case fromIn:
-				err = sandboxes.CopyOut(w, from.folder, from.path, args[1])
+				err = sandboxes.CopyOut(c.Context(), w, from.folder, from.path, args[1])
 			case args[0] == "-":
-				err = sandboxes.Unpack(w, to.folder, to.path, c.InOrStdin(), s.Limits)
+				err = sandboxes.Unpack(c.Context(), w, to.folder, to.path, c.InOrStdin(), s.Limits)
 			default:
-				err = sandboxes.CopyIn(w, args[0], to.folder, to.path, s.Limits)
+				err = sandboxes.CopyIn(c.Context(), w, args[0], to.folder, to.path, s.Limits)
 			}
 			if errors.Is(err, fs.ErrNotExist) {
 				return usage("give a file or folder that is there", "%v", err)

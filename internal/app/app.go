@@ -125,10 +125,11 @@ type Options struct {
 	after     *App             // shares its store, log, sessions, approvals and pools; nil: none
 }
 
-// Drivers returns a driver for each isolation level, by the name that contracts use.
-func Drivers(state string) map[string]sandbox.Driver {
+// Drivers returns a driver for each isolation level, by the name that contracts use. progress shows the unpacking of
+// gVisor; nil: nowhere.
+func Drivers(state string, progress func(what string, bytes int64) io.WriteCloser) map[string]sandbox.Driver {
 	return map[string]sandbox.Driver{
-		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000}),
+		"gvisor":    gvisor.New(gvisor.Options{State: state, MilliCPU: 1000, Progress: progress}),
 		"namespace": namespace.New(namespace.Options{MilliCPU: 1000}),
 		"confined":  confined.New(confined.Options{MilliCPU: 1000}),
 	}
@@ -218,7 +219,7 @@ func New(ctx context.Context, s Options) (h *App, err error) {
 	if s.after != nil {
 		h.share(s.after)
 	} else {
-		h.Drivers = Drivers(h.State)
+		h.Drivers = Drivers(h.State, h.set.Progress)
 		h.keepWarm(s.Warm)
 	}
 	if err = h.openCore(ctx, s); err != nil {

@@ -32,7 +32,7 @@ func CheckExamples(cfg *contract.Config) (contract.Problems, error) {
 func AnyMachine() policy.Machine {
 	m := policy.Machine{Isolations: map[string]bool{}, Secrets: map[string]bool{},
 		Transports: map[contract.Transport]bool{contract.Direct: true, contract.MCP: true, contract.SandboxedExec: true}}
-	for level := range Drivers("") {
+	for level := range Drivers("", nil) {
 		m.Isolations[level] = true
 	}
 	return m
@@ -40,7 +40,7 @@ func AnyMachine() policy.Machine {
 
 // PolicyOf compiles a configuration as an application of this machine does, without opening one.
 func PolicyOf(state string, cfg *contract.Config) (*policy.Policy, error) {
-	h := &App{State: state, Config: cfg, Drivers: Drivers(state)}
+	h := &App{State: state, Config: cfg, Drivers: Drivers(state, nil)}
 	if err := h.readLock(); err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (s *server) start(ctx context.Context) (*session, error) {
 		s.m.o.Eras.Note(ctx, command, err == nil && ses.revision != jsonrpc.Modern)
 	}
 	if err != nil {
-		if !errors.Is(err, jsonrpc.ErrClosed) { // otherwise it is ending of itself
+		if !errors.Is(err, jsonrpc.ErrClosed) || ctx.Err() != nil { // otherwise it is ending of itself
 			ses.kill()
 		}
 		<-ses.gone

@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +15,8 @@ import (
 
 // Connect makes a terminal for a command and connects it with the person's, which is raw until done is called. The
 // person's own terminal never reaches the sandbox: bytes and the size of the window do. out gets what the command
-// writes, and is closed at the end. end is called when the person's terminal goes away.
+// writes, and is closed at the end. end is called when the person's terminal goes away, and for Ctrl-C before a command
+// has the terminal.
 func Connect(in *os.File, out io.WriteCloser, end func()) (slave *os.File, done func() error, err error) {
 	master, slave, err := newTerminal()
 	if err != nil {
@@ -50,7 +52,7 @@ func Connect(in *os.File, out io.WriteCloser, end func()) (slave *os.File, done 
 		defer close(written)
 		_, _ = io.Copy(out, master)
 	}()
-	go func() { _, _ = io.Copy(master, in) }() // it waits for a key until the process ends
+	go func() { _, _ = io.Copy(keys{master, end}, in) }() // it waits for a key until the process ends
 	return slave, sync.OnceValue(func() error {
 		_ = slave.Close()
 		select {
@@ -62,6 +64,22 @@ func Connect(in *os.File, out io.WriteCloser, end func()) (slave *os.File, done 
 		close(over)
 		return closing(term.Restore(int(in.Fd()), before), master)
 	}), nil
+}
+
+// keys passes what a person types to a terminal.
+type keys struct {
+	master *os.File
+	end    func()
+}
+
+func (k keys) Write(b []byte) (int, error) {
+	const interrupt = 0x03
+	if bytes.IndexByte(b, interrupt) >= 0 {
+		if group, err := unix.IoctlGetInt(int(k.master.Fd()), unix.TIOCGPGRP); err == nil && group == 0 {
+			k.end() // the kernel has no process to interrupt
+		}
+	}
+	return k.master.Write(b)
 }
 
 func closing(err error, files ...*os.File) error {

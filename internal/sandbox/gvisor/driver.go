@@ -17,25 +17,17 @@ import (
 
 // Driver makes sandboxes out of gVisor.
 type Driver struct {
-	options    Options
-	executable func() (*os.File, error)
-	cgroups    func() (*cgroup.Host, error)
+	options Options
+	cgroups func() (*cgroup.Host, error)
+
+	unpacking sync.Mutex
+	unpacked  *os.File // nil: not yet, or it failed
 }
 
 // New returns the driver. It does nothing until Probe or Start.
 func New(o Options) *Driver {
 	return &Driver{
 		options: o,
-		executable: sync.OnceValues(func() (*os.File, error) {
-			p, err := inside(payload)
-			if err != nil {
-				return nil, err
-			}
-			if o.State == "" {
-				return nil, errors.New("no state directory to unpack gVisor into")
-			}
-			return p.open(filepath.Join(o.State, "run"))
-		}),
 		cgroups: sync.OnceValues(func() (*cgroup.Host, error) {
 			host, err := cgroup.Detect()
 			if err == nil {
@@ -44,6 +36,25 @@ func New(o Options) *Driver {
 			return host, err
 		}),
 	}
+}
+
+// executable returns gVisor's executable, unpacked at its first use. An unpacking that was cancelled is begun again.
+func (d *Driver) executable(ctx context.Context) (f *os.File, err error) {
+	d.unpacking.Lock()
+	defer d.unpacking.Unlock()
+	if d.unpacked != nil {
+		return d.unpacked, nil
+	}
+	p, err := inside(payload)
+	if err != nil {
+		return nil, err
+	}
+	if d.options.State == "" {
+		return nil, errors.New("no state directory to unpack gVisor into")
+	}
+	p.progress = d.options.Progress
+	d.unpacked, err = p.open(ctx, filepath.Join(d.options.State, "run"))
+	return d.unpacked, err
 }
 
 // Name returns "gvisor".
@@ -65,7 +76,7 @@ func (d *Driver) start(ctx context.Context, p sandbox.Profile) (*box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	executable, err := d.executable()
+	executable, err := d.executable(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 func driver(t *testing.T) *Driver {
 	t.Helper()
 	d := New(Options{State: t.TempDir(), MilliCPU: 1000})
-	if _, err := d.executable(); errors.Is(err, errNoPayload) {
+	if _, err := d.executable(context.Background()); errors.Is(err, errNoPayload) {
 		t.Skip("no gVisor inside: scripts/build-gvisor.sh makes it, as make test does")
 	}
 	return d

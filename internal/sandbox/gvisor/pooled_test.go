@@ -78,7 +78,7 @@ func TestPooled(t *testing.T) {
 func BenchmarkWarm(b *testing.B) {
 	b.Run("gVisor, python", func(b *testing.B) {
 		d := New(Options{State: b.TempDir(), MilliCPU: 1000})
-		if _, err := d.executable(); err != nil {
+		if _, err := d.executable(context.Background()); err != nil {
 			b.Skip(err)
 		}
 		front, p, job := pooled(b, d)

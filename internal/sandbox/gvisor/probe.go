@@ -33,7 +33,7 @@ func (d *Driver) Probe(ctx context.Context) (r sandbox.Report) {
 		}
 		r.Abilities = append(r.Abilities, a)
 	}
-	if _, err := d.executable(); err != nil {
+	if _, err := d.executable(ctx); err != nil {
 		add("gVisor inside this build", true, "", err)
 		return r
 	}

@@ -5,7 +5,9 @@ package gvisor
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -29,6 +31,21 @@ const maxPayload = 256 << 20
 type packed struct {
 	gz     []byte
 	digest string // SHA-256 of the content of gz, in hexadecimal
+	// progress is given each byte that is unpacked, and how many there will be; nil: none is
+	progress func(what string, bytes int64) io.WriteCloser
+}
+
+// reading is a reader that ends with its context.
+type reading struct {
+	io.Reader
+	ctx context.Context
+}
+
+func (r reading) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
 }
 
 // inside returns the payload of this build.
@@ -51,19 +68,19 @@ func inside(files fs.ReadFileFS) (packed, error) {
 
 // open unpacks the executable into a folder that only this user can enter, checks its digest, and opens it. It
 // replaces a file with another digest.
-func (p packed) open(dir string) (*os.File, error) {
+func (p packed) open(ctx context.Context, dir string) (*os.File, error) {
 	if err := private(dir); err != nil {
 		return nil, err
 	}
 	name := filepath.Join(dir, "gvisor-"+p.digest[:32])
-	f, err := p.check(name)
+	f, err := p.check(ctx, name)
 	if err == nil {
 		return f, nil
 	}
-	if err := p.unpack(dir, name); err != nil {
+	if err := p.unpack(ctx, dir, name); err != nil {
 		return nil, fmt.Errorf("unpacking gVisor into %s: %w", dir, err)
 	}
-	return p.check(name)
+	return p.check(ctx, name)
 }
 
 // private makes a folder that belongs to this user and that no other user can enter. It refuses one that exists
@@ -87,19 +104,19 @@ func private(dir string) error {
 
 // check opens the executable and reads all of it: the descriptor that is returned is of the very
 // file whose digest was found right.
-func (p packed) check(name string) (*os.File, error) {
+func (p packed) check(ctx context.Context, name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.same(f); err != nil {
+	if err := p.same(ctx, f); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return f, nil
 }
 
-func (p packed) same(f *os.File) error {
+func (p packed) same(ctx context.Context, f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
@@ -108,7 +125,7 @@ func (p packed) same(f *os.File) error {
 		return errors.New("must be a read-only file of this user")
 	}
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
+	if _, err := io.Copy(sum, reading{f, ctx}); err != nil {
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != p.digest {
@@ -119,7 +136,7 @@ func (p packed) same(f *os.File) error {
 
 // unpack writes the executable to a temporary file and renames it. So no process sees half of it, and a link in
 // its place is replaced, never followed.
-func (p packed) unpack(dir, name string) error {
+func (p packed) unpack(ctx context.Context, dir, name string) error {
 	temp, err := os.CreateTemp(dir, "unpacking-*")
 	if err != nil {
 		return err
@@ -130,7 +147,14 @@ func (p packed) unpack(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(temp, io.LimitReader(z, maxPayload)); err != nil {
+	from := io.Reader(reading{io.LimitReader(z, maxPayload), ctx})
+	if p.progress != nil {
+		size := int64(binary.LittleEndian.Uint32(p.gz[len(p.gz)-4:])) // RFC 1952 §2.3.1
+		bar := p.progress("unpacking gVisor", size)
+		defer bar.Close()
+		from = io.TeeReader(from, bar)
+	}
+	if _, err := io.Copy(temp, from); err != nil {
 		return err
 	}
 	// Readable and executable for the user that a sandbox belongs to; the folder keeps others out.

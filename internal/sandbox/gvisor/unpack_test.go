@@ -5,6 +5,7 @@ package gvisor
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -48,7 +49,7 @@ func TestUnpack(t *testing.T) {
 	}{
 		{"control: nothing is there", func(*testing.T, string, string) {}, ""},
 		{"control: it is there", func(t *testing.T, dir, name string) {
-			f, err := p.open(dir)
+			f, err := p.open(context.Background(), dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +86,7 @@ func TestUnpack(t *testing.T) {
 			must(t, os.Mkdir(dir, 0o700))
 			name := filepath.Join(dir, "gvisor-"+p.digest[:32])
 			row.harm(t, dir, name)
-			f, err := p.open(dir)
+			f, err := p.open(context.Background(), dir)
 			if row.err != "" {
 				if err == nil || !strings.Contains(err.Error(), row.err) {
 					t.Fatalf("error %v, want %q", err, row.err)
@@ -114,12 +115,12 @@ func TestUnpackDamaged(t *testing.T) {
 	p := pack(program)
 	p.digest = strings.Repeat("0", 64)
 	dir := filepath.Join(t.TempDir(), "run")
-	if f, err := p.open(dir); err == nil || !strings.Contains(err.Error(), "its digest is") {
+	if f, err := p.open(context.Background(), dir); err == nil || !strings.Contains(err.Error(), "its digest is") {
 		t.Errorf("opened %v: %v", f, err)
 	}
 	p = pack(program)
 	p.gz = p.gz[:len(p.gz)-6]
-	if _, err := p.open(dir); err == nil {
+	if _, err := p.open(context.Background(), dir); err == nil {
 		t.Error("half an archive was unpacked")
 	}
 }
@@ -130,7 +131,7 @@ func TestUnpackAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			f, err := p.open(dir)
+			f, err := p.open(context.Background(), dir)
 			if err != nil {
 				t.Error(err)
 				return
@@ -165,5 +166,33 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// counted is a display of progress.
+type counted struct{ bytes, all int64 }
+
+func (c *counted) Write(b []byte) (int, error) { c.bytes += int64(len(b)); return len(b), nil }
+func (c *counted) Close() error                { return nil }
+
+// TestUnpackCancelled: unpacking ends with its context and leaves nothing; the next one shows how far it is.
+func TestUnpackCancelled(t *testing.T) {
+	p, dir, seen := pack(strings.Repeat("program", 1000)), t.TempDir(), &counted{}
+	p.progress = func(_ string, all int64) io.WriteCloser { seen.all = all; return seen }
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if f, err := p.open(ctx, dir); !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v %v", f, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+	f, err := p.open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if seen.bytes != 7000 || seen.all != 7000 {
+		t.Errorf("shown: %d of %d bytes", seen.bytes, seen.all)
 	}
 }

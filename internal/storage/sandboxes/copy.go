@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,18 +19,33 @@ import (
 // ErrKind: the source is neither a file nor a folder, so it cannot be copied.
 var ErrKind = errors.New("it is neither a file nor a folder")
 
+// until returns a reader that ends with ctx.
+func until(ctx context.Context, r io.Reader) io.Reader { return &untilDone{r, ctx} }
+
+type untilDone struct {
+	io.Reader
+	ctx context.Context
+}
+
+func (e *untilDone) Read(b []byte) (int, error) {
+	if err := e.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return e.Reader.Read(b)
+}
+
 // room returns what a folder of a workspace may still take, so that a box can hold it all.
 func room(w *workspace.Workspace, f workspace.Folder, l sandbox.Limits) (workspace.Bounds, error) {
 	return w.Room(f, workspace.Bounds{Bytes: l.Disk, Entries: int(l.Inodes)})
 }
 
 // Unpack unpacks a tar into a workspace. It skips links and devices and returns them as an error.
-func Unpack(w *workspace.Workspace, f workspace.Folder, name string, from io.Reader, l sandbox.Limits) error {
+func Unpack(ctx context.Context, w *workspace.Workspace, f workspace.Folder, name string, from io.Reader, l sandbox.Limits) error {
 	b, err := room(w, f, l)
 	if err != nil {
 		return err
 	}
-	u, err := w.ExtractTar(f, name, from, b)
+	u, err := w.ExtractTar(f, name, until(ctx, from), b)
 	if err == nil && len(u.Skipped) > 0 {
 		err = fmt.Errorf("left out: %s", strings.Join(u.Skipped, ", "))
 	}
@@ -38,7 +54,7 @@ func Unpack(w *workspace.Workspace, f workspace.Folder, name string, from io.Rea
 
 // CopyIn copies a file of this machine, or a folder with the regular files in it, into a workspace.
 // An empty name is the folder itself.
-func CopyIn(w *workspace.Workspace, from string, f workspace.Folder, name string, l sandbox.Limits) error {
+func CopyIn(ctx context.Context, w *workspace.Workspace, from string, f workspace.Folder, name string, l sandbox.Limits) error {
 	b, err := room(w, f, l)
 	if err != nil {
 		return err
@@ -54,7 +70,7 @@ func CopyIn(w *workspace.Workspace, from string, f workspace.Folder, name string
 		if name == "" {
 			name = filepath.Base(from)
 		}
-		return copyFileIn(w, from, f, name, &b)
+		return copyFileIn(ctx, w, from, f, name, &b)
 	}
 	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -64,11 +80,11 @@ func CopyIn(w *workspace.Workspace, from string, f workspace.Folder, name string
 		if err != nil {
 			return err
 		}
-		return copyFileIn(w, p, f, path.Join(name, filepath.ToSlash(rel)), &b)
+		return copyFileIn(ctx, w, p, f, path.Join(name, filepath.ToSlash(rel)), &b)
 	})
 }
 
-func copyFileIn(w *workspace.Workspace, from string, folder workspace.Folder, name string, b *workspace.Bounds) error {
+func copyFileIn(ctx context.Context, w *workspace.Workspace, from string, folder workspace.Folder, name string, b *workspace.Bounds) error {
 	f, err := os.Open(from)
 	if err != nil {
 		return err
@@ -84,7 +100,7 @@ func copyFileIn(w *workspace.Workspace, from string, folder workspace.Folder, na
 	if err := b.Take(name, st.Size()); err != nil {
 		return err
 	}
-	if err := w.Put(folder, name, f, st.Size()); err != nil {
+	if err := w.Put(folder, name, until(ctx, f), st.Size()); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	if st.Mode()&0o100 != 0 {
@@ -95,7 +111,7 @@ func copyFileIn(w *workspace.Workspace, from string, folder workspace.Folder, na
 
 // CopyOut copies a file or folder of a workspace to this machine. Code in a box may have made them:
 // no name of theirs, and no link that is there already, leads out of the folder that is copied to.
-func CopyOut(w *workspace.Workspace, f workspace.Folder, name, to string) error {
+func CopyOut(ctx context.Context, w *workspace.Workspace, f workspace.Folder, name, to string) error {
 	files, err := w.List(f, math.MaxInt)
 	if err != nil {
 		return err
@@ -107,9 +123,9 @@ func CopyOut(w *workspace.Workspace, f workspace.Folder, name, to string) error 
 		rel, below := strings.CutPrefix(file.Name, name+"/")
 		switch {
 		case file.Name == name && !folder:
-			return copyFileOut(w, f, file, filepath.Dir(to), filepath.Base(to))
+			return copyFileOut(ctx, w, f, file, filepath.Dir(to), filepath.Base(to))
 		case file.Name == name:
-			return copyFileOut(w, f, file, to, path.Base(name))
+			return copyFileOut(ctx, w, f, file, to, path.Base(name))
 		case name == "":
 			rel, below = file.Name, true
 		case folder:
@@ -121,7 +137,7 @@ func CopyOut(w *workspace.Workspace, f workspace.Folder, name, to string) error 
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			return err
 		}
-		if err := copyFileOut(w, f, file, to, rel); err != nil {
+		if err := copyFileOut(ctx, w, f, file, to, rel); err != nil {
 			return err
 		}
 		copied++
@@ -132,7 +148,7 @@ func CopyOut(w *workspace.Workspace, f workspace.Folder, name, to string) error 
 	return nil
 }
 
-func copyFileOut(w *workspace.Workspace, folder workspace.Folder, f workspace.File, dir, name string) error {
+func copyFileOut(ctx context.Context, w *workspace.Workspace, folder workspace.Folder, f workspace.File, dir, name string) error {
 	src, err := w.Get(folder, f.Name)
 	if err != nil {
 		return err
@@ -154,6 +170,6 @@ func copyFileOut(w *workspace.Workspace, folder workspace.Folder, f workspace.Fi
 	if f.Exec {
 		mode = 0o755
 	}
-	_, err = workspace.Replace(root, name, mode, src, math.MaxInt64-1)
+	_, err = workspace.Replace(root, name, mode, until(ctx, src), math.MaxInt64-1)
 	return err
 }

@@ -28,11 +28,11 @@ func TestCopyOutOverAPipe(t *testing.T) {
 	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), unix.Mkfifo(pipe, 0o600), os.Symlink(pipe, link)); err != nil {
 		t.Fatal(err)
 	}
-	if err := CopyOut(w, workspace.Output, "f", file); err != nil {
+	if err := CopyOut(t.Context(), w, workspace.Output, "f", file); err != nil {
 		t.Errorf("control: %v", err)
 	}
 	for name, kind := range map[string]os.FileMode{pipe: os.ModeNamedPipe, link: os.ModeSymlink} {
-		if err := CopyOut(w, workspace.Output, "f", name); !errors.Is(err, ErrKind) {
+		if err := CopyOut(t.Context(), w, workspace.Output, "f", name); !errors.Is(err, ErrKind) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if st, err := os.Lstat(name); err != nil || st.Mode().Type() != kind {

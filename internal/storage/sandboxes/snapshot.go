@@ -134,7 +134,7 @@ func (m *Manager) Snapshot(ctx context.Context, owner, name string) (Snapshot, e
 			return p, err
 		}
 		for _, f := range files {
-			l, fresh, err := m.keep(w, folder, f)
+			l, fresh, err := m.keep(ctx, w, folder, f)
 			if err != nil {
 				return p, fmt.Errorf("%s/%s: %w", folder, f.Name, err)
 			}
@@ -174,14 +174,14 @@ func (m *Manager) still(s Sandbox) error {
 }
 
 // keep keeps one file.
-func (m *Manager) keep(w *workspace.Workspace, folder workspace.Folder, f workspace.File) (l listed, fresh int64, err error) {
+func (m *Manager) keep(ctx context.Context, w *workspace.Workspace, folder workspace.Folder, f workspace.File) (l listed, fresh int64, err error) {
 	l = listed{Folder: folder, Name: f.Name, Exec: f.Exec, Chunks: []string{}}
 	file, err := w.Get(folder, f.Name)
 	if err != nil {
 		return l, 0, err
 	}
 	defer func() { _ = file.Close() }()
-	err = chunks(file, func(b []byte) error {
+	err = chunks(until(ctx, file), func(b []byte) error {
 		digest, n, err := m.put(b)
 		l.Chunks, l.Size, fresh = append(l.Chunks, digest), l.Size+int64(len(b)), fresh+n
 		return err
@@ -247,7 +247,7 @@ func (m *Manager) Restore(ctx context.Context, owner, name, ident string) (Sandb
 	if err != nil {
 		return s, err
 	}
-	if err := m.fill(w, p, s.Limits.Disk); err != nil {
+	if err := m.fill(ctx, w, p, s.Limits.Disk); err != nil {
 		return s, errors.Join(fmt.Errorf("snapshot %s: %w", p.ID, err), w.Destroy())
 	}
 	old := s
@@ -272,14 +272,14 @@ func (m *Manager) Fill(ctx context.Context, owner, ident string, w *workspace.Wo
 	if err != nil {
 		return err
 	}
-	if err := m.fill(w, p, disk); err != nil {
+	if err := m.fill(ctx, w, p, disk); err != nil {
 		return fmt.Errorf("snapshot %s: %w", p.ID, err)
 	}
 	return nil
 }
 
 // fill writes the files of a snapshot into a workspace, at most disk bytes into each folder.
-func (m *Manager) fill(w *workspace.Workspace, p Snapshot, disk int64) error {
+func (m *Manager) fill(ctx context.Context, w *workspace.Workspace, p Snapshot, disk int64) error {
 	text, err := m.get(p.Digest)
 	if err != nil {
 		return err
@@ -293,7 +293,7 @@ func (m *Manager) fill(w *workspace.Workspace, p Snapshot, disk int64) error {
 		if left[l.Folder] -= l.Size; l.Size < 0 || left[l.Folder] < 0 {
 			return fmt.Errorf("more than the %d bytes that the sandbox may keep: %w", disk, workspace.ErrTooMuch)
 		}
-		if err := w.Put(l.Folder, l.Name, &parts{m: m, left: l.Chunks}, l.Size); err != nil {
+		if err := w.Put(l.Folder, l.Name, until(ctx, &parts{m: m, left: l.Chunks}), l.Size); err != nil {
 			return fmt.Errorf("%s/%s: %w", l.Folder, l.Name, err)
 		}
 		if l.Exec {

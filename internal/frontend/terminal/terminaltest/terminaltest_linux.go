@@ -81,3 +81,10 @@ func Until(t *testing.T, why string, seen *Seen, ok func() bool) {
 		}
 	}
 }
+
+// Text is everything that a person has seen.
+func (s *Seen) Text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}

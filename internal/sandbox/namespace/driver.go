@@ -19,6 +19,7 @@ import (
 	"waldo/internal/sandbox/keeper"
 	"waldo/internal/sandbox/landlock"
 	"waldo/internal/sandbox/mount"
+	"waldo/internal/sandbox/prewarm"
 	"waldo/internal/sandbox/seccomp"
 	"waldo/internal/sandbox/seccompnotify"
 	"waldo/internal/sandbox/spawn"
@@ -41,8 +42,8 @@ type Driver struct {
 	filters map[bool]func() ([2]seccompnotify.Filters, error) // by whether processes of other commands are in sight
 	refused refusals
 	zygotes *zygote.Pool
-	spares  *kept[*zygote.Zygote, *spare] // of each zygote, and of none
-	holders *kept[struct{}, holder]
+	spares  *prewarm.Keep[*zygote.Zygote, *spare] // of each zygote, and of none
+	holders *prewarm.Keep[struct{}, holder]
 	plans   plans
 }
 
@@ -53,14 +54,7 @@ func New(o Options) *Driver {
 	for _, others := range []bool{false, true} {
 		d.filters[others] = sync.OnceValues(func() ([2]seccompnotify.Filters, error) { return d.compile(others) })
 	}
-	d.spares = &kept[*zygote.Zygote, *spare]{make: d.spare, over: func(z *zygote.Zygote) bool { return z != nil && !z.Usable() }, most: func(z *zygote.Zygote) int {
-		if z != nil {
-			return min(o.Spares, sparesForked)
-		}
-		return o.Spares
-	}}
-	d.holders = &kept[struct{}, holder]{make: func(struct{}) (holder, error) { return d.holder() }, over: func(struct{}) bool { return false },
-		most: func(struct{}) int { return min(o.Spares, 1) }}
+	d.spares, d.holders = d.prewarmInits(), d.prewarmHolders()
 	return d
 }
 
@@ -135,7 +129,7 @@ func (d *Driver) startOnce(p sandbox.Profile, host *cgroup.Host, machine *os.Fil
 			return nil, err
 		}
 		b.uid, b.gid = b.shares.IDs()
-	} else if spare, ok := d.spares.take(from); ok {
+	} else if spare, ok := d.takeSpare(from); ok {
 		b.stage, b.group, b.uid, b.gid, b.joined = spare.stage, spare.group, spare.uid, spare.gid, true
 	} else {
 		var err error

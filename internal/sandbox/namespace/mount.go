@@ -152,14 +152,15 @@ func asItIs(target string, errno unix.Errno) string {
 
 // userNamespace returns a user namespace in which owner and group are the user outside.
 func (d *Driver) userNamespace(owner, group uint32, uid, gid int) (*os.File, error) {
-	h, ok := d.holders.take(struct{}{})
+	d.holders.Want(struct{}{}, 1)
+	h, ok := d.holders.Take(struct{}{})
 	if !ok {
 		var err error
 		if h, err = d.holder(); err != nil {
 			return nil, err
 		}
 	}
-	defer d.holders.end(h) // its namespace lives on in the file
+	defer d.holders.Discard(h) // its namespace lives on in the file
 	proc := fmt.Sprintf("/proc/%d/", h.Init.Pid)
 	err := errors.Join(
 		os.WriteFile(proc+"uid_map", fmt.Appendf(nil, "%d %d 1", owner, uid), 0),

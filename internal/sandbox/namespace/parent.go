@@ -128,7 +128,7 @@ func (b *box) Hurry(ctx context.Context) error { return b.warm(ctx, 1) }
 
 // Close ends the zygotes and the sandboxes that were prepared. Sandboxes in use stay.
 func (d *Driver) Close() error {
-	return errors.Join(d.zygotes.Close(), d.spares.close(), d.holders.close())
+	return errors.Join(d.zygotes.Close(), d.spares.Close(), d.holders.Close())
 }
 
 // fork has a zygote make PID 1 of a sandbox, in the way that stage.Spawn has a machine.

@@ -3,6 +3,7 @@
 package namespace
 
 import (
+	"context"
 	"errors"
 	"os"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"waldo/internal/sandbox/cgroup"
 	"waldo/internal/sandbox/initproc"
+	"waldo/internal/sandbox/prewarm"
 	"waldo/internal/sandbox/userns"
 	"waldo/internal/sandbox/zygote"
 )
@@ -26,6 +28,53 @@ type spare struct {
 func (s *spare) silent() error { return initproc.Silent(s.stage.FD) }
 
 func (s *spare) close() error { return errors.Join(s.stage.Close(), s.group.Close()) }
+
+// refillRest lets the sandboxes go first for which something was taken: where they come one after the other, nothing is
+// prewarmed.
+const refillRest = 8 * time.Millisecond
+
+// prewarmInits returns the spares: o.Spares without a zygote, and sparesForked of each zygote.
+func (d *Driver) prewarmInits() *prewarm.Keep[*zygote.Zygote, *spare] {
+	n := d.options.Spares
+	if n > 0 {
+		n += zygote.Most * sparesForked
+	}
+	return prewarm.New(prewarm.Options[*zygote.Zygote, *spare]{
+		Make:    func(_ context.Context, from *zygote.Zygote, _ bool) (*spare, error) { return d.spare(from) },
+		Discard: (*spare).close,
+		Same:    func(a, b *zygote.Zygote) bool { return a == b },
+		Usable:  func(_ *zygote.Zygote, s *spare) bool { return s.silent() == nil },
+		Over:    func(from *zygote.Zygote) bool { return from != nil && !from.Usable() },
+		Each:    d.sparesOf,
+		Most:    n,
+		Rest:    refillRest,
+	})
+}
+
+// prewarmHolders returns the holders: one where there are spares.
+func (d *Driver) prewarmHolders() *prewarm.Keep[struct{}, holder] {
+	return prewarm.New(prewarm.Options[struct{}, holder]{
+		Make:    func(context.Context, struct{}, bool) (holder, error) { return d.holder() },
+		Discard: holder.close,
+		Same:    func(_, _ struct{}) bool { return true },
+		Usable:  func(_ struct{}, h holder) bool { return h.silent() == nil },
+		Most:    min(d.options.Spares, 1),
+		Rest:    refillRest,
+	})
+}
+
+func (d *Driver) sparesOf(from *zygote.Zygote) int {
+	if from != nil {
+		return min(d.options.Spares, sparesForked)
+	}
+	return d.options.Spares
+}
+
+// takeSpare returns a spare of the zygote, or of none, if one is ready.
+func (d *Driver) takeSpare(from *zygote.Zygote) (*spare, bool) {
+	d.spares.Want(from, d.sparesOf(from))
+	return d.spares.Take(from)
+}
 
 // sparesForked is how many are made ahead of each zygote.
 const sparesForked = 1

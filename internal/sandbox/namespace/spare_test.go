@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,18 +18,25 @@ import (
 	"waldo/internal/sandbox/guest"
 	"waldo/internal/sandbox/initproc"
 	"waldo/internal/sandbox/mount"
+	"waldo/internal/sandbox/prewarm"
 	"waldo/internal/sandbox/procstat"
 	"waldo/internal/sandbox/sandboxtest"
 	"waldo/internal/sandbox/zygote"
 )
 
+// ready returns the spares that are ready, oldest first.
+func ready(s *prewarm.Keep[*zygote.Zygote, *spare]) (all []*spare) {
+	for _, one := range s.All() {
+		all = append(all, one)
+	}
+	return all
+}
+
 // waitSpares waits until n are ready.
-func waitSpares(t *testing.T, s *kept[*zygote.Zygote, *spare], n int) {
+func waitSpares(t *testing.T, s *prewarm.Keep[*zygote.Zygote, *spare], n int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		s.mu.Lock()
-		got := len(s.ready)
-		s.mu.Unlock()
+		got := len(ready(s))
 		if got == n {
 			return
 		}
@@ -64,7 +72,7 @@ func TestSpares(t *testing.T) {
 		t.Fatalf("control: a box from nothing: %q", lines)
 	}
 	waitSpares(t, d.spares, 2)
-	pid := d.spares.ready[0].thing.stage.Init.Pid
+	pid := ready(d.spares)[1].stage.Init.Pid // the youngest goes first
 	seen := map[string]bool{before: true}
 	if out, init := one(); init != pid || seen[out] {
 		t.Errorf("the box is not the spare's: %d, %d, %q", init, pid, out)
@@ -76,11 +84,11 @@ func TestSpares(t *testing.T) {
 		t.Errorf("two boxes in the same namespaces: %q", out)
 	}
 	waitSpares(t, d.spares, 2)
-	first, second := d.spares.ready[0].thing.stage.Init, d.spares.ready[1].thing.stage.Init.Pid
-	if err := first.Kill(); err != nil {
+	second, first := ready(d.spares)[0].stage.Init.Pid, ready(d.spares)[1].stage
+	if err := first.Init.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	for initproc.Silent(d.spares.ready[0].thing.stage.FD) == nil {
+	for initproc.Silent(first.FD) == nil {
 		time.Sleep(time.Millisecond)
 	}
 	if _, init := one(); init != second {
@@ -103,21 +111,22 @@ func TestSparesConformance(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	sandboxtest.Run(t, steady{d, t})
+	sandboxtest.Run(t, steady{d, t, &atomic.Bool{}})
 }
 
 // steady has as many spares before and after each sandbox.
 type steady struct {
 	*Driver
-	t *testing.T
+	t     *testing.T
+	asked *atomic.Bool // for a sandbox that is made of a spare
 }
 
 func (s steady) Start(ctx context.Context, p sandbox.Profile) (sandbox.Sandbox, error) {
 	b, err := s.Driver.Start(ctx, p)
-	s.spares.mu.Lock()
-	asked := len(s.spares.making)+len(s.spares.ready) > 0
-	s.spares.mu.Unlock()
-	if asked { // also if a taken one was unusable
+	if err == nil && p.Share == nil {
+		s.asked.Store(true)
+	}
+	if s.asked.Load() { // also if a taken one was unusable
 		waitSpares(s.t, s.spares, s.options.Spares)
 	}
 	return b, err
@@ -245,7 +254,7 @@ func TestForkedSpares(t *testing.T) {
 	a, other := profile("a"), profile("b")
 	first := start(a)
 	waitSpares(t, d.spares, 1)
-	ahead := d.spares.ready[0].thing
+	ahead := ready(d.spares)[0]
 	if start(other).stage == ahead.stage {
 		t.Error("a box is made of what another domain's zygote made")
 	}
@@ -267,12 +276,10 @@ func TestForkedSpares(t *testing.T) {
 	}
 	start(other)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		d.spares.mu.Lock()
 		old := false
-		for _, o := range d.spares.ready {
-			old = old || !o.kind.Usable()
+		for from := range d.spares.All() {
+			old = old || from != nil && !from.Usable()
 		}
-		d.spares.mu.Unlock()
 		if !old {
 			return
 		}

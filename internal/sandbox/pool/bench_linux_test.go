@@ -278,6 +278,64 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 }
 
+// BenchmarkInTurns is a cold run and a forked one, in turns with prewarmed namespaces and without, so that the load of
+// the machine is the same for both.
+func BenchmarkInTurns(b *testing.B) {
+	turns := func(b *testing.B, one [2]func() (sandbox.Sandbox, error)) {
+		var took [2][]time.Duration
+		for i := range 2 * b.N {
+			v := (i + i/2) % 2
+			time.Sleep(20 * time.Millisecond)
+			began := time.Now()
+			box, err := one[v]()
+			if err != nil {
+				b.Fatal(err)
+			}
+			took[v] = append(took[v], time.Since(began))
+			if err := box.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for v, name := range []string{"with", "without"} {
+			slices.Sort(took[v])
+			for _, q := range []int{50, 99} {
+				b.ReportMetric(float64(took[v][len(took[v])*q/100].Microseconds())/1000, fmt.Sprintf("%s-p%d-ms", name, q))
+			}
+		}
+		b.ReportMetric(0, "ns/op")
+	}
+	boxed := func(d sandbox.Driver, p sandbox.Profile, c func() sandbox.Command) func() (sandbox.Sandbox, error) {
+		return func() (sandbox.Sandbox, error) {
+			box, err := d.Start(context.Background(), p)
+			if err == nil {
+				_, err = box.Run(context.Background(), c())
+			}
+			return box, err
+		}
+	}
+	b.Run("cold", func(b *testing.B) {
+		var one [2]func() (sandbox.Sandbox, error)
+		for v, spares := range []int{2, 0} {
+			d := namespace.New(namespace.Options{Spares: spares})
+			defer d.Close()
+			one[v] = boxed(d, sandboxtest.Profile(), func() sandbox.Command {
+				return sandbox.Command{Argv: []string{"/bin/true"}, Env: env}
+			})
+		}
+		turns(b, one)
+	})
+	b.Run("forked", func(b *testing.B) {
+		var one [2]func() (sandbox.Sandbox, error)
+		for v, spares := range []int{2, 0} {
+			p, d := python(b), newServed(b, 1, spares)
+			filled(b, d, p, 1)
+			p.Mounts = []sandbox.Mount{{Source: "/usr/share", Target: "/workspace/input"}} // no such sandbox can be ready
+			one[v] = boxed(d, p, func() sandbox.Command { return job(b, p.Prestart, "print(1)") })
+		}
+		turns(b, one)
+	})
+}
+
 // BenchmarkOthers measures what others make of the same, where they are installed.
 func BenchmarkOthers(b *testing.B) {
 	for _, argv := range [][]string{

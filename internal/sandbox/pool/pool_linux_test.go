@@ -128,7 +128,8 @@ type warmBox struct {
 
 func (b warmBox) Run(ctx context.Context, c sandbox.Command) (facts.Facts, error) {
 	a := b.p.Prestart
-	if i := slices.Index(c.Argv, "-c"); i > 0 && c.Argv[0] == "python3" && slices.Equal(c.Env, env) && c.Dir == "" {
+	if i := slices.Index(c.Argv, "-c"); i > 0 && c.Argv[0] == "python3" && slices.Equal(c.Env, env) && c.Dir == "" &&
+		c.Direct == nil {
 		j := job(b.w.t, a, c.Argv[i+1], c.Argv[i+2:]...)
 		if c.Stdin != nil {
 			j.Stdin = io.MultiReader(j.Stdin, c.Stdin)

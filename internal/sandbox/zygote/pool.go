@@ -33,8 +33,8 @@ type Pool struct {
 	closed bool
 }
 
-// most is the number of zygotes at a time: each has some 20 MB.
-const most = 8
+// Most is the number of zygotes at a time: each has some 20 MB.
+const Most = 8
 
 // place is where the zygote of a kind is.
 type place struct {
@@ -113,10 +113,10 @@ func (n *Pool) place(k Kind) *place {
 	}
 	p := &place{kind: k, used: time.Now()}
 	n.all = append(n.all, p)
-	if len(n.all) > most {
+	if len(n.all) > Most {
 		slices.SortFunc(n.all, func(a, b *place) int { return b.used.Compare(a.used) })
-		last := n.all[most]
-		n.all = n.all[:most]
+		last := n.all[Most]
+		n.all = n.all[:Most]
 		if last.zygote != nil {
 			_ = last.zygote.Close() // it has nothing to say any more
 		}

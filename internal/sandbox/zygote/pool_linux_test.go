@@ -91,10 +91,10 @@ func TestRotation(t *testing.T) {
 // TestMost: very many kinds do not have very many zygotes.
 func TestMost(t *testing.T) {
 	n, _ := newPool(t, Rotation{Most: 100, Age: time.Hour})
-	for i := range most + 3 {
+	for i := range Most + 3 {
 		keep(t, n, Kind{Domain: strings.Repeat("x", i)})
 	}
-	if n.Get(Kind{}) != nil || len(n.all) != most {
+	if n.Get(Kind{}) != nil || len(n.all) != Most {
 		t.Errorf("%d zygotes, and the first is there", len(n.all))
 	}
 }

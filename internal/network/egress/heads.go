@@ -6,9 +6,15 @@ import (
 	"strings"
 )
 
-// canonical returns the name of a header as servers compare it. Some read _ as -.
+// canonical returns the name of a header as servers compare it. For CGI and its successors some read each character but
+// letters and digits as the same: X.Method is X_METHOD there.
 func canonical(name string) string {
-	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	return http.CanonicalHeaderKey(strings.Map(func(c rune) rune {
+		if '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' {
+			return c
+		}
+		return '-'
+	}, name))
 }
 
 // overrides are headers by which some servers take a request for one of another method or path.

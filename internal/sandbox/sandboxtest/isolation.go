@@ -49,7 +49,7 @@ func (s *suite) testRefused(t *testing.T) {
 		{"a relative target", func(p *sandbox.Profile) { p.Tmpfs[0].Target = "tmp" }},
 		{"every file of this machine", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/", Target: "/mnt"}} }},
 		{"every file of this machine by another name", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/proc/self/root", Target: "/mnt"}} }},
-		{"a source that is not there", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/nonexistent", Target: "/mnt"}} }},
+		{"a source that is not there", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/nonexistent/waldo", Target: "/mnt"}} }},
 		{"a device as a source", func(p *sandbox.Profile) { p.Mounts = []sandbox.Mount{{Source: "/dev/zero", Target: "/mnt"}} }},
 		{"hosts without an egress server", func(p *sandbox.Profile) { p.Network.Hosts = []string{"example.com"} }},
 		{"a template that is not there", func(p *sandbox.Profile) { p.Template.Name = "" }},

@@ -528,6 +528,38 @@ func TestEnrollment(t *testing.T) {
 	}
 }
 
+// TestEnrolmentsAreBounded: an approver has a plain name and so many short roles, and is revoked by the first
+// approver's key alone.
+func TestEnrolmentsAreBounded(t *testing.T) {
+	h := newHouse(t)
+	pub, other, _ := ed25519.GenerateKey(nil)
+	for i, row := range []struct {
+		name  string
+		roles []string
+		good  bool
+	}{
+		{"bob", slices.Repeat([]string{strings.Repeat("r", maxRole)}, maxRoles), true},
+		{"carl", make([]string, maxRoles+1), false},
+		{"carl", []string{strings.Repeat("r", maxRole+1)}, false},
+		{"../carl", nil, false},
+		{"", nil, false},
+		{"carl\n", nil, false},
+	} {
+		if _, err := h.EnrollKey(ctx, row.name, row.roles, pub, h.ann); (err == nil) != row.good {
+			t.Errorf("%d %q: %v", i, row.name, err)
+		}
+	}
+	if err := h.Revoke(ctx, "bob", NewSigner("ann", other)); err == nil || !strings.Contains(err.Error(), "only the first approver") {
+		t.Errorf("another key in ann's name: %v", err)
+	}
+	if err := h.Revoke(ctx, "bob", NewSigner("bob", other)); err == nil || !strings.Contains(err.Error(), "only the first approver") {
+		t.Errorf("bob himself: %v", err)
+	}
+	if err := h.Revoke(ctx, "bob", h.ann); err != nil {
+		t.Errorf("control: %v", err)
+	}
+}
+
 func TestTooMany(t *testing.T) {
 	h := newHouse(t)
 	for i := range MaxPending {

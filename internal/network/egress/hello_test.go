@@ -61,7 +61,8 @@ func TestHelloIsReadOneWay(t *testing.T) {
 		{"another record", record(23, 3, message), false},
 		{"another message", record(recordHandshake, 3, append([]byte{2}, message[1:]...)), false},
 		{"an empty record first", append(record(recordHandshake, 3, nil), record(recordHandshake, 3, message)...), false},
-		{"a record that is too long", record(recordHandshake, 3, make([]byte, 1<<14+1)), false},
+		{"a record that is too long", record(recordHandshake, 3, slices.Concat(message, make([]byte, 1<<14+1-len(message)))), false},
+		{"control: the longest record", record(recordHandshake, 3, slices.Concat(message, make([]byte, 1<<14-len(message)))), true},
 		{"a message that is too long", record(recordHandshake, 3, large[:100]), false},
 	} {
 		got, more, why := serverName(row.b)

@@ -304,11 +304,11 @@ func (p *parser) placed(e field, s *contract.Server, at map[string]field) {
 	if s.URL == "" && has("auth") {
 		p.Fail(at["auth"].Val, "key.misplaced", "use secrets to give a program its token", "auth belongs to a server at a url")
 	}
-	inBox := []string{"network", "mounts", "limits", "data"}
+	inSandbox := []string{"network", "mounts", "limits", "data"}
 	if s.URL != "" {
-		inBox = append(inBox, "secrets", "env")
+		inSandbox = append(inSandbox, "secrets", "env")
 	}
-	for _, k := range inBox {
+	for _, k := range inSandbox {
 		if n := at[k].Val; n != nil && s.Placement == "outside" {
 			p.Fail(n, "key.not_enforced", "remove it, or write placement: sandbox", "%q cannot be held to for a server outside", k)
 		}

@@ -29,7 +29,7 @@ type house struct {
 	tools   []string
 }
 
-func (h *house) corridor() Pipeline {
+func (h *house) pipeline() Pipeline {
 	list := func(call.Call) []call.Tool {
 		var out []call.Tool
 		for _, n := range h.tools {
@@ -85,7 +85,7 @@ type box struct {
 
 func open(t *testing.T, h *house) *box {
 	t.Helper()
-	b, err := New("test", h.corridor())
+	b, err := New("test", h.pipeline())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func code(m map[string]any) int {
 }
 
 func TestNewRefusesAMissingPiece(t *testing.T) {
-	full := (&house{}).corridor()
+	full := (&house{}).pipeline()
 	for name, drop := range map[string]func(*Pipeline){
 		"Call": func(c *Pipeline) { c.Call = nil }, "Tools": func(c *Pipeline) { c.Tools = nil }, "Find": func(c *Pipeline) { c.Find = nil },
 		"Search": func(c *Pipeline) { c.Search = nil }, "Check": func(c *Pipeline) { c.Check = nil },
@@ -161,12 +161,12 @@ func TestNewRefusesAMissingPiece(t *testing.T) {
 		c := full
 		drop(&c)
 		if _, err := New("", c); err == nil {
-			t.Errorf("a corridor without %s was taken", name)
+			t.Errorf("a pipeline without %s was taken", name)
 		}
 	}
 }
 
-func TestACallWalksTheCorridor(t *testing.T) {
+func TestACallWalksThePipeline(t *testing.T) {
 	h := &house{tools: []string{"crm.get"}}
 	b := open(t, h)
 	b.say(`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"crm__get","arguments":{"id":9007199254740993},"waldo/approval_id":"a_1"}}`)
@@ -377,7 +377,7 @@ func TestReasonsLeaveOutWhereTheContractStands(t *testing.T) {
 	}
 }
 
-func TestUnknownNamesReachTheCorridorToBeRefused(t *testing.T) {
+func TestUnknownNamesReachThePipelineToBeRefused(t *testing.T) {
 	h := &house{tools: []string{"s.create-issue", "s.a-b", "s.a_b", "s.a.b", "s.import"}}
 	for asked, want := range map[string]string{
 		"s.create_issue":  "s.create-issue", // one tool is spelled so
@@ -405,7 +405,7 @@ func TestUnknownNamesReachTheCorridorToBeRefused(t *testing.T) {
 
 func TestArgumentsThatDoNotFitAreNoCall(t *testing.T) {
 	h := &house{tools: []string{"a.b"}}
-	c := h.corridor()
+	c := h.pipeline()
 	c.Check = func(call.Call, call.Tool) *call.Reason { return &call.Reason{Code: "args.schema", Text: "id: missing"} }
 	br, err := New("", c)
 	if err != nil {

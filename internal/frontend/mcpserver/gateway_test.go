@@ -354,7 +354,7 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s", say(r))
 		}
 	})
-	t.Run("arguments that do not fit never enter the corridor", func(t *testing.T) {
+	t.Run("arguments that do not fit never enter the pipeline", func(t *testing.T) {
 		before := d.count()
 		for _, args := range []string{`{}`, `{"message":1}`} {
 			if r := ask(t, "s__echo", args); !r.IsError || !strings.Contains(say(r), "do not fit the tool") {
@@ -373,7 +373,7 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s", b)
 		}
 		if d.count() != before {
-			t.Error("a question about the list went through the corridor")
+			t.Error("a question about the list went through the pipeline")
 		}
 	})
 }
@@ -396,7 +396,7 @@ func TestCancellationAndProgress(t *testing.T) {
 			}
 			cancel()
 			if err := <-d.ended; !errors.Is(err, context.Canceled) {
-				t.Errorf("the corridor saw %v", err)
+				t.Errorf("the pipeline saw %v", err)
 			}
 			<-done
 			if len(steps) != 0 {

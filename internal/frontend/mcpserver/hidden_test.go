@@ -60,7 +60,7 @@ func TestHiddenFromPrincipals(t *testing.T) {
 				t.Fatalf("control: %s", got)
 			}
 			if got := say("os:1", "tools/call", misfit); strings.Contains(got, "fit") || desk.last().Capability != "s.echo" {
-				t.Errorf("the corridor did not decide: %s", got)
+				t.Errorf("the pipeline did not decide: %s", got)
 			}
 		})
 	}

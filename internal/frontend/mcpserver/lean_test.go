@@ -55,7 +55,7 @@ func TestLean(t *testing.T) {
 				t.Errorf("arguments that do not fit: %s", say(r))
 			}
 			if d.count() != before {
-				t.Error("what is no call entered the corridor")
+				t.Error("what is no call entered the pipeline")
 			}
 			ask("call_tool", `{"name":"s__hidden"}`)
 			if c := d.last(); c.Capability != "s.hidden" { // where it is refused, and on record

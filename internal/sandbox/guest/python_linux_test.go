@@ -56,7 +56,7 @@ func TestPython(t *testing.T) {
 		{"a denial is an exception with its reasons",
 			"try: crm.delete(id=1)\nexcept Denied as e: print(e, e.decision_id, e.reasons[0].code, 'file' in e.reasons[0])",
 			"crm.delete: contract.deny: never d_1 contract.deny False", 0},
-		{"an unknown tool is denied by the corridor",
+		{"an unknown tool is denied by the pipeline",
 			"import waldo\ntry: crm.nothing()\nexcept waldo.Denied as e: print(e.reasons[0].code)", "contract.absent", 0},
 		{"a question names its approval and can be repeated",
 			"try: crm.ask(x=1)\nexcept Waiting as e: print(e.approval_id, crm.ask(x=1, waldo_approval=e.approval_id).done)",

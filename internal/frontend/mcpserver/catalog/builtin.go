@@ -9,7 +9,7 @@ import (
 // tools/list, so it needs no contract.
 const SearchTools = "search_tools"
 
-const inBox = " It runs in a fresh sandbox: no network, no secrets, /workspace/output is saved, limits on time, memory and output. Returns stdout, stderr and resource use."
+const inSandbox = " It runs in a fresh sandbox: no network, no secrets, /workspace/output is saved, limits on time, memory and output. Returns stdout, stderr and resource use."
 
 // Builtins returns the tools of waldo's own that run code, each answered by the runner.
 func Builtins() []call.Tool {
@@ -21,14 +21,14 @@ func Builtins() []call.Tool {
 			`"required":["code"],"additionalProperties":false}`
 	}
 	return []call.Tool{
-		builtin("run_python", "Run Python", "Run a Python program. `servers.NAME.TOOL(...)` calls the tools of this list and `search_tools(query)` finds them, so that large results need not pass through the conversation."+inBox,
+		builtin("run_python", "Run Python", "Run a Python program. `servers.NAME.TOOL(...)` calls the tools of this list and `search_tools(query)` finds them, so that large results need not pass through the conversation."+inSandbox,
 			code("The program. Top-level await works; print what you want to see.",
 				`,"session":{"type":"string","description":"Keep variables under this name for later calls with it. Then: code alone, no tools; a last expression, figures and tables come back."}`)),
-		builtin("run_javascript", "Run JavaScript", "Run a JavaScript program (an ES module). `servers.NAME.TOOL(...)` calls the tools of this list."+inBox,
+		builtin("run_javascript", "Run JavaScript", "Run a JavaScript program (an ES module). `servers.NAME.TOOL(...)` calls the tools of this list."+inSandbox,
 			code("The program. Top-level await works; console.log what you want to see.", "")),
-		builtin("run_typescript", "Run TypeScript", "Run a TypeScript program. Types are removed, not checked. `servers.NAME.TOOL(...)` calls the tools of this list."+inBox,
+		builtin("run_typescript", "Run TypeScript", "Run a TypeScript program. Types are removed, not checked. `servers.NAME.TOOL(...)` calls the tools of this list."+inSandbox,
 			code("The program. Top-level await works; console.log what you want to see.", "")),
-		builtin("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inBox,
+		builtin("run_shell", "Run a shell command", "Run a command line with /bin/sh."+inSandbox,
 			`{"type":"object","properties":{"command":{"type":"string","description":"The command line."}},"required":["command"],"additionalProperties":false}`),
 		builtin(ReadOutput, "Read a file of the workspace", "Read a file that a run has written to /workspace/output, or that it was given. Text comes as text, a picture as an image.",
 			`{"type":"object","properties":{"name":{"type":"string","description":"As in output/report.csv."},`+

@@ -33,7 +33,7 @@ func TestViews(t *testing.T) {
 	} {
 		e, ok := c.Lookup(ctx, "a__drop")
 		if !ok {
-			t.Fatal("the corridor does not find it")
+			t.Fatal("the pipeline does not find it")
 		}
 		for range 2 { // made, and kept
 			got := fmt.Sprintf("%s|%s|%s|%s|%s|%v", names(c.List(ctx, row.v)), names(c.Search(ctx, row.v, "table", 0)),
@@ -49,7 +49,7 @@ func TestViews(t *testing.T) {
 		}
 	}
 	if _, ok := c.Prompt(ctx, "b__p"); !ok {
-		t.Error("the corridor does not find the prompt")
+		t.Error("the pipeline does not find the prompt")
 	}
 	delete(locked, "a.drop")
 	c.Rebuild() // as when the contracts are others now

@@ -269,7 +269,7 @@ func TestWithTheSDK(t *testing.T) {
 			select {
 			case err := <-h.desk.ended:
 				if err != context.Canceled {
-					t.Errorf("the corridor saw %v", err)
+					t.Errorf("the pipeline saw %v", err)
 				}
 			case <-time.After(time.Minute):
 				t.Fatal("a cancelled call goes on")

@@ -26,7 +26,8 @@ func browse() {
 
 // serveRemote serves an MCP server at $REMOTE, in files *.yaml too, on loopback, until the script ends: it wants the
 // token of $REMOTE_TOKEN, or one that it issues itself (OAuth), and has the tools whoami, which says
-// how waldo showed itself, and change. A file of the name given, where there is one, is a tool more.
+// how waldo showed itself, and change. A file of the name given, where there is one, is a tool more; FILE.begun gets a
+// line for each session.
 func serveRemote(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: remote FILE")
@@ -101,6 +102,12 @@ func remoteCall(w http.ResponseWriter, r *http.Request, more string) {
 		"tools/list": `{"tools":[{"name":"whoami","description":` + string(text) + `,"inputSchema":{"type":"object"}},{"name":"change","inputSchema":{"type":"object"}}]}`,
 		"tools/call": `{"content":[{"type":"text","text":` + string(said) + `}]}`,
 	}[q.Method]
+	if q.Method == "initialize" {
+		if f, err := os.OpenFile(more+".begun", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+			_, _ = f.WriteString("a session\n")
+			_ = f.Close()
+		}
+	}
 	switch {
 	case q.ID == nil:
 		w.WriteHeader(http.StatusAccepted)

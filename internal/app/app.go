@@ -386,8 +386,9 @@ func (h *App) openExecutors(s Options) error {
 	if s.Tells {
 		said = nil
 	}
+	far := h.dialer()
 	h.Upstreams = upstream.New(h.Config.Servers, upstream.Options{
-		Launcher: h.launcher(), Remote: RemoteDialer(h.State, h.Config, h.secrets.Get, h.Redact.Known).Options,
+		Launcher: h.launcher(), Remote: far.Options, RemoteMade: far.Made,
 		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.clean, Window: h.known.Window, Version: s.Version,
 		Changed: func(server string) { h.lives.inForce().Catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.lives.inForce().Catalogue.InvalidateOffer(server) },
@@ -662,6 +663,11 @@ func ForgetCLI(ctx context.Context, s *database.Store, name string) error {
 		}
 	}
 	return control.ForgetStops(ctx, s, time.Now().Add(-Retention))
+}
+
+// dialer connects to the configured servers at a url.
+func (h *App) dialer() *remote.Dialer {
+	return RemoteDialer(h.State, h.Config, h.secrets.Get, h.Redact.Known)
 }
 
 // RemoteDialer connects to servers at a url.

@@ -126,19 +126,43 @@ func (l *Launcher) Launch(ctx context.Context, s contract.Server, n call.Session
 	default:
 		err = fmt.Errorf("server %s: placement %s is not enforced by this build", s.Name, s.Placement)
 	}
-	p.Made = digest(env)
+	p.Made, _ = l.made(s, env) // without an injected secret: no process is interchangeable with this one
 	return p, err
 }
 
-// Made returns what Process.Made of the server would be if it were started now: a digest of its environment, which
-// is another when one of its secrets is.
+// Made returns what Process.Made of the server would be if it were started now: a digest of its environment and of its
+// injected secrets, which is another when one of them is.
 func (l *Launcher) Made(s contract.Server) (string, error) {
 	env, err := l.env(s)
-	return digest(env), err
+	if err != nil {
+		return "", err
+	}
+	return l.made(s, env)
 }
 
-// digest sums an environment up without showing anything of it.
-func digest(env []string) string {
+func (l *Launcher) made(s contract.Server, env []string) (string, error) {
+	all := slices.Clone(env)
+	for k, ref := range s.Secrets {
+		in := l.Config.Secrets[string(ref)].Inject
+		if in == nil {
+			continue // it is in the environment
+		}
+		for i, r := range []secret.Ref{ref, in.Key, in.Token} {
+			if r == "" {
+				continue
+			}
+			v, err := l.Secret(r)
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", k, err)
+			}
+			all = append(all, fmt.Sprintf("%s %d %s", k, i, v.Reveal()))
+		}
+	}
+	return Digest(all), nil
+}
+
+// Digest sums texts up without showing anything of them. It is of this process alone.
+func Digest(env []string) string {
 	sum := hmac.New(sha256.New, digestKey())
 	for _, e := range slices.Sorted(slices.Values(env)) {
 		_, _ = fmt.Fprintf(sum, "%d %s ", len(e), e)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"waldo/internal/executor/launch"
 	"waldo/internal/model/contract"
 	"waldo/internal/model/secret"
 	"waldo/internal/network/egress"
@@ -43,6 +44,30 @@ func (d *Dialer) Options(_ context.Context, s contract.Server) (mcphttp.Options,
 		o.Header = func() (http.Header, error) { return headers(s.Auth.Headers, d.Secret) }
 	}
 	return o, nil
+}
+
+// Made returns a digest of the secrets that waldo sends to a server. It fails for a server with OAuth, whose token can
+// change at any time.
+func (d *Dialer) Made(s contract.Server) (string, error) {
+	if s.Auth.OAuth != nil {
+		return "", errors.New("the token of OAuth can change at any time")
+	}
+	sent := []string{}
+	for name, ref := range s.Auth.Headers {
+		v, err := d.Secret(ref)
+		if err != nil {
+			return "", err
+		}
+		sent = append(sent, name+": "+v.Reveal())
+	}
+	if s.Auth.Bearer != "" {
+		v, err := d.Secret(s.Auth.Bearer)
+		if err != nil {
+			return "", err
+		}
+		sent = append(sent, "Bearer "+v.Reveal())
+	}
+	return launch.Digest(sent), nil
 }
 
 // Transport dials the addresses that a server's url can resolve to.

@@ -35,8 +35,12 @@ func (s *server) hold() bool {
 // made returns what each process of the server was made with: "" for one that is being started.
 func (s *server) made() (out []string) {
 	s.mu.Lock()
-	if s.session != nil && s.session.alive() && s.session.proc != nil {
-		out = append(out, s.session.proc.Made)
+	if s.session != nil && s.session.alive() {
+		if s.session.proc != nil {
+			out = append(out, s.session.proc.Made)
+		} else {
+			out = append(out, s.session.made)
+		}
 	}
 	if s.starting != nil {
 		out = append(out, "")

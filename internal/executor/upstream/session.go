@@ -24,6 +24,7 @@ import (
 type session struct {
 	s        *server
 	proc     *Process // nil: the server runs elsewhere
+	made     string   // Options.RemoteMade of a server elsewhere; empty: unknown
 	conn     conn
 	revision string // of MCP, as agreed
 	name     string // as the server calls itself
@@ -132,6 +133,9 @@ func (ses *session) connect(ctx context.Context) error {
 		o, err := s.m.o.Remote(ctx, s.cfg)
 		if err != nil {
 			return err
+		}
+		if s.m.o.RemoteMade != nil {
+			ses.made, _ = s.m.o.RemoteMade(s.cfg) // an error: no session is interchangeable with this one
 		}
 		o.URL, o.Handlers = s.cfg.URL, ses.handlers()
 		ses.conn, err = mcphttp.New(o)

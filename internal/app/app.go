@@ -386,9 +386,8 @@ func (h *App) openExecutors(s Options) error {
 	if s.Tells {
 		said = nil
 	}
-	far := h.dialer()
 	h.Upstreams = upstream.New(h.Config.Servers, upstream.Options{
-		Launcher: h.launcher(), Remote: far.Options, RemoteMade: far.Made,
+		Launcher: h.launcher(), Remote: h.dialer().Options,
 		Eras: eras.New(h.Store, time.Now), Log: said, Lock: h.Lock, Scrub: h.clean, Window: h.known.Window, Version: s.Version,
 		Changed: func(server string) { h.lives.inForce().Catalogue.Invalidate(server) },
 		Offers:  func(server string) { h.lives.inForce().Catalogue.InvalidateOffer(server) },

@@ -33,6 +33,7 @@ func (d *Dialer) Options(_ context.Context, s contract.Server) (mcphttp.Options,
 		return mcphttp.Options{}, err
 	}
 	o := mcphttp.Options{Transport: rt}
+	o.Made, _ = d.Made(s) // an error: no session is interchangeable with this one
 	switch {
 	case s.Auth.OAuth != nil:
 		login := d.Login(s, rt)

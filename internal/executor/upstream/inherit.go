@@ -36,11 +36,7 @@ func (s *server) hold() bool {
 func (s *server) made() (out []string) {
 	s.mu.Lock()
 	if s.session != nil && s.session.alive() {
-		if s.session.proc != nil {
-			out = append(out, s.session.proc.Made)
-		} else {
-			out = append(out, s.session.made)
-		}
+		out = append(out, s.session.made)
 	}
 	if s.starting != nil {
 		out = append(out, "")

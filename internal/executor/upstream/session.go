@@ -24,7 +24,7 @@ import (
 type session struct {
 	s        *server
 	proc     *Process // nil: the server runs elsewhere
-	made     string   // Options.RemoteMade of a server elsewhere; empty: unknown
+	made     string   // Process.Made, or that of a server elsewhere; empty: unknown
 	conn     conn
 	revision string // of MCP, as agreed
 	name     string // as the server calls itself
@@ -134,10 +134,7 @@ func (ses *session) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if s.m.o.RemoteMade != nil {
-			ses.made, _ = s.m.o.RemoteMade(s.cfg) // an error: no session is interchangeable with this one
-		}
-		o.URL, o.Handlers = s.cfg.URL, ses.handlers()
+		o.URL, o.Handlers, ses.made = s.cfg.URL, ses.handlers(), o.Made
 		ses.conn, err = mcphttp.New(o)
 		return err
 	}
@@ -145,7 +142,7 @@ func (ses *session) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ses.proc, ses.conn = &proc, line{jsonrpc.New(proc.Stdout, proc.Stdin, ses.handlers())}
+	ses.proc, ses.made, ses.conn = &proc, proc.Made, line{jsonrpc.New(proc.Stdout, proc.Stdin, ses.handlers())}
 	go func() {
 		defer close(ses.heard)
 		if proc.Stderr == nil {

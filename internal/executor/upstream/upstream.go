@@ -81,18 +81,16 @@ type Launcher interface {
 type Options struct {
 	Launcher Launcher
 	Remote   func(context.Context, contract.Server) (mcphttp.Options, error) // for servers at a url; can be nil
-	// RemoteMade is Process.Made for servers at a url: a digest of what waldo authenticates with; nil: unknown.
-	RemoteMade func(contract.Server) (string, error)
-	Lock       *lockfile.Lock           // accepted definitions
-	Eras       *eras.Book               // legacy servers; nil: not remembered
-	Changed    func(server string)      // called after a server's tools change
-	Offers     func(server string)      // the same of its prompts and resources
-	Updated    func(server, uri string) // after a subscribed resource changed
-	Scrub      func(text string) string // redacts stderr; nil: stderr is dropped
-	Log        *slog.Logger             // nil: nothing is logged
-	Version    string                   // our version, sent to servers
-	Start      time.Duration            // how long a start may take; 0: 60 s
-	Probe      time.Duration            // reply timeout; 0: 3 s
+	Lock     *lockfile.Lock                                                  // accepted definitions
+	Eras     *eras.Book                                                      // legacy servers; nil: not remembered
+	Changed  func(server string)                                             // called after a server's tools change
+	Offers   func(server string)                                             // the same of its prompts and resources
+	Updated  func(server, uri string)                                        // after a subscribed resource changed
+	Scrub    func(text string) string                                        // redacts stderr; nil: stderr is dropped
+	Log      *slog.Logger                                                    // nil: nothing is logged
+	Version  string                                                          // our version, sent to servers
+	Start    time.Duration                                                   // how long a start may take; 0: 60 s
+	Probe    time.Duration                                                   // reply timeout; 0: 3 s
 	// Window cuts a text and leaves no part of a secret at its edges; nil: stderr is dropped.
 	Window func(text string, start, end int, before, after bool) string
 }

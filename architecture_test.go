@@ -56,7 +56,7 @@ var exceptions = map[string]string{
 	"cmd/waldo-gvisor -> sandbox":  "the gVisor executable is the driver's other half",
 }
 
-// anywhere may import every package: commands wire the layers, and tests and tools stand outside of them.
+// anywhere may import every package, with what is below it: commands wire the layers, and tests and tools stand outside of them.
 var anywhere = []string{"cmd/waldo", "attack", "tools/mutants", "tools/mcpbench", "internal/sandbox/sandboxtest"}
 
 // The caps, in lines, and who is excused from one, for what reason.
@@ -66,9 +66,12 @@ const (
 	maxPackage = 3000
 )
 
-var excused = map[string]string{
-	"cmd/waldo": "every command of waldo, and the application that joins the packages, until it has a package of its own",
+// larger are packages with a cap of their own, in lines.
+var larger = map[string]int{
+	"cmd/waldo": 4500, // every command of waldo: flags, printing and help alone
 }
+
+var excused = map[string]string{}
 
 // only says which external package may be imported by which packages alone.
 var only = map[string][]string{
@@ -78,8 +81,8 @@ var only = map[string][]string{
 	"modernc.org/sqlite":                     {"internal/storage/database"},
 	"github.com/jackc/pgx/v5":                {"internal/network/egress/postgres"},
 	"github.com/schollz/progressbar":         {"internal/frontend/terminal"},
-	"github.com/spf13/cobra":                 {"cmd/waldo"},
-	"github.com/spf13/pflag":                 {"cmd/waldo"},
+	"github.com/spf13/cobra":                 {"cmd/waldo", "cmd/waldo/manual", "cmd/waldo/sandboxflags"},
+	"github.com/spf13/pflag":                 {"cmd/waldo", "cmd/waldo/manual"},
 	"github.com/google/go-containerregistry": {"internal/sandbox/template"},
 	"github.com/klauspost/compress":          {"internal/sandbox/template"},
 	"github.com/google/cel-go":               {"internal/core/policy"},
@@ -164,7 +167,7 @@ func TestLayers(t *testing.T) {
 				t.Errorf("%s: no layer is called %s", s.path, layer(from))
 			}
 		}
-		if slices.Contains(anywhere, s.dir) {
+		if slices.ContainsFunc(anywhere, func(dir string) bool { return s.dir == dir || strings.HasPrefix(s.dir, dir+"/") }) {
 			continue
 		}
 		for _, imp := range s.file.Imports {
@@ -219,8 +222,8 @@ func TestSizes(t *testing.T) {
 		}
 	}
 	for dir, n := range size {
-		if n > maxPackage && excused[dir] == "" {
-			t.Errorf("package %s has %d lines, more than %d", dir, n, maxPackage)
+		if most := max(maxPackage, larger[dir]); n > most && excused[dir] == "" {
+			t.Errorf("package %s has %d lines, more than %d", dir, n, most)
 		}
 	}
 }

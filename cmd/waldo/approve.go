@@ -7,66 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"waldo/internal/app"
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/core/approval"
-	"waldo/internal/core/audit"
-	"waldo/internal/core/policy"
 	"waldo/internal/frontend/terminal"
-	"waldo/internal/model/contract"
 	"waldo/internal/model/display"
-	"waldo/internal/storage/database"
-	"waldo/internal/storage/presence"
 )
-
-// desk opens the approval service without the rest of the application.
-func desk(g *global) (*approval.Service, func() error, error) {
-	state, cfg, err := configured(g)
-	if err != nil {
-		return nil, nil, err
-	}
-	s, err := database.Open(state)
-	if err != nil {
-		return nil, nil, err
-	}
-	k := &approval.Service{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(app.RootVariable), Gone: presence.Gone(state),
-		Witness: &audit.Witness{Dir: audit.Dir(state)}}
-	return k, s.Close, nil
-}
-
-// asksUnder reports whether the configuration that is read here is the one that a question was asked under,
-// as far as that can be told.
-func asksUnder(g *global, q approval.Question) bool {
-	_, cfg, err := configured(g)
-	if err != nil {
-		return true
-	}
-	p, err := policy.New(cfg, policy.Machine{})
-	return err != nil || p.Digest() == q.Policy
-}
-
-// onRecord opens the same for a change of who may answer, which goes to the log.
-func onRecord(ctx context.Context, g *global) (*approval.Service, func() error, error) {
-	k, done, err := desk(g)
-	if err != nil {
-		return nil, nil, err
-	}
-	log, err := app.OpenLog(ctx, k.Store, 0)
-	if err != nil {
-		return nil, nil, errors.Join(err, done())
-	}
-	k.Record = app.Enrolments(log)
-	k.TakeBack = func(ctx context.Context, _ approval.Question, a approval.Answer) error {
-		return (&audit.Recorder{Log: log}).TakenBack(ctx, a)
-	}
-	return k, func() error { return errors.Join(log.Close(), done()) }, nil
-}
 
 func newApprovals(g *global) *cobra.Command {
 	var whole, watch bool
@@ -82,7 +33,7 @@ func newApprovals(g *global) *cobra.Command {
 			}
 			defer done()
 			if watch && len(args) == 1 {
-				return usage("leave the id out", "--watch is for all questions")
+				return exitcode.Mistake("leave the id out", "--watch is for all questions")
 			}
 			if watch {
 				return watchApprovals(c, k, whole, g.json)
@@ -94,14 +45,14 @@ func newApprovals(g *global) *cobra.Command {
 			if len(args) == 1 {
 				open = slices.DeleteFunc(open, func(q approval.Question) bool { return q.ID != args[0] })
 				if len(open) == 0 {
-					return usage("waldo approvals lists what waits", "no pending approval %q", args[0])
+					return exitcode.Mistake("waldo approvals lists what waits", "no pending approval %q", args[0])
 				}
 			}
 			if g.json {
 				if open == nil {
 					open = []approval.Question{}
 				}
-				return printJSON(c.OutOrStdout(), open)
+				return terminal.JSON(c.OutOrStdout(), open)
 			}
 			if len(open) == 0 {
 				display.Fprintf(c.OutOrStdout(), "nothing waits for an answer\n")
@@ -156,7 +107,7 @@ func newApprove(g *global) *cobra.Command {
 			case len(args) == 1 && enroll == "" && revoke == "":
 				return answer(c, g, args[0], as, true, "")
 			}
-			return usage("waldo approvals lists the ids", "give the id of a question, or --enroll NAME")
+			return exitcode.Mistake("waldo approvals lists the ids", "give the id of a question, or --enroll NAME")
 		},
 	}
 	c.Flags().StringVar(&as, "as", "", "`NAME` of the approver (default: the only one enrolled)")
@@ -195,14 +146,14 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	}
 	if state == approval.Gone {
 		const why = "the caller is gone: the session that asked has ended, so no call can use an answer"
-		return errors.Join(tooLate(c, g, q, yes, "approval.gone", why), &exit{code: exitWaiting, text: question + ": " + why, hint: "the next call asks anew"})
+		return errors.Join(tooLate(c, g, q, yes, "approval.gone", why), &exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
 	}
 	if state == approval.Expired {
 		const why = "the caller is gone: the time of the question is over"
-		return errors.Join(tooLate(c, g, q, yes, "approval.expired", why), &exit{code: exitWaiting, text: question + ": " + why, hint: "the next call asks anew"})
+		return errors.Join(tooLate(c, g, q, yes, "approval.expired", why), &exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
 	}
 	if state != approval.Pending && (state != approval.Yes || yes) {
-		return &exit{code: exitWaiting, text: fmt.Sprintf("%s is not waiting: %s", question, state)}
+		return &exitcode.Exit{Code: exitcode.Waiting, Text: fmt.Sprintf("%s is not waiting: %s", question, state)}
 	}
 	if state == approval.Yes {
 		display.Fprintf(c.ErrOrStderr(), "%s was answered yes and is not used yet; a no takes that back\n", question)
@@ -228,7 +179,7 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 		word = "yes"
 	}
 	if g.json {
-		return printJSON(c.OutOrStdout(), map[string]any{"approval_id": question, "yes": yes, "by": by.Name()})
+		return terminal.JSON(c.OutOrStdout(), map[string]any{"approval_id": question, "yes": yes, "by": by.Name()})
 	}
 	display.Fprintf(c.OutOrStdout(), "%s: %s, by %s\n", question, word, by.Name())
 	return nil
@@ -239,14 +190,14 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 func refusedAnswer(err error) error {
 	var r *approval.Refused
 	if errors.As(err, &r) && r.Reason.Code == "approval.unknown" {
-		return usage("waldo approvals lists what waits", "%s", reasonLine(r))
+		return exitcode.Mistake("waldo approvals lists what waits", "%s", reasonLine(r))
 	}
 	if errors.As(err, &r) {
 		hint := "waldo approvals lists what waits"
 		if r.Reason.Code == approval.Unsigned {
 			hint = "the first approver signs the removal with: waldo prune"
 		}
-		return &exit{code: exitDenied, text: reasonLine(r), hint: hint}
+		return &exitcode.Exit{Code: exitcode.Denied, Text: reasonLine(r), Hint: hint}
 	}
 	return err
 }
@@ -260,10 +211,10 @@ func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as strin
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, &exit{code: exitUsage, text: "no approver is enrolled", hint: "at a terminal: waldo approve --enroll NAME"}
+		return nil, &exitcode.Exit{Code: exitcode.Usage, Text: "no approver is enrolled", Hint: "at a terminal: waldo approve --enroll NAME"}
 	}
 	if as == "" && len(all) > 1 {
-		return nil, usage("--as NAME", "there are %d approvers: say which you are", len(all))
+		return nil, exitcode.Mistake("--as NAME", "there are %d approvers: say which you are", len(all))
 	}
 	if as == "" {
 		as = all[0].Name
@@ -274,7 +225,7 @@ func signer(ctx context.Context, c *cobra.Command, k *approval.Service, as strin
 	}
 	s, err := k.Unseal(as, pass)
 	if err != nil {
-		return nil, &exit{code: exitWaiting, err: err}
+		return nil, &exitcode.Exit{Code: exitcode.Waiting, Err: err}
 	}
 	return s, nil
 }
@@ -304,7 +255,7 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 		return err
 	}
 	if pass.Reveal() != again.Reveal() {
-		return usage("", "the two passphrases differ; nothing was changed")
+		return exitcode.Mistake("", "the two passphrases differ; nothing was changed")
 	}
 	a, err := k.Enroll(c.Context(), name, roles, pass, by)
 	if err != nil {
@@ -331,7 +282,7 @@ func listApprovers(c *cobra.Command, g *global) error {
 		return refusedAnswer(err)
 	}
 	if g.json {
-		return printJSON(c.OutOrStdout(), all)
+		return terminal.JSON(c.OutOrStdout(), all)
 	}
 	for _, a := range all {
 		roles := approval.Escape(strings.Join(a.Roles, ", "))
@@ -354,7 +305,7 @@ func revokeApprover(c *cobra.Command, g *global, name string) error {
 	defer done()
 	all, err := k.Approvers(c.Context())
 	if err != nil || len(all) == 0 {
-		return errors.Join(err, &exit{code: exitUsage, text: "no approver is enrolled"})
+		return errors.Join(err, &exitcode.Exit{Code: exitcode.Usage, Text: "no approver is enrolled"})
 	}
 	by, err := signer(c.Context(), c, k, all[0].By)
 	if err != nil {

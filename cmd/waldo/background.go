@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,18 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
+	"waldo/internal/app/background"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/sandboxes"
-)
-
-// readyFD is the file descriptor on which a background waldo reports that the sandbox of its command has started, and
-// envFD the one from which it reads the variables of --env: every user of the machine can read its arguments.
-const (
-	readyFD = 3
-	envFD   = 4
 )
 
 // inBackground starts a second waldo, in its own process session, that makes the call and outlives this one and its
@@ -46,24 +39,24 @@ func (e *execFlags) inBackground(c *cobra.Command, g *global, args []string) err
 		return inWords(err)
 	}
 	again := slices.Concat(e.again(g, call), args[:1], []string{"--"}, args[1:])
-	text, err := hold(c.Context(), again, e.env, stdout, stderr)
+	text, err := background.Start(c.Context(), again, e.env, stdout, stderr)
 	if err == nil && g.json {
-		return printJSON(c.OutOrStdout(), map[string]string{"call_id": call})
+		return terminal.JSON(c.OutOrStdout(), map[string]string{"call_id": call})
 	}
 	if err == nil {
 		display.Fprintf(c.OutOrStdout(), "%s\n", call)
 		return nil
 	}
 	_ = errors.Join(os.Remove(stdout), os.Remove(stderr))
-	code := exitFailed
+	code := exitcode.Failed
 	if e := (*exec.ExitError)(nil); errors.As(err, &e) && e.ExitCode() > 0 {
 		code = e.ExitCode()
 	}
 	if len(text) > 0 {
 		display.Fprintf(c.ErrOrStderr(), "%s\n", display.Lines(string(text))) // it printed the error and a hint
-		return &exit{code: code}
+		return &exitcode.Exit{Code: code}
 	}
-	return &exit{code: code, err: fmt.Errorf("the command did not start: %w", err)}
+	return &exitcode.Exit{Code: code, Err: fmt.Errorf("the command did not start: %w", err)}
 }
 
 // again returns the arguments of the second waldo.
@@ -90,53 +83,9 @@ func (e *execFlags) again(g *global, call string) []string {
 	return args
 }
 
-// hold starts the second waldo, gives it the variables and waits for its sandbox. If it exits earlier, hold returns its
-// standard error.
-func hold(ctx context.Context, args, env []string, stdout, stderr string) (text []byte, err error) {
-	var files [2]*os.File
-	for i, at := range []string{stdout, stderr} {
-		if files[i], err = os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-			return nil, err
-		}
-		defer files[i].Close()
-	}
-	ready, theirs, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer ready.Close()
-	variables, ours, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, theirs.Close())
-	}
-	held := exec.Command("/proc/self/exe", args...)
-	held.Args[0] = os.Args[0]
-	held.Stdout, held.Stderr, held.ExtraFiles = files[0], files[1], []*os.File{theirs, variables}
-	held.SysProcAttr = sessionOfItsOwn()
-	err = errors.Join(held.Start(), theirs.Close(), variables.Close())
-	if err != nil {
-		return nil, errors.Join(err, ours.Close())
-	}
-	go func() {
-		_ = json.NewEncoder(ours).Encode(env) // it fails if the waldo ends, which the caller sees
-		_ = ours.Close()
-	}()
-	stop := context.AfterFunc(ctx, func() { _ = held.Process.Kill() })
-	defer stop()
-	if said, _ := io.ReadAll(ready); bytes.Equal(said, []byte("up")) {
-		return nil, held.Process.Release()
-	}
-	err = held.Wait()
-	text, _ = os.ReadFile(stderr)
-	if err == nil {
-		err = errors.New("it ended without a sandbox")
-	}
-	return text, err
-}
-
 // variables returns what hold gave this waldo.
 func variables() (env []string, err error) {
-	f := os.NewFile(envFD, "variables")
+	f := os.NewFile(background.EnvFD, "variables")
 	defer f.Close()
 	err = json.NewDecoder(io.LimitReader(f, mostEnv)).Decode(&env)
 	return env, err
@@ -144,13 +93,6 @@ func variables() (env []string, err error) {
 
 // mostEnv bounds the variables of a background command: Linux takes 2 MiB of arguments and environment.
 const mostEnv = 8 << 20
-
-// up reports to the waiting waldo that the sandbox of the command has started.
-func up() {
-	f := os.NewFile(readyFD, "ready")
-	_, _ = f.WriteString("up")
-	_ = f.Close()
-}
 
 const psRow = "%-28s %-8s %-17s %-21s %-7s %s\n"
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"io"
 	"slices"
 	"strings"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/arguments"
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/policy"
@@ -33,7 +34,7 @@ func newCall(g *global) *cobra.Command {
 		Example: "  waldo call run_python code='print(1)'\n  waldo call helpdesk.get_customer id=17 --json\n  echo '{\"id\":17}' | waldo call helpdesk.get_customer -",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			a, err := arguments(c.InOrStdin(), args[1:])
+			a, err := arguments.Parse(c.InOrStdin(), args[1:])
 			if err != nil {
 				return err
 			}
@@ -50,7 +51,7 @@ func newCall(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cap, err := meant(h.Policy, args[0])
+			cap, err := arguments.Capability(h.Policy, args[0])
 			if err != nil {
 				return err
 			}
@@ -65,7 +66,7 @@ func newCall(g *global) *cobra.Command {
 						if _, err := h.Broker.Refuse(c.Context(), k, *why); err != nil {
 							return err
 						}
-						return usage("waldo tools "+string(cap)+" --detail full", "%s", why.Text)
+						return exitcode.Mistake("waldo tools "+string(cap)+" --detail full", "%s", why.Text)
 					}
 				}
 			}
@@ -79,66 +80,6 @@ func newCall(g *global) *cobra.Command {
 	c.Flags().DurationVar(&wait, "wait", 0, "`TIME` to wait for a human's answer")
 	c.Flags().StringVar(&quote, "approval", "", "`ID` of the approval that an earlier call was told")
 	return c
-}
-
-// meant returns the capability of a name, also of the form that hosts see.
-func meant(p *policy.Policy, name string) (call.Capability, error) {
-	cap := call.Capability(name)
-	if p.Visible(cap) {
-		return cap, nil
-	}
-	if contract.ByTheGateway(name) {
-		return cap, usage("waldo tools searches, waldo call and waldo run do the rest", "%s is a tool of the gateway, for agent hosts: it needs no contract, and this command cannot call it", name)
-	}
-	if dotted := call.Capability(strings.ReplaceAll(name, "__", ".")); p.Visible(dotted) {
-		return dotted, nil
-	}
-	return cap, nil
-}
-
-// arguments reads k=v pairs, or one JSON object from standard input.
-func arguments(in io.Reader, args []string) (call.Args, error) {
-	if len(args) == 1 && args[0] == "-" {
-		b, err := io.ReadAll(io.LimitReader(in, call.MaxArgs+1))
-		if err != nil {
-			return call.Args{}, err
-		}
-		a, err := call.ParseArgs(b)
-		if err != nil {
-			return a, usage("give one JSON object", "%v", err)
-		}
-		return a, nil
-	}
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, kv := range args {
-		k, v, ok := strings.Cut(kv, "=")
-		if !ok || k == "" {
-			return call.Args{}, usage("as in id=17 or title='Call back'", "%q is not k=v", kv)
-		}
-		if !json.Valid([]byte(v)) {
-			quoted, err := json.Marshal(v)
-			if err != nil {
-				return call.Args{}, err
-			}
-			v = string(quoted)
-		}
-		name, err := json.Marshal(k)
-		if err != nil {
-			return call.Args{}, err
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(name)
-		b.WriteString(":" + v)
-	}
-	b.WriteByte('}')
-	a, err := call.ParseArgs([]byte(b.String()))
-	if err != nil {
-		return a, usage("each name once", "%v", err)
-	}
-	return a, nil
 }
 
 // shown is a result as --json prints it.
@@ -169,7 +110,7 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 		if !r.Structured.IsZero() {
 			s.Structured = r.Structured
 		}
-		if err := printJSON(c.OutOrStdout(), s); err != nil {
+		if err := terminal.JSON(c.OutOrStdout(), s); err != nil {
 			return err
 		}
 	} else {
@@ -193,9 +134,9 @@ func tellResult(c *cobra.Command, g *global, r call.Result) error {
 		}
 	}
 	if r.Status == facts.Failed && r.Facts.ExitCode == nil && r.Facts.Signal == nil && r.IsError && len(r.Content) > 0 {
-		return &exit{code: exitProblems} // the tool said that it failed, and its words are above
+		return &exitcode.Exit{Code: exitcode.Problems} // the tool said that it failed, and its words are above
 	}
-	return outcome(r)
+	return exitcode.OfResult(r)
 }
 
 // once returns the content and the warnings of a result without those that repeat its cause. An error line prints the
@@ -220,7 +161,7 @@ func newTools(g *global) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			d := catalog.Detail(detail)
 			if d != catalog.Name && d != catalog.Basic && d != catalog.Full {
-				return usage("as in --detail full", "--detail %s: it is name, basic or full", detail)
+				return exitcode.Mistake("as in --detail full", "--detail %s: it is name, basic or full", detail)
 			}
 			h, err := openApplication(c.Context(), g, app.Options{Tells: true})
 			if err != nil {
@@ -241,7 +182,7 @@ func newTools(g *global) *cobra.Command {
 				told[i] = e.Tell(d)
 			}
 			if g.json || d == catalog.Full {
-				if err := printJSON(c.OutOrStdout(), told); err != nil {
+				if err := terminal.JSON(c.OutOrStdout(), told); err != nil {
 					return err
 				}
 			} else {

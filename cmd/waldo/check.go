@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
+	"waldo/internal/app/hostfiles"
 	"waldo/internal/config"
 	"waldo/internal/executor/serverpackage"
 	"waldo/internal/frontend/terminal"
@@ -28,11 +30,11 @@ func newCheck(g *global) *cobra.Command {
 				path = args[0]
 			}
 			if path == "" {
-				return usage("write one with waldo init", "no configuration found; the built-in contracts apply")
+				return exitcode.Mistake("write one with waldo init", "no configuration found; the built-in contracts apply")
 			}
 			text, err := config.ReadFile(path)
 			if err != nil {
-				return &exit{code: exitUsage, err: err, hint: "give the file to check"}
+				return &exitcode.Exit{Code: exitcode.Usage, Err: err, Hint: "give the file to check"}
 			}
 			cfg, problems := config.ParseIn(path, text, g.source().Selected())
 			if len(problems) == 0 {
@@ -40,10 +42,10 @@ func newCheck(g *global) *cobra.Command {
 					return err
 				}
 			}
-			var shown []serverFiles
+			var shown []hostfiles.Shown
 			if cfg != nil {
 				var refused, missing contract.Problems
-				shown, refused, missing = shownFiles(g, cfg)
+				shown, refused, missing = hostfiles.ShownFiles(g.state, cfg)
 				cfg.Warnings = slices.Concat(withoutStored(g, cfg), serverpackage.Unpinned(cfg), missing)
 				problems = append(problems, refused...)
 			}
@@ -52,7 +54,7 @@ func newCheck(g *global) *cobra.Command {
 	}
 }
 
-func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems, shown []serverFiles) error {
+func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Config, problems contract.Problems, shown []hostfiles.Shown) error {
 	warnings := []contract.Problem{}
 	contracts := 0
 	if cfg != nil {
@@ -67,7 +69,7 @@ func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Con
 		if problems == nil {
 			problems = contract.Problems{}
 		}
-		if err := printJSON(c.OutOrStdout(), map[string]any{"file": path, "ok": len(problems) == 0, "contracts": contracts, "problems": problems, "warnings": warnings, "shown": shown}); err != nil {
+		if err := terminal.JSON(c.OutOrStdout(), map[string]any{"file": path, "ok": len(problems) == 0, "contracts": contracts, "problems": problems, "warnings": warnings, "shown": shown}); err != nil {
 			return err
 		}
 	} else {
@@ -80,7 +82,7 @@ func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Con
 		}
 	}
 	if len(problems) > 0 {
-		return &exit{code: exitProblems, text: fmt.Sprintf("%s: %s", path, display.Count(len(problems), "problem"))}
+		return &exitcode.Exit{Code: exitcode.Problems, Text: fmt.Sprintf("%s: %s", path, display.Count(len(problems), "problem"))}
 	}
 	if !g.json {
 		tellShown(c.OutOrStdout(), shown)
@@ -117,7 +119,7 @@ func newInit(g *global) *cobra.Command {
 func create(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
-		return usage("move it away first, or edit it", "%s is there already; nothing was changed", filepath.Base(path))
+		return exitcode.Mistake("move it away first, or edit it", "%s is there already; nothing was changed", filepath.Base(path))
 	}
 	if err != nil {
 		return err

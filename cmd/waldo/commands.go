@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/demo/helpdesk"
 	"waldo/internal/frontend/terminal"
@@ -52,14 +53,14 @@ func newDoctor(g *global) *cobra.Command {
 				ok = ok || r.OK
 			}
 			if g.json {
-				if err := printJSON(c.OutOrStdout(), reports); err != nil {
+				if err := terminal.JSON(c.OutOrStdout(), reports); err != nil {
 					return err
 				}
 			} else {
 				tellReports(c.OutOrStdout(), reports)
 			}
 			if !ok {
-				return &exit{code: exitProblems, text: "no level of isolation works on this machine", hint: "see the hints above"}
+				return &exitcode.Exit{Code: exitcode.Problems, Text: "no level of isolation works on this machine", Hint: "see the hints above"}
 			}
 			return nil
 		},
@@ -100,21 +101,4 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 			shared = 1
 		}
 	}
-}
-
-// signals are Linux's numbers of the signals that end a program: a sandbox is Linux wherever waldo
-// was compiled for.
-var signals = map[string]int{
-	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGILL": 4, "SIGTRAP": 5, "SIGABRT": 6, "SIGBUS": 7, "SIGFPE": 8, "SIGKILL": 9, "SIGUSR1": 10,
-	"SIGSEGV": 11, "SIGUSR2": 12, "SIGPIPE": 13, "SIGALRM": 14, "SIGTERM": 15, "SIGSTKFLT": 16, "SIGXCPU": 24, "SIGXFSZ": 25,
-	"SIGVTALRM": 26, "SIGPROF": 27, "SIGIO": 29, "SIGPWR": 30, "SIGSYS": 31,
-}
-
-// signalled is the exit code of a shell for a command that a signal ended. A real-time signal is its number.
-func signalled(name string) int {
-	n := signals[name]
-	if n == 0 {
-		_, _ = fmt.Sscanf(name, "SIG%d", &n)
-	}
-	return 128 + n
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/records"
 	"waldo/internal/app"
 	"waldo/internal/app/secrets"
 	"waldo/internal/core/audit"
@@ -101,7 +102,7 @@ func callIDs(ctx context.Context, g *global) (out []string) {
 	}
 	decided := audit.Selection{Last: maxCallIDs, Match: func(r audit.Record) bool { return r.Kind == audit.KindDecision }}
 	_, _ = audit.Select(ctx, audit.Dir(state), decided, func(r audit.Record) error {
-		var l line
+		var l records.Line
 		if json.Unmarshal(r.Body, &l) == nil && id.Is(id.Call, l.CallID) {
 			out = append(out, cobra.CompletionWithDesc(l.CallID, terminal.Brief(l.Effect+" "+l.Capability, 60)))
 		}

@@ -1,40 +1,21 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
+	"waldo/internal/app/disk"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
-
-// stored is one part of the state directory, its purpose and its size.
-type stored struct {
-	Name  string `json:"name"`
-	Bytes int64  `json:"bytes"`
-	Files int    `json:"files"`
-	What  string `json:"what"`
-}
-
-// holds describes each part of the state directory, and how to remove it.
-var holds = map[string]string{
-	"log": "audit log; log.keep", "packages": "packages of servers; 30 days after the last use", "workspaces": "files of sessions; 30 days after the last use",
-	"gvisor": "the gVisor runtime; written again when needed", "templates": "root filesystems; waldo template rm", "backups": "files that import and install changed",
-	"snapshots": "snapshots of named sandboxes; waldo sandbox rm", "waldo.db": "approvals, sandboxes and other state", "cache": "downloaded packages of sandboxes",
-	"run": "the gVisor runtime; written again when needed", "approvers": "sealed keys of approvers", "trust.json": "the configurations that waldo trust recorded",
-	"hosts": "files of hosts before waldo install; --undo", "waldo.db-wal": "part of waldo.db", "waldo.db-shm": "part of waldo.db",
-	"output": "output of background commands; waldo sandbox rm",
-}
 
 func newDu(g *global) *cobra.Command {
 	return &cobra.Command{
@@ -45,12 +26,12 @@ func newDu(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, total, err := usedBy(state)
+			all, total, err := disk.Used(state)
 			if err != nil {
 				return err
 			}
 			if g.json {
-				return printJSON(c.OutOrStdout(), map[string]any{"state": state, "bytes": total.Bytes, "files": total.Files, "parts": all})
+				return terminal.JSON(c.OutOrStdout(), map[string]any{"state": state, "bytes": total.Bytes, "files": total.Files, "parts": all})
 			}
 			display.Fprintf(c.OutOrStdout(), "%10s %8s  %-12s %s\n", "SIZE", "FILES", "NAME", "WHAT")
 			for _, p := range append(all, total) {
@@ -59,37 +40,6 @@ func newDu(g *global) *cobra.Command {
 			return nil
 		},
 	}
-}
-
-// usedBy returns the sizes of the parts of a state directory, the largest first.
-func usedBy(state string) (all []stored, total stored, err error) {
-	entries, err := os.ReadDir(state)
-	if err != nil {
-		return nil, total, err
-	}
-	total = stored{Name: "total", What: state}
-	all = []stored{}
-	for _, e := range entries {
-		p := stored{Name: e.Name(), What: holds[e.Name()]}
-		err := filepath.WalkDir(filepath.Join(state, e.Name()), func(_ string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				var info fs.FileInfo
-				if info, err = d.Info(); err == nil {
-					p.Bytes, p.Files = p.Bytes+info.Size(), p.Files+1
-				}
-			}
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-				return nil // deleted meanwhile, or owned by a sandbox
-			}
-			return err
-		})
-		if err != nil {
-			return nil, total, err
-		}
-		all, total.Bytes, total.Files = append(all, p), total.Bytes+p.Bytes, total.Files+p.Files
-	}
-	slices.SortStableFunc(all, func(a, b stored) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return all, total, nil
 }
 
 // sized writes a number of bytes for a person.
@@ -123,7 +73,7 @@ func newPrune(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, before, err := usedBy(h.State)
+			_, before, err := disk.Used(h.State)
 			if err != nil {
 				return err
 			}
@@ -132,14 +82,14 @@ func newPrune(g *global) *cobra.Command {
 				if err := h.Sweep(c.Context(), time.Now(), signRemoval(h, c)); err != nil {
 					return err
 				}
-				_, after, err := usedBy(h.State)
+				_, after, err := disk.Used(h.State)
 				if err != nil {
 					return err
 				}
 				freed = max(0, before.Bytes-after.Bytes)
 			}
 			if g.json {
-				return printJSON(c.OutOrStdout(), map[string]any{"dry_run": dry, "log": old, "bytes": freed})
+				return terminal.JSON(c.OutOrStdout(), map[string]any{"dry_run": dry, "log": old, "bytes": freed})
 			}
 			tellPruned(c, h, old, freed, dry)
 			return nil
@@ -173,7 +123,7 @@ func signRemoval(h *app.App, c *cobra.Command) app.Signing {
 	return func(p *approval.Checkpoint) error {
 		pins := []string{h.Config.Approval.Root, os.Getenv(app.RootVariable)}
 		if pins[0] == "" && pins[1] == "" {
-			return &exit{code: exitUsage, text: "the log names approvers, and the configuration names no approval.root", hint: "waldo approve --enroll printed the line when the first was enrolled"}
+			return &exitcode.Exit{Code: exitcode.Usage, Text: "the log names approvers, and the configuration names no approval.root", Hint: "waldo approve --enroll printed the line when the first was enrolled"}
 		}
 		var root approval.Approver
 		var none error
@@ -191,7 +141,7 @@ func signRemoval(h *app.App, c *cobra.Command) app.Signing {
 		}
 		by, err := h.Approvals.Unseal(root.Name, pass)
 		if err != nil {
-			return &exit{code: exitWaiting, err: err}
+			return &exitcode.Exit{Code: exitcode.Waiting, Err: err}
 		}
 		return p.Sign(by, root, time.Now())
 	}

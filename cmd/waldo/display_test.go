@@ -11,7 +11,7 @@ import (
 )
 
 // printing are the folders whose code prints.
-var printing = []string{".", "../../internal/frontend/terminal"}
+var printing = []string{".", "records", "exitcode", "demo", "sandboxflags", "../../internal/frontend/terminal"}
 
 // TestEveryTextIsEscaped checks that the commands print with package display only. It lists the texts that display
 // accepts unescaped, with reasons.
@@ -22,10 +22,10 @@ func TestEveryTextIsEscaped(t *testing.T) {
 		"approve.go":  "Question.Show escapes each part",
 		"call.go":     "a tool's own words, cleaned, and its JSON",
 		"check.go":    "Problem.Render escapes each part",
-		"demo.go":     "the demo's own script, and texts that were escaped before",
-		"log.go":      "JSON",
+		"story.go":    "the demo's own script, and texts that were escaped before",
 		"commands.go": "hints that were escaped before",
 		"paint.go":    "waldo's own escapes",
+		"record.go":   "JSON",
 		"run.go":      "Report and artifacts escape each part",
 	}
 	var files []string

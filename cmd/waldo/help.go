@@ -1,6 +1,11 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"waldo/cmd/waldo/manual"
+	"waldo/internal/model/display"
+)
 
 // groups order the commands of waldo --help by task.
 var groups = []struct {
@@ -29,4 +34,19 @@ func group(root *cobra.Command) {
 	}
 	root.SetCompletionCommandGroupID(groups[len(groups)-1].title)
 	root.SetHelpCommandGroupID(groups[len(groups)-1].title)
+}
+
+func newMan() *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIR", Short: "Write a man page for each command into a directory", Args: cobra.ExactArgs(1),
+		Long:    "Writes waldo.1, waldo-run.1 and so on, made from the commands themselves, and replaces what has these names.",
+		Example: "  waldo man ~/.local/share/man/man1\n  man waldo-run",
+		RunE: func(c *cobra.Command, args []string) error {
+			n, err := manual.Write(c.Root(), args[0], version)
+			if err == nil {
+				display.Fprintf(c.OutOrStdout(), "%s in %s\n", display.Count(n, "man page"), args[0])
+			}
+			return err
+		},
+	}
 }

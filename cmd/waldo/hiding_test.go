@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/core/redact"
 	"waldo/internal/model/secret"
 )
@@ -16,16 +17,16 @@ import (
 func TestHiding(t *testing.T) {
 	const canary = "canary-in-an-error"
 	known, out := &redact.Registry{}, &bytes.Buffer{}
-	w := hiding{out, known}
-	if report(w, false, errors.New("it said "+canary)); !strings.Contains(out.String(), canary) {
+	w := exitcode.Hiding{W: out, Known: known}
+	if exitcode.Report(w, false, errors.New("it said "+canary)); !strings.Contains(out.String(), canary) {
 		t.Fatalf("control: %q", out)
 	}
 	out.Reset()
 	if err := known.Add("env:K", secret.NewValue(canary)); err != nil {
 		t.Fatal(err)
 	}
-	report(w, false, &exit{code: exitFailed, err: errors.New("it said " + canary), hint: "try " + canary})
-	if code := crashed(w, errors.New("broken by "+canary)); code != exitFailed {
+	exitcode.Report(w, false, &exitcode.Exit{Code: exitcode.Failed, Err: errors.New("it said " + canary), Hint: "try " + canary})
+	if code := exitcode.Crashed(w, errors.New("broken by "+canary)); code != exitcode.Failed {
 		t.Errorf("a crash has exit code %d", code)
 	}
 	if got := out.String(); strings.Contains(got, canary) || strings.Count(got, "[SECRET]") != 3 {
@@ -36,7 +37,7 @@ func TestHiding(t *testing.T) {
 // TestFullDisk: an error caused by a full disk carries a hint.
 func TestFullDisk(t *testing.T) {
 	var out bytes.Buffer
-	report(&out, false, &exit{code: exitFailed, err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})
+	exitcode.Report(&out, false, &exitcode.Exit{Code: exitcode.Failed, Err: &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}})
 	if got := out.String(); !strings.Contains(got, "\nhint: free space on the disk") {
 		t.Errorf("%q", got)
 	}

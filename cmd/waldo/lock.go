@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/frontend/terminal"
@@ -57,7 +58,7 @@ func newLock(g *global) *cobra.Command {
 				return err
 			}
 			if g.json {
-				if err := printJSON(c.OutOrStdout(), changes); err != nil {
+				if err := terminal.JSON(c.OutOrStdout(), changes); err != nil {
 					return err
 				}
 			} else {
@@ -113,7 +114,7 @@ func notAsAccepted(changes []lockfile.Change) error {
 	if len(say) == 0 {
 		return nil
 	}
-	return &exit{code: exitProblems, text: strings.Join(say, "; "), hint: strings.Join(do, "; ")}
+	return &exitcode.Exit{Code: exitcode.Problems, Text: strings.Join(say, "; "), Hint: strings.Join(do, "; ")}
 }
 
 // compareLock compares every server with waldo.lock and accepts the named ones. It prints notes, and returns the

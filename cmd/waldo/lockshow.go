@@ -69,7 +69,7 @@ func printLock(c *cobra.Command, h *app.App, g *global, names []string) error {
 		return err
 	}
 	if g.json {
-		return printJSON(c.OutOrStdout(), all)
+		return terminal.JSON(c.OutOrStdout(), all)
 	}
 	for _, s := range all {
 		printServer(c.OutOrStdout(), s, false)

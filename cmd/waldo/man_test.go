@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"waldo/cmd/waldo/manual"
 )
 
 // Every command has a man page with its flags and examples, which a formatter takes without a warning.
@@ -18,7 +20,7 @@ func TestManPages(t *testing.T) {
 	}
 	pages, _ := filepath.Glob(filepath.Join(dir, "*.1"))
 	for _, c := range newRoot(&global{}).Commands() {
-		if !c.Hidden && c.Name() != "help" && !hasFile(pages, manName(c)+".1") {
+		if !c.Hidden && c.Name() != "help" && !hasFile(pages, manual.Name(c)+".1") {
 			t.Errorf("waldo %s has no page", c.Name())
 		}
 	}
@@ -46,13 +48,4 @@ func hasFile(paths []string, name string) bool {
 		}
 	}
 	return false
-}
-
-// A line of text that begins like an order of the formatter is text.
-func TestRoffIsText(t *testing.T) {
-	for in, want := range map[string]string{".so /etc/passwd": "\\&.so /etc/passwd", "'x": "\\(aqx", "a\\b-c": "a\\eb\\-c"} {
-		if got := roff(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
@@ -57,7 +58,7 @@ func TestPruneAsksTheFirstApprover(t *testing.T) {
 		typed string
 		rc    int
 	}{
-		{"wrong horse battery\n", exitWaiting},
+		{"wrong horse battery\n", exitcode.Waiting},
 		{"correct horse battery\n", 0},
 	} {
 		person, program := terminaltest.Pair(t)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/secrets"
 	"waldo/internal/model/display"
@@ -30,11 +31,11 @@ func newLogin(g *global) *cobra.Command {
 			s, ok := cfg.Servers[args[0]]
 			switch {
 			case !ok:
-				return usage("servers are named in waldo.yaml under servers:", "no server is called %q", args[0])
+				return exitcode.Mistake("servers are named in waldo.yaml under servers:", "no server is called %q", args[0])
 			case s.Auth.OAuth == nil:
-				return usage("write auth: {oauth: {}} for a server at a url", "server %s does not use oauth", args[0])
+				return exitcode.Mistake("write auth: {oauth: {}} for a server at a url", "server %s does not use oauth", args[0])
 			case port < 0 || port > 65535:
-				return usage("as in --port 8085", "--port %d is no port", port)
+				return exitcode.Mistake("as in --port 8085", "--port %d is no port", port)
 			}
 			d := app.RemoteDialer(state, cfg, secrets.New(state, cfg, g.known, asks()).Get, g.known)
 			rt, err := d.Transport(s)
@@ -45,7 +46,7 @@ func newLogin(g *global) *cobra.Command {
 			o.Port = port
 			o.Browser = func(ctx context.Context, page string) error { return show(ctx, c, page, browser) }
 			if err := o.Login(c.Context()); err != nil {
-				return &exit{code: exitFailed, err: fmt.Errorf("server %s: %w", s.Name, err)}
+				return &exitcode.Exit{Code: exitcode.Failed, Err: fmt.Errorf("server %s: %w", s.Name, err)}
 			}
 			if g.json {
 				return json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"server": s.Name, "logged_in": true})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"waldo/cmd/waldo/exitcode"
 )
 
 //go:generate env WALDO_UPDATE=1 go test -run TestReference .
@@ -35,10 +37,10 @@ func commandReference() []byte {
 	for _, x := range []struct {
 		code int
 		text string
-	}{{0, "done"}, {exitProblems, "a check found problems, or the program of a tool failed"}, {exitUsage, "wrong usage or configuration"},
-		{exitDenied, "refused by contract"}, {exitWaiting, "waiting for a human, or refused by one"},
-		{exitTimeout, "limit of time or processor time"}, {exitFailed, "failure of waldo itself"},
-		{exitCancelled, "cancelled by Ctrl-C or SIGTERM"}, {exitOOM, "killed for memory"}} {
+	}{{0, "done"}, {exitcode.Problems, "a check found problems, or the program of a tool failed"}, {exitcode.Usage, "wrong usage or configuration"},
+		{exitcode.Denied, "refused by contract"}, {exitcode.Waiting, "waiting for a human, or refused by one"},
+		{exitcode.Timeout, "limit of time or processor time"}, {exitcode.Failed, "failure of waldo itself"},
+		{exitcode.Cancelled, "cancelled by Ctrl-C or SIGTERM"}, {exitcode.OOM, "killed for memory"}} {
 		fmt.Fprintf(&b, "| %d | %s |\n", x.code, x.text)
 	}
 	root := newRoot(&global{})

@@ -3,7 +3,9 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app/control"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
@@ -26,7 +28,7 @@ func newReload(g *global) *cobra.Command {
 				return err
 			}
 			if g.json {
-				if err := printJSON(c.OutOrStdout(), map[string]any{"replies": replies, "silent": silent}); err != nil {
+				if err := terminal.JSON(c.OutOrStdout(), map[string]any{"replies": replies, "silent": silent}); err != nil {
 					return err
 				}
 			}
@@ -55,9 +57,9 @@ func newReload(g *global) *cobra.Command {
 func unheeded(kept, silent int) error {
 	switch {
 	case silent > 0:
-		return &exit{code: exitProblems, text: display.Count(silent, "waldo process") + " did not answer in time", hint: "it may hang or be suspended: look for it, and end it if need be"}
+		return &exitcode.Exit{Code: exitcode.Problems, Text: display.Count(silent, "waldo process") + " did not answer in time", Hint: "it may hang or be suspended: look for it, and end it if need be"}
 	case kept > 0:
-		return &exit{code: exitProblems, text: "the new configuration is not in force everywhere", hint: "waldo check shows where and how; waldo trust records a file that was found"}
+		return &exitcode.Exit{Code: exitcode.Problems, Text: "the new configuration is not in force everywhere", Hint: "waldo check shows where and how; waldo trust records a file that was found"}
 	}
 	return nil
 }

@@ -13,7 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
+	"waldo/cmd/waldo/sandboxflags"
 	"waldo/internal/app"
+	"waldo/internal/app/background"
+	"waldo/internal/app/forward"
 	"waldo/internal/config"
 	"waldo/internal/executor/runner"
 	"waldo/internal/frontend/terminal"
@@ -63,34 +67,34 @@ func inWords(err error, args ...string) error {
 		code int
 		hint string
 	}{
-		{sandboxes.ErrAbsent, exitUsage, "waldo sandbox list"},
-		{sandboxes.ErrNoPicture, exitUsage, "waldo sandbox snapshot --list"},
-		{workspace.ErrName, exitUsage, "as in work:input/data.csv"},
-		{sandboxes.ErrKind, exitUsage, "give a file or folder"},
-		{workspace.ErrApart, exitUsage, "copy it by itself, as in work:output/report"},
-		{workspace.ErrTooMuch, exitUsage, "waldo sandbox create --disk-mb says how much a sandbox holds"},
-		{workspace.ErrArchive, exitUsage, "as in: tar c DIR | waldo sandbox cp - work:input"},
-		{sandboxes.ErrNoCommand, exitUsage, "waldo sandbox ps NAME"},
-		{sandboxes.ErrExists, exitUsage, "give another name, or remove that one first"},
-		{sandboxes.ErrName, exitUsage, "as in: waldo sandbox create work"},
-		{sandboxes.ErrPaused, exitFailed, "start it again with: waldo sandbox resume NAME"},
-		{sandboxes.ErrStopped, exitFailed, "start it again with: waldo sandbox resume NAME"},
-		{sandboxes.ErrBusy, exitFailed, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
-		{sandboxes.ErrDamaged, exitFailed, "the sandbox is as it was; restore another"},
+		{sandboxes.ErrAbsent, exitcode.Usage, "waldo sandbox list"},
+		{sandboxes.ErrNoPicture, exitcode.Usage, "waldo sandbox snapshot --list"},
+		{workspace.ErrName, exitcode.Usage, "as in work:input/data.csv"},
+		{sandboxes.ErrKind, exitcode.Usage, "give a file or folder"},
+		{workspace.ErrApart, exitcode.Usage, "copy it by itself, as in work:output/report"},
+		{workspace.ErrTooMuch, exitcode.Usage, "waldo sandbox create --disk-mb says how much a sandbox holds"},
+		{workspace.ErrArchive, exitcode.Usage, "as in: tar c DIR | waldo sandbox cp - work:input"},
+		{sandboxes.ErrNoCommand, exitcode.Usage, "waldo sandbox ps NAME"},
+		{sandboxes.ErrExists, exitcode.Usage, "give another name, or remove that one first"},
+		{sandboxes.ErrName, exitcode.Usage, "as in: waldo sandbox create work"},
+		{sandboxes.ErrPaused, exitcode.Failed, "start it again with: waldo sandbox resume NAME"},
+		{sandboxes.ErrStopped, exitcode.Failed, "start it again with: waldo sandbox resume NAME"},
+		{sandboxes.ErrBusy, exitcode.Failed, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
+		{sandboxes.ErrDamaged, exitcode.Failed, "the sandbox is as it was; restore another"},
 	} {
-		if errors.Is(err, row.is) && exitOf(err) == nil {
+		if errors.Is(err, row.is) && exitcode.Of(err) == nil {
 			hint := row.hint
 			if len(args) > 0 && !strings.ContainsAny(args[0], ":/") {
 				hint = strings.ReplaceAll(hint, "NAME", args[0])
 			}
-			return &exit{code: row.code, err: err, hint: hint}
+			return &exitcode.Exit{Code: row.code, Err: err, Hint: hint}
 		}
 	}
 	return err
 }
 
 func newSandboxCreate(g *global) *cobra.Command {
-	b := &boxFlags{}
+	b := &sandboxflags.Flags{}
 	var idle time.Duration
 	var from string
 	var forwarded []string
@@ -98,37 +102,37 @@ func newSandboxCreate(g *global) *cobra.Command {
 		Use: "create [NAME]", Short: "Keep a new sandbox", Args: cobra.MaximumNArgs(1),
 		Example: "  waldo sandbox create work\n  waldo sandbox create work --template ./root.tar --memory-mb 1024 --idle 30m\n  waldo sandbox create copy --from p_…",
 		RunE: withBoxes(g, func(c *cobra.Command, h *app.App, m *sandboxes.Manager, args []string) error {
-			if id.Is(id.Snapshot, b.template) && from == "" { // as for run and exec
-				from = b.template
+			if id.Is(id.Snapshot, b.Template) && from == "" { // as for run and exec
+				from = b.Template
 			}
-			if err := b.onlyKept(c, from != ""); err != nil {
+			if err := b.OnlyKept(c, from != ""); err != nil {
 				return err
 			}
 			if idle <= 0 {
-				return usage("as in --idle 1h", "--idle is out of range")
+				return exitcode.Mistake("as in --idle 1h", "--idle is out of range")
 			}
-			if b.isolation != "auto" && h.Drivers[b.isolation] == nil {
-				return &exit{code: exitDenied, text: "isolation " + b.isolation + " is not in this build", hint: "waldo doctor says what there is"}
+			if b.Isolation != "auto" && h.Drivers[b.Isolation] == nil {
+				return &exitcode.Exit{Code: exitcode.Denied, Text: "isolation " + b.Isolation + " is not in this build", Hint: "waldo doctor says what there is"}
 			}
 			for _, text := range forwarded {
-				if _, _, err := ports(text); err != nil {
+				if _, _, err := forward.Parse(text); err != nil {
 					return err
 				}
 			}
-			if len(forwarded) > 0 && h.Reacher(b.isolation) == nil {
-				return noPorts(b.isolation)
+			if len(forwarded) > 0 && h.Reacher(b.Isolation) == nil {
+				return noPorts(b.Isolation)
 			}
-			s := sandboxes.Sandbox{Owner: app.Owner(), Isolation: b.isolation, Idle: idle, Ports: forwarded, CPUFixed: c.Flags().Changed("cpu-seconds")}
+			s := sandboxes.Sandbox{Owner: app.Owner(), Isolation: b.Isolation, Idle: idle, Ports: forwarded, CPUFixed: c.Flags().Changed("cpu-seconds")}
 			if len(args) == 1 {
 				s.Name = args[0]
 			}
 			var err error
-			if s.Limits, err = b.limits(); err != nil {
+			if s.Limits, err = b.Limits(); err != nil {
 				return err
 			}
 			if from != "" {
 				s, err = m.From(c.Context(), app.Owner(), s.Name, from)
-			} else if s.Template, s.Digest, err = h.Pinned(c.Context(), b.template, b.pull); err == nil {
+			} else if s.Template, s.Digest, err = h.Pinned(c.Context(), b.Template, b.Pull); err == nil {
 				s, err = m.Create(c.Context(), s)
 			}
 			if err != nil || g.json {
@@ -138,35 +142,11 @@ func newSandboxCreate(g *global) *cobra.Command {
 			return nil
 		}),
 	}
-	b.add(c)
+	b.Add(c)
 	c.Flags().StringArrayVar(&forwarded, "port", nil, portUsage+" while one of its commands runs")
 	c.Flags().DurationVar(&idle, "idle", time.Hour, "`TIME` without a command, after which it is paused, and after as long again stopped")
 	c.Flags().StringVar(&from, "from", "", "start with the files, template and limits of the snapshot `ID`")
 	return c
-}
-
-// onlyKept refuses flags that a named sandbox does not store, and flags that its snapshot fixes.
-func (b *boxFlags) onlyKept(c *cobra.Command, pictured bool) error {
-	for _, row := range []struct{ flags, hint string }{
-		{"workspace input servers-dir", "put files in with waldo sandbox cp"},
-		{"env quiet", "waldo sandbox exec takes its own"},
-		{"allow-host secret", "a contract for exec or run_python says what they reach: waldo init"},
-	} {
-		for f := range strings.FieldsSeq(row.flags) {
-			if c.Flags().Changed(f) {
-				return usage(row.hint, "--%s is not kept with a sandbox", f)
-			}
-		}
-	}
-	for f := range strings.FieldsSeq("isolation cpu-seconds memory-mb pids files disk-mb timeout output-kb idle pull port") {
-		if pictured && c.Flags().Changed(f) {
-			return usage("leave it out: a snapshot has its own", "--%s and a snapshot do not go together", f)
-		}
-	}
-	if pictured && c.Flags().Changed("template") && !id.Is(id.Snapshot, b.template) {
-		return usage("leave it out: a snapshot has its own", "--template and a snapshot do not go together")
-	}
-	return b.refused()
 }
 
 const listRow = "%-20s %-8s %-11s %-5s %-21s %-10s %s\n"
@@ -220,36 +200,36 @@ func newSandboxExec(g *global) *cobra.Command {
 			args = append(name, c.Flags().Args()...)
 			if e.as != "" {
 				if !id.Is(id.Call, e.as) {
-					return usage("leave it out", "--as is for waldo itself")
+					return exitcode.Mistake("leave it out", "--as is for waldo itself")
 				}
 				var err error
 				if e.env, err = variables(); err != nil {
-					return usage("leave it out", "--as is for waldo itself: %v", err)
+					return exitcode.Mistake("leave it out", "--as is for waldo itself: %v", err)
 				}
 			}
 			capability, a := call.Capability("exec"), map[string]any{"argv": args[1:]}
 			o := runner.Options{Run: call.Run{NoTools: true, Env: e.env}, Streams: runner.Streams{Stdin: c.InOrStdin()}}
 			if e.code != "" {
-				name, field, err := language(e.lang, "")
+				name, field, err := sandboxflags.Language(e.lang, "")
 				if err != nil {
 					return err
 				}
 				capability, a, o = name, map[string]any{field: e.code}, runner.Options{Run: call.Run{Name: "-c", Env: e.env}}
 			}
 			if (e.code != "") == (len(args) > 1) {
-				return usage("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE", "give a command or code")
+				return exitcode.Mistake("waldo sandbox exec NAME -- CMD, or waldo sandbox exec NAME -c CODE", "give a command or code")
 			}
 			if e.timeout < 0 || e.timeout > app.MostLimits.Wall {
-				return usage("as in --timeout 2h", "--timeout is out of range")
+				return exitcode.Mistake("as in --timeout 2h", "--timeout is out of range")
 			}
 			if e.cpu < 0 || e.cpu > app.MostLimits.CPU.Seconds() {
-				return usage("as in --cpu-seconds 60", "--cpu-seconds is out of range")
+				return exitcode.Mistake("as in --cpu-seconds 60", "--cpu-seconds is out of range")
 			}
 			if e.dir != "" && !path.IsAbs(e.dir) {
 				e.dir = path.Join("/workspace", e.dir)
 			}
 			if e.tty && (e.background || e.code != "" || g.json) {
-				return usage("as in: waldo sandbox exec -t work -- bash -i", "-t is for a command in front, without --background, --code or --json")
+				return exitcode.Mistake("as in: waldo sandbox exec -t work -- bash -i", "-t is for a command in front, without --background, --code or --json")
 			}
 			if e.background && e.as == "" {
 				return e.inBackground(c, g, args)
@@ -320,7 +300,7 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	h.Runner.Default = s.Limits // also bounds output stored beside the command's files
 	o.Started = func(b sandbox.Sandbox) func() {
 		if e.as != "" {
-			up()
+			background.Ready()
 		}
 		return run.Watch(b, cancel)
 	}
@@ -352,14 +332,14 @@ func (e *execFlags) execIn(c *cobra.Command, g *global, name string, capability 
 	if o.Pass {
 		r.Facts.Truncated = facts.Truncated{}
 	}
-	return cmp.Or((&boxFlags{quiet: true}).show(c, g, r), masked)
+	return cmp.Or(tellRun(c, g, &sandboxflags.Flags{Quiet: true}, r), masked)
 }
 
 // openIn opens the application with the limits of a sandbox, and returns the sandbox's session and next call.
 func (e *execFlags) openIn(ctx context.Context, g *global, name string, capability call.Capability, args any) (h *app.App, run *sandboxes.Run, k call.Call, err error) {
 	a, err := call.ArgsOf(args)
 	if err != nil {
-		return nil, nil, k, usage("", "%v", err)
+		return nil, nil, k, exitcode.Mistake("", "%v", err)
 	}
 	set := app.Options{Limits: app.MostLimits, Patience: time.Minute}
 	path, _ := g.source().File()
@@ -369,7 +349,7 @@ func (e *execFlags) openIn(ctx context.Context, g *global, name string, capabili
 			return nil, nil, k, err
 		}
 		set.Cfg = config.Default()
-		(&boxFlags{isolation: level}).widen(set.Cfg, app.MostLimits) // the sandbox's own limits apply
+		(&sandboxflags.Flags{Isolation: level}).Widen(set.Cfg, app.MostLimits) // the sandbox's own limits apply
 	}
 	if h, err = openApplication(ctx, g, set); err != nil {
 		return nil, nil, k, err
@@ -431,8 +411,8 @@ func newSandboxPause(g *global) *cobra.Command {
 				return err
 			}
 			if going > 0 {
-				return &exit{code: exitFailed, text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts", display.Count(going, "command")),
-					hint: "stopping needs a cgroup of version 2: waldo doctor"}
+				return &exitcode.Exit{Code: exitcode.Failed, Text: fmt.Sprintf("%s cannot be stopped and will run to the end; nothing new starts", display.Count(going, "command")),
+					Hint: "stopping needs a cgroup of version 2: waldo doctor"}
 			}
 			display.Fprintf(c.ErrOrStderr(), "paused; %s stopped in place\n", display.Count(still, "command"))
 			return nil
@@ -460,7 +440,7 @@ func newSandboxReset(g *global) *cobra.Command {
 				next = app.Owner()
 			}
 			if kind, who, _ := strings.Cut(next, ":"); who == "" || !slices.Contains([]string{"os", "oidc", "token", "session"}, kind) {
-				return usage("as in os:1001", "%q is nobody who could own a sandbox", next)
+				return exitcode.Mistake("as in os:1001", "%q is nobody who could own a sandbox", next)
 			}
 			s, err := m.Reset(c.Context(), app.Owner(), args[0], next)
 			if err != nil || g.json {

@@ -1,21 +1,18 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/configfile"
 	"waldo/internal/app/secrets"
@@ -30,31 +27,9 @@ import (
 // asks returns what asks a person at the terminal for the passphrases of sealed files; nil: no person is there.
 func asks() func(string) (secret.Value, error) {
 	if term.IsTerminal(int(os.Stdin.Fd())) {
-		return askOnce()
+		return terminal.AskOnce()
 	}
 	return nil
-}
-
-// askOnce asks at the terminal for the passphrase of a sealed file, once for each.
-func askOnce() func(string) (secret.Value, error) {
-	var mu sync.Mutex
-	said := map[string]secret.Value{}
-	return func(what string) (secret.Value, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if v, ok := said[what]; ok {
-			return v, nil
-		}
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		defer stop()
-		b, err := terminal.ReadPassword(ctx, os.Stdin, func() { display.Fprintf(os.Stderr, "passphrase of %s: ", what) })
-		display.Fprintf(os.Stderr, "\n")
-		if err != nil {
-			return secret.Value{}, err
-		}
-		said[what] = secret.NewValue(string(b))
-		return said[what], nil
-	}
 }
 
 // passphrase asks at the terminal, without echo. A pipe is refused: an agent can write to a pipe,
@@ -62,7 +37,7 @@ func askOnce() func(string) (secret.Value, error) {
 func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
 	f, ok := c.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return secret.Value{}, &exit{code: exitUsage, text: "a passphrase is typed at a terminal, and standard input is none", hint: "run this yourself, in a terminal"}
+		return secret.Value{}, &exitcode.Exit{Code: exitcode.Usage, Text: "a passphrase is typed at a terminal, and standard input is none", Hint: "run this yourself, in a terminal"}
 	}
 	b, err := terminal.ReadPassword(c.Context(), f, func() { display.Fprintf(c.ErrOrStderr(), "%s", prompt) })
 	display.Fprintf(c.ErrOrStderr(), "\n")
@@ -70,29 +45,6 @@ func passphrase(c *cobra.Command, prompt string) (secret.Value, error) {
 		return secret.Value{}, err
 	}
 	return secret.NewValue(string(b)), nil
-}
-
-// keepSecret puts a secret into the store under a name, which nothing else may have.
-func keepSecret(_ context.Context, g *global, name string, v secret.Value) error {
-	state, err := openState(g)
-	if err != nil {
-		return err
-	}
-	s := secrets.Open(state)
-	if s.Has(name) {
-		old, err := s.Get(name)
-		if err != nil {
-			return err
-		}
-		if old.Same(v) {
-			return nil
-		}
-		return usage("give it another name, or look with waldo secret list", "there is another secret named %s already; nothing was changed", name)
-	}
-	if !s.HasKey() {
-		s.Keyring = nil // use a key file unless --key keyring is given
-	}
-	return s.Set(name, v)
 }
 
 func newSecret(g *global) *cobra.Command {
@@ -117,11 +69,11 @@ func newSecretSet(g *global) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1:
-				return usage("pipe it: … | waldo secret set NAME; and change the secret, it is in your shell's history now", "a secret is never an argument")
+				return exitcode.Mistake("pipe it: … | waldo secret set NAME; and change the secret, it is in your shell's history now", "a secret is never an argument")
 			case len(args) == 0 || !secret.Name(args[0]):
-				return usage("as in: waldo secret set github", "%v", secretstore.ErrName)
+				return exitcode.Mistake("as in: waldo secret set github", "%v", secretstore.ErrName)
 			case key != "" && key != "file" && key != "keyring":
-				return usage("file or keyring", "--key %s is invalid", key)
+				return exitcode.Mistake("file or keyring", "--key %s is invalid", key)
 			}
 			state, err := openState(g)
 			if err != nil {
@@ -130,7 +82,7 @@ func newSecretSet(g *global) *cobra.Command {
 			s := secrets.Open(state)
 			switch {
 			case s.HasKey() && key != "":
-				return usage("leave --key out", "the stored secrets have their key already")
+				return exitcode.Mistake("leave --key out", "the stored secrets have their key already")
 			case !s.HasKey() && key != "keyring":
 				s.Keyring = nil // the first key goes into a file
 			}
@@ -139,10 +91,10 @@ func newSecretSet(g *global) *cobra.Command {
 				return err
 			}
 			if err := s.Set(args[0], v); err != nil {
-				return &exit{code: exitUsage, err: fmt.Errorf("secret %s: %w", args[0], err), hint: "nothing was kept"}
+				return &exitcode.Exit{Code: exitcode.Usage, Err: fmt.Errorf("secret %s: %w", args[0], err), Hint: "nothing was kept"}
 			}
 			if g.json {
-				return printJSON(c.OutOrStdout(), map[string]any{"name": args[0], "kept": true})
+				return terminal.JSON(c.OutOrStdout(), map[string]any{"name": args[0], "kept": true})
 			}
 			display.Fprintf(c.OutOrStdout(), "kept %s\n", args[0])
 			return nil
@@ -198,13 +150,13 @@ func newSecretRemove(g *global) *cobra.Command {
 			s := secrets.Open(state)
 			for _, name := range args {
 				if err := s.Remove(name); errors.Is(err, secretsource.ErrMissing) || errors.Is(err, secretstore.ErrName) {
-					return usage("waldo secret list", "there is no secret named %s", name)
+					return exitcode.Mistake("waldo secret list", "there is no secret named %s", name)
 				} else if err != nil {
 					return err
 				}
 			}
 			if g.json {
-				return printJSON(c.OutOrStdout(), map[string]any{"removed": args})
+				return terminal.JSON(c.OutOrStdout(), map[string]any{"removed": args})
 			}
 			display.Fprintf(c.OutOrStdout(), "removed %s\n", strings.Join(args, ", "))
 			return nil
@@ -230,14 +182,14 @@ func newSecretCheck(g *global) *cobra.Command {
 				}
 			}
 			if g.json {
-				if err := printJSON(c.OutOrStdout(), map[string]any{"ok": missing == 0, "secrets": found}); err != nil {
+				if err := terminal.JSON(c.OutOrStdout(), map[string]any{"ok": missing == 0, "secrets": found}); err != nil {
 					return err
 				}
 			} else {
 				tellSecrets(c.OutOrStdout(), found)
 			}
 			if missing > 0 {
-				return &exit{code: exitProblems, text: fmt.Sprintf("%d of %s cannot be had", missing, display.Count(len(found), "secret"))}
+				return &exitcode.Exit{Code: exitcode.Problems, Text: fmt.Sprintf("%d of %s cannot be had", missing, display.Count(len(found), "secret"))}
 			}
 			return nil
 		},
@@ -256,21 +208,6 @@ func tellSecrets(w io.Writer, found []app.SecretFinding) {
 	if len(found) == 0 {
 		display.Fprintf(w, "the configuration names no secrets\n")
 	}
-}
-
-// secretFlag takes NAME or VARIABLE=NAME apart.
-func secretFlag(s string) (variable string, ref secret.Ref) {
-	v, name, ok := strings.Cut(s, "=")
-	if !ok {
-		name = v
-	}
-	return v, secret.Ref(name)
-}
-
-// usableRef reports whether a reference is a name or a place.
-func usableRef(ref secret.Ref) bool {
-	_, ok := ref.Place()
-	return ok || secret.Name(string(ref))
 }
 
 // withoutStored leaves out the warnings of names that waldo's store has.

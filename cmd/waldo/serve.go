@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
+	"waldo/internal/app/memory"
 	"waldo/internal/model/display"
 )
 
@@ -28,12 +30,12 @@ func newServe(g *global) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			g.hosted = listen == "" && (stdio || piped(c.InOrStdin()))
 			if stdio && listen != "" {
-				return usage("one waldo serve for each", "--stdio and --listen exclude each other")
+				return exitcode.Mistake("one waldo serve for each", "--stdio and --listen exclude each other")
 			}
 			hup := make(chan os.Signal, 1) // a terminal that is closed ends no gateway: its host closes the pipe
 			signal.Notify(hup, syscall.SIGHUP)
 			defer signal.Stop(hup)
-			h, err := openApplication(c.Context(), g, app.Options{Warm: app.WarmSandboxes, Sessions: app.MaxSessions, Reloads: hup, Log: slog.New(slog.NewTextHandler(logged{hiding{os.Stderr, g.known}}, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+			h, err := openApplication(c.Context(), g, app.Options{Warm: app.WarmSandboxes, Sessions: app.MaxSessions, Reloads: hup, Log: slog.New(slog.NewTextHandler(exitcode.Logged{W: exitcode.Hiding{W: os.Stderr, Known: g.known}}, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 			if err != nil {
 				return err
 			}
@@ -42,7 +44,7 @@ func newServe(g *global) *cobra.Command {
 				return err
 			}
 			h.KeepClean(c.Context())
-			serving()
+			memory.Serving()
 			if listen != "" || !stdio && !piped(c.InOrStdin()) {
 				return h.ServeHTTP(c.Context(), listen, lean, func(at net.Addr) { display.Fprintf(c.ErrOrStderr(), "waldo: listening on http://%s/mcp\n", at) })
 			}

@@ -4,16 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
+	"waldo/cmd/waldo/sandboxflags"
 	"waldo/internal/app"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/storage/sandboxes"
-	"waldo/internal/storage/workspace"
 )
 
 func newSandboxSnapshot(g *global) *cobra.Command {
@@ -29,7 +29,7 @@ func newSandboxSnapshot(g *global) *cobra.Command {
 			case remove != "" && !list && len(args) == 0:
 				return m.Forget(c.Context(), app.Owner(), remove)
 			case len(args) != 1 || list || remove != "":
-				return usage("waldo sandbox snapshot NAME", "give one sandbox, or --list, or --rm ID")
+				return exitcode.Mistake("waldo sandbox snapshot NAME", "give one sandbox, or --list, or --rm ID")
 			}
 			p, err := m.Snapshot(c.Context(), app.Owner(), args[0])
 			if err != nil || g.json {
@@ -76,68 +76,35 @@ func newSandboxCopy(g *global) *cobra.Command {
 			"copied with its regular files and folders, without links. With - for SRC a tar is unpacked from standard input.",
 		Example: "  waldo sandbox cp . work:\n  waldo sandbox cp data.csv work:input/data.csv\n  waldo sandbox cp ./project work:input/project\n  waldo sandbox cp work:output/report.pdf .\n  tar c . | waldo sandbox cp - work:input",
 		RunE: withBoxes(g, func(c *cobra.Command, _ *app.App, m *sandboxes.Manager, args []string) error {
-			from, fromIn := inBoxPath(args[0])
-			to, toIn := inBoxPath(args[1])
+			from, fromIn := sandboxflags.ParsePath(args[0])
+			to, toIn := sandboxflags.ParsePath(args[1])
 			if fromIn == toIn {
-				return usage("waldo sandbox cp FILE NAME:input/FILE", "one of the two must be NAME:PATH")
+				return exitcode.Mistake("waldo sandbox cp FILE NAME:input/FILE", "one of the two must be NAME:PATH")
 			}
 			in := to
 			if fromIn {
 				in = from
 			}
-			s, w, done, err := m.Files(c.Context(), app.Owner(), in.name)
+			s, w, done, err := m.Files(c.Context(), app.Owner(), in.Name)
 			if err != nil {
 				return err
 			}
 			defer done()
-			if err := in.check(); err != nil {
+			if err := in.Check(); err != nil {
 				return err
 			}
 			switch {
 			case fromIn:
-				err = sandboxes.CopyOut(c.Context(), w, from.folder, from.path, args[1])
+				err = sandboxes.CopyOut(c.Context(), w, from.Folder, from.Path, args[1])
 			case args[0] == "-":
-				err = sandboxes.Unpack(c.Context(), w, to.folder, to.path, c.InOrStdin(), s.Limits)
+				err = sandboxes.Unpack(c.Context(), w, to.Folder, to.Path, c.InOrStdin(), s.Limits)
 			default:
-				err = sandboxes.CopyIn(c.Context(), w, args[0], to.folder, to.path, s.Limits)
+				err = sandboxes.CopyIn(c.Context(), w, args[0], to.Folder, to.Path, s.Limits)
 			}
 			if errors.Is(err, fs.ErrNotExist) {
-				return usage("give a file or folder that is there", "%v", err)
+				return exitcode.Mistake("give a file or folder that is there", "%v", err)
 			}
 			return err
 		}),
 	}
-}
-
-// inside is a path in a sandbox.
-type inside struct {
-	name   string
-	folder workspace.Folder
-	path   string // below the folder; empty: the folder itself
-}
-
-// inBoxPath parses NAME:PATH. A text without a colon, or with a slash before it, is a path of this machine.
-func inBoxPath(s string) (inside, bool) {
-	name, rest, ok := strings.Cut(s, ":")
-	if !ok || name == "" || strings.ContainsAny(name, "/.") {
-		return inside{}, false
-	}
-	rest = strings.TrimPrefix(strings.TrimPrefix(rest, "/workspace"), "/")
-	folder, file, _ := strings.Cut(rest, "/")
-	switch f := workspace.Folder(folder); f {
-	case workspace.Input, workspace.Output, workspace.Tmp:
-		return inside{name, f, strings.TrimSuffix(file, "/")}, true
-	}
-	rest = strings.TrimSuffix(rest, "/")
-	if rest == "." {
-		rest = ""
-	}
-	return inside{name, workspace.Files, rest}, true
-}
-
-func (i inside) check() error {
-	if i.folder == workspace.Tmp {
-		return usage("as in work:data.csv", "%s:%s: files in tmp are not saved", i.name, i.folder)
-	}
-	return nil
 }

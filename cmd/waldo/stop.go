@@ -6,8 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/control"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 	"waldo/internal/model/id"
 	"waldo/internal/storage/database"
@@ -26,7 +28,7 @@ func newStop(g *global) *cobra.Command {
 		Example: "  waldo stop ci\n  waldo stop --all\n  waldo stop --release --all",
 		RunE: func(c *cobra.Command, args []string) error {
 			if all == (len(args) == 1) {
-				return usage("as in waldo stop ci, or waldo stop --all", "give a name or --all")
+				return exitcode.Mistake("as in waldo stop ci, or waldo stop --all", "give a name or --all")
 			}
 			name := control.Everybody
 			if !all {
@@ -84,7 +86,7 @@ func stop(c *cobra.Command, g *global, name string, release bool) (err error) {
 		ended += len(r.Ended)
 	}
 	if g.json {
-		err = printJSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
+		err = terminal.JSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
 	} else {
 		for _, r := range replies {
 			for _, n := range r.Ended {
@@ -114,7 +116,7 @@ func letIn(c *cobra.Command, g *global, s *database.Store, name string) error {
 		return err
 	}
 	if g.json {
-		err = printJSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
+		err = terminal.JSON(c.OutOrStdout(), map[string]any{"name": name, "replies": replies, "silent": silent})
 	} else {
 		display.Fprintf(c.ErrOrStderr(), "released %s\n", strings.ReplaceAll(name, control.Everybody, "everybody"))
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"waldo/cmd/waldo/exitcode"
+	"waldo/cmd/waldo/manual"
 	"waldo/internal/app"
 	"waldo/internal/app/control"
 	"waldo/internal/core/audit"
@@ -29,7 +31,7 @@ func toStop(ctx context.Context, g *global, s *database.Store, name string) (ful
 		return control.Token + name, "", nil
 	}
 	hint := "known: " + strings.Join(known, ", ")
-	if near := nearest(name, append(slices.Clone(known), bare(known)...)); near != "" {
+	if near := manual.Nearest(name, append(slices.Clone(known), bare(known)...)); near != "" {
 		hint = "did you mean waldo stop " + near + "? " + hint
 	}
 	if strings.Contains(name, ":") {
@@ -39,7 +41,7 @@ func toStop(ctx context.Context, g *global, s *database.Store, name string) (ful
 	if slices.ContainsFunc(all, func(b sandboxes.Sandbox) bool { return b.Name == name }) {
 		hint = "it is a named sandbox: waldo sandbox ps " + name + " shows its commands, waldo sandbox rm --force " + name + " ends them"
 	}
-	return "", "", usage(hint, "no known principal or session is called %q; nothing was stopped", name)
+	return "", "", exitcode.Mistake(hint, "no known principal or session is called %q; nothing was stopped", name)
 }
 
 func bare(principals []string) (out []string) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
@@ -50,7 +51,7 @@ func newTemplate(g *global) *cobra.Command {
 		Use: "pull T", Short: "Fetch and unpack a template, even if its tag is stored already", Args: cobra.ExactArgs(1), Example: "  waldo template pull python:3.12-slim",
 		RunE: with(func(c *cobra.Command, s *template.Store, args []string) error {
 			if args[0] == "" {
-				return usage("waldo template pull python:3.12-slim", "give a template")
+				return exitcode.Mistake("waldo template pull python:3.12-slim", "give a template")
 			}
 			t, err := s.Find(c.Context(), args[0], true)
 			if err != nil || g.json {
@@ -67,7 +68,7 @@ func newTemplate(g *global) *cobra.Command {
 		RunE: with(func(_ *cobra.Command, s *template.Store, args []string) error {
 			err := s.Remove(args[0])
 			if errors.As(err, &template.Unfit{}) {
-				return &exit{code: exitUsage, err: err, hint: "waldo template list"}
+				return &exitcode.Exit{Code: exitcode.Usage, Err: err, Hint: "waldo template list"}
 			}
 			return err
 		}),
@@ -80,7 +81,7 @@ func orJSON(c *cobra.Command, err error, v any) error {
 	if err != nil {
 		return err
 	}
-	return printJSON(c.OutOrStdout(), v)
+	return terminal.JSON(c.OutOrStdout(), v)
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

@@ -5,7 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/frontend/mcpserver/identity"
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
@@ -18,11 +20,11 @@ func newToken(g *global) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			name := args[0]
 			if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
-				return usage("as in waldo token ci", "%q is not a name for a token: letters, digits, _ and -", name)
+				return exitcode.Mistake("as in waldo token ci", "%q is not a name for a token: letters, digits, _ and -", name)
 			}
 			token, hash := identity.NewToken()
 			if g.json {
-				return printJSON(c.OutOrStdout(), map[string]string{"name": name, "token": token, "hash": hash})
+				return terminal.JSON(c.OutOrStdout(), map[string]string{"name": name, "token": token, "hash": hash})
 			}
 			display.Fprintf(c.OutOrStdout(), "%s\n", token)
 			display.Fprintf(c.ErrOrStderr(), "Give it to the client, which sends it as Authorization: Bearer. For waldo.yaml:\ngateway: {auth: {tokens: {%s: %q}}}\n", name, hash)

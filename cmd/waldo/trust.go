@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/agenthosts"
+	"waldo/internal/app/hostfiles"
 	"waldo/internal/app/trust"
 	"waldo/internal/config"
 	"waldo/internal/model/display"
@@ -30,15 +32,15 @@ func newTrust(g *global) *cobra.Command {
 				path = args[0]
 			}
 			if _, err := os.Stat(path); err != nil {
-				return usage("give the file to trust", "%v", err)
+				return exitcode.Mistake("give the file to trust", "%v", err)
 			}
 			cfg, err := config.Load(path)
 			if err != nil {
-				return &exit{code: exitUsage, err: err, hint: "fix it first: waldo check " + path}
+				return &exitcode.Exit{Code: exitcode.Usage, Err: err, Hint: "fix it first: waldo check " + path}
 			}
-			shown, refused, _ := shownFiles(g, cfg)
+			shown, refused, _ := hostfiles.ShownFiles(g.state, cfg)
 			if len(refused) > 0 {
-				return &exit{code: exitUsage, err: refused, hint: "fix it first: waldo check " + path}
+				return &exitcode.Exit{Code: exitcode.Usage, Err: refused, Hint: "fix it first: waldo check " + path}
 			}
 			state, err := openState(g)
 			if err != nil {

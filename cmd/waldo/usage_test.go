@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/frontend/terminal"
 )
 
@@ -25,7 +26,7 @@ func wrong(t *testing.T, args ...string) string {
 	var out, errw bytes.Buffer
 	code := run(append([]string{"--state", t.TempDir()}, args...), strings.NewReader(""), &out, &errw)
 	said := errw.String()
-	if code != exitUsage || !strings.HasPrefix(said, "waldo: ") || !strings.Contains(said, "\nhint: ") {
+	if code != exitcode.Usage || !strings.HasPrefix(said, "waldo: ") || !strings.Contains(said, "\nhint: ") {
 		t.Errorf("waldo %s: exit code %d: %s", strings.Join(args, " "), code, said)
 	}
 	if words := leaked.FindString(said); words != "" {
@@ -101,8 +102,8 @@ func TestErrorsAsJSON(t *testing.T) {
 	for _, args := range [][]string{{"--json", "rnu"}, {"--nosuch", "--json"}, {"run", "nosuch.py", "--json"}} {
 		var out, errw bytes.Buffer
 		code := run(args, strings.NewReader(""), &out, &errw)
-		var f failure
-		if err := json.Unmarshal(errw.Bytes(), &f); err != nil || code != exitUsage || f.Code != code || f.Error == "" || f.Hint == "" {
+		var f exitcode.Failure
+		if err := json.Unmarshal(errw.Bytes(), &f); err != nil || code != exitcode.Usage || f.Code != code || f.Error == "" || f.Hint == "" {
 			t.Errorf("waldo %v: exit code %d, %v: %s", args, code, err, errw.String())
 		}
 		if out.Len() > 0 {
@@ -114,20 +115,20 @@ func TestErrorsAsJSON(t *testing.T) {
 // Ctrl-C ends a command with a one-word message and the exit code of the signal.
 func TestStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	failed := &exit{code: exitFailed, text: "reading"}
-	if got := stopped(ctx, failed); got != error(failed) {
+	failed := &exitcode.Exit{Code: exitcode.Failed, Text: "reading"}
+	if got := exitcode.Stopped(ctx, failed); got != error(failed) {
 		t.Errorf("control: nobody has pressed Ctrl-C, and it says %v", got)
 	}
 	cancel()
-	for _, err := range []error{context.Canceled, failed, &exit{code: exitUsage, err: context.Canceled}} {
-		if got := report(&bytes.Buffer{}, false, stopped(ctx, err)); got != exitCancelled || stopped(ctx, err).Error() != "cancelled" {
+	for _, err := range []error{context.Canceled, failed, &exitcode.Exit{Code: exitcode.Usage, Err: context.Canceled}} {
+		if got := exitcode.Report(&bytes.Buffer{}, false, exitcode.Stopped(ctx, err)); got != exitcode.Cancelled || exitcode.Stopped(ctx, err).Error() != "cancelled" {
 			t.Errorf("%v: exit code %d", err, got)
 		}
 	}
-	if got := report(&bytes.Buffer{}, false, stopped(ctx, &exit{code: 7})); got != 7 {
+	if got := exitcode.Report(&bytes.Buffer{}, false, exitcode.Stopped(ctx, &exitcode.Exit{Code: 7})); got != 7 {
 		t.Errorf("the command's own exit code became %d", got)
 	}
-	if stopped(ctx, nil) != nil {
+	if exitcode.Stopped(ctx, nil) != nil {
 		t.Error("a command that had ended well was cancelled")
 	}
 }

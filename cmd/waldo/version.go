@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
 
@@ -51,7 +52,7 @@ func thisBuild() about {
 func tellVersion(w io.Writer, asJSON bool) error {
 	a := thisBuild()
 	if asJSON {
-		return printJSON(w, a)
+		return terminal.JSON(w, a)
 	}
 	from := "commit unknown"
 	if a.Commit != "" {

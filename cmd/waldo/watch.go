@@ -8,7 +8,6 @@ import (
 
 	"waldo/internal/app"
 	"waldo/internal/core/approval"
-	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/display"
 )
@@ -75,20 +74,9 @@ func tellWatched(c *cobra.Command, e approvalEvent, whole, asJSON bool) {
 
 // tooLate records an answer that came after the last call that could use it.
 func tooLate(c *cobra.Command, g *global, q approval.Question, yes bool, code, why string) error {
-	k, done, err := desk(g)
+	state, cfg, err := configured(g)
 	if err != nil {
 		return err
 	}
-	defer done()
-	log, err := app.OpenLog(c.Context(), k.Store, 0)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	said := "no"
-	if yes {
-		said = "yes"
-	}
-	return (&audit.Recorder{Log: log}).TakenBack(c.Context(), approval.Answer{ApprovalID: q.ID, DecisionID: q.DecisionID, ArgsDigest: q.ArgsDigest,
-		Capability: q.Capability, Refusal: code, By: app.Principal(), Reason: said + ", too late: " + why, At: time.Now()})
+	return app.TooLate(c.Context(), state, cfg, q, yes, code, why)
 }

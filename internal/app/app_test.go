@@ -126,7 +126,7 @@ func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
 	}
 }
 
-// What the policy knows of a tool's annotations is as in the lock that was taken last.
+// The policy reads a tool's annotations in the lock that was taken last.
 func TestTheTakenLockRenewsAnnotations(t *testing.T) {
 	h, _ := opened(t, "version: 1\nservers:\n  s: {command: [x]}\ncapabilities:\n  s.wipe: {mode: write, approval: none}\n")
 	explained := func() policy.Decision { return h.Policy.Explain(call.Call{Capability: "s.wipe"}) }

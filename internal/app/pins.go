@@ -27,8 +27,8 @@ const Unseen = "lock.unseen"
 type looked struct {
 	Server    string
 	Hidden    []catalog.Problem // hidden from agents for reasons that accepting does not change
-	Accepted  *ShownServer      // what was accepted; nil: nothing
-	Inventory string            // of what was accepted
+	Accepted  *ShownServer      // the accepted definitions; nil: none
+	Inventory string            // of the accepted definitions
 	Removed   bool              // its entry was removed
 	Changes   []lockfile.Change
 	err       error

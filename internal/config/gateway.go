@@ -93,7 +93,7 @@ var gatewayLimits = &mapping[contract.GatewayLimits]{
 		{"tasks", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.Tasks }),
 			"1000", "Tasks of all clients, over any transport.", "internal/frontend/mcpserver/tasks"},
 		{"tasks_each", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.TasksEach }),
-			"100", "Tasks of one principal; an ended one whose result was fetched makes room.",
+			"100", "Tasks of one principal; an ended one whose result was fetched is dropped first.",
 			"internal/frontend/mcpserver/tasks"},
 		{"task_seconds", whole(1, 1_000_000, func(l *contract.GatewayLimits) *int { return &l.TaskSeconds }),
 			"3600", "How long a task and its result exist at most; a client can ask for less.",

@@ -70,7 +70,7 @@ type Reply struct {
 	Ended  []string `json:"ended,omitempty"`  // sessions
 }
 
-// Options is what the orders change.
+// Options name the parts of a process that orders change.
 type Options struct {
 	Store    *database.Store
 	Log      *audit.Log

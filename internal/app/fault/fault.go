@@ -6,10 +6,12 @@ import "fmt"
 
 // Error is an error for the operator.
 type Error struct {
-	Usage bool   // a mistake in the command or the configuration; otherwise waldo's own failure
-	Text  string // the message; empty: that of Err
-	Err   error
-	Tip   string // the hint
+	Usage bool // a mistake in the command or the configuration; otherwise waldo's own failure
+	// Problems: a check found problems in its input.
+	Problems bool
+	Text     string // the message; empty: that of Err
+	Err      error
+	Tip      string // the hint
 }
 
 func (e *Error) Error() string {

@@ -1,4 +1,4 @@
-// Package terminaltest gives tests a terminal, and what a person would see on it.
+// Package terminaltest gives tests a terminal and the text on it.
 package terminaltest
 
 import (

@@ -1,4 +1,5 @@
-package main
+// Package manual explains the commands: mistakes in plain words, the help command and man pages.
+package manual
 
 import (
 	"cmp"
@@ -9,14 +10,16 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"waldo/internal/app/fault"
 )
 
-// plainFlag rewrites an error about a flag in plain words, with a hint.
-func plainFlag(c *cobra.Command, err error) error {
+// Flag rewrites an error about a flag in plain words, with a hint.
+func Flag(c *cobra.Command, err error) error {
 	help := "see " + c.CommandPath() + " --help"
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
 		if short := unknown.GetSpecifiedShortnames(); short != "" {
-			return usage(help, "unknown flag -%s", unknown.GetSpecifiedName())
+			return fault.Usage(help, "unknown flag -%s", unknown.GetSpecifiedName())
 		}
 		name := unknown.GetSpecifiedName()
 		var names []string
@@ -25,20 +28,20 @@ func plainFlag(c *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if near := nearest(name, names); near != "" {
+		if near := Nearest(name, names); near != "" {
 			help = "did you mean --" + near + "?"
 		}
-		return usage(help, "unknown flag --%s", name)
+		return fault.Usage(help, "unknown flag --%s", name)
 	}
 	if empty := (*pflag.ValueRequiredError)(nil); errors.As(err, &empty) {
 		what, _ := pflag.UnquoteUsage(empty.GetFlag())
-		return usage(help, "--%s needs a value: %s", empty.GetFlag().Name, cmp.Or(what, "text"))
+		return fault.Usage(help, "--%s needs a value: %s", empty.GetFlag().Name, cmp.Or(what, "text"))
 	}
 	if wrong := (*pflag.InvalidValueError)(nil); errors.As(err, &wrong) {
 		f := wrong.GetFlag()
-		return usage(help, "--%s must be %s, not %q", f.Name, wantedValue(f.Value, wrong.Unwrap()), wrong.GetValue())
+		return fault.Usage(help, "--%s must be %s, not %q", f.Name, wantedValue(f.Value, wrong.Unwrap()), wrong.GetValue())
 	}
-	return usage(help, "%v", err)
+	return fault.Usage(help, "%v", err)
 }
 
 // wantedValue describes the values that a flag takes.
@@ -58,16 +61,16 @@ func wantedValue(v pflag.Value, cause error) string {
 	return cause.Error()
 }
 
-// plainArgs rewrites an error about arguments in plain words. fault is the error of the command's own check.
-func plainArgs(c *cobra.Command, args []string, fault error) error {
+// Args rewrites an error about arguments in plain words. cause is the error of the command's own check.
+func Args(c *cobra.Command, args []string, cause error) error {
 	help := "see " + c.CommandPath() + " --help"
-	text := fault.Error()
+	text := cause.Error()
 	known := strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ") || strings.HasPrefix(text, "unknown command ")
 	if !known {
-		return usage(help, "%s", text)
+		return fault.Usage(help, "%s", text)
 	}
 	if c.HasAvailableSubCommands() && len(args) > 0 {
-		return unknownCommand(c, args[0])
+		return Unknown(c, args[0])
 	}
 	required, most := places(c)
 	if len(args) < len(required) {
@@ -76,12 +79,12 @@ func plainArgs(c *cobra.Command, args []string, fault error) error {
 			line, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
 			hint = "as in: " + line
 		}
-		return usage(hint, "missing %s", strings.Join(required[len(args):], " and "))
+		return fault.Usage(hint, "missing %s", strings.Join(required[len(args):], " and "))
 	}
 	if most < len(args) {
-		return usage(help, "unexpected argument %q", args[most])
+		return fault.Usage(help, "unexpected argument %q", args[most])
 	}
-	return usage(help, "wrong number of arguments")
+	return fault.Usage(help, "wrong number of arguments")
 }
 
 // places reads the line of use of a command: the names of the arguments that it needs, and how many it takes.
@@ -102,8 +105,8 @@ func places(c *cobra.Command) (required []string, most int) {
 	return required, most
 }
 
-// unknownCommand is the error for a word that is not a command below c.
-func unknownCommand(c *cobra.Command, word string) error {
+// Unknown is the error for a word that is not a command below c.
+func Unknown(c *cobra.Command, word string) error {
 	hint := "see " + c.CommandPath() + " --help"
 	var names []string
 	for _, sub := range c.Commands() {
@@ -111,18 +114,18 @@ func unknownCommand(c *cobra.Command, word string) error {
 			names = append(append(names, sub.Name()), sub.Aliases...)
 		}
 	}
-	if near := nearest(word, names); near != "" {
+	if near := Nearest(word, names); near != "" {
 		hint = "did you mean " + c.CommandPath() + " " + near + "?"
 	}
 	if c.HasParent() {
-		return usage(hint, "unknown command %q of %s", word, c.CommandPath())
+		return fault.Usage(hint, "unknown command %q of %s", word, c.CommandPath())
 	}
-	return usage(hint, "unknown command %q", word)
+	return fault.Usage(hint, "unknown command %q", word)
 }
 
-// nearest returns the name most similar to a word; empty: no name is near. A word of up to three letters must share
+// Nearest returns the name most similar to a word; empty: no name is near. A word of up to three letters must share
 // the first letter, since half of all such words differ by two changes.
-func nearest(word string, names []string) string {
+func Nearest(word string, names []string) string {
 	best, least := "", 1+len(word)/3
 	for _, name := range slices.Sorted(slices.Values(names)) {
 		if name == "" || word == "" || len(word) <= 3 && name[0] != word[0] {
@@ -169,11 +172,11 @@ var systemCall = regexp.MustCompile(
 	`\b(?:stat|lstat|open|openat|read|readlink|mkdir|chdir|execute|fork/exec) ([^\s:]+): ` +
 		`(no such file or directory|permission denied|is a directory|not a directory|file exists)`)
 
-// withoutCalls removes system call names from an error. The file and the reason suffice.
-func withoutCalls(text string) string { return systemCall.ReplaceAllString(text, "$1: $2") }
+// WithoutCalls removes system call names from an error. The file and the reason suffice.
+func WithoutCalls(text string) string { return systemCall.ReplaceAllString(text, "$1: $2") }
 
-// newHelp returns the help command. It reports an unknown command instead of printing the general help.
-func newHelp() *cobra.Command {
+// NewHelp returns the help command. It reports an unknown command instead of printing the general help.
+func NewHelp() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND]", Short: "Help about a command", Example: "  waldo help run\n  waldo help sandbox exec", Args: cobra.ArbitraryArgs,
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -194,7 +197,7 @@ func newHelp() *cobra.Command {
 			for len(rest) > 0 {
 				i := slices.IndexFunc(at.Commands(), func(s *cobra.Command) bool { return s.Name() == rest[0] || s.HasAlias(rest[0]) })
 				if i < 0 {
-					return unknownCommand(at, rest[0])
+					return Unknown(at, rest[0])
 				}
 				at, rest = at.Commands()[i], rest[1:]
 			}

@@ -1,4 +1,4 @@
-package main
+package manual
 
 import (
 	"fmt"
@@ -8,53 +8,40 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"waldo/internal/model/display"
 )
 
-func newMan() *cobra.Command {
-	return &cobra.Command{
-		Use: "man DIR", Short: "Write a man page for each command into a directory", Args: cobra.ExactArgs(1),
-		Long:    "Writes waldo.1, waldo-run.1 and so on, made from the commands themselves, and replaces what has these names.",
-		Example: "  waldo man ~/.local/share/man/man1\n  man waldo-run",
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			n := 0
-			var each func(c *cobra.Command) error
-			each = func(c *cobra.Command) error {
-				if c.Hidden || c.Name() == "help" {
-					return nil
-				}
-				c.InitDefaultHelpFlag()
-				name := manName(c) + ".1"
-				if err := os.WriteFile(filepath.Join(args[0], name), []byte(manPage(c)), 0o644); err != nil {
-					return err
-				}
-				n++
-				for _, sub := range c.Commands() {
-					if err := each(sub); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			c.Root().InitDefaultCompletionCmd()
-			if err := each(c.Root()); err != nil {
-				return err
-			}
-			display.Fprintf(c.OutOrStdout(), "%s in %s\n", display.Count(n, "man page"), args[0])
-			return nil
-		},
+// Write writes a page for each command below root into a folder, and returns how many.
+func Write(root *cobra.Command, dir, version string) (n int, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, err
 	}
+	var each func(c *cobra.Command) error
+	each = func(c *cobra.Command) error {
+		if c.Hidden || c.Name() == "help" {
+			return nil
+		}
+		c.InitDefaultHelpFlag()
+		name := Name(c) + ".1"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(manPage(c, version)), 0o644); err != nil {
+			return err
+		}
+		n++
+		for _, sub := range c.Commands() {
+			if err := each(sub); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	root.InitDefaultCompletionCmd()
+	return n, each(root)
 }
 
-// manName is the name of a command's page, as in waldo-sandbox-exec.
-func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+// Name is the name of a command's page, as in waldo-sandbox-exec.
+func Name(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
 // manPage is the page of a command in the macros of man(7).
-func manPage(c *cobra.Command) string {
+func manPage(c *cobra.Command, version string) string {
 	var b strings.Builder
 	line := func(s ...string) { b.WriteString(strings.Join(s, "") + "\n") }
 	section := func(title, text string) {
@@ -65,9 +52,9 @@ func manPage(c *cobra.Command) string {
 			line(".fi")
 		}
 	}
-	line(`.TH "`, strings.ToUpper(roff(manName(c))), `" 1 "" "waldo `, roff(version), `" "waldo manual"`)
+	line(`.TH "`, strings.ToUpper(roff(Name(c))), `" 1 "" "waldo `, roff(version), `" "waldo manual"`)
 	line(".SH NAME")
-	line(roff(manName(c)), ` \- `, roff(c.Short))
+	line(roff(Name(c)), ` \- `, roff(c.Short))
 	line(".SH SYNOPSIS")
 	line(".B ", roff(c.UseLine()))
 	section("DESCRIPTION", strings.TrimSpace(c.Long))
@@ -97,11 +84,11 @@ func manPage(c *cobra.Command) string {
 	section("EXAMPLES", strings.TrimRight(c.Example, "\n"))
 	var also []string
 	if c.HasParent() {
-		also = append(also, manName(c.Parent()))
+		also = append(also, Name(c.Parent()))
 	}
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() && sub.Name() != "help" {
-			also = append(also, manName(sub))
+			also = append(also, Name(sub))
 		}
 	}
 	line(".SH SEE ALSO")

@@ -1,4 +1,4 @@
-package main
+package forward
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"testing"
-
-	"waldo/internal/frontend/terminal"
 )
 
 // TestForward: a connection to this machine's loopback is forwarded in both directions. One direction can end first,
@@ -15,7 +13,7 @@ import (
 func TestForward(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	dials := 0
-	f := &forward{port: 7, dial: func(_ context.Context, port uint16) (net.Conn, error) {
+	f := &Port{port: 7, dial: func(_ context.Context, port uint16) (net.Conn, error) {
 		if dials++; dials > 1 {
 			return nil, errors.New("nobody answers")
 		}
@@ -34,7 +32,7 @@ func TestForward(t *testing.T) {
 		return net.Dial("tcp4", l.Addr().String())
 	}}
 	at, ended := make(chan net.Addr, 1), make(chan error, 1)
-	go func() { ended <- f.serve(ctx, 0, func(a net.Addr) { at <- a }) }()
+	go func() { ended <- f.Serve(ctx, 0, func(a net.Addr) { at <- a }) }()
 	addr := <-at
 	if ip := addr.(*net.TCPAddr).IP; !ip.IsLoopback() {
 		t.Errorf("it listens at %v", ip)
@@ -52,7 +50,7 @@ func TestForward(t *testing.T) {
 		c.Close()
 	}
 	cancel()
-	if err := <-ended; !errors.Is(err, terminal.ErrInterrupted) {
+	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	if c, err := net.Dial("tcp4", addr.String()); err == nil {
@@ -64,12 +62,12 @@ func TestForward(t *testing.T) {
 // TestPorts: a port must be a valid number, and the local port can differ.
 func TestPorts(t *testing.T) {
 	for text, want := range map[string][2]uint16{"3000": {3000, 3000}, "3000:8080": {3000, 8080}, "3000:0": {3000, 0}, "65535": {65535, 65535}} {
-		if port, local, err := ports(text); err != nil || port != want[0] || local != want[1] {
+		if port, local, err := Parse(text); err != nil || port != want[0] || local != want[1] {
 			t.Errorf("%s: %d %d %v", text, port, local, err)
 		}
 	}
 	for _, text := range []string{"", "0", "65536", "-1", "3000:", "3000:x", "3000:1:2", "0.0.0.0:3000"} {
-		if port, local, err := ports(text); err == nil {
+		if port, local, err := Parse(text); err == nil {
 			t.Errorf("%q: %d %d", text, port, local)
 		}
 	}

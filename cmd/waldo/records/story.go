@@ -1,0 +1,120 @@
+package records
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"waldo/internal/core/audit"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/call"
+	"waldo/internal/model/display"
+)
+
+func Verified(w io.Writer, r audit.Report) {
+	p := terminal.Painter(w)
+	for _, f := range r.Findings {
+		mark := p.Warn("note:")
+		if f.Problem {
+			mark = p.Bad("problem:")
+		}
+		where := ""
+		if f.Segment != "" {
+			where = fmt.Sprintf(" %s:%d", f.Segment, f.Line)
+		}
+		display.Fprintf(w, "%s%s %s (%s)\n", mark, where, f.Text, f.Code)
+	}
+	word := p.Good("sound")
+	if !r.OK {
+		word = p.Bad("NOT sound")
+	}
+	display.Fprintf(w, "%s: %s in %s\n%s\n", word, display.Count(int(r.Records), "record"), display.Count(r.Segments, "segment"), p.Dim(r.Claim))
+}
+
+func Or(s, word string) string {
+	if s == "" {
+		return word
+	}
+	return s
+}
+
+// Reasons prints the reasons, the deciding one first.
+func Reasons(w io.Writer, p terminal.Paint, all []call.Reason) {
+	for i, r := range all {
+		word := "because"
+		if i > 0 {
+			word = "also   "
+		}
+		display.Fprintf(w, "  %s %s %s", word, r.Code, r.Text)
+		if r.File != "" && r.Line > 0 {
+			display.Fprintf(w, "%s", p.Dim(fmt.Sprintf("  %s:%d:%d", r.File, r.Line, r.Column)))
+		} else if r.File != "" {
+			display.Fprintf(w, "%s", p.Dim("  "+r.File))
+		}
+		display.Fprintf(w, "\n")
+	}
+}
+
+// Story prints a summary of the records of one call.
+func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
+	var said []call.Reason // each reason is printed once
+	for _, r := range records {
+		switch r.Kind {
+		case audit.KindDecision:
+			var d audit.Decided
+			if err := json.Unmarshal(r.Body, &d); err != nil {
+				return err
+			}
+			display.Fprintf(w, "%s %s  %s\n", Effect(p, d.Effect.String()), d.Capability, p.Dim(d.DecisionID+" at "+r.At))
+			said = d.Reasons
+			Reasons(w, p, said)
+			if d.Contract != nil {
+				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.Dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
+			}
+			display.Fprintf(w, "  asked by %s over %s; arguments %s\n", d.Principal, d.Channel, compact(d.Args))
+			if len(d.Secrets) > 0 {
+				display.Fprintf(w, "  secrets by name: %s\n", strings.Join(d.Secrets, ", "))
+			}
+		case audit.KindAnswer:
+			var a audit.Answered
+			if err := json.Unmarshal(r.Body, &a); err != nil {
+				return err
+			}
+			word := "no"
+			if a.Yes {
+				word = "yes"
+			}
+			display.Fprintf(w, "  answered %s by %s %s %s\n", word, Or(a.By, "waldo"), a.Refusal+a.Reason, p.Dim(a.ApprovalID))
+		case audit.KindOutcome:
+			var l Line
+			if err := json.Unmarshal(r.Body, &l); err != nil {
+				return err
+			}
+			display.Fprintf(w, "  ended %s, side effect %s, %.1f ms", l.Status, l.Facts.SideEffect, l.Facts.Usage.WallMS)
+			if l.Facts.Sandbox.Driver != "" {
+				display.Fprintf(w, ", in a %s sandbox %s", l.Facts.Sandbox.Driver, p.Dim(l.Facts.Sandbox.ID))
+			}
+			display.Fprintf(w, "\n")
+			Reasons(w, p, slices.DeleteFunc(l.Why, func(r call.Reason) bool { return slices.Contains(said, r) }))
+		}
+	}
+	return nil
+}
+
+// compact returns redacted arguments on one line of at most 200 characters.
+func compact(raw json.RawMessage) string {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "not kept"
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return "not kept"
+	}
+	if r := []rune(b.String()); len(r) > 200 {
+		return string(r[:199]) + "…"
+	}
+	return b.String()
+}

@@ -1,0 +1,33 @@
+package sandboxflags
+
+import (
+	"path/filepath"
+	"strings"
+
+	"waldo/cmd/waldo/exitcode"
+	"waldo/internal/model/call"
+)
+
+// maxScript is the size limit of a script, in bytes.
+const maxScript = 1 << 20
+
+// Language returns the capability that runs a language, and the name of its code argument.
+func Language(lang, name string) (call.Capability, string, error) {
+	if lang == "" {
+		lang = map[string]string{".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript", ".mts": "typescript", ".sh": "shell", ".bash": "shell"}[filepath.Ext(name)]
+		if lang == "" {
+			lang = "python"
+		}
+	}
+	switch strings.ToLower(lang) {
+	case "python", "py", "python3":
+		return "run_python", "code", nil
+	case "javascript", "js", "node":
+		return "run_javascript", "code", nil
+	case "typescript", "ts":
+		return "run_typescript", "code", nil
+	case "shell", "sh", "bash":
+		return "run_shell", "command", nil
+	}
+	return "", "", exitcode.Mistake("python, javascript, typescript or shell", "unknown language %q", lang)
+}

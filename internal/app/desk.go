@@ -1,0 +1,63 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"waldo/internal/core/approval"
+	"waldo/internal/core/audit"
+	"waldo/internal/core/policy"
+	"waldo/internal/model/contract"
+	"waldo/internal/storage/database"
+	"waldo/internal/storage/presence"
+)
+
+// Desk opens the approval service of a state directory without the rest of the application. close closes it.
+func Desk(state string, cfg *contract.Config) (k *approval.Service, closes func() error, err error) {
+	s, err := database.Open(state)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &approval.Service{Store: s, Rules: func() contract.Approvals { return cfg.Approval }, Root: os.Getenv(RootVariable),
+		Gone: presence.Gone(state), Witness: &audit.Witness{Dir: audit.Dir(state)}}, s.Close, nil
+}
+
+// DeskOnRecord opens the same for a change of who may answer, which goes to the log.
+func DeskOnRecord(ctx context.Context, state string, cfg *contract.Config) (k *approval.Service, closes func() error, err error) {
+	k, done, err := Desk(state, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	log, err := OpenLog(ctx, k.Store, 0)
+	if err != nil {
+		return nil, nil, errors.Join(err, done())
+	}
+	k.Record = Enrolments(log)
+	k.TakeBack = func(ctx context.Context, _ approval.Question, a approval.Answer) error {
+		return (&audit.Recorder{Log: log}).TakenBack(ctx, a)
+	}
+	return k, func() error { return errors.Join(log.Close(), done()) }, nil
+}
+
+// AskedUnder reports whether a question was asked under a configuration, as far as that can be told.
+func AskedUnder(cfg *contract.Config, q approval.Question) bool {
+	p, err := policy.New(cfg, policy.Machine{})
+	return err != nil || p.Digest() == q.Policy
+}
+
+// TooLate records an answer that came after the last call that could use it.
+func TooLate(ctx context.Context, state string, cfg *contract.Config, q approval.Question, yes bool, code, why string) (err error) {
+	k, done, err := DeskOnRecord(ctx, state, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	said := "no"
+	if yes {
+		said = "yes"
+	}
+	return k.TakeBack(ctx, q, approval.Answer{ApprovalID: q.ID, DecisionID: q.DecisionID, ArgsDigest: q.ArgsDigest,
+		Capability: q.Capability, Refusal: code, By: Principal(), Reason: said + ", too late: " + why, At: time.Now()})
+}

@@ -1,0 +1,60 @@
+package hostfiles
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"waldo/internal/app/fault"
+)
+
+// A plan writes nothing. A target gets its servers when it is written, and the earlier text goes to a backup.
+func TestPlanWritesNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("HOME", dir)
+	from, to := filepath.Join(dir, ".mcp.json"), filepath.Join(dir, "waldo.yaml")
+	for file, text := range map[string]string{from: `{"mcpServers":{"files":{"command":"/usr/bin/files-server"}}}`, to: "version: 1\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &Import{State: filepath.Join(dir, "state"), To: to}
+	r, err := m.Plan([]string{from})
+	if err != nil || len(r.Servers) != 1 || len(r.Targets) != 1 || len(r.Targets[0].Diff) == 0 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if b, err := os.ReadFile(to); err != nil || string(b) != "version: 1\n" {
+		t.Errorf("a plan wrote %q: %v", b, err)
+	}
+	if err := m.WriteAll(r); err != nil || !r.Written {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(r.Targets[0].Backup); err != nil || string(b) != "version: 1\n" {
+		t.Errorf("kept: %q %v", b, err)
+	}
+}
+
+// Entries that are no servers are a problem that was found; where no server remains, the file is a mistake.
+func TestUnreadableEntries(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("HOME", dir)
+	for text, usage := range map[string]bool{
+		`{"mcpServers":{"bad":{"command":7}}}`:                                             true,
+		`{"mcpServers":{"bad":{"command":7},"files":{"command":"/usr/bin/files-server"}}}`: false,
+	} {
+		from := filepath.Join(dir, ".mcp.json")
+		if err := os.WriteFile(from, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := (&Import{State: filepath.Join(dir, "state"), To: filepath.Join(dir, "waldo.yaml")}).Plan([]string{from})
+		if err == nil {
+			err = r.Err()
+		}
+		if f := (*fault.Error)(nil); !errors.As(err, &f) || f.Usage != usage || f.Problems == usage {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package hostfiles
+
+import (
+	"maps"
+	"slices"
+
+	"waldo/internal/app/configfile"
+	"waldo/internal/executor/upstream/files"
+	"waldo/internal/model/contract"
+	"waldo/internal/pkginstall"
+)
+
+// Shown lists the files of this machine that the sandbox of one server can see.
+type Shown struct {
+	Server string        `json:"server"`
+	Files  []files.Mount `json:"files"`
+}
+
+// ShownFiles returns the host files that the sandboxes of configured servers can see. A path that exposes too much is
+// a problem. A missing file is a warning.
+func ShownFiles(stateFlag string, cfg *contract.Config) (list []Shown, problems, warnings contract.Problems) {
+	state, err := configfile.StateDir(stateFlag)
+	if err != nil {
+		state = "" // without a state directory there are no data folders
+	}
+	here := files.Here(state).For(cfg)
+	list = []Shown{}
+	for _, f := range here.Outside(cfg) {
+		problems = append(problems, contract.Problem{At: f.At, Code: "files.changeable", Text: f.Text, Hint: f.Hint})
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
+		s := cfg.Servers[name]
+		if len(s.Command) == 0 {
+			continue
+		}
+		_, packaged, _ := pkginstall.Parse(s.Command)
+		_, shown, faults := here.Shown(s, packaged)
+		if len(shown) > 0 {
+			list = append(list, Shown{name, shown})
+		}
+		for _, f := range faults {
+			p := contract.Problem{At: f.At, Code: "server.files", Text: "server " + name + ": " + f.Text, Hint: f.Hint}
+			if f.Refused {
+				problems = append(problems, p)
+			} else {
+				warnings = append(warnings, p)
+			}
+		}
+	}
+	return list, problems, warnings
+}

@@ -9,8 +9,14 @@ cd "$(dirname "$0")/.."
 arch=${GOARCH:-$(go env GOARCH)}
 dir=internal/sandbox/gvisor/payload/$arch
 out=$dir/waldo-gvisor.gz
-if [ -f "$out" ] && [ -f "$dir/waldo-gvisor.sha256" ] && [ -z "${FORCE:-}${1:-}" ] &&
-	[ -z "$(find cmd/waldo-gvisor internal/sandbox/gvisor/job scripts/build-gvisor.sh go.mod -newer "$out" -type f)" ]; then
+if [ -f "$out" ] && [ -f "$dir/waldo-gvisor.sha256" ] && [ -z "${FORCE:-}${1:-}" ]; then
+	# the packages of this module that it is made from
+	mapfile -t from < <(CGO_ENABLED=0 GOOS=linux GOARCH=$arch go list -deps -f '{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}' ./cmd/waldo-gvisor)
+	newer=$(find "${from[@]}" scripts/build-gvisor.sh go.mod -newer "$out" -type f ! -name '*_test.go')
+else
+	newer=all
+fi
+if [ -z "$newer" ]; then
 	exit 0
 fi
 mkdir -p "$dir"

@@ -18,7 +18,7 @@ import (
 const module = "waldo/"
 
 // every layer may be imported by the application.
-var every = []string{"frontend", "core", "executor", "sandbox", "network", "storage", "agenthosts", "pkginstall", "model", "detect", "protocol", "config"}
+var every = []string{"frontend", "core", "executor", "sandbox", "network", "storage", "agenthosts", "pkginstall", "model", "detect", "protocol", "config", "codegen"}
 
 // layers says for each folder of internal which other layers its packages may import. Packages of one layer may import
 // each other. A folder that is not listed fails the test.
@@ -36,6 +36,7 @@ var layers = map[string][]string{
 	"model":      {"protocol", "detect"},                                                                 // values, no I/O
 	"detect":     nil,                                                                                    // what a secret or personal data looks like
 	"protocol":   nil,                                                                                    // JSON, JSON-RPC, JSON Schema
+	"codegen":    {"model", "protocol"},                                                                  // code for the tools of a server; no I/O
 	"demo":       {"protocol"},                                                                           // the server of waldo demo
 }
 

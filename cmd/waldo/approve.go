@@ -153,7 +153,7 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 		return errors.Join(tooLate(c, g, q, yes, "approval.expired", why), &exitcode.Exit{Code: exitcode.Waiting, Text: question + ": " + why, Hint: "the next call asks anew"})
 	}
 	if state != approval.Pending && (state != approval.Yes || yes) {
-		return &exitcode.Exit{Code: exitcode.Waiting, Text: fmt.Sprintf("%s is not waiting: %s", question, state)}
+		return &exitcode.Exit{Code: exitcode.Waiting, Text: fmt.Sprintf("%s is not waiting: %s", question, ended(state))}
 	}
 	if state == approval.Yes {
 		display.Fprintf(c.ErrOrStderr(), "%s was answered yes and is not used yet; a no takes that back\n", question)
@@ -183,6 +183,19 @@ func answer(c *cobra.Command, g *global, question, as string, yes bool, reason s
 	}
 	display.Fprintf(c.OutOrStdout(), "%s: %s, by %s\n", question, word, by.Name())
 	return nil
+}
+
+// ended says in words why a question takes no answer.
+func ended(s approval.State) string {
+	switch s {
+	case approval.Yes:
+		return "it was answered yes; waldo deny takes that back"
+	case approval.No:
+		return "it was answered no"
+	case approval.Used:
+		return "it was answered yes, and a call has used that"
+	}
+	return string(s)
 }
 
 // refusedAnswer gives an answer that was not taken the exit code of a contract's refusal, and one to no
@@ -240,6 +253,9 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) {
+		return exitcode.Mistake("choose another NAME; waldo approve --list prints who can answer", "%s is enrolled already", name)
+	}
 	var by approval.Signer
 	if len(all) > 0 {
 		if by, err = signer(c.Context(), c, k, all[0].By); err != nil {
@@ -249,6 +265,9 @@ func enrol(c *cobra.Command, g *global, name string, roles []string) error {
 	pass, err := passphrase(c, fmt.Sprintf("new passphrase for %s (%d characters or more): ", name, approval.MinPassphrase))
 	if err != nil {
 		return err
+	}
+	if len(pass.Reveal()) < approval.MinPassphrase {
+		return exitcode.Mistake("run it again with a longer one", "the passphrase has fewer than %d characters; nothing was changed", approval.MinPassphrase)
 	}
 	again, err := passphrase(c, "the same again: ")
 	if err != nil {

@@ -402,8 +402,11 @@ func (k *Service) Unseal(name string, passphrase secret.Value) (Signer, error) {
 	}
 	id.SetMaxWorkFactor(maxWork)
 	r, err := age.Decrypt(bytes.NewReader(b), id)
+	if wrong := (*age.NoIdentityMatchError)(nil); errors.As(err, &wrong) {
+		return nil, fmt.Errorf("this is not the passphrase of %s", name)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("approval: the key of %s does not open with this passphrase: %w", name, err)
+		return nil, fmt.Errorf("approval: the key of %s does not open: %w", name, err)
 	}
 	text, err := io.ReadAll(r)
 	if err != nil {

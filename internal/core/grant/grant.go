@@ -55,7 +55,11 @@ func refuse(d policy.Decision, a *approval.Answer) *call.Reason {
 	case a.Refusal != "":
 		return &call.Reason{Code: a.Refusal, Text: a.Reason}
 	case !a.Yes:
-		return &call.Reason{Code: "approval.refused", Text: "a human said no: " + a.Reason}
+		text := "a human said no"
+		if a.Reason != "" {
+			text += ": " + a.Reason
+		}
+		return &call.Reason{Code: "approval.refused", Text: text}
 	}
 	return nil
 }

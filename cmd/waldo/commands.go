@@ -18,7 +18,7 @@ import (
 // commands lists every command of waldo.
 func commands(g *global) []*cobra.Command {
 	return []*cobra.Command{
-		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g), newInit(g), newTrust(g), newLock(g),
+		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g), newInit(g), newTrust(g), newLock(g), newGen(g),
 		newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g), newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(),
 		newImport(g), newInstall(g), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(),
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 
 	"waldo/internal/frontend/mcpserver/catalog"
@@ -31,4 +32,11 @@ func (h *App) held(server string) (out []catalog.Problem) {
 		out = append(out, catalog.Problem{Server: server, Capability: q.Capability, Item: q.Name, Code: q.Code, Text: q.Text})
 	}
 	return out
+}
+
+// Defined returns the tools of a server as agents would see their definitions, and those that are hidden from agents.
+// It starts the server if need be.
+func (h *App) Defined(ctx context.Context, server string) ([]call.Tool, []catalog.Problem, error) {
+	tools, err := h.hide(h.Upstreams.Tools(ctx, server))
+	return tools, h.held(server), err
 }

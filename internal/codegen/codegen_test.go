@@ -385,3 +385,22 @@ func TestOwned(t *testing.T) {
 		t.Errorf("a foreign file: %v", err)
 	}
 }
+
+// TestModuleNames: each tool has a file of its own, under names that no language, index or file system takes.
+func TestModuleNames(t *testing.T) {
+	wire := []string{"", " ", "A", "a", "Get_user", "getUser", "get_user", "get user", "con", "NUL", "index", "__init__", "class", "then", "load", "TOOLS",
+		"_client", "1st", "..", "../x", "取得", "привет", strings.Repeat("x", 300), "a_" + digest("A")[:8], "a_" + digest("a")[:8]}
+	seen := map[string]string{}
+	for i, m := range moduleNames(wire) {
+		if other, ok := seen[strings.ToLower(m)]; ok {
+			t.Errorf("%q and %q are both %s", wire[i], other, m)
+		}
+		seen[strings.ToLower(m)] = wire[i]
+		if reserved[strings.ToLower(m)] || m[0] == '_' || len(m) > 2*longest || strings.ContainsAny(m, "./ ") {
+			t.Errorf("%q is %s", wire[i], m)
+		}
+	}
+	if seen["getuser"] != "getUser" || seen["con_"] != "con" || seen["tool_1st"] != "1st" {
+		t.Errorf("names changed without need: %v", seen)
+	}
+}

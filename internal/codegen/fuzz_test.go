@@ -52,6 +52,7 @@ func FuzzGenerate(f *testing.F) {
 		f.Add("t", "d", schema)
 	}
 	f.Add("\"\n", "\"\"\"\nimport os", `{"properties":{"\"": {"$ref":"#/properties/\""}}}`)
+	f.Add("\x00\r\x1b\u202e", "\u2028\x85\\", `{"properties":{"\u0000\u202e\\":{"const":"\r\u2028\""}}}`)
 	f.Fuzz(func(t *testing.T, name, description, schema string) {
 		v, err := strictjson.Parse([]byte(schema))
 		if err != nil {

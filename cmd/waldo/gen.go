@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"waldo/internal/app"
+	"waldo/internal/app/codefiles"
+	"waldo/internal/app/fault"
+	"waldo/internal/codegen"
+	"waldo/internal/config"
+	"waldo/internal/frontend/mcpserver/catalog"
+	"waldo/internal/frontend/terminal"
+	"waldo/internal/model/contract"
+	"waldo/internal/model/display"
+)
+
+func newGen(g *global) *cobra.Command {
+	n := &generation{g: g}
+	c := &cobra.Command{
+		Use:   "gen --url U | --command C --name N [--lang python,typescript] [--fs-layout] [--out DIR]",
+		Short: "Write typed Python and TypeScript for the tools of a server", Args: cobra.NoArgs,
+		Long: "Writes servers/NAME/TOOL.py and TOOL.ts, one file for each tool, with Params, call and SERVER_URL, and an index.\n" +
+			"With --name alone the server is one of waldo.yaml. A server that --command names starts in a sandbox without network.\n" +
+			"A file that waldo gen did not write, or that was changed since, is never replaced.",
+		Example: "  waldo gen --name github\n  waldo gen --url https://mcp.example.com/mcp --name example --lang python\n" +
+			"  waldo gen --command 'my-server stdio' --name mine --out ./agent",
+		RunE: func(c *cobra.Command, _ []string) error { return n.run(c) },
+	}
+	f := c.Flags()
+	f.StringVar(&n.url, "url", "", "the `ADDRESS` of the server")
+	f.StringVar(&n.command, "command", "", "the `COMMAND` that starts the server: words, without quotes")
+	f.StringVar(&n.name, "name", "", "the server's `NAME`")
+	f.StringSliceVar(&n.languages, "lang", []string{"python", "typescript"}, "the `LANGUAGES` to write")
+	f.Bool("fs-layout", true, "one file for each tool below servers/NAME; the only layout")
+	f.StringVar(&n.out, "out", ".", "the `FOLDER` that gets servers/NAME")
+	c.MarkFlagsMutuallyExclusive("url", "command")
+	for flag, values := range map[string]completer{"lang": words("python", "typescript"), "name": serverNames} {
+		_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return values(c.Context(), g), cobra.ShellCompDirectiveNoFileComp
+		}) // an error: there is no such flag
+	}
+	return c
+}
+
+// generation is one run of waldo gen.
+type generation struct {
+	g                       *global
+	url, command, name, out string
+	languages               []string
+}
+
+// generated is its result in JSON.
+type generated struct {
+	Server string            `json:"server"`
+	Folder string            `json:"folder"`
+	Tools  int               `json:"tools"`
+	Hidden []catalog.Problem `json:"hidden"`
+	codefiles.Written
+}
+
+func (n *generation) run(c *cobra.Command) error {
+	if n.name == "" {
+		return fault.Usage("as in --name github", "a server needs a name")
+	}
+	if layout, err := c.Flags().GetBool("fs-layout"); err != nil || !layout {
+		return fault.Usage("leave it out", "there is no other layout than --fs-layout")
+	}
+	var languages []codegen.Language
+	for _, l := range n.languages {
+		if l != string(codegen.Python) && l != string(codegen.TypeScript) {
+			return fault.Usage("as in --lang python,typescript", "--lang %s: it is python or typescript", l)
+		}
+		languages = append(languages, codegen.Language(l))
+	}
+	set := app.Options{Tells: true}
+	if n.url != "" || n.command != "" {
+		cfg, err := n.alone()
+		if err != nil {
+			return err
+		}
+		set.Cfg = cfg
+	}
+	h, err := openApplication(c.Context(), n.g, set)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	server, ok := h.Config.Servers[n.name]
+	if !ok {
+		return fault.Usage("give --url or --command, or a name that waldo lock lists", "there is no server %s", n.name)
+	}
+	found, hidden, err := h.Defined(c.Context(), n.name)
+	if err != nil {
+		return err
+	}
+	tools := make([]codegen.Tool, len(found))
+	for i, t := range found {
+		wire := strings.TrimPrefix(string(t.Capability), n.name+".")
+		tools[i] = codegen.Tool{Name: wire, Title: t.Title, Description: t.Description, Input: t.Input, Output: t.Output}
+	}
+	files, err := codegen.Generate(codegen.Server{Name: n.name, URL: server.URL}, tools, languages)
+	if err != nil {
+		return err
+	}
+	done, err := codefiles.Write(n.out, n.name, files)
+	if err != nil {
+		return err
+	}
+	r := generated{n.name, "servers/" + codegen.Folder(n.name), len(tools), append([]catalog.Problem{}, hidden...), done}
+	if n.g.json {
+		return terminal.JSON(c.OutOrStdout(), r)
+	}
+	tellGenerated(c.OutOrStdout(), c.ErrOrStderr(), r)
+	return nil
+}
+
+// alone returns a configuration of the one server that the flags name.
+func (n *generation) alone() (*contract.Config, error) {
+	server := map[string]any{"url": n.url}
+	if n.command != "" {
+		if strings.ContainsAny(n.command, `"'\`) {
+			return nil, fault.Usage("write the server into waldo.yaml and give --name alone", "--command takes words without quotes")
+		}
+		server = map[string]any{"command": strings.Fields(n.command)}
+	}
+	text, err := json.Marshal(map[string]any{"version": 1, "servers": map[string]any{n.name: server}})
+	if err != nil {
+		return nil, err
+	}
+	cfg, problems := config.Parse("waldo gen", text) // JSON is YAML
+	if len(problems) > 0 {
+		return nil, fault.Usage("see waldo gen --help", "%s", problems[0].Text)
+	}
+	cfg.File = "" // the waldo.lock of this folder is not about it
+	return cfg, nil
+}
+
+// tellGenerated prints what was written, and which tools were left out.
+func tellGenerated(out, notes io.Writer, r generated) {
+	for _, p := range r.Hidden {
+		display.Fprintf(notes, "waldo: %s is left out: %s (%s)\n", app.LeftOut(p), p.Text, p.Code)
+	}
+	for _, name := range r.Removed {
+		display.Fprintf(out, "removed %s\n", name)
+	}
+	display.Fprintf(out, "%s: %s; %s written, %d as before\n", r.Folder, display.Count(r.Tools, "tool"),
+		display.Count(len(r.Written.Written), "file"), len(r.Same))
+}

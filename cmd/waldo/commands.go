@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"waldo/cmd/waldo/exitcode"
+	"waldo/cmd/waldo/generating"
 	"waldo/internal/app"
 	"waldo/internal/demo/helpdesk"
 	"waldo/internal/frontend/terminal"
@@ -101,4 +103,12 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 			shared = 1
 		}
 	}
+}
+
+// newGen is in a package of its own.
+func newGen(g *global) *cobra.Command {
+	return generating.New(generating.Waldo{
+		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) },
+		JSON: &g.json, Servers: func(ctx context.Context) []string { return serverNames(ctx, g) },
+	})
 }

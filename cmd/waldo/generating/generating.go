@@ -1,6 +1,8 @@
-package main
+// Package generating is waldo gen.
+package generating
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"strings"
@@ -18,8 +20,16 @@ import (
 	"waldo/internal/model/display"
 )
 
-func newGen(g *global) *cobra.Command {
-	n := &generation{g: g}
+// Waldo is what the command needs of waldo's others.
+type Waldo struct {
+	Open    func(ctx context.Context, s app.Options) (*app.App, error)
+	JSON    *bool                              // whether --json was given
+	Servers func(ctx context.Context) []string // the servers of the configuration, for completion
+}
+
+// New returns the command.
+func New(w Waldo) *cobra.Command {
+	n := &generation{w: w}
 	c := &cobra.Command{
 		Use:   "gen --url U | --command C --name N [--lang python,typescript] [--fs-layout] [--out DIR]",
 		Short: "Write typed Python and TypeScript for the tools of a server", Args: cobra.NoArgs,
@@ -38,17 +48,20 @@ func newGen(g *global) *cobra.Command {
 	f.Bool("fs-layout", true, "one file for each tool below servers/NAME; the only layout")
 	f.StringVar(&n.out, "out", ".", "the `FOLDER` that gets servers/NAME")
 	c.MarkFlagsMutuallyExclusive("url", "command")
-	for flag, values := range map[string]completer{"lang": words("python", "typescript"), "name": serverNames} {
-		_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return values(c.Context(), g), cobra.ShellCompDirectiveNoFileComp
-		}) // an error: there is no such flag
+	for flag, values := range map[string]func(context.Context) []string{
+		"lang": func(context.Context) []string { return []string{"python", "typescript"} }, "name": w.Servers,
+	} {
+		complete := func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return values(c.Context()), cobra.ShellCompDirectiveNoFileComp
+		}
+		_ = c.RegisterFlagCompletionFunc(flag, complete) // an error: there is no such flag
 	}
 	return c
 }
 
 // generation is one run of waldo gen.
 type generation struct {
-	g                       *global
+	w                       Waldo
 	url, command, name, out string
 	languages               []string
 }
@@ -84,7 +97,7 @@ func (n *generation) run(c *cobra.Command) error {
 		}
 		set.Cfg = cfg
 	}
-	h, err := openApplication(c.Context(), n.g, set)
+	h, err := n.w.Open(c.Context(), set)
 	if err != nil {
 		return err
 	}
@@ -111,7 +124,7 @@ func (n *generation) run(c *cobra.Command) error {
 		return err
 	}
 	r := generated{n.name, "servers/" + codegen.Folder(n.name), len(tools), append([]catalog.Problem{}, hidden...), done}
-	if n.g.json {
+	if *n.w.JSON {
 		return terminal.JSON(c.OutOrStdout(), r)
 	}
 	tellGenerated(c.OutOrStdout(), c.ErrOrStderr(), r)

@@ -70,7 +70,9 @@ func newSecretSet(g *global) *cobra.Command {
 			switch {
 			case len(args) > 1:
 				return exitcode.Mistake("pipe it: … | waldo secret set NAME; and change the secret, it is in your shell's history now", "a secret is never an argument")
-			case len(args) == 0 || !secret.Name(args[0]):
+			case len(args) == 0:
+				return exitcode.Mistake("as in: waldo secret set github", "missing NAME")
+			case !secret.Name(args[0]):
 				return exitcode.Mistake("as in: waldo secret set github", "%v", secretstore.ErrName)
 			case key != "" && key != "file" && key != "keyring":
 				return exitcode.Mistake("file or keyring", "--key %s is invalid", key)

@@ -28,7 +28,7 @@ func newStop(g *global) *cobra.Command {
 		Example: "  waldo stop ci\n  waldo stop --all\n  waldo stop --release --all",
 		RunE: func(c *cobra.Command, args []string) error {
 			if all == (len(args) == 1) {
-				return exitcode.Mistake("as in waldo stop ci, or waldo stop --all", "give a name or --all")
+				return exitcode.Mistake("as in waldo stop ci, or waldo stop --all", "give a name or --all, and not both")
 			}
 			name := control.Everybody
 			if !all {

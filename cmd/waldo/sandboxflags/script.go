@@ -2,6 +2,7 @@ package sandboxflags
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"waldo/cmd/waldo/exitcode"
@@ -11,10 +12,20 @@ import (
 // maxScript is the size limit of a script, in bytes.
 const maxScript = 1 << 20
 
+// others are endings of languages that waldo run has not. Every other unknown ending is Python, as in mktemp's names.
+var others = []string{".c", ".cc", ".cpp", ".go", ".ipynb", ".java",
+	".jsx", ".lua", ".php", ".pl", ".ps1", ".r", ".R", ".rb", ".rs", ".tsx"}
+
 // Language returns the capability that runs a language, and the name of its code argument.
 func Language(lang, name string) (call.Capability, string, error) {
 	if lang == "" {
-		lang = map[string]string{".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript", ".mts": "typescript", ".sh": "shell", ".bash": "shell"}[filepath.Ext(name)]
+		end := filepath.Ext(name)
+		if slices.Contains(others, end) {
+			return "", "", exitcode.Mistake("--lang python, javascript, typescript or shell; waldo exec runs any other program",
+				"the ending %s names no language that waldo run knows", end)
+		}
+		lang = map[string]string{".js": "javascript", ".mjs": "javascript", ".cjs": "javascript",
+			".ts": "typescript", ".mts": "typescript", ".sh": "shell", ".bash": "shell"}[end]
 		if lang == "" {
 			lang = "python"
 		}

@@ -286,7 +286,7 @@ func (n *Install) putIn(ledger agenthosts.Ledger, f *agenthosts.File, project st
 	}
 	if len(refused) > 0 {
 		return &fault.Error{Usage: true, Text: strings.Join(refused, "\nwaldo: "), Tip: "waldo import --from " + n.Host.Name +
-			" adds those that can be; write the others under servers yourself, or take them out of " + f.Path}
+			" adds those that can be; write the others under servers yourself. Where another server there takes the place of one, take that one out of " + f.Path}
 	}
 	r.diff(f.Text, text)
 	if len(r.Diff) == 0 || n.Dry {

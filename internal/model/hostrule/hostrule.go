@@ -33,6 +33,9 @@ func Parse(line string) (Line, error) {
 		}
 		rest = after
 	}
+	if scheme, after, url := strings.Cut(rest, "://"); url {
+		return Line{}, fmt.Errorf("egress rule %q: leave %s:// out; a rule begins with its host, as in %s", line, scheme, strings.TrimRight(after, "/"))
+	}
 	if _, err := netip.ParsePrefix(rest); err != nil {
 		if i := strings.IndexByte(rest, '/'); i >= 0 {
 			if why := BadPath(rest[i:]); why != "" {

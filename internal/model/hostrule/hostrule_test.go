@@ -20,6 +20,10 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q is read as %+v", s, l)
 		}
 	}
+	const want = `egress rule "GET https://api.example.com/": leave https:// out; a rule begins with its host, as in api.example.com`
+	if _, err := Parse("GET https://api.example.com/"); err == nil || err.Error() != want {
+		t.Errorf("an address: %v", err)
+	}
 }
 
 // TestWarning: a wildcard that many share is one to think about.

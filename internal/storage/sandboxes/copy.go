@@ -143,7 +143,11 @@ func CopyOut(ctx context.Context, w *workspace.Workspace, f workspace.Folder, na
 		copied++
 	}
 	if copied == 0 {
-		return fmt.Errorf("no file %s/%s in the sandbox: %w", f, name, fs.ErrNotExist)
+		at := name
+		if f != workspace.Files {
+			at = string(f) + "/" + name
+		}
+		return fmt.Errorf("/workspace/%s in the sandbox: %w", at, fs.ErrNotExist)
 	}
 	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -133,17 +131,6 @@ func tellDiff(w io.Writer, diff []string) {
 	}
 }
 
-// installs names the servers written to a file whose packages waldo lock installs.
-func installs(all []hostimport.Server, target string) (names []string) {
-	for _, s := range all {
-		if s.Held == "" && s.Skipped == "" && s.Target == target && len(s.Command) > 0 &&
-			slices.Contains([]string{"npx", "uvx"}, filepath.Base(s.Command[0])) {
-			names = append(names, s.Name)
-		}
-	}
-	return names
-}
-
 func tellWritten(w io.Writer, r *hostfiles.Imported, dry bool) {
 	in, literal := map[string]int{}, false
 	all := 0
@@ -175,13 +162,6 @@ func tellWritten(w io.Writer, r *hostfiles.Imported, dry bool) {
 			next += " && waldo trust " + t.Path
 		}
 		display.Fprintf(w, "next: read it, above all the lines that waldo proposed, then: %s\n", next)
-		if names := installs(r.Servers, t.Path); len(names) > 0 {
-			with := ""
-			if t.User && len(r.Targets) > 1 {
-				with = " --config " + t.Path
-			}
-			display.Fprintf(w, "then: waldo%s lock --accept %s, which installs and pins what npx or uvx would fetch\n", with, strings.Join(names, ","))
-		}
 	}
 	if _, known := agenthosts.Find(r.Host.Name); known {
 		var project, user string // a project's own file starts its servers beside those of the user's file

@@ -68,8 +68,6 @@ read m; `
 	for _, row := range []struct{ script, want string }{
 		{"echo ouch >&2; exit 0", `the connection is closed; its program ended: exit status 0; it wrote \"ouch\"`},
 		{"echo ouch >&2; exit 3", `the connection is closed; its program ended: exit status 3; it wrote \"ouch\"`},
-		{"echo ouch ModuleNotFoundError >&2; exit 1", `; it wrote \"ouch ModuleNotFoundError\"; a program in a sandbox finds only the files that waldo.yaml names`},
-		{"echo ouch ERR_MODULE_NOT_FOUND >&2; exit 1", `show the folder of its modules by mounts`},
 		{"echo ouch >&2; kill -SEGV $$", `the connection is closed; its program ended: signal: segmentation fault; it wrote \"ouch\"`},
 	} {
 		for when, script := range map[string]string{"server did not start": row.script, "call was not answered": serves + row.script} {

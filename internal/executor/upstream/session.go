@@ -357,16 +357,8 @@ func (ses *session) said() string {
 	}
 	if text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.Text(ses.s.m.o.Window))); text != "" {
 		say += fmt.Sprintf("; it wrote %q", ending(text, 600))
-		if lacksModule(text) {
-			say += "; a program in a sandbox finds only the files that waldo.yaml names: show the folder of its modules by mounts"
-		}
 	}
 	return say
-}
-
-// lacksModule reports whether an interpreter did not find a module that its script imports.
-func lacksModule(text string) bool {
-	return strings.Contains(text, "ModuleNotFoundError") || strings.Contains(text, "MODULE_NOT_FOUND")
 }
 
 // ending is the last lines of a text, at most n bytes of them, and before them the last line left out that names an

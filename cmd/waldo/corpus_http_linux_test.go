@@ -423,7 +423,7 @@ type issued struct {
 func issuing(t *testing.T, change func(url string, doc map[string]any), seen *issued) string {
 	var at string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		doc := map[string]any{}
+		var doc map[string]any
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
 		seen.paths = append(seen.paths, r.URL.Path)

@@ -88,7 +88,7 @@ func run(s selection, only bool) error {
 		err = errors.Join(err, aerr)
 	}
 	if len(survivors) > 0 {
-		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off without a test noticing:", len(survivors), tried))
+		err = errors.Join(err, fmt.Errorf("%d of %d guards can be switched off and no test notices", len(survivors), tried))
 		for _, g := range survivors {
 			err = errors.Join(err, fmt.Errorf("\t%v (%s)", g, g.file))
 		}

@@ -415,14 +415,11 @@ func TestLedger(t *testing.T) {
 	bob := enrolled(t, h, "bob")
 	used := func(approvalID string, by Signer) Answer {
 		h.TakeBack = nil
-		r, err := h.load(ctx, approvalID)
-		if err != nil {
-			t.Fatal(err)
-		}
 		if err := h.Answer(ctx, by, approvalID, true, ""); err != nil {
 			t.Fatal(err)
 		}
-		if r, err = h.load(ctx, approvalID); err != nil {
+		r, err := h.load(ctx, approvalID)
+		if err != nil {
 			t.Fatal(err)
 		}
 		s, err := h.authentic(ctx, r)

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 sampling, roots and logging are deprecated, and clients use them for another year
+
 package mcpserver
 
 import (

@@ -96,7 +96,6 @@ func (p *errands) await(ctx context.Context, _ string) error {
 
 // person is the link to a client: it answers questions, and records what it is told.
 type person struct {
-	lines
 	mu   sync.Mutex
 	told []string
 }

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -92,7 +93,7 @@ func look(t *testing.T, h2 bool, kind, guess string) string {
 	pool.AppendCertsFromPEM(g.Trust())
 	raw := &records{Conn: g.direct(t, "api.example.com", 443)}
 	tr := &http.Transport{ForceAttemptHTTP2: h2, DisableCompression: true, TLSClientConfig: &tls.Config{RootCAs: pool}}
-	tr.DialTLS = func(_, _ string) (net.Conn, error) {
+	tr.DialTLSContext = func(context.Context, string, string) (net.Conn, error) {
 		protocols := []string{"http/1.1"}
 		if h2 {
 			protocols = []string{"h2"}

@@ -140,7 +140,7 @@ func TestPlainTakesNoAnswerAhead(t *testing.T) {
 // written twice.
 func TestPlainAndAServerThatCloses(t *testing.T) {
 	closed := make(chan bool, 3)
-	url, conns := raw(t, func(c net.Conn, in *bufio.Reader) { echo(c, in, ok); c.Close(); closed <- true })
+	url, _ := raw(t, func(c net.Conn, in *bufio.Reader) { echo(c, in, ok); c.Close(); closed <- true })
 	rt := transport(t, url)
 	for range 3 {
 		if got, err := ask(context.Background(), rt, url, "x"); err != nil || got != "x" {
@@ -149,7 +149,7 @@ func TestPlainAndAServerThatCloses(t *testing.T) {
 		<-closed
 	}
 	var seen atomic.Int32
-	url, conns = raw(t, func(c net.Conn, in *bufio.Reader) {
+	url, conns := raw(t, func(c net.Conn, in *bufio.Reader) {
 		if echo(c, in, ok) {
 			if r, err := http.ReadRequest(in); err == nil {
 				_, _ = io.ReadAll(r.Body)

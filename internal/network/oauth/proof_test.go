@@ -69,7 +69,7 @@ func TestProofVectors(t *testing.T) {
 
 // opened reads a proof as RFC 9449 §4.3 says, and returns the thumbprint of its key.
 func opened(text string) (p proof, key string, err error) {
-	s, err := jose.ParseSigned(text, []jose.SignatureAlgorithm{jose.ES256})
+	s, err := jose.ParseSignedCompact(text, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		return p, "", err
 	}
@@ -453,7 +453,7 @@ func TestAssertion(t *testing.T) {
 				t.Fatal(form, err)
 			}
 			q := i.asked[len(i.asked)-1]
-			s, err := jose.ParseSigned(q.Get("client_assertion"), []jose.SignatureAlgorithm{jose.ES256})
+			s, err := jose.ParseSignedCompact(q.Get("client_assertion"), []jose.SignatureAlgorithm{jose.ES256})
 			if err != nil {
 				t.Fatal(form, err)
 			}
@@ -505,7 +505,7 @@ func TestRegistersWithAKey(t *testing.T) {
 	if err := json.Unmarshal(b, &set); err != nil || len(set.Keys) != 1 || !set.Keys[0].IsPublic() {
 		t.Fatalf("%s %v", b, err)
 	}
-	s, err := jose.ParseSigned(i.asked[0].Get("client_assertion"), []jose.SignatureAlgorithm{jose.ES256})
+	s, err := jose.ParseSignedCompact(i.asked[0].Get("client_assertion"), []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		t.Fatal(err)
 	}

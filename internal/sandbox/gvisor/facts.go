@@ -116,6 +116,3 @@ func status(f *facts.Facts, cancelled bool) facts.Status {
 	}
 	return facts.Failed
 }
-
-// text makes what a command wrote fit for JSON.
-func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }

@@ -190,7 +190,7 @@ func dockersCapabilities() error {
 // BehindMain is for the main of a test: "behind MACHINE COMMAND..." executes the command there.
 func BehindMain(args []string, look func(string) (string, error)) error {
 	if len(args) < 2 {
-		return errors.New("usage: behind MACHINE COMMAND..")
+		return errors.New("usage: behind MACHINE COMMAND [ARG]")
 	}
 	path, err := look(args[1])
 	if err != nil {

@@ -22,7 +22,7 @@ func value(t testing.TB, s string) strictjson.Value {
 }
 
 // follow follows a task of a server that gives these states one after the other; "end" ends the call.
-func follow(t *testing.T, states ...string) (result string, err error, heard []string) {
+func follow(t *testing.T, states ...string) (result string, heard []string, err error) {
 	t.Helper()
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
@@ -55,7 +55,7 @@ func follow(t *testing.T, states ...string) (result string, err error, heard []s
 		}
 		return out, nil
 	})
-	return string(v.Raw()), err, heard
+	return string(v.Raw()), heard, err
 }
 
 // A task that a modern server made of a call ends with its result, its error, or its cancellation. Each question is
@@ -76,7 +76,7 @@ func TestFollow(t *testing.T) {
 		{"the call ends", "context canceled", []string{working, "end", working}, true},
 		{"a refused question", "no", []string{`"status":"input_required","inputRequests":{"a":{"method":"refuse"}}`}, true},
 	} {
-		result, err, heard := follow(t, row.states...)
+		result, heard, err := follow(t, row.states...)
 		got := result
 		if err != nil {
 			got += err.Error()
@@ -87,7 +87,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	asks := `"status":"input_required","inputRequests":{"a":{"method":"x"}}`
-	_, err, heard := follow(t, asks, asks, `"status":"input_required","inputRequests":{"a":{"method":"x"},"b":{"method":"x"}}`, `"status":"completed","result":{}`)
+	_, heard, err := follow(t, asks, asks, `"status":"input_required","inputRequests":{"a":{"method":"x"},"b":{"method":"x"}}`, `"status":"completed","result":{}`)
 	all := strings.Join(heard, "\n")
 	if err != nil || strings.Count(all, "tasks/update") != 2 || !strings.Contains(all, `{"inputResponses":{"b":{"action":"accept"}},"taskId":"t"}`) {
 		t.Errorf("%v %s", err, all)

@@ -220,7 +220,7 @@ func TestKeysTurn(t *testing.T) {
 		return refusal == nil
 	}
 	first := s.token(t, nil)
-	if !enter(first) || !enter(first) || s.asked.Load() != 1 {
+	if again := enter(first); !again || !enter(first) || s.asked.Load() != 1 {
 		t.Fatalf("asked %d times", s.asked.Load())
 	}
 	s.turn(t, "k2")

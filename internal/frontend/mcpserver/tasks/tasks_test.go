@@ -207,7 +207,7 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("%v", answers)
 	}
 	wait(`"status":"working"`)
-	got = ask("a")
+	ask("a")
 	wait(`"inputRequests":{"q3":`)
 	task.Cancel()
 	task.Finish(result("cancelled"), nil)

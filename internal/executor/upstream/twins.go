@@ -18,8 +18,8 @@ const (
 	maxRemote = 64
 )
 
-// errShare is the error of a call that found no session in time since its principal uses half of them.
-var errShare = errors.New("half of the sessions are in use by calls of this principal")
+// errShare is the error of a call that found no session in time since its principal uses three quarters of them.
+var errShare = errors.New("three quarters of the sessions are in use by calls of this principal")
 
 // forCall returns the session for a call, and a function that releases it. A call with a host gets a legacy session
 // of its own in two cases: the server speaks legacy revisions only, or the host does and the server speaks both.
@@ -150,8 +150,8 @@ func (s *server) lately() *server {
 	return t
 }
 
-// share reports whether the calls of a principal use their share of the sessions: half, where several principals use
-// the server. The caller holds the lock.
+// share reports whether the calls of a principal use their share of the sessions: three quarters, where several
+// principals use the server. The caller holds the lock.
 func (s *server) share(who call.Principal, most int) bool {
 	n := 0
 	for _, t := range slices.Concat(s.twins, []*server{s}) {
@@ -159,7 +159,7 @@ func (s *server) share(who call.Principal, most int) bool {
 			n++
 		}
 	}
-	return s.owner == "" && n >= most/2
+	return s.owner == "" && n >= most*3/4
 }
 
 // take finds a free session with the same capabilities, or makes room for one by ending one with others. A principal

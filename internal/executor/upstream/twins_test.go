@@ -237,8 +237,8 @@ func TestErasAreRemembered(t *testing.T) {
 	}
 }
 
-// TestUnansweredQuestionsOfOnePrincipal: a principal that answers no question takes half of a server's processes. Another
-// principal has its answers meanwhile, and further calls of the first are refused with the reason.
+// TestUnansweredQuestionsOfOnePrincipal: a principal that answers no question takes three quarters of the processes of a
+// server. Another principal has its answers meanwhile, and further calls of the first are refused with the reason.
 func TestUnansweredQuestionsOfOnePrincipal(t *testing.T) {
 	m, _ := asking(t, contract.Asks{Form: true}, nosy(form))
 	with := func(who call.Principal, h call.Host, timeout time.Duration) call.Outcome {
@@ -248,14 +248,14 @@ func TestUnansweredQuestionsOfOnePrincipal(t *testing.T) {
 	}
 	silent := &person{answer: accept, wait: make(chan struct{})}
 	var calls sync.WaitGroup
-	for range maxTwins / 2 {
+	for range maxTwins * 3 / 4 {
 		calls.Go(func() { with("os:1", silent, 50*time.Second) })
 	}
-	for silent.count() < maxTwins/2 {
+	for silent.count() < maxTwins*3/4 {
 		time.Sleep(time.Millisecond)
 	}
 	o := with("os:1", &person{answer: accept}, 300*time.Millisecond)
-	if !strings.Contains(text(o), "half of the sessions are in use by calls of this principal. The call was not made.") {
+	if !strings.Contains(text(o), "three quarters of the sessions are in use by calls of this principal. The call was not made.") {
 		t.Errorf("the next of the same principal: %s", text(o))
 	}
 	var others sync.WaitGroup

@@ -79,7 +79,8 @@ func TestMistakesAreNamed(t *testing.T) {
 	for args, want := range map[string]string{
 		"rnu":                  "waldo: unknown command \"rnu\"\nhint: did you mean waldo run?\n",
 		"help rnu":             "waldo: unknown command \"rnu\"\nhint: did you mean waldo run?\n",
-		"gen":                  "waldo: unknown command \"gen\"\nhint: see waldo --help\n",
+		"quux":                 "waldo: unknown command \"quux\"\nhint: see waldo --help\n",
+		"gen":                  "waldo: a server needs a name\nhint: as in --name github\n",
 		"sandbox craete":       "waldo: unknown command \"craete\" of waldo sandbox\nhint: did you mean waldo sandbox create?\n",
 		"secret get":           "waldo: unknown command \"get\" of waldo secret\nhint: see waldo secret --help\n",
 		"deny":                 "waldo: missing ID\nhint: as in: waldo deny a_… --reason 'not before Monday'\n",

@@ -79,6 +79,7 @@ var only = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"internal/frontend/mcpserver", "internal/executor/upstream", "internal/demo/helpdesk", "tools/mcpbench"},
 	"github.com/go-jose/go-jose":             {"internal/frontend/mcpserver/identity", "internal/network/oauth"},
 	"golang.org/x/oauth2":                    {"internal/network/oauth"},
+	"github.com/go-webauthn/webauthn":        {"internal/core/approval/passkey"},
 	"modernc.org/sqlite":                     {"internal/storage/database"},
 	"github.com/jackc/pgx/v5":                {"internal/network/egress/postgres"},
 	"github.com/schollz/progressbar":         {"internal/frontend/terminal"},

@@ -234,6 +234,8 @@ var approval = &mapping[contract.Approval]{
 			"always", "A CEL expression; a human is asked if it is true or cannot be evaluated.", "internal/core/policy"},
 		{"by", label(func(a *contract.Approval) *string { return &a.By }),
 			"any approver", "The role that may answer.", "internal/core/approval"},
+		{"need", whole(1, 10, func(a *contract.Approval) *int { return &a.Need }),
+			"1", "How many different approvers must say yes, 1 to 10.", "internal/core/approval"},
 	},
 	check: func(p *parser, f field, _ *contract.Approval, _ map[string]field) {
 		if len(f.Val.Content) == 0 {

@@ -92,6 +92,7 @@ type Approval struct {
 	When      When
 	Condition *Condition // with If
 	By        string     // a role; empty: any approver
+	Need      int        // how many different approvers must say yes; 0 and 1: one
 	At        Position
 }
 

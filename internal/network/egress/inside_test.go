@@ -297,6 +297,39 @@ func TestPlaceholderRaw(t *testing.T) {
 	}
 }
 
+// TestPlaceholderEnds: after a placeholder nothing more is read, even by a reader that asks again.
+func TestPlaceholderEnds(t *testing.T) {
+	c := brokered(Bearer, "")
+	long := strings.Repeat("-", 200) // what the scan remembers holds no placeholder after it
+	for _, row := range []struct{ second, want string }{{"nothing", "first,nothing" + long + "last"}, {c.Placeholder, "first,"}} {
+		pieces := []string{"first,", row.second, long, "last"}
+		w := &watched{ReadCloser: io.NopCloser(readFunc(func(b []byte) (int, error) {
+			if len(pieces) == 0 {
+				return 0, io.EOF
+			}
+			n := copy(b, pieces[0])
+			pieces = pieces[1:]
+			return n, nil
+		})), m: newMarks([]Credential{c})}
+		got := ""
+		for range 5 {
+			b := make([]byte, 4096)
+			n, _ := w.Read(b)
+			got += string(b[:n])
+		}
+		if got != row.want {
+			t.Errorf("%q was read, wanted %q", got, row.want)
+		}
+		if _, err := w.Read(make([]byte, 1)); row.second != "nothing" && !errors.Is(err, errPlaceholder) {
+			t.Errorf("at last: %v", err)
+		}
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
 // TestEcho: a host that echoes the secret does not disclose it to the sandbox.
 func TestEcho(t *testing.T) {
 	for _, row := range []struct {

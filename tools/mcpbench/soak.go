@@ -53,7 +53,7 @@ func unreliable(name, oracle, address string) error {
 				return nil, nil, err
 			}
 			if rand.IntN(100) == 0 {
-				os.Exit(3) // done, and nobody hears of it
+				os.Exit(3) // done, without an answer
 			}
 			return answer(in.ID)
 		})

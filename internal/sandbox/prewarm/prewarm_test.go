@@ -279,7 +279,7 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// TestClosing: while a Keep is closed, what it is discarding is given to nobody, and nothing more is made.
+// TestClosing: a Keep that is being closed hands out nothing that it discards, and makes nothing more.
 func TestClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shop{}

@@ -9,6 +9,7 @@ import (
 
 	"waldo/internal/app/control"
 	"waldo/internal/app/fault"
+	"waldo/internal/core/session"
 	"waldo/internal/model/contract"
 )
 
@@ -27,6 +28,7 @@ func (h *App) TakesReloads(fits func(next *App) error) {
 		}
 		next.inherit(h.lives.inForce())
 		h.lives.change(next)
+		h.Sessions.Bound(session.Budgets(next.Config.Sessions))
 		r.Said = fmt.Sprintf("%s (%s)", OrNone(next.Config.File), next.Config.Digest)
 		slog.Info("a new configuration is in force", "file", next.Config.File, "digest", next.Config.Digest)
 		if !reflect.DeepEqual(fixed(was.Gateway), fixed(next.Config.Gateway)) {

@@ -48,6 +48,8 @@ var file = &mapping[contract.Config]{
 			"sqlite", "The database for state.", "internal/storage/database"},
 		{"sandboxes", nested(sandboxes, func(c *contract.Config) *contract.Sandboxes { return &c.Sandboxes }),
 			"auto", "How sandboxes are made.", "internal/executor/runner"},
+		{"sessions", nested(sessions, func(c *contract.Config) *contract.Sessions { return &c.Sessions }),
+			"100,000 calls, 24 hours of running time", "The budgets of each session.", "internal/core/session"},
 	},
 }
 
@@ -147,6 +149,27 @@ var sandboxes = &mapping[contract.Sandboxes]{
 			"20s", "How long a run waits for a free sandbox before it is denied with sandbox.busy, at most 10m.",
 			"internal/executor/runner"},
 		{"warm", unread[contract.Sandboxes](wholeShape(1, 100)), "0", "How many sandboxes to keep ready.", ""},
+	},
+}
+
+var sessions = &mapping[contract.Sessions]{
+	name: "sessions",
+	doc: "Budgets of one agent's conversation, programs included. They count in one waldo process. A call over a budget is denied\n" +
+		"with session.budget or session.depth; a program that calls faster than calls_per_second waits.",
+	example: "sessions: {calls: 5000, calls_per_second: 50, depth: 2, data_mb: 500, run_seconds: 3600}\n",
+	keys: []key[contract.Sessions]{
+		{"calls", whole(1, 100_000_000, func(s *contract.Sessions) *int { return &s.Calls }),
+			"100000", "How many calls a session makes over its whole life, denied ones included.", "internal/core/session"},
+		{"calls_per_second", whole(1, 100_000, func(s *contract.Sessions) *int { return &s.CallsPerSecond }),
+			"1000", "How many calls the programs of a session begin in a second; as many more at once after a pause.",
+			"internal/core/session"},
+		{"depth", whole(1, 64, func(s *contract.Sessions) *int { return &s.Depth }),
+			"8", "How deep calls go: 1, a program calls tools; 2, the programs that it runs do so too.", "internal/core/session"},
+		{"data_mb", whole(1, 10_000_000, func(s *contract.Sessions) *int { return &s.DataMB }),
+			"10240", "MiB of arguments and results, together.", "internal/core/session"},
+		{"run_seconds", whole(1, 31_536_000, func(s *contract.Sessions) *int { return &s.RunSeconds }),
+			"86400", "How long the agent's own calls take together; a call that a program makes is part of its run.",
+			"internal/core/session"},
 	},
 }
 

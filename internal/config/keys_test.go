@@ -46,6 +46,7 @@ var inPlace = map[string]string{
 	"store":             "store: {%}",
 	"log":               "log: {%}",
 	"sandboxes":         "sandboxes: {%}",
+	"sessions":          "sessions: {%}",
 }
 
 func at(mapping, line string) []byte {

@@ -28,7 +28,8 @@ type house struct {
 	redeemedTwice bool
 	written       []string // the files that an execution says it wrote
 	stop          func()   // ends the session
-	stopAt        string   // ask or execute: the step at which it is ended
+	paced, spent  int
+	stopAt        string // ask or execute: the step at which it is ended
 }
 
 func (h *house) Decide(c call.Call) policy.Decision {
@@ -38,6 +39,9 @@ func (h *house) Decide(c call.Call) policy.Decision {
 func (h *house) Take(policy.Decision) (func(), *call.Reason) {
 	return func() { h.steps = append(h.steps, "done") }, h.against
 }
+func (h *house) Pace(context.Context, call.Call) { h.paced++ }
+func (h *house) Spend(call.Call, call.Result)    { h.spent++ }
+
 func (h *house) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h.stop = func() { cancel(&call.Stop{Why: call.Reason{Code: "session.stopped"}}) }
@@ -207,5 +211,17 @@ func TestFactsAreBounded(t *testing.T) {
 		if got := len(r.Facts.Files.Written); err != nil || got != min(n, facts.MaxList) || (len(r.Facts.Cut) > 0) != (n > got) {
 			t.Errorf("%d files: %d are told, cut %v: %v", n, got, r.Facts.Cut, err)
 		}
+	}
+}
+
+// TestBudgetsAreAsked: every call waits for its turn, also one that is refused, and an executed one is counted.
+func TestBudgetsAreAsked(t *testing.T) {
+	h := &house{effect: policy.Allow}
+	if _, err := h.call(t); err != nil || h.paced != 1 || h.spent != 1 {
+		t.Errorf("executed: paced %d, spent %d: %v", h.paced, h.spent, err)
+	}
+	b := broker.Broker{Policy: h, Record: h, Approvals: h, Budget: h, Redact: h}
+	if _, err := b.Refuse(t.Context(), call.Call{ID: "c_2"}, call.Reason{Code: "args.schema"}); err != nil || h.paced != 2 || h.spent != 1 {
+		t.Errorf("refused: paced %d, spent %d: %v", h.paced, h.spent, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 	"waldo/internal/model/facts"
 	"waldo/internal/model/id"
@@ -140,6 +141,17 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 	args, err := call.ParseArgs(p.Arguments)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "arguments must be one JSON object of at most 4 MiB")
+	}
+	if p.Name == runcode.Name {
+		members, _ := args.Value().Members()
+		of, inner, ok := runcode.Call(members)
+		if !ok {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, runcode.Misuse)
+		}
+		if args, err = call.ArgsOf(inner); err != nil {
+			return nil, jsonrpc.Errorf(jsonrpc.CodeParams, runcode.Misuse)
+		}
+		p.Name = string(of)
 	}
 	c := call.Call{
 		ID: id.New(id.Call), Capability: call.Capability(p.Name), Args: args,

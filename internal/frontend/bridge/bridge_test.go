@@ -182,6 +182,26 @@ func TestACallWalksThePipeline(t *testing.T) {
 	}
 }
 
+// TestRunCode: run_code is a call of the capability that its language names, one deeper than the run.
+func TestRunCode(t *testing.T) {
+	h := &house{tools: []string{"run_python", "run_javascript"}}
+	b := open(t, h)
+	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"1","language":"javascript","args":["a"]}}}`)
+	b.hear()
+	if c := h.call(0); c.Capability != "run_javascript" || string(c.Args.Value().Canonical()) != `{"args":["a"],"code":"1"}` || c.Depth != 4 || c.ToolDigest == "" {
+		t.Errorf("%+v", c)
+	}
+	for _, args := range []string{`{}`, `{"code":"1","language":"perl"}`, `{"language":"python"}`} {
+		b.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_code","arguments":` + args + `}}`)
+		if m := b.hear(); code(m) != jsonrpc.CodeParams {
+			t.Errorf("%s: %v", args, m)
+		}
+	}
+	if h.count() != 1 {
+		t.Errorf("%d calls", h.count())
+	}
+}
+
 // A caller cannot claim an identity in a message: the protocol has no field for it.
 func TestIdentityCannotBeClaimed(t *testing.T) {
 	h := &house{tools: []string{"x.y"}}

@@ -19,12 +19,9 @@ import (
 // call answers tools/call. A malformed request is a protocol error. A call that cannot be carried out is a result
 // with isError, which a model sees and can act on (MCP 2025-11-25 server/tools).
 func (s *Session) call(ctx context.Context, m jsonrpc.Message, h *host) (map[string]any, error) {
-	if s.d.o.Lean {
-		inner, no := unwrap(m)
-		if no != nil {
-			return no, nil
-		}
-		m = inner
+	m, no := unwrap(m, s.d.o.Lean)
+	if no != nil {
+		return no, nil
 	}
 	name, ok := m.Param("name").Text()
 	if !ok || !catalog.Named(name) {

@@ -146,6 +146,9 @@ func (*record) Ask(context.Context, policy.Decision) (*approval.Answer, string, 
 	return nil, "", errors.New("nobody is asked here")
 }
 func (*record) Take(policy.Decision) (func(), *call.Reason) { return func() {}, nil }
+func (*record) Pace(context.Context, call.Call)             {}
+func (*record) Spend(call.Call, call.Result)                {}
+
 func (*record) Bind(ctx context.Context, _ call.Session) (context.Context, func()) {
 	return ctx, func() {}
 }

@@ -222,7 +222,7 @@ func TestWithTheSDKInEveryRevision(t *testing.T) {
 					t.Errorf("%s: promises what a redacted result need not keep", tool.Name)
 				}
 			}
-			if got := strings.Join(names, " "); got != "run_python s__bare s__broken s__echo s__empty s__masked s__own s__slow s__timeout s__wait search_tools" {
+			if got := strings.Join(names, " "); got != "run_code run_python s__bare s__broken s__echo s__empty s__masked s__own s__slow s__timeout s__wait search_tools" {
 				t.Errorf("listed %s", got)
 			}
 			r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "s__echo", Arguments: map[string]any{"message": "hi"}})

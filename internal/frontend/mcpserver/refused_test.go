@@ -56,7 +56,7 @@ func TestLeanToolsDoNotNest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, no := unwrap(m); (no == nil) != good {
+		if _, no := unwrap(m, true); (no == nil) != good {
 			t.Errorf("%s: %v", params, no)
 		}
 	}

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 	"waldo/internal/protocol/strictjson"
 )
@@ -21,6 +22,7 @@ func Builtins() []call.Tool {
 			`"required":["code"],"additionalProperties":false}`
 	}
 	return []call.Tool{
+		builtin(runcode.Name, "Run code", runcode.Description, runcode.Input),
 		builtin("run_python", "Run Python", "Run a Python program. `servers.NAME.TOOL(...)` calls the tools of this list and `search_tools(query)` finds them, so that large results need not pass through the conversation."+inSandbox,
 			code("The program. Top-level await works; print what you want to see.",
 				`,"session":{"type":"string","description":"Keep variables under this name for later calls with it. Then: code alone, no tools; a last expression, figures and tables come back."}`)),

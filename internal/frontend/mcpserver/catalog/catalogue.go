@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 	"waldo/internal/model/contract"
 	"waldo/internal/protocol/jsonschema"
@@ -427,7 +428,8 @@ func (b *builder) add(t call.Tool, server string) {
 		b.problem(t, "tool.own", "the name is that of a tool of waldo's own")
 		return
 	}
-	if !b.visible(t.Capability) && (server != "" || t.Capability != SearchTools) {
+	own := t.Capability == SearchTools || t.Capability == runcode.Name && slices.ContainsFunc(runcode.Capabilities(), b.visible)
+	if !b.visible(t.Capability) && (server != "" || !own) {
 		return // hidden: no contract line speaks of it
 	}
 	e := b.make(t)

@@ -103,12 +103,12 @@ func TestOwnNames(t *testing.T) {
 		defer c.Close()
 		list, p := c.List(t.Context(), Viewer{}), c.Problems()
 		if name == "echo" { // control
-			if len(list) != 7 || len(p) != 0 {
+			if len(list) != 8 || len(p) != 0 {
 				t.Errorf("%s: %s %v", name, names(list), p)
 			}
 			continue
 		}
-		if names(list) != "read_output run_javascript run_python run_shell run_typescript search_tools" || len(p) != 1 || p[0].Code != "tool.own" {
+		if names(list) != "read_output run_code run_javascript run_python run_shell run_typescript search_tools" || len(p) != 1 || p[0].Code != "tool.own" {
 			t.Errorf("%s: %s %v", name, names(list), p)
 		}
 		if e, ok := c.Lookup(t.Context(), string(name)); ok && e.Description == "theirs" {
@@ -158,13 +158,13 @@ func TestHiddenWithoutAContract(t *testing.T) {
 	options.Visible = func(c call.Capability) bool { return c == "a.x" || c == "run_shell" }
 	c = New(options)
 	defer c.Close()
-	if got := names(c.List(context.Background(), Viewer{})); got != "a__x run_shell search_tools" {
+	if got := names(c.List(context.Background(), Viewer{})); got != "a__x run_code run_shell search_tools" {
 		t.Errorf("with two contracts: %s", got)
 	}
 	if _, ok := c.Lookup(context.Background(), "a__y"); ok {
 		t.Error("a hidden tool is found by name")
 	}
-	if got := names(c.Search(context.Background(), Viewer{}, "y python", 0)); got != "" {
+	if got := names(c.Search(context.Background(), Viewer{}, "y typescript", 0)); got != "" {
 		t.Errorf("a hidden tool is found by search: %s", got)
 	}
 }

@@ -42,7 +42,7 @@ func TestTasksWithTheSDK(t *testing.T) {
 	if err := c.Run(); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out.Bytes(), errs.Bytes())
 	}
-	const want = `support run_javascript:optional run_python:optional run_shell:optional search_tools:undefined
+	const want = `support run_code:optional run_javascript:optional run_python:optional run_shell:optional search_tools:undefined
 run_python 42
 run_shell input_required
 run_shell agreed

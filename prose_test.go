@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// The constructions that docs/terms.md and CONTRIBUTING.md ask to avoid, and how many of them 1,000 words may hold. Plain
-// projects of the field have 0.3 to 0.7.
+// The constructions that docs/terms.md and CONTRIBUTING.md ask to avoid, and how many of them 1,000 words may hold.
+// Plain projects of the field have 0.3 to 0.7.
 var (
 	marks = []*regexp.Regexp{
 		regexp.MustCompile(`(?i)(?:^|[.;:,(]\s+|\b(?:and|or|of|for|to|from|by|with|is|in|on|at|than|but)\s+)what\b`),
@@ -44,7 +44,8 @@ func TestProse(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules"):
+		case d.IsDir() && path != "." &&
+			(strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules"):
 			return filepath.SkipDir
 		case strings.HasSuffix(path, ".go"):
 			return readGo(path, read)

@@ -16,14 +16,15 @@ var file = &mapping[contract.Config]{
 	name: "waldo.yaml", title: "the file",
 	example: "version: 1\nenvironment: production\n",
 	keys: []key[contract.Config]{
-		{"version", custom(wholeShape(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) }, func(*contract.Config) any { return 1 }),
-			"1", "The version of this format: 1.", "internal/config"},
+		{"version", custom(wholeShape(1, 1), func(p *parser, f field, _ *contract.Config) { p.Integer(f, 1, 1) },
+			func(*contract.Config) any { return 1 }), "1", "The version of this format: 1.", "internal/config"},
 		{"environment", label(func(c *contract.Config) *string { return &c.Environment }),
 			"none: capabilities that name environments are denied",
 			"The name of this deployment, as in production.", "internal/core/policy"},
 		{"servers", named(server, (*parser).server, func(c *contract.Config) map[string]contract.Server { return c.Servers }),
 			"none", "The upstream MCP servers, by name.", "internal/executor/upstream"},
-		{"secrets", named(secretEntry, (*parser).secret, func(c *contract.Config) map[string]contract.Secret { return c.Secrets }),
+		{"secrets",
+			named(secretEntry, (*parser).secret, func(c *contract.Config) map[string]contract.Secret { return c.Secrets }),
 			"none", "Secrets by name, with the place of each.", "internal/model/secret"},
 		{"capabilities", capabilities,
 			"none: every capability is denied",
@@ -54,8 +55,9 @@ var file = &mapping[contract.Config]{
 }
 
 var redaction = &mapping[contract.Redaction]{
-	name:    "redaction",
-	doc:     "Secrets are always hidden from the model. Personal data is shown unless its class is named here or in `redact`.",
+	name: "redaction",
+	doc: "Secrets are always hidden from the model. Personal data is shown unless its class is named here or in " +
+		"`redact`.",
 	example: "redaction: {model: [secrets, email, phone], tokens: true}\n",
 	keys: []key[contract.Redaction]{
 		{"model", custom(wordsShape(classes),
@@ -187,7 +189,8 @@ func (p *parser) roles(f field, a *contract.Approvals) {
 func (p *parser) fingerprint(f field) string {
 	s := p.Text(f)
 	if s != "" && !hash.MatchString(s) {
-		p.Fail(f.Val, "value.fingerprint", "waldo approve --list prints it", "a fingerprint is sha256: and 64 hexadecimal digits")
+		p.Fail(f.Val, "value.fingerprint", "waldo approve --list prints it",
+			"a fingerprint is sha256: and 64 hexadecimal digits")
 	}
 	return s
 }
@@ -205,9 +208,11 @@ func (p *parser) addresses(f field, c *contract.Config) {
 			}
 			switch {
 			case err != nil || a != a.Masked() || a.Addr().Is4In6() || a.Addr().Zone() != "":
-				p.Fail(e.Val.Content[i], "value.address", "as in 10.20.0.7 or 10.20.0.0/24", "%q is not an address or a prefix in its shortest form", contract.Cut(s, 60))
+				p.Fail(e.Val.Content[i], "value.address", "as in 10.20.0.7 or 10.20.0.0/24",
+					"%q is not an address or a prefix in its shortest form", contract.Cut(s, 60))
 			case a.Bits() < 16 || a.Addr().Is6() && a.Bits() < 48:
-				p.Fail(e.Val.Content[i], "value.address", "write the networks that it stands in, of 16 bits or more, 48 with IPv6", "%q is too wide for one host", contract.Cut(s, 60))
+				p.Fail(e.Val.Content[i], "value.address", "write the networks that it stands in, of 16 bits or more, 48 with IPv6",
+					"%q is too wide for one host", contract.Cut(s, 60))
 			}
 			if c.Addresses == nil {
 				c.Addresses = map[string][]netip.Prefix{}

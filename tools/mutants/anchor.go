@@ -64,8 +64,8 @@ func (g guard) locate() (file string, at span, err error) {
 // A span is a part of a file, in bytes.
 type span struct{ start, end int }
 
-// once returns the one place of text within a span of src. Zero places, or two, are an error. White space in text matches
-// any white space, and a line may break after a bracket that opens, or before one that closes.
+// once returns the one place of text within a span of src. Zero places, or two, are an error. White space in text
+// matches any white space, and a line may break after a bracket that opens, or before one that closes.
 func once(src []byte, in span, text string) (span, error) {
 	var rx strings.Builder
 	space, opened := false, false
@@ -132,7 +132,9 @@ func declarations(dir string) (map[string][]declaration, error) {
 			return nil, err
 		}
 		add := func(name string, n ast.Node) {
-			out[name] = append(out[name], declaration{file, src, span{fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset}})
+			out[name] = append(out[name], declaration{
+				file, src, span{fset.Position(n.Pos()).Offset, fset.Position(n.End()).Offset},
+			})
 		}
 		for _, d := range f.Decls {
 			declare(d, src, fset, add)

@@ -16,7 +16,8 @@ func TestAnchors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put("a.go", "package a\n\ntype T struct{ n int }\n\nfunc (t *T) M() bool { return t.n > 0 }\n\nfunc M() bool { return n > 0 }\n")
+	put("a.go", "package a\n\ntype T struct{ n int }\n\nfunc (t *T) M() bool { return t.n > 0 }\n\n"+
+		"func M() bool { return n > 0 }\n")
 	put("b_linux.go", "package a\n\nvar (\n\tn = 1 // limit\n\tm = 1\n)\n\nfunc split() int { return 1 }\n")
 	put("b_other.go", "package a\n\nfunc split() int { return 2 }\n\n"+
 		"func wide() {\n\tg(\n\t\t1, f(2,\n\t\t\t3),\n\t)\n}\n")
@@ -48,13 +49,15 @@ func TestAnchors(t *testing.T) {
 		}
 		want, line, _ := strings.Cut(c.want, ":")
 		src, rerr := os.ReadFile(filepath.Clean(want))
-		if err != nil || rerr != nil || file != want || string(rune('0'+strings.Count(string(src[:at.start]), "\n"))) != line {
+		if err != nil || rerr != nil || file != want ||
+			string(rune('0'+strings.Count(string(src[:at.start]), "\n"))) != line {
 			t.Errorf("%s: %s at %d, want %s: %v", c.why, file, at.start, c.want, err)
 		}
 	}
 }
 
-// TestBlocks: a blank line or the next guard ends a block. A key that is there twice is an error, and so is one too few.
+// TestBlocks: a blank line or the next guard ends a block. A key that is there twice is an error, and so is one too
+// few.
 func TestBlocks(t *testing.T) {
 	const one = "guard: a\nfile: x\nfrom: a\nto: b\ntest: ./x\nrun: TestA\n"
 	for text, want := range map[string]string{

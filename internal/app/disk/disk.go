@@ -20,11 +20,14 @@ type Part struct {
 
 // holds describes each part of the state directory, and how to remove it.
 var holds = map[string]string{
-	"log": "audit log; log.keep", "packages": "packages of servers; 30 days after the last use", "workspaces": "files of sessions; 30 days after the last use",
-	"gvisor": "the gVisor runtime; written again when needed", "templates": "root filesystems; waldo template rm", "backups": "files that import and install changed",
-	"snapshots": "snapshots of named sandboxes; waldo sandbox rm", "waldo.db": "approvals, sandboxes and other state", "cache": "downloaded packages of sandboxes",
-	"run": "the gVisor runtime; written again when needed", "approvers": "sealed keys of approvers", "trust.json": "the configurations that waldo trust recorded",
-	"hosts": "files of hosts before waldo install; --undo", "waldo.db-wal": "part of waldo.db", "waldo.db-shm": "part of waldo.db",
+	"log": "audit log; log.keep", "packages": "packages of servers; 30 days after the last use",
+	"workspaces": "files of sessions; 30 days after the last use",
+	"gvisor":     "the gVisor runtime; written again when needed", "templates": "root filesystems; waldo template rm",
+	"backups": "files that import and install changed", "snapshots": "snapshots of named sandboxes; waldo sandbox rm",
+	"waldo.db": "approvals, sandboxes and other state", "cache": "downloaded packages of sandboxes",
+	"run": "the gVisor runtime; written again when needed", "approvers": "sealed keys of approvers",
+	"trust.json": "the configurations that waldo trust recorded", "hosts": "files of hosts before waldo install; --undo",
+	"waldo.db-wal": "part of waldo.db", "waldo.db-shm": "part of waldo.db",
 	"output": "output of background commands; waldo sandbox rm",
 }
 

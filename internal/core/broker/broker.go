@@ -183,5 +183,7 @@ func unexecuted(d policy.Decision, status facts.Status) call.Result {
 	f := facts.New()
 	f.Status, f.SideEffect = status, facts.None
 	f.CallID, f.DecisionID = d.Call.ID, d.ID
-	return call.Result{CallID: d.Call.ID, DecisionID: d.ID, Status: status, IsError: true, Trust: call.Trusted, Facts: f, Why: d.Reasons}
+	return call.Result{
+		CallID: d.Call.ID, DecisionID: d.ID, Status: status, IsError: true, Trust: call.Trusted, Facts: f, Why: d.Reasons,
+	}
 }

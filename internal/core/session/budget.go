@@ -158,7 +158,8 @@ func (m *Manager) meter(d policy.Decision, at time.Time) (func(), *call.Reason) 
 		m.caps[d.Call.Capability] = u
 	}
 	if most != 0 && u.live >= most {
-		return nil, reason(d, "concurrency.exceeded", "concurrency", fmt.Sprintf("%d calls are under way, which is the most allowed", u.live))
+		return nil, reason(d, "concurrency.exceeded", "concurrency",
+			fmt.Sprintf("%d calls are under way, which is the most allowed", u.live))
 	}
 	if rate != (contract.Rate{}) && !u.take(d, rate, at) {
 		return nil, reason(d, "rate.exceeded", "rate_limit", fmt.Sprintf("at most %d calls in %s", rate.Calls, rate.Per))

@@ -136,7 +136,8 @@ func (w *bridgeConn) call(ctx context.Context, m jsonrpc.Message) (any, error) {
 		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes a name and arguments")
 	}
 	if !call.Capability(p.Name).Named() {
-		return nil, jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes the name of a tool: 1 to 200 letters, digits, _, - and .")
+		return nil,
+			jsonrpc.Errorf(jsonrpc.CodeParams, "tools/call takes the name of a tool: 1 to 200 letters, digits, _, - and .")
 	}
 	args, err := call.ParseArgs(p.Arguments)
 	if err != nil {
@@ -230,7 +231,9 @@ func show(r call.Result) map[string]any {
 	}
 	why := reasons(r.Cause())
 	if len(content) == 0 && len(why) > 0 {
-		content = append(content, map[string]any{"type": "text", "text": string(r.Status) + ": " + why[0].Code + ": " + why[0].Text})
+		content = append(content, map[string]any{
+			"type": "text", "text": string(r.Status) + ": " + why[0].Code + ": " + why[0].Text,
+		})
 	}
 	m := map[string]any{
 		"content": content,

@@ -12,12 +12,15 @@ import (
 // 250 tokens.
 const callTool = "call_tool"
 
-const leanInstructions = "Find tools with search_tools, then use call_tool; for many calls use run_code. A denied call says why; one that waits for approval: repeat it later."
+const leanInstructions = "Find tools with search_tools, then use call_tool; for many calls use run_code. " +
+	"A denied call says why; one that waits for approval: repeat it later."
 
-const leanTools = `[{"name":"search_tools","description":"Find tools by what they do.","inputSchema":{"type":"object","properties":{"query":{"type":"string"},` +
-	`"detail":{"enum":["name","basic","full"],"description":"full shows arguments"},"limit":{"type":"integer"}},"required":["query"]}},` +
-	`{"name":"call_tool","description":"Call a tool that was found.","inputSchema":{"type":"object","properties":{"name":{"type":"string"},"arguments":{"type":"object"}},"required":["name"]}},` +
-	`{"name":"` + runcode.Name + `","description":"` + runcode.Description + `","inputSchema":` + runcode.Input + `}]`
+const leanTools = `[{"name":"search_tools","description":"Find tools by what they do.",` +
+	`"inputSchema":{"type":"object","properties":{"query":{"type":"string"},"detail":{"enum":["name","basic","full"],` +
+	`"description":"full shows arguments"},"limit":{"type":"integer"}},"required":["query"]}},{"name":"call_tool",` +
+	`"description":"Call a tool that was found.","inputSchema":{"type":"object","properties":{"name":{"type":"string"},` +
+	`"arguments":{"type":"object"}},"required":["name"]}},{"name":"` + runcode.Name + `","description":"` +
+	runcode.Description + `","inputSchema":` + runcode.Input + `}]`
 
 // lean answers tools/list in lean mode.
 func lean(modern bool) map[string]any {

@@ -47,12 +47,15 @@ func TestLean(t *testing.T) {
 				t.Errorf("run_code: %+v", c)
 			}
 			before := d.count()
-			for tool, args := range map[string]string{"call_tool": `{"name":"call_tool","arguments":{"name":"s__echo"}}`, "run_code": `{"code":"x","language":"cobol"}`} {
+			for tool, args := range map[string]string{
+				"call_tool": `{"name":"call_tool","arguments":{"name":"s__echo"}}`, "run_code": `{"code":"x","language":"cobol"}`,
+			} {
 				if r := ask(tool, args); !r.IsError {
 					t.Errorf("%s %s was taken", tool, args)
 				}
 			}
-			if r := ask("call_tool", `{"name":"s__echo","arguments":{"message":1}}`); !r.IsError || !strings.Contains(say(r), "do not fit") {
+			if r := ask("call_tool", `{"name":"s__echo","arguments":{"message":1}}`); !r.IsError ||
+				!strings.Contains(say(r), "do not fit") {
 				t.Errorf("arguments that do not fit: %s", say(r))
 			}
 			if d.count() != before {
@@ -76,7 +79,10 @@ func TestLeanPromptIsSmall(t *testing.T) {
 		}
 		o := options(t, newDesk(t))
 		o.Lean = true
-		o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }}})
+		o.Catalogue = catalog.New(catalog.Options{
+			Visible: func(call.Capability) bool { return true },
+			Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
+		})
 		s := client(t, o, "2025-11-25", nil)
 		r, err := s.ListTools(context.Background(), nil)
 		if err != nil {
@@ -158,13 +164,19 @@ func TestFullAnswersAreShort(t *testing.T) {
 	}
 	o := options(t, newDesk(t))
 	o.Lean = true
-	o.Catalogue = catalog.New(catalog.Options{Visible: func(call.Capability) bool { return true }, Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }}})
+	o.Catalogue = catalog.New(catalog.Options{
+		Visible: func(call.Capability) bool { return true },
+		Sources: map[string]catalog.Source{"x": func(context.Context) ([]call.Tool, error) { return list, nil }},
+	})
 	defer o.Catalogue.Close()
 	s := client(t, o, "2025-11-25", nil)
 	defer s.Close()
-	for args, want := range map[string]int{`{"query":"row"}`: 10, `{"query":"row","detail":"full"}`: 3, `{"query":"row","detail":"full","limit":7}`: 7,
-		`{"query":"x__row_3","detail":"full"}`: 1} {
-		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "search_tools", Arguments: json.RawMessage(args)})
+	for args, want := range map[string]int{`{"query":"row"}`: 10, `{"query":"row","detail":"full"}`: 3,
+		`{"query":"row","detail":"full","limit":7}`: 7,
+		`{"query":"x__row_3","detail":"full"}`:      1} {
+		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{
+			Name: "search_tools", Arguments: json.RawMessage(args),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

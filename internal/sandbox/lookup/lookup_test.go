@@ -82,7 +82,8 @@ func TestReport(t *testing.T) {
 	}
 	f := facts.New()
 	s.Report(&f)
-	if want := []string{"evil.example.org", "a\x1b[2j.example"}; !slices.Equal(f.Network.Denied, want) || len(f.Denials) != 2 ||
+	if want := []string{"evil.example.org", "a\x1b[2j.example"}; !slices.Equal(f.Network.Denied, want) ||
+		len(f.Denials) != 2 ||
 		f.Denials[0] != (facts.Denial{Kind: "network", What: "evil.example.org", Errno: "EAI_AGAIN"}) {
 		t.Errorf("%+v %+v", f.Network.Denied, f.Denials)
 	}
@@ -97,7 +98,8 @@ func TestFlood(t *testing.T) {
 	s, c := serve(t)
 	asked := 0
 	for ; asked <= maxQuestions; asked++ {
-		if _, err := ask(t, c, question(t, strings.Repeat("a", asked%200/4+1)+"."+strings.Repeat("b", asked%50+1)+".example.")); err != nil {
+		if _, err := ask(t, c,
+			question(t, strings.Repeat("a", asked%200/4+1)+"."+strings.Repeat("b", asked%50+1)+".example.")); err != nil {
 			break
 		}
 	}
@@ -119,7 +121,8 @@ func FuzzRefuse(f *testing.F) {
 			return
 		}
 		var m dnsmessage.Message
-		if err := m.Unpack(reply); err != nil || !m.Response || len(m.Answers)+len(m.Additionals) > 0 || string(reply[:2]) != string(q[:2]) {
+		if err := m.Unpack(reply); err != nil || !m.Response || len(m.Answers)+len(m.Additionals) > 0 ||
+			string(reply[:2]) != string(q[:2]) {
 			t.Errorf("%x: %+v %v", q, m, err)
 		}
 		if strings.ToValidUTF8(name, "") != name || len([]rune(name)) > 255 {

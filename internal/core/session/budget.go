@@ -60,13 +60,23 @@ func (m *Manager) refuse(e *entry, d policy.Decision) *call.Reason {
 	case e.info.Stopped:
 		return &stopped
 	case d.Call.Depth < 0 || d.Call.Depth > m.opt.MaxDepth:
-		return &call.Reason{Code: "session.depth", Text: fmt.Sprintf("runs inside runs: at most %d deep (sessions.depth)", m.opt.MaxDepth)}
+		return &call.Reason{
+			Code: "session.depth", Text: fmt.Sprintf("runs inside runs: at most %d deep (sessions.depth)", m.opt.MaxDepth),
+		}
 	case e.info.Calls >= m.opt.MaxCalls:
-		return &call.Reason{Code: "session.budget", Text: fmt.Sprintf("the session has spent its %d calls (sessions.calls)", m.opt.MaxCalls)}
+		return &call.Reason{
+			Code: "session.budget", Text: fmt.Sprintf("the session has spent its %d calls (sessions.calls)", m.opt.MaxCalls),
+		}
 	case e.info.Bytes >= m.opt.MaxBytes:
-		return &call.Reason{Code: "session.budget", Text: fmt.Sprintf("the session has spent its %d MB of data (sessions.data_mb)", m.opt.MaxBytes>>20)}
+		return &call.Reason{
+			Code: "session.budget", Text: fmt.Sprintf("the session has spent its %d MB of data (sessions.data_mb)",
+				m.opt.MaxBytes>>20),
+		}
 	case e.ran >= m.opt.MaxRun:
-		return &call.Reason{Code: "session.budget", Text: fmt.Sprintf("the session has spent its %s of running time (sessions.run_seconds)", m.opt.MaxRun)}
+		return &call.Reason{
+			Code: "session.budget", Text: fmt.Sprintf("the session has spent its %s of running time (sessions.run_seconds)",
+				m.opt.MaxRun),
+		}
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ type Options struct {
 
 // Defaults returns bounds for one machine.
 func Defaults() Options {
-	return Options{MaxSessions: 1000, MaxCalls: 100_000, MaxDepth: 8, MaxBytes: 10 << 30, MaxRun: 24 * time.Hour, Rate: 1000,
-		MaxTokens: 100_000, Idle: 24 * time.Hour}
+	return Options{MaxSessions: 1000, MaxCalls: 100_000, MaxDepth: 8, MaxBytes: 10 << 30,
+		MaxRun: 24 * time.Hour, Rate: 1000, MaxTokens: 100_000, Idle: 24 * time.Hour}
 }
 
 // Budgets returns the bounds that a configuration sets, over those of Defaults.

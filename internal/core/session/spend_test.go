@@ -52,7 +52,9 @@ func TestSpentBudgets(t *testing.T) {
 		c := call.Call{Session: info.ID, Principal: "os:1", Depth: row.depth, Args: args}
 		d := policy.Decision{Effect: policy.Allow, Call: c}
 		for range 2 {
-			if end, why := m.Take(policy.Decision{Effect: policy.Allow, Call: call.Call{Session: info.ID, Principal: "os:1"}}); why != nil {
+			if end, why := m.Take(policy.Decision{
+				Effect: policy.Allow, Call: call.Call{Session: info.ID, Principal: "os:1"},
+			}); why != nil {
 				t.Fatalf("%s: control: %v", row.why, why)
 			} else {
 				end()

@@ -198,9 +198,11 @@ func TestACallWalksThePipeline(t *testing.T) {
 func TestRunCode(t *testing.T) {
 	h := &house{tools: []string{"run_python", "run_javascript"}}
 	b := open(t, h)
-	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"1","language":"javascript","args":["a"]}}}`)
+	b.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"1",` +
+		`"language":"javascript","args":["a"]}}}`)
 	b.hear()
-	if c := h.call(0); c.Capability != "run_javascript" || string(c.Args.Value().Canonical()) != `{"args":["a"],"code":"1"}` || c.Depth != 4 || c.ToolDigest == "" {
+	if c := h.call(0); c.Capability != "run_javascript" ||
+		string(c.Args.Value().Canonical()) != `{"args":["a"],"code":"1"}` || c.Depth != 4 || c.ToolDigest == "" {
 		t.Errorf("%+v", c)
 	}
 	for _, args := range []string{`{}`, `{"code":"1","language":"perl"}`, `{"language":"python"}`} {

@@ -132,7 +132,8 @@ func TestRunCode(t *testing.T) {
 		`{"code":"1","language":"typescript"}`:                 `run_typescript {"code":"1"}`,
 		`{"code":"ls","language":"shell"}`:                     `run_shell {"command":"ls"}`,
 	} {
-		if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "run_code", Arguments: json.RawMessage(args)}); err != nil {
+		if _, err := s.CallTool(context.Background(),
+			&mcp.CallToolParams{Name: "run_code", Arguments: json.RawMessage(args)}); err != nil {
 			t.Fatal(err)
 		}
 		if c := d.last(); string(c.Capability)+" "+string(c.Args.Value().Canonical()) != want {
@@ -140,7 +141,9 @@ func TestRunCode(t *testing.T) {
 		}
 	}
 	before := d.count()
-	for _, args := range []string{`{}`, `{"code":1}`, `{"code":"1","language":"cobol"}`, `{"code":"1","language":["python"]}`} {
+	for _, args := range []string{
+		`{}`, `{"code":1}`, `{"code":"1","language":"cobol"}`, `{"code":"1","language":["python"]}`,
+	} {
 		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "run_code", Arguments: json.RawMessage(args)})
 		if err != nil || !r.IsError || !strings.Contains(say(r), "run_code needs code") {
 			t.Errorf("%s: %v %v", args, r, err)
@@ -149,7 +152,9 @@ func TestRunCode(t *testing.T) {
 	if d.count() != before {
 		t.Error("a call without a program entered the pipeline")
 	}
-	if _, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "call_tool", Arguments: json.RawMessage(`{"name":"s__echo"}`)}); err == nil && d.count() != before {
+	if _, err := s.CallTool(context.Background(),
+		&mcp.CallToolParams{Name: "call_tool", Arguments: json.RawMessage(`{"name":"s__echo"}`)}); err == nil &&
+		d.count() != before {
 		if c := d.last(); c.Capability == "s.echo" {
 			t.Error("call_tool calls without the lean mode")
 		}

@@ -434,7 +434,8 @@ func (b *builder) add(t call.Tool, server string) {
 		b.problem(t, "tool.own", "the name is that of a tool of waldo's own")
 		return
 	}
-	own := t.Capability == SearchTools || t.Capability == runcode.Name && slices.ContainsFunc(runcode.Capabilities(), b.visible)
+	own := t.Capability == SearchTools || t.Capability == runcode.Name &&
+		slices.ContainsFunc(runcode.Capabilities(), b.visible)
 	if !b.visible(t.Capability) && (server != "" || !own) {
 		return // hidden: no contract line speaks of it
 	}

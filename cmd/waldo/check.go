@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/agenthost"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/app"
 	"waldo/internal/app/hostfiles"
@@ -85,7 +86,7 @@ func tellCheck(c *cobra.Command, g *global, path, text string, cfg *contract.Con
 		return &exitcode.Exit{Code: exitcode.Problems, Text: fmt.Sprintf("%s: %s", path, display.Count(len(problems), "problem"))}
 	}
 	if !g.json {
-		tellShown(c.OutOrStdout(), shown)
+		agenthost.TellShown(c.OutOrStdout(), shown)
 		tellPackages(c.OutOrStdout(), cfg)
 		display.Fprintf(c.OutOrStdout(), "%s: sound, %s, %s\n", path, display.Count(contracts, "contract"), display.Count(len(warnings), "warning"))
 	}

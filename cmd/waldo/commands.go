@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/agenthost"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/generating"
 	"waldo/internal/app"
@@ -19,10 +20,11 @@ import (
 
 // commands lists every command of waldo.
 func commands(g *global) []*cobra.Command {
+	hosts := agenthost.Waldo{Config: &g.config, State: &g.state, JSON: &g.json}
 	return []*cobra.Command{
 		newDemo(g), newServe(g), newToken(g), newRun(g), newExec(g), newCall(g), newTools(g), newExplain(g), newCheck(g), newInit(g), newTrust(g), newLock(g), newGen(g),
 		newApprovals(g), newApprove(g), newDeny(g), newLog(g), newSandbox(g), newTemplate(g), newLogin(g), newSecret(g), newDoctor(g), newVersion(g), newHelpdesk(),
-		newImport(g), newInstall(g), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(),
+		agenthost.NewImport(hosts), agenthost.NewInstall(hosts), newDu(g), newPrune(g), newReload(g), newStop(g), newMan(),
 	}
 }
 
@@ -109,6 +111,6 @@ func tellReports(w io.Writer, reports []sandbox.Report) {
 func newGen(g *global) *cobra.Command {
 	return generating.New(generating.Waldo{
 		Open: func(ctx context.Context, s app.Options) (*app.App, error) { return openApplication(ctx, g, s) },
-		JSON: &g.json, Servers: completes(g).Servers,
+		JSON: &g.json, Servers: func(ctx context.Context) []string { return serverNames(ctx, g) },
 	})
 }

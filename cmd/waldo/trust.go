@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"waldo/cmd/waldo/agenthost"
 	"waldo/cmd/waldo/exitcode"
 	"waldo/internal/agenthosts"
 	"waldo/internal/app/hostfiles"
@@ -63,7 +64,7 @@ func newTrust(g *global) *cobra.Command {
 				return err
 			}
 			tellTrust(c.OutOrStdout(), abs, t, len(cfg.Servers) > 0)
-			tellShown(c.OutOrStdout(), shown)
+			agenthost.TellShown(c.OutOrStdout(), shown)
 			return nil
 		},
 	}

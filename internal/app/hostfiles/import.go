@@ -68,7 +68,7 @@ func unreadable(usage bool, problems []*agenthosts.Problem) error {
 	for i, p := range problems {
 		all[i] = p.Error()
 	}
-	return &fault.Error{Usage: usage, Problems: !usage, Text: strings.Join(all, "\nwaldo: "), Tip: problems[0].Do}
+	return &fault.Error{Usage: usage, Problems: !usage, Text: strings.Join(all, "\n"), Tip: problems[0].Do}
 }
 
 // Err returns the error about skipped entries, after the other servers were added. It has exit code 2 if no server
@@ -201,8 +201,7 @@ func (m *Import) sources(args []string) ([]importSource, error) {
 		return err != nil
 	})
 	if len(out) == 0 {
-		return nil, fault.Usage("name the file: waldo import FILE --from "+host.Name, "%s has no file here: looked for %s",
-			host.Title, strings.Join(tried, " and "))
+		return nil, fault.Usage("name the file: waldo import FILE --from "+host.Name, "%s has no file here: looked for %s", host.Title, strings.Join(tried, " and "))
 	}
 	return out, nil
 }
@@ -254,9 +253,7 @@ func (m *Import) read(s importSource, r *Imported, taken map[string]map[string]b
 	}
 	r.Files = append(r.Files, f.Path)
 	for _, userWide := range []bool{true, false} {
-		some := slices.DeleteFunc(slices.Clone(servers), func(x agenthosts.Server) bool {
-			return (s.user && x.From == "") != userWide
-		})
+		some := slices.DeleteFunc(slices.Clone(servers), func(x agenthosts.Server) bool { return (s.user && x.From == "") != userWide })
 		if len(some) == 0 {
 			continue
 		}
@@ -286,8 +283,7 @@ func (m *Import) read(s importSource, r *Imported, taken map[string]map[string]b
 func relativePath(command []string) string {
 	for _, w := range command {
 		script := slices.Contains([]string{".py", ".js", ".mjs", ".cjs", ".ts", ".sh"}, filepath.Ext(w))
-		if strings.HasPrefix(w, "./") || strings.HasPrefix(w, "../") ||
-			script && !filepath.IsAbs(w) && !strings.HasPrefix(w, "-") {
+		if strings.HasPrefix(w, "./") || strings.HasPrefix(w, "../") || script && !filepath.IsAbs(w) && !strings.HasPrefix(w, "-") {
 			return fmt.Sprintf("%s is relative to the folder where the host starts: write the whole path", agenthosts.Show(w))
 		}
 	}
@@ -314,8 +310,7 @@ func (m *Import) choose(r *Imported) error {
 	for _, name := range m.Only {
 		if !slices.ContainsFunc(r.Servers, func(s hostimport.Server) bool { return s.Name == name || s.Was == name }) &&
 			!slices.ContainsFunc(r.Left, func(l Left) bool { return l.Name == name }) {
-			return fault.Usage("waldo import --dry-run lists them", "there is no server %q in %s", name,
-				strings.Join(r.Files, ", "))
+			return fault.Usage("waldo import --dry-run lists them", "there is no server %q in %s", name, strings.Join(r.Files, ", "))
 		}
 	}
 	if len(m.Only) > 0 {
@@ -374,10 +369,7 @@ func draft(t *Target, r *Imported) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, &fault.Error{
-			Text: "the servers cannot be written down", Err: err,
-			Tip: "import them one by one with --only, and write the one that fails by hand",
-		}
+		return nil, &fault.Error{Text: "the servers cannot be written down", Err: err, Tip: "import them one by one with --only, and write the one that fails by hand"}
 	}
 	return text, nil
 }
@@ -467,8 +459,7 @@ func keepSecret(stateFlag, name string, v secret.Value) error {
 		if old.Same(v) {
 			return nil
 		}
-		return fault.Usage("give it another name, or look with waldo secret list",
-			"there is another secret named %s already; nothing was changed", name)
+		return fault.Usage("give it another name, or look with waldo secret list", "there is another secret named %s already; nothing was changed", name)
 	}
 	if !s.HasKey() {
 		s.Keyring = nil // use a key file unless --key keyring is given
@@ -497,8 +488,9 @@ func (m *Import) showImported(r *Imported) error {
 			_, shown, faults = here.Shown(plannedServer(*s), packaged)
 		}
 		if len(shown) > 0 {
-			r.Shown = append(r.Shown, Shown{s.Name, shown})
+			r.Shown = append(r.Shown, Shown{s.Name, shown, s.Target})
 		}
+		s.Beside = besideScript(shown)
 		for _, f := range faults {
 			if f.Refused && s.Held == "" {
 				s.Held = f.Text
@@ -513,11 +505,26 @@ func (m *Import) showImported(r *Imported) error {
 	return nil
 }
 
+// besideScript returns the folder that a server's script needs where it has files beside it: the nearest one above
+// that looks like a project, else its own. Empty: the server has no script, or more is shown than that.
+func besideScript(shown []files.Mount) string {
+	if len(shown) != 1 || shown[0].Why != "script" {
+		return ""
+	}
+	own := filepath.Dir(shown[0].Target)
+	for dir, up := own, 0; up < 3 && dir != "/"; dir, up = filepath.Dir(dir), up+1 {
+		for _, mark := range []string{"package.json", "node_modules", "pyproject.toml"} {
+			if _, err := os.Lstat(filepath.Join(dir, mark)); err == nil {
+				return dir
+			}
+		}
+	}
+	return own
+}
+
 // plannedServer is a server to import, as its waldo.yaml will have it.
 func plannedServer(s hostimport.Server) contract.Server {
-	return contract.Server{
-		Name: s.Name, Command: s.Command, Mounts: s.Propose.Mounts(), At: contract.Position{File: s.Target},
-	}
+	return contract.Server{Name: s.Name, Command: s.Command, Mounts: s.Propose.Mounts(), At: contract.Position{File: s.Target}}
 }
 
 // lineOf returns the line of a server in the host's file.

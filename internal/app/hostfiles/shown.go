@@ -2,6 +2,7 @@ package hostfiles
 
 import (
 	"maps"
+	"os"
 	"slices"
 
 	"waldo/internal/app/configfile"
@@ -14,6 +15,7 @@ import (
 type Shown struct {
 	Server string        `json:"server"`
 	Files  []files.Mount `json:"files"`
+	Target string        `json:"target,omitempty"` // the waldo.yaml that an imported server goes to
 }
 
 // ShownFiles returns the host files that the sandboxes of configured servers can see. A path that exposes too much is
@@ -36,7 +38,7 @@ func ShownFiles(stateFlag string, cfg *contract.Config) (list []Shown, problems,
 		_, packaged, _ := pkginstall.Parse(s.Command)
 		_, shown, faults := here.Shown(s, packaged)
 		if len(shown) > 0 {
-			list = append(list, Shown{name, shown})
+			list = append(list, Shown{Server: name, Files: shown})
 		}
 		for _, f := range faults {
 			p := contract.Problem{At: f.At, Code: "server.files", Text: "server " + name + ": " + f.Text, Hint: f.Hint}
@@ -47,5 +49,24 @@ func ShownFiles(stateFlag string, cfg *contract.Config) (list []Shown, problems,
 			}
 		}
 	}
-	return list, problems, warnings
+	return list, problems, append(warnings, absentInputs(cfg)...)
+}
+
+// absentInputs returns a warning for each input folder of a contract that is not on this machine.
+func absentInputs(cfg *contract.Config) (warnings contract.Problems) {
+	for _, c := range cfg.Contracts {
+		if c.Input == "" {
+			continue
+		}
+		folder, err := c.At.Beside(c.Input)
+		if err == nil {
+			var info os.FileInfo
+			if info, err = os.Stat(folder); err == nil && info.IsDir() {
+				continue
+			}
+		}
+		warnings = append(warnings, contract.Problem{At: c.At, Code: "input.absent", Text: "input: " + folder + " is not a folder of this machine; calls are denied until it is",
+			Hint: "make the folder, or name another: it is relative to the folder of this file"})
+	}
+	return warnings
 }

@@ -1,4 +1,5 @@
-package main
+// Package agenthost is waldo import and waldo install: the commands for the configuration files of agent hosts.
+package agenthost
 
 import (
 	"cmp"
@@ -17,7 +18,14 @@ import (
 	"waldo/internal/model/display"
 )
 
-func newImport(g *global) *cobra.Command {
+// Waldo is what the commands need of waldo's global flags.
+type Waldo struct {
+	Config, State *string
+	JSON          *bool
+}
+
+// NewImport returns waldo import.
+func NewImport(g Waldo) *cobra.Command {
 	m := &hostfiles.Import{}
 	c := &cobra.Command{
 		Use: "import FILE | --from HOST", Short: "Read an agent host's MCP servers and write them, tight, into waldo.yaml", Args: cobra.MaximumNArgs(1),
@@ -31,7 +39,7 @@ func newImport(g *global) *cobra.Command {
 			if len(args) == 0 && m.From == "" {
 				return exitcode.Mistake("waldo import .mcp.json, or waldo import --from claude", "name a file or a host")
 			}
-			m.State, m.To = g.state, cmp.Or(m.To, g.config, os.Getenv("WALDO_CONFIG"))
+			m.State, m.To = *g.State, cmp.Or(m.To, *g.Config, os.Getenv("WALDO_CONFIG"))
 			return importServers(c, g, m, args)
 		},
 	}
@@ -44,12 +52,12 @@ func newImport(g *global) *cobra.Command {
 }
 
 // importServers imports and prints what it did.
-func importServers(c *cobra.Command, g *global, m *hostfiles.Import, args []string) error {
+func importServers(c *cobra.Command, g Waldo, m *hostfiles.Import, args []string) error {
 	r, err := m.Plan(args)
 	if err != nil {
 		return err
 	}
-	if !g.json {
+	if !*g.JSON {
 		tellImport(c.OutOrStdout(), r)
 	}
 	if !m.Dry {
@@ -57,10 +65,10 @@ func importServers(c *cobra.Command, g *global, m *hostfiles.Import, args []stri
 			return err
 		}
 	}
-	if g.json {
+	if *g.JSON {
 		return errors.Join(terminal.JSON(c.OutOrStdout(), r), r.Err())
 	}
-	tellWritten(c.OutOrStdout(), r, m.Dry)
+	tellWritten(c.OutOrStdout(), r, m)
 	return r.Err()
 }
 
@@ -78,9 +86,12 @@ func tellImport(w io.Writer, r *hostfiles.Imported) {
 		display.Fprintf(w, "%s  %s\n", p.Head(name), p.Dim(agenthosts.Line(s.From)))
 		display.Fprintf(w, "  runs    %s\n", s.Shown)
 		for _, f := range r.Shown {
-			if f.Server == s.Name && s.Held == "" {
-				display.Fprintf(w, "  shown   %s\n", listed(f.Files))
+			if f.Server == s.Name && f.Target == s.Target && s.Held == "" {
+				display.Fprintf(w, "  shown   %s, and no other file\n", listed(f.Files))
 			}
+		}
+		if s.Beside != "" && s.Held == "" && s.Skipped == "" {
+			display.Fprintf(w, "          if it needs the files beside it: the line \"mounts:\" below, without its #\n")
 		}
 		for _, e := range s.Env {
 			display.Fprintf(w, "  env     %s=%s\n", e.Name, agenthosts.Show(e.Value))
@@ -131,17 +142,25 @@ func tellDiff(w io.Writer, diff []string) {
 	}
 }
 
-func tellWritten(w io.Writer, r *hostfiles.Imported, dry bool) {
-	in, literal := map[string]int{}, false
-	all := 0
+// live are the names of the servers that a file got and that are in force.
+func live(r *hostfiles.Imported, path string) (names []string) {
+	for _, s := range r.Servers {
+		if s.Held == "" && s.Skipped == "" && s.Target == path {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+func tellWritten(w io.Writer, r *hostfiles.Imported, m *hostfiles.Import) {
+	literal, all := false, 0
 	for _, s := range r.Servers {
 		if s.Held == "" && s.Skipped == "" {
-			in[s.Target]++
 			all++
 		}
 		_ = s.Each(func(x *hostimport.Secret) error { literal = literal || x.Moved; return nil })
 	}
-	if dry {
+	if m.Dry {
 		display.Fprintf(w, "\n%s of %d would be imported; nothing was written\n", display.Count(all, "server"), len(r.Servers)+len(r.Left))
 		return
 	}
@@ -153,7 +172,7 @@ func tellWritten(w io.Writer, r *hostfiles.Imported, dry bool) {
 		if len(t.Diff) == 0 {
 			continue
 		}
-		display.Fprintf(w, "\nwrote %s: %s of %d\n", t.Path, display.Count(in[t.Path], "server"), len(r.Servers)+len(r.Left))
+		display.Fprintf(w, "\nwrote %s: %s of %d\n", t.Path, display.Count(len(live(r, t.Path)), "server"), len(r.Servers)+len(r.Left))
 		if t.Backup != "" {
 			display.Fprintf(w, "as it was: %s\n", t.Backup)
 		}
@@ -162,6 +181,13 @@ func tellWritten(w io.Writer, r *hostfiles.Imported, dry bool) {
 			next += " && waldo trust " + t.Path
 		}
 		display.Fprintf(w, "next: read it, above all the lines that waldo proposed, then: %s\n", next)
+		if names := live(r, t.Path); len(names) > 0 {
+			with := ""
+			if t.User || m.To != "" {
+				with = " --config " + t.Path
+			}
+			display.Fprintf(w, "then: waldo%s lock --accept %s, which starts each server in a sandbox and pins its tools\n", with, strings.Join(names, " "))
+		}
 	}
 	if _, known := agenthosts.Find(r.Host.Name); known {
 		var project, user string // a project's own file starts its servers beside those of the user's file

@@ -1,4 +1,4 @@
-package main
+package agenthost
 
 import (
 	"io"
@@ -13,7 +13,8 @@ import (
 	"waldo/internal/model/display"
 )
 
-func newInstall(g *global) *cobra.Command {
+// NewInstall returns waldo install.
+func NewInstall(g Waldo) *cobra.Command {
 	n, show := &hostfiles.Install{}, false
 	c := &cobra.Command{
 		Use: "install HOST", Short: "Write waldo into an agent host's configuration as its MCP server", Args: cobra.ExactArgs(1),
@@ -26,7 +27,7 @@ func newInstall(g *global) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n.Host, n.Config, n.State = host, g.config, g.state
+			n.Host, n.Config, n.State = host, *g.Config, *g.State
 			if show {
 				text, err := n.Entry()
 				if err != nil {
@@ -36,8 +37,11 @@ func newInstall(g *global) *cobra.Command {
 				return err
 			}
 			r, err := n.Do()
-			if err != nil || g.json {
-				return orJSON(c, err, r)
+			if err != nil {
+				return err
+			}
+			if *g.JSON {
+				return terminal.JSON(c.OutOrStdout(), r)
 			}
 			tellInstalled(c.OutOrStdout(), n, r)
 			return nil
@@ -72,7 +76,12 @@ func tellInstalled(w io.Writer, n *hostfiles.Install, r *hostfiles.Installed) {
 		display.Fprintf(w, "taken back; what else has changed since was left alone\n")
 	case r.Written:
 		display.Fprintf(w, "written; to take it back: waldo install %s%s --undo\n", n.Host.Name, map[bool]string{true: " --project"}[n.Project])
-		display.Fprintf(w, "next: %s\n", n.Host.Restart)
+		restart, of, _ := strings.Cut(n.Host.Restart, "; ")
+		if of != "" && (n.Project || !strings.Contains(of, "project")) {
+			restart = n.Host.Restart
+		}
+		tellLoads(w, n, r)
+		display.Fprintf(w, "next: %s\n", restart)
 	default:
 		display.Fprintf(w, "it is there already; nothing was written\n")
 	}
@@ -85,6 +94,25 @@ func tellInstalled(w io.Writer, n *hostfiles.Install, r *hostfiles.Installed) {
 			shown[i] = agenthosts.Show(shown[i])
 		}
 		display.Fprintf(w, "%s this host also has %s, and waldo sees nothing of it\n", p.Warn("note:"), strings.Join(shown, ", "))
-		display.Fprintf(w, "hint: waldo import --from %s, then waldo install %s --remove-others\n", n.Host.Name, n.Host.Name)
+		from, project := "--from "+n.Host.Name, ""
+		if n.Project {
+			from, project = r.File, " --project"
+		}
+		display.Fprintf(w, "hint: waldo import %s, then waldo install %s%s --remove-others\n", from, n.Host.Name, project)
+	}
+}
+
+// tellLoads says which servers and contracts the host gets: those of the configuration that the entry loads.
+func tellLoads(w io.Writer, n *hostfiles.Install, r *hostfiles.Installed) {
+	switch {
+	case n.Gateway.URL != "" || r.Note != "":
+	case n.Project && r.Loads != "":
+		display.Fprintf(w, "it loads %s\n", r.Loads)
+	case r.Loads != "" && n.Config == "":
+		display.Fprintf(w, "it loads %s in every folder that has no trusted waldo.yaml of its own\n", r.Loads)
+	case r.Loads != "":
+		display.Fprintf(w, "it loads %s in every folder\n", r.Loads)
+	default:
+		display.Fprintf(w, "it has no configuration yet, so the host gets sandboxed code and no servers: waldo import writes one\n")
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package agenthost
 
 import (
 	"io"
@@ -10,8 +10,8 @@ import (
 	"waldo/internal/model/display"
 )
 
-// tellShown prints the files that the servers' sandboxes can see.
-func tellShown(w io.Writer, list []hostfiles.Shown) {
+// TellShown prints the files that the servers' sandboxes can see.
+func TellShown(w io.Writer, list []hostfiles.Shown) {
 	for _, s := range list {
 		display.Fprintf(w, "server %s is shown %s\n", s.Server, listed(s.Files))
 	}

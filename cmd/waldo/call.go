@@ -193,7 +193,7 @@ func newTools(g *global) *cobra.Command {
 			}
 			offers.Wait()
 			for _, p := range h.Catalogue.Problems() {
-				display.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", app.LeftOut(p), strings.TrimPrefix(p.Text, "server "+p.Server+": "), p.Code)
+				display.Fprintf(c.ErrOrStderr(), "waldo: %s is left out: %s (%s)\n", app.LeftOut(p), display.Lines(strings.TrimPrefix(p.Text, "server "+p.Server+": ")), p.Code)
 			}
 			return nil
 		},

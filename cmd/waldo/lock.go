@@ -64,10 +64,10 @@ func newLock(g *global) *cobra.Command {
 			} else {
 				for _, ch := range changes {
 					if ch.Code == app.Unseen {
-						display.Fprintf(c.ErrOrStderr(), "waldo: server %s: %s\n", ch.Server, ch.Text)
+						display.Fprintf(c.ErrOrStderr(), "waldo: server %s: %s\n", ch.Server, display.Lines(ch.Text))
 						continue
 					}
-					display.Fprintf(c.OutOrStdout(), "%s: %s (%s)\n", ch, ch.Text, ch.Code)
+					display.Fprintf(c.OutOrStdout(), "%s: %s (%s)\n", ch, display.Lines(ch.Text), ch.Code)
 					for _, line := range ch.Diff {
 						display.Fprintf(c.OutOrStdout(), "    %s\n", line)
 					}
@@ -123,10 +123,10 @@ func compareLock(ctx context.Context, h *app.App, w io.Writer, accept []string) 
 	bar := terminal.ProgressOf(os.Stderr, "checking servers", len(h.Upstreams.Names()))
 	all, err := h.CompareLock(ctx, accept, bar.Begin)
 	bar.Close()
-	changes := []lockfile.Change{}
+	changes, accepted := []lockfile.Change{}, false
 	for _, one := range all {
 		for _, p := range one.Hidden {
-			display.Fprintf(w, "waldo: %s is hidden from agents: %s (%s)\n", app.LeftOut(p), p.Text, p.Code)
+			display.Fprintf(w, "waldo: %s is hidden from agents: %s (%s)\n", app.LeftOut(p), display.Lines(p.Text), p.Code)
 		}
 		switch {
 		case one.Accepted != nil:
@@ -135,9 +135,9 @@ func compareLock(ctx context.Context, h *app.App, w io.Writer, accept []string) 
 		case one.Removed:
 			display.Fprintf(w, "accepted %s: its entry is removed\n", one.Server)
 		}
-		changes = append(changes, one.Changes...)
+		changes, accepted = append(changes, one.Changes...), accepted || one.Accepted != nil || one.Removed
 	}
-	if err != nil || len(accept) == 0 {
+	if err != nil || !accepted {
 		return changes, err
 	}
 	return changes, tellServes(ctx, h, w)

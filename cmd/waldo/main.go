@@ -5,7 +5,7 @@ package main
 import (
 	"context"
 	"io"
-	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -33,7 +33,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	context.AfterFunc(ctx, stop) // a second signal ends waldo at once
 	g := &global{known: &redact.Registry{}}
 	errs := exitcode.Hiding{W: errw, Known: g.known}
-	log.SetOutput(exitcode.Logged{W: errs})
+	slog.SetDefault(slog.New(exitcode.NewLogger(errs, slog.LevelInfo, false)))
 	defer func() {
 		if fault := recover(); fault != nil {
 			code = exitcode.Crashed(errs, fault)
@@ -85,7 +85,7 @@ func newRoot(g *global) *cobra.Command {
 	root.SetFlagErrorFunc(manual.Flag)
 	root.AddCommand(commands(g)...)
 	root.SetHelpCommand(manual.NewHelp())
-	completes(g).Give(root)
+	completions(root, g)
 	group(root)
 	showVersion := root.Flags().BoolP("version", "v", false, "print the version")
 	root.Args = cobra.ArbitraryArgs
@@ -98,8 +98,12 @@ func newRoot(g *global) *cobra.Command {
 		}
 		return c.Help()
 	}
+	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		wrapArgs(c)
+		if c.Name() == "completion" {
+			c.Args, c.RunE = cobra.ArbitraryArgs, manual.NoShell
+		}
 	}
 	return root
 }

@@ -35,7 +35,9 @@ func newServe(g *global) *cobra.Command {
 			hup := make(chan os.Signal, 1) // a terminal that is closed ends no gateway: its host closes the pipe
 			signal.Notify(hup, syscall.SIGHUP)
 			defer signal.Stop(hup)
-			h, err := openApplication(c.Context(), g, app.Options{Warm: app.WarmSandboxes, Sessions: app.MaxSessions, Reloads: hup, Log: slog.New(slog.NewTextHandler(exitcode.Logged{W: exitcode.Hiding{W: os.Stderr, Known: g.known}}, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+			said := slog.New(exitcode.NewLogger(exitcode.Hiding{W: c.ErrOrStderr(), Known: g.known}, slog.LevelInfo, true))
+			slog.SetDefault(said)
+			h, err := openApplication(c.Context(), g, app.Options{Warm: app.WarmSandboxes, Sessions: app.MaxSessions, Reloads: hup, Log: said})
 			if err != nil {
 				return err
 			}

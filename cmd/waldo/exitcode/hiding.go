@@ -22,16 +22,6 @@ func (h Hiding) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Logged writes each Write, a whole line, to the log.
-type Logged struct{ W io.Writer }
-
-func (l Logged) Write(b []byte) (int, error) {
-	if _, err := io.WriteString(l.W, string(display.Lines(string(b)))+"\n"); err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
 // Crashed prints a fault of waldo itself and returns its exit code.
 func Crashed(w io.Writer, fault any) int {
 	display.Fprintf(w, "waldo: a fault of waldo's own: %v\n%s\n", fault, display.Lines(string(debug.Stack())))

@@ -33,9 +33,9 @@ func New(w Waldo) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gen --url U | --command C --name N [--lang python,typescript] [--fs-layout] [--out DIR]",
 		Short: "Write typed Python and TypeScript for the tools of a server", Args: cobra.NoArgs,
-		Long: "Writes servers/NAME/TOOL.py and TOOL.ts, one file for each tool, with Params, call and SERVER_URL, " +
-			"and an index.\nWith --name alone the server is one of waldo.yaml. A server that --command names starts in a " +
-			"sandbox without network.\nA file that waldo gen did not write, or that was changed since, is never replaced.",
+		Long: "Writes servers/NAME/TOOL.py and TOOL.ts, one file for each tool, with Params, call and SERVER_URL, and an index.\n" +
+			"With --name alone the server is one of waldo.yaml. A server that --command names starts in a sandbox without network.\n" +
+			"A file that waldo gen did not write, or that was changed since, is never replaced.",
 		Example: "  waldo gen --name github\n  waldo gen --url https://mcp.example.com/mcp --name example --lang python\n" +
 			"  waldo gen --command 'my-server stdio' --name mine --out ./agent",
 		RunE: func(c *cobra.Command, _ []string) error { return n.run(c) },
@@ -136,8 +136,7 @@ func (n *generation) alone() (*contract.Config, error) {
 	server := map[string]any{"url": n.url}
 	if n.command != "" {
 		if strings.ContainsAny(n.command, `"'\`) {
-			return nil, fault.Usage("write the server into waldo.yaml and give --name alone",
-				"--command takes words without quotes")
+			return nil, fault.Usage("write the server into waldo.yaml and give --name alone", "--command takes words without quotes")
 		}
 		server = map[string]any{"command": strings.Fields(n.command)}
 	}
@@ -156,7 +155,7 @@ func (n *generation) alone() (*contract.Config, error) {
 // tellGenerated prints what was written, and which tools were left out.
 func tellGenerated(out, notes io.Writer, r generated) {
 	for _, p := range r.Hidden {
-		display.Fprintf(notes, "waldo: %s is left out: %s (%s)\n", app.LeftOut(p), p.Text, p.Code)
+		display.Fprintf(notes, "waldo: %s is left out: %s (%s)\n", app.LeftOut(p), display.Lines(p.Text), p.Code)
 	}
 	for _, name := range r.Removed {
 		display.Fprintf(out, "removed %s\n", name)

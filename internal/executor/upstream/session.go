@@ -15,6 +15,7 @@ import (
 	"waldo/internal/executor/upstream/eras"
 	"waldo/internal/executor/upstream/lockfile"
 	"waldo/internal/executor/upstream/tasks"
+	"waldo/internal/model/display"
 	"waldo/internal/network/mcphttp"
 	"waldo/internal/protocol/jsonrpc"
 	"waldo/internal/protocol/strictjson"
@@ -356,7 +357,7 @@ func (ses *session) said() string {
 		say = "; " + ses.s.m.o.Scrub(ses.end.Error())
 	}
 	if text := strings.TrimSpace(ses.s.m.o.Scrub(ses.stderr.Text(ses.s.m.o.Window))); text != "" {
-		say += fmt.Sprintf("; it wrote %q", ending(text, 600))
+		say += display.Wrote(ending(text, 600))
 	}
 	return say
 }

@@ -23,6 +23,14 @@ func Lines(s string) Text {
 	return Text(strings.ReplaceAll(escape(strings.TrimRight(s, "\n"), "\n\t", ""), "\n", "\n  | "))
 }
 
+// Wrote quotes the end of what a program wrote: on the same line, or each line on its own for Lines.
+func Wrote(text string) string {
+	if !strings.Contains(text, "\n") {
+		return "; it wrote " + Quote(text)
+	}
+	return "; it wrote:\n" + text
+}
+
 // Quote escapes s as Line does, and quotes it. Two texts that differ never look the same.
 func Quote(s string) string { return `"` + escape(s, "", `"\`) + `"` }
 
@@ -138,9 +146,7 @@ var blank = &unicode.RangeTable{
 
 // rightToLeft are the blocks whose letters turn the direction of a line (UAX #9, classes R and AL).
 var rightToLeft = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{Lo: 0x0590, Hi: 0x08ff, Stride: 1}, {Lo: 0xfb1d, Hi: 0xfdff, Stride: 1}, {Lo: 0xfe70, Hi: 0xfeff, Stride: 1},
-	},
+	R16: []unicode.Range16{{Lo: 0x0590, Hi: 0x08ff, Stride: 1}, {Lo: 0xfb1d, Hi: 0xfdff, Stride: 1}, {Lo: 0xfe70, Hi: 0xfeff, Stride: 1}},
 	R32: []unicode.Range32{{Lo: 0x10800, Hi: 0x10fff, Stride: 1}, {Lo: 0x1e800, Hi: 0x1efff, Stride: 1}},
 }
 

@@ -96,6 +96,7 @@ type App struct {
 	lives     *lives                   // the current application, and earlier ones
 	Snapshot  string                   // the snapshot whose files a run starts with; empty: none
 	set       Options
+	began     time.Time // before it read the configuration
 	closers   []func() error
 	shared    []func() error // closes the shared services; empty in later applications
 }
@@ -182,14 +183,14 @@ func StateDir(flag string) (string, error) {
 	}
 	dir, err = database.CheckDir(dir)
 	if err != nil {
-		return "", &fault.Error{Err: err, Tip: "give another with --state DIR"}
+		return "", &fault.Error{Usage: true, Err: err, Tip: "give another with --state DIR"}
 	}
 	return dir, nil
 }
 
 // New reads the configuration, then opens storage and core, the executors, and the pipeline.
 func New(ctx context.Context, s Options) (h *App, err error) {
-	h = &App{known: s.Known, set: s}
+	h = &App{known: s.Known, set: s, began: time.Now()}
 	if s.after != nil {
 		h.known = s.after.known
 	} else if h.known == nil {
@@ -308,7 +309,7 @@ func (h *App) openShared(ctx context.Context, s Options) (err error) {
 		return err
 	}
 	h.closers = append(h.closers, h.log.Close)
-	h.Sessions = session.NewManager(session.Budgets(h.Config.Sessions), time.Now)
+	h.Sessions = session.NewManager(session.Defaults(), time.Now)
 	h.Witness = &audit.Witness{Dir: audit.Dir(h.State)}
 	if h.asker, err = presence.New(h.State); err != nil {
 		return err

@@ -41,6 +41,24 @@ func rewrite(t *testing.T, file, config string) {
 	}
 }
 
+// A waldo serve that read its configuration after an order to reload answers the order, and does not reload.
+func TestAnOrderOfBeforeTheStart(t *testing.T) {
+	h, _ := opened(t, "version: 1\n")
+	for _, row := range []struct {
+		why     string
+		o       control.Order
+		reloads bool
+	}{
+		{"before the start", control.Order{ID: "o_1", At: h.began.Add(-time.Second)}, false},
+		{"control: after the start", control.Order{ID: "o_2", At: h.began.Add(time.Second)}, true},
+	} {
+		r := h.attendant.Renew(t.Context(), row.o)
+		if !r.Serves || r.Said == "" || r.Kept != "" || (h.lives.inForce() != h) != row.reloads {
+			t.Errorf("%s: %+v, another application: %v", row.why, r, h.lives.inForce() != h)
+		}
+	}
+}
+
 // An earlier application closes after its last call ends, and not before.
 func TestAnEarlierApplicationLastsAsLongAsItsCalls(t *testing.T) {
 	h, file := opened(t, "version: 1\n")
@@ -48,7 +66,7 @@ func TestAnEarlierApplicationLastsAsLongAsItsCalls(t *testing.T) {
 	closed := make(chan struct{})
 	h.closers = append(h.closers, func() error { close(closed); return nil })
 	rewrite(t, file, "version: 1\nredaction: {}\n")
-	if r := h.attendant.Renew(t.Context()); r.Kept != "" {
+	if r := h.attendant.Renew(t.Context(), control.Order{}); r.Kept != "" {
 		t.Fatal(r.Kept)
 	}
 	now, over := h.lives.Enter()
@@ -75,14 +93,13 @@ func TestReloadRefuses(t *testing.T) {
 	for _, row := range []struct{ why, config, want string }{
 		{"control: another configuration is taken", "version: 1\nredaction: {}\n", ""},
 		{"an unknown key", "version: 1\nnope: 1\n", "key.unknown"},
-		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', auth: {bearer: " +
-			"'env:WALDO_NOT_SET'}}}\n",
+		{"a secret that is nowhere", "version: 1\nservers: {s: {url: 'https://s.example', auth: {bearer: 'env:WALDO_NOT_SET'}}}\n",
 			"secret.missing: secret env:WALDO_NOT_SET"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			h, file := opened(t, good)
 			rewrite(t, file, row.config)
-			r := h.attendant.Renew(t.Context())
+			r := h.attendant.Renew(t.Context(), control.Order{})
 			if row.want == "" && r.Kept != "" || !strings.Contains(r.Kept, row.want) {
 				t.Errorf("kept: %q", r.Kept)
 			}
@@ -94,7 +111,7 @@ func TestReloadRefuses(t *testing.T) {
 	t.Run("where it cannot be served", func(t *testing.T) {
 		h, _ := opened(t, good)
 		h.TakesReloads(func(next *App) error { _, err := listenOn("0.0.0.0:0", next.Config.Gateway); return err })
-		if r := h.attendant.Renew(t.Context()); !strings.Contains(r.Kept, "needs gateway.auth") || h.lives.inForce() != h {
+		if r := h.attendant.Renew(t.Context(), control.Order{}); !strings.Contains(r.Kept, "needs gateway.auth") || h.lives.inForce() != h {
 			t.Errorf("kept: %q", r.Kept)
 		}
 	})
@@ -129,8 +146,7 @@ func TestOnlyTheAcceptedLockIsTaken(t *testing.T) {
 
 // The policy reads a tool's annotations in the lock that was taken last.
 func TestTheTakenLockRenewsAnnotations(t *testing.T) {
-	h, _ := opened(t, "version: 1\nservers:\n  s: {command: [x]}\ncapabilities:\n  s.wipe: {mode: write, "+
-		"approval: none}\n")
+	h, _ := opened(t, "version: 1\nservers:\n  s: {command: [x]}\ncapabilities:\n  s.wipe: {mode: write, approval: none}\n")
 	explained := func() policy.Decision { return h.Policy.Explain(call.Call{Capability: "s.wipe"}) }
 	if d := explained(); d.Effect != policy.Allow {
 		t.Fatalf("control: %+v", d)
@@ -139,13 +155,11 @@ func TestTheTakenLockRenewsAnnotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	def, err := strictjson.Parse([]byte(`{"name":"wipe","inputSchema":{"type":"object"},` +
-		`"annotations":{"destructiveHint":true}}`))
+	def, err := strictjson.Parse([]byte(`{"name":"wipe","inputSchema":{"type":"object"},"annotations":{"destructiveHint":true}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	content := []byte(`{"version":1,"servers":{"s":{"command":"c","name":"s","tools":{"wipe":"` + def.Digest() +
-		`"},"definitions":{"wipe":` + string(def.Raw()) + `}}}}`)
+	content := []byte(`{"version":1,"servers":{"s":{"command":"c","name":"s","tools":{"wipe":"` + def.Digest() + `"},"definitions":{"wipe":` + string(def.Raw()) + `}}}}`)
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -177,11 +191,8 @@ func TestAppearedTools(t *testing.T) {
 		{"not readable", `{`, 1},
 	} {
 		put(row.row)
-		now := lockfile.Locked{
-			Command: "c", Tools: map[string]string{"own": "sha256:1"}, Definitions: map[string]strictjson.Value{},
-		}
-		if err := h.withAppeared(t.Context(), "s", &now); err != nil || len(now.Tools) != row.want ||
-			now.Tools["own"] != "sha256:1" {
+		now := lockfile.Locked{Command: "c", Tools: map[string]string{"own": "sha256:1"}, Definitions: map[string]strictjson.Value{}}
+		if err := h.withAppeared(t.Context(), "s", &now); err != nil || len(now.Tools) != row.want || now.Tools["own"] != "sha256:1" {
 			t.Errorf("%s: %v %v", row.why, now.Tools, err)
 		}
 	}

@@ -9,37 +9,35 @@ import (
 
 	"waldo/internal/app/control"
 	"waldo/internal/app/fault"
-	"waldo/internal/core/session"
 	"waldo/internal/model/contract"
 )
 
 // TakesReloads lets the application reload its configuration on request. fits refuses a configuration that this
 // process cannot serve.
 func (h *App) TakesReloads(fits func(next *App) error) {
-	h.attendant.TakeReloads(func(ctx context.Context) control.Reply {
+	h.attendant.TakeReloads(func(ctx context.Context, o control.Order) control.Reply {
 		r := control.Reply{PID: os.Getpid(), Serves: true}
+		if o.ID != "" && o.At.Before(h.began) && h.lives.inForce() == h { // this process read the files after the order
+			r.Said = fmt.Sprintf("%s (%s)", OrNone(h.Config.File), h.Config.Digest)
+			return r
+		}
 		next, err := h.successor(ctx, fits)
 		was := h.lives.inForce().Config
 		if err != nil {
 			r.Kept = h.known.Text(err.Error())
 			slog.Warn("the new configuration is not taken; the one before it stays in force", "file", was.File, "why", err)
-			control.Record(ctx, h.log, control.KindReload, map[string]any{
-				"file": was.File, "taken": false, "why": r.Kept, "in_force": was.Digest, "by": Principal(),
-			})
+			control.Record(ctx, h.log, control.KindReload, map[string]any{"file": was.File, "taken": false, "why": r.Kept, "in_force": was.Digest, "by": Principal()})
 			return r
 		}
 		next.inherit(h.lives.inForce())
 		h.lives.change(next)
-		h.Sessions.Bound(session.Budgets(next.Config.Sessions))
 		r.Said = fmt.Sprintf("%s (%s)", OrNone(next.Config.File), next.Config.Digest)
 		slog.Info("a new configuration is in force", "file", next.Config.File, "digest", next.Config.Digest)
 		if !reflect.DeepEqual(fixed(was.Gateway), fixed(next.Config.Gateway)) {
 			r.Said += "; changes of gateway other than auth.tokens need a new start"
 			slog.Warn("changes of gateway other than auth.tokens need a new start of this waldo serve")
 		}
-		control.Record(ctx, h.log, control.KindReload, map[string]any{
-			"file": next.Config.File, "taken": true, "in_force": next.Config.Digest, "before": was.Digest, "by": Principal(),
-		})
+		control.Record(ctx, h.log, control.KindReload, map[string]any{"file": next.Config.File, "taken": true, "in_force": next.Config.Digest, "before": was.Digest, "by": Principal()})
 		return r
 	})
 }

@@ -89,8 +89,8 @@ type Attendant struct {
 	end  context.CancelFunc
 	work sync.WaitGroup
 
-	mu     sync.Mutex                      // one reload at a time
-	reload func(ctx context.Context) Reply // nil: this waldo cannot reload
+	mu     sync.Mutex                               // one reload at a time
+	reload func(ctx context.Context, o Order) Reply // nil: this waldo cannot reload
 }
 
 // Attend applies the orders in force, then polls for new ones until Close.
@@ -113,7 +113,7 @@ func Attend(ctx context.Context, o Options) (*Attendant, error) {
 			case <-ctx.Done():
 				return
 			case <-o.Reloads:
-				a.work.Go(func() { a.Renew(ctx) })
+				a.work.Go(func() { a.Renew(ctx, Order{}) })
 			case <-t.C:
 				a.look(ctx)
 			}
@@ -122,8 +122,8 @@ func Attend(ctx context.Context, o Options) (*Attendant, error) {
 	return a, nil
 }
 
-// TakeReloads lets this waldo reload: it is a waldo serve.
-func (a *Attendant) TakeReloads(reload func(ctx context.Context) Reply) {
+// TakeReloads lets this waldo reload: it is a waldo serve. A request of this process has the zero Order.
+func (a *Attendant) TakeReloads(reload func(ctx context.Context, o Order) Reply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reload = reload
@@ -160,7 +160,7 @@ func (a *Attendant) look(ctx context.Context) {
 		}
 		stop, is := strings.CutPrefix(name, Stop)
 		if !is && name != released {
-			a.work.Go(func() { a.say(ctx, o, a.Renew(ctx)) }) // fetching secrets can be slow, and a stop must not wait
+			a.work.Go(func() { a.say(ctx, o, a.Renew(ctx, o)) }) // fetching secrets can be slow, and a stop must not wait
 			continue
 		}
 		r := Reply{PID: os.Getpid(), Serves: a.serves()}
@@ -181,13 +181,13 @@ func (a *Attendant) serves() bool {
 }
 
 // Renew reloads the configuration if this waldo can reload.
-func (a *Attendant) Renew(ctx context.Context) Reply {
+func (a *Attendant) Renew(ctx context.Context, o Order) Reply {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.reload == nil {
 		return Reply{PID: os.Getpid()}
 	}
-	return a.reload(ctx)
+	return a.reload(ctx, o)
 }
 
 // Relock takes a lock if this waldo can reload.
@@ -236,8 +236,7 @@ func RecordSync(ctx context.Context, log *audit.Log, kind string, body any) erro
 
 // named reports whether a name identifies a session: its principal, the principal without "token:", or its id.
 func named(name string, n session.Info) bool {
-	return name == Everybody || name == string(n.Principal) || Token+name == string(n.Principal) ||
-		n.ID != "" && name == string(n.ID)
+	return name == Everybody || name == string(n.Principal) || Token+name == string(n.Principal) || n.ID != "" && name == string(n.ID)
 }
 
 // stoppedBy returns a predicate for the sessions that the orders stop.

@@ -55,7 +55,7 @@ func newApprovals(g *global) *cobra.Command {
 				return terminal.JSON(c.OutOrStdout(), open)
 			}
 			if len(open) == 0 {
-				display.Fprintf(c.OutOrStdout(), "nothing waits for an answer\n")
+				display.Fprintf(c.ErrOrStderr(), "no pending approvals\n")
 			}
 			if whole || len(args) == 1 {
 				for _, q := range open {
@@ -311,7 +311,7 @@ func listApprovers(c *cobra.Command, g *global) error {
 		display.Fprintf(c.OutOrStdout(), "%s  key %s  roles %s  enrolled by %s at %s\n", a.Name, a.Fingerprint(), roles, a.By, a.At)
 	}
 	if len(all) == 0 {
-		display.Fprintf(c.OutOrStdout(), "no approver is enrolled\n")
+		display.Fprintf(c.ErrOrStderr(), "no approver is enrolled\nhint: at a terminal: waldo approve --enroll NAME\n")
 	}
 	return nil
 }
@@ -323,8 +323,14 @@ func revokeApprover(c *cobra.Command, g *global, name string) error {
 	}
 	defer done()
 	all, err := k.Approvers(c.Context())
-	if err != nil || len(all) == 0 {
-		return errors.Join(err, &exitcode.Exit{Code: exitcode.Usage, Text: "no approver is enrolled"})
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return exitcode.Mistake("", "no approver is enrolled; there is nothing to revoke")
+	}
+	if !slices.ContainsFunc(all, func(a approval.Approver) bool { return a.Name == name }) { // tried and recorded all the same
+		display.Fprintf(c.ErrOrStderr(), "note: no approver is called %s; waldo approve --list prints who can answer\n", name)
 	}
 	by, err := signer(c.Context(), c, k, all[0].By)
 	if err != nil {

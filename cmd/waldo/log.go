@@ -15,6 +15,7 @@ import (
 	"waldo/cmd/waldo/exitcode"
 	"waldo/cmd/waldo/records"
 	"waldo/internal/app"
+	"waldo/internal/core/approval"
 	"waldo/internal/core/audit"
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/contract"
@@ -224,8 +225,55 @@ func explainRecords(c *cobra.Command, g *global, ident string) error {
 	if err != nil {
 		return err
 	}
-	if g.json {
-		return terminal.JSON(c.OutOrStdout(), found)
+	out := c.OutOrStdout()
+	if id.Is(id.Approval, ident) { // its records name the calls that asked and that used the answer
+		state, err := openState(g)
+		if err != nil {
+			return err
+		}
+		if found, err = records.OfCalls(c.Context(), audit.Dir(state), found); err != nil {
+			return err
+		}
 	}
-	return records.Story(c.OutOrStdout(), terminal.Painter(c.OutOrStdout()), found)
+	if g.json {
+		return terminal.JSON(out, found)
+	}
+	if id.Is(id.Approval, ident) {
+		display.Fprintf(out, "approval %s: %s\n", ident, standing(c.Context(), g, ident))
+	}
+	groups := records.ByCall(found)
+	for i, one := range groups {
+		if i > 0 && i < len(groups)-1 && records.Waits(one) {
+			display.Fprintf(out, "\nasked again %s\n", terminal.Ago(out, one[0].At, time.Now()))
+			continue
+		}
+		if i > 0 || id.Is(id.Approval, ident) {
+			display.Fprintf(out, "\n")
+		}
+		if err := records.Story(out, terminal.Painter(out), one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// standing says in words where a question stands now.
+func standing(ctx context.Context, g *global, ident string) string {
+	k, done, err := desk(g)
+	if err != nil {
+		return "where it stands now cannot be read"
+	}
+	defer done()
+	_, state, err := k.Question(ctx, ident)
+	switch {
+	case err != nil:
+		return "the state directory has no such question now"
+	case state == approval.Pending:
+		return "it waits for an answer"
+	case state == approval.Expired:
+		return "its time is over"
+	case state == approval.Gone:
+		return "the caller is gone"
+	}
+	return ended(state)
 }

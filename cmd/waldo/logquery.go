@@ -40,10 +40,12 @@ func newLog(g *global) *cobra.Command {
 					return err
 				}
 			}
-			if !g.json {
-				records.Header(c.OutOrStdout())
-			}
+			header := !g.json
 			show := func(r audit.Record) error {
+				if header {
+					records.Header(c.OutOrStdout())
+					header = false
+				}
 				records.Print(c.OutOrStdout(), g.json, r, time.Now())
 				return nil
 			}

@@ -90,6 +90,9 @@ func inBox(c *cobra.Command, g *global, b *sandboxflags.Flags, capability call.C
 			return err
 		}
 	}
+	if info, err := os.Stat(b.Workspace); b.Workspace != "" && err == nil && !info.IsDir() {
+		return exitcode.Mistake("give a folder; waldo makes a missing one", "--workspace %s is not a folder", b.Workspace)
+	}
 	s := app.Options{Limits: app.MostLimits, Workspace: b.Workspace, Patience: time.Minute}
 	if terminal.OnScreen(c.ErrOrStderr()) {
 		s.Carriers = []approval.Notifier{teller{c.ErrOrStderr()}}
@@ -184,7 +187,11 @@ func tellRun(c *cobra.Command, g *global, b *sandboxflags.Flags, r call.Result) 
 		display.Fprintf(w, "\n%s%s", display.Text(runner.Report(r.Facts)), display.Text(artifacts(r.Facts)))
 		display.Fprintf(w, "Decision: %s\n", r.DecisionID)
 	} else {
-		for _, warning := range r.Facts.Warnings {
+		warnings := r.Facts.Warnings
+		if r.Status == facts.Denied { // the line of the denial says it
+			_, warnings = once(r)
+		}
+		for _, warning := range warnings {
 			display.Fprintf(c.ErrOrStderr(), "waldo: %s\n", warning)
 		}
 		if r.Facts.Truncated.Stdout || r.Facts.Truncated.Stderr {

@@ -77,9 +77,9 @@ func inWords(err error, args ...string) error {
 		{sandboxes.ErrNoCommand, exitcode.Usage, "waldo sandbox ps NAME"},
 		{sandboxes.ErrExists, exitcode.Usage, "give another name, or remove that one first"},
 		{sandboxes.ErrName, exitcode.Usage, "as in: waldo sandbox create work"},
-		{sandboxes.ErrPaused, exitcode.Failed, "start it again with: waldo sandbox resume NAME"},
-		{sandboxes.ErrStopped, exitcode.Failed, "start it again with: waldo sandbox resume NAME"},
-		{sandboxes.ErrBusy, exitcode.Failed, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
+		{sandboxes.ErrPaused, exitcode.Usage, "start it again with: waldo sandbox resume NAME"},
+		{sandboxes.ErrStopped, exitcode.Usage, "start it again with: waldo sandbox resume NAME"},
+		{sandboxes.ErrBusy, exitcode.Usage, "wait until they have ended, or: waldo sandbox kill NAME CALL, or: waldo sandbox rm --force NAME"},
 		{sandboxes.ErrDamaged, exitcode.Failed, "the sandbox is as it was; restore another"},
 	} {
 		if errors.Is(err, row.is) && exitcode.Of(err) == nil {
@@ -160,6 +160,10 @@ func newSandboxList(g *global) *cobra.Command {
 				return orJSON(c, err, all)
 			}
 			out, now := c.OutOrStdout(), time.Now()
+			if len(all) == 0 {
+				display.Fprintf(c.ErrOrStderr(), "no sandboxes\n")
+				return nil
+			}
 			display.Fprintf(out, listRow, "NAME", "STATE", "RUNNING", "RUN", "USED", "TEMPLATE", "ID")
 			for _, s := range all {
 				display.Fprintf(out, listRow, s.Name, s.State, display.Count(s.Running, "command"), strconv.Itoa(s.Runs),

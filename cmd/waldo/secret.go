@@ -135,7 +135,7 @@ func newSecretList(g *global) *cobra.Command {
 			for _, e := range all {
 				rows = append(rows, []string{e.Name, terminal.Ago(c.OutOrStdout(), e.Changed.Format(time.RFC3339), time.Now())})
 			}
-			terminal.Table(c.OutOrStdout(), []string{"NAME", "CHANGED"}, rows)
+			terminal.List(c.OutOrStdout(), c.ErrOrStderr(), "stored secrets", []string{"NAME", "CHANGED"}, rows)
 			return nil
 		},
 	}

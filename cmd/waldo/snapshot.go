@@ -54,7 +54,7 @@ func listSnapshots(c *cobra.Command, g *global, m *sandboxes.Manager) error {
 	for _, p := range all {
 		rows = append(rows, []string{p.ID, p.Of.Name, terminal.Ago(c.OutOrStdout(), p.Created.UTC().Format(time.RFC3339), time.Now()), fmt.Sprint(p.Files), megabytes(p.Bytes)})
 	}
-	terminal.Table(c.OutOrStdout(), []string{"ID", "SANDBOX", "MADE", "FILES", "SIZE"}, rows)
+	terminal.List(c.OutOrStdout(), c.ErrOrStderr(), "snapshots", []string{"ID", "SANDBOX", "MADE", "FILES", "SIZE"}, rows)
 	return nil
 }
 

@@ -44,7 +44,7 @@ func newTemplate(g *global) *cobra.Command {
 			for _, t := range all {
 				rows = append(rows, []string{t.Name, megabytes(t.Bytes), terminal.Ago(c.OutOrStdout(), t.At.Format(time.RFC3339), time.Now())})
 			}
-			terminal.Table(c.OutOrStdout(), []string{"NAME", "SIZE", "UNPACKED"}, rows)
+			terminal.List(c.OutOrStdout(), c.ErrOrStderr(), "templates", []string{"NAME", "SIZE", "UNPACKED"}, rows)
 			return nil
 		}),
 	}, &cobra.Command{

@@ -72,9 +72,7 @@ func AboutTemplate(err error) error {
 		return nil
 	}
 	e := &fault.Error{Err: err, Tip: "host, a folder or archive by ./path or /path, or an image such as python:3.12-slim"}
-	if errors.As(err, &template.Unfit{}) {
-		e.Usage = true
-	}
+	e.Usage = errors.As(err, &template.Unfit{})
 	return e
 }
 

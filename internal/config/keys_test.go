@@ -46,7 +46,6 @@ var inPlace = map[string]string{
 	"store":             "store: {%}",
 	"log":               "log: {%}",
 	"sandboxes":         "sandboxes: {%}",
-	"sessions":          "sessions: {%}",
 }
 
 func at(mapping, line string) []byte {
@@ -183,8 +182,7 @@ func TestEnforcers(t *testing.T) {
 			if k.By == "" {
 				continue
 			}
-			if files, _ := filepath.Glob(filepath.Join("..", "..", k.By, "*.go")); !strings.HasPrefix(k.By, "internal/") ||
-				len(files) == 0 {
+			if files, _ := filepath.Glob(filepath.Join("..", "..", k.By, "*.go")); !strings.HasPrefix(k.By, "internal/") || len(files) == 0 {
 				t.Errorf("%s.%s: %q is not a package", m.Name, k.Name, k.By)
 			}
 		}
@@ -197,8 +195,7 @@ func TestTheDocumentHasEveryCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := regexp.MustCompile(`"((?:file|yaml|key|value|secret|server|role|transport|network|danger|retry|rule|example` +
-		`|approval|listen|config)\.[a-z_0-9]+)"`)
+	code := regexp.MustCompile(`"((?:file|yaml|key|value|secret|server|role|transport|network|danger|retry|rule|example|approval|listen|config)\.[a-z_0-9]+)"`)
 	for _, dir := range []string{".", "strictyaml", filepath.Join("..", "model", "contract")} {
 		sources, _ := filepath.Glob(filepath.Join(dir, "*.go"))
 		for _, f := range sources {

@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"waldo/internal/app/fault"
 )
 
 // Write writes a page for each command below root into a folder, and returns how many.
 func Write(root *cobra.Command, dir, version string) (n int, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return 0, err
+		return 0, fault.Usage("give a folder that you can write", "%v", err)
 	}
 	var each func(c *cobra.Command) error
 	each = func(c *cobra.Command) error {
@@ -104,8 +106,7 @@ func manPage(c *cobra.Command, version string) string {
 
 // roff writes text so that no character of it is an order to the formatter.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, `"`, `\(dq`, "`", `\(ga`, "^", `\(ha`, "~",
-		`\(ti`).Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, `"`, `\(dq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {
 		var b strings.Builder

@@ -65,8 +65,7 @@ func wantedValue(v pflag.Value, cause error) string {
 func Args(c *cobra.Command, args []string, cause error) error {
 	help := "see " + c.CommandPath() + " --help"
 	text := cause.Error()
-	known := strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ") ||
-		strings.HasPrefix(text, "unknown command ")
+	known := strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ") || strings.HasPrefix(text, "unknown command ")
 	if !known {
 		return fault.Usage(help, "%s", text)
 	}
@@ -124,6 +123,15 @@ func Unknown(c *cobra.Command, word string) error {
 	return fault.Usage(hint, "unknown command %q", word)
 }
 
+// NoShell is waldo completion without the name of a shell that it knows.
+func NoShell(_ *cobra.Command, args []string) error {
+	const shells = "bash, zsh, fish or powershell; as in: source <(waldo completion bash)"
+	if len(args) == 0 {
+		return fault.Usage(shells, "missing the name of a shell")
+	}
+	return fault.Usage(shells, "unknown shell %q", args[0])
+}
+
 // Nearest returns the name most similar to a word; empty: no name is near. A word of up to three letters must share
 // the first letter, since half of all such words differ by two changes.
 func Nearest(word string, names []string) string {
@@ -179,8 +187,7 @@ func WithoutCalls(text string) string { return systemCall.ReplaceAllString(text,
 // NewHelp returns the help command. It reports an unknown command instead of printing the general help.
 func NewHelp() *cobra.Command {
 	return &cobra.Command{
-		Use: "help [COMMAND]", Short: "Help about a command", Example: "  waldo help run\n  waldo help sandbox exec",
-		Args: cobra.ArbitraryArgs,
+		Use: "help [COMMAND]", Short: "Help about a command", Example: "  waldo help run\n  waldo help sandbox exec", Args: cobra.ArbitraryArgs,
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			at, _, err := c.Root().Find(args)
 			if err != nil {
@@ -197,9 +204,7 @@ func NewHelp() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			at, rest := c.Root(), args
 			for len(rest) > 0 {
-				i := slices.IndexFunc(at.Commands(), func(s *cobra.Command) bool {
-					return s.Name() == rest[0] || s.HasAlias(rest[0])
-				})
+				i := slices.IndexFunc(at.Commands(), func(s *cobra.Command) bool { return s.Name() == rest[0] || s.HasAlias(rest[0]) })
 				if i < 0 {
 					return Unknown(at, rest[0])
 				}

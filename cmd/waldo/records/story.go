@@ -2,6 +2,7 @@ package records
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"waldo/internal/frontend/terminal"
 	"waldo/internal/model/call"
 	"waldo/internal/model/display"
+	"waldo/internal/model/facts"
 )
 
 func Verified(w io.Writer, r audit.Report) {
@@ -31,8 +33,7 @@ func Verified(w io.Writer, r audit.Report) {
 	if !r.OK {
 		word = p.Bad("NOT sound")
 	}
-	display.Fprintf(w, "%s: %s in %s\n%s\n", word, display.Count(int(r.Records), "record"),
-		display.Count(r.Segments, "segment"), p.Dim(r.Claim))
+	display.Fprintf(w, "%s: %s in %s\n%s\n", word, display.Count(int(r.Records), "record"), display.Count(r.Segments, "segment"), p.Dim(r.Claim))
 }
 
 func Or(s, word string) string {
@@ -73,8 +74,7 @@ func Story(w io.Writer, p terminal.Paint, records []audit.Record) error {
 			said = d.Reasons
 			Reasons(w, p, said)
 			if d.Contract != nil {
-				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern,
-					p.Dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
+				display.Fprintf(w, "  contract %q %s, mode %s, danger %d\n", d.Contract.Pattern, p.Dim(fmt.Sprintf("%s:%d", d.Contract.File, d.Contract.Line)), d.Mode, d.Danger)
 			}
 			display.Fprintf(w, "  asked by %s over %s; arguments %s\n", d.Principal, d.Channel, compact(d.Args))
 			if len(d.Secrets) > 0 {
@@ -119,4 +119,47 @@ func compact(raw json.RawMessage) string {
 		return string(r[:199]) + "…"
 	}
 	return b.String()
+}
+
+// OfCalls returns every record of the calls that some records are about, in the order of the log.
+func OfCalls(ctx context.Context, dir string, some []audit.Record) (all []audit.Record, err error) {
+	calls := map[string]bool{}
+	for _, r := range some {
+		calls[callOf(r)] = true
+	}
+	delete(calls, "")
+	of := audit.Selection{Match: func(r audit.Record) bool { return calls[callOf(r)] }}
+	_, err = audit.Select(ctx, dir, of, func(r audit.Record) error {
+		all = append(all, r)
+		return nil
+	})
+	return all, err
+}
+
+// ByCall groups records by their call, the earliest call first.
+func ByCall(all []audit.Record) (groups [][]audit.Record) {
+	at := map[string]int{}
+	for _, r := range all {
+		c := callOf(r)
+		i, known := at[c]
+		if !known {
+			i = len(groups)
+			at[c], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], r)
+	}
+	return groups
+}
+
+// Waits reports whether a call, by its records, ended waiting for an answer.
+func Waits(one []audit.Record) bool {
+	var l Line
+	return json.Unmarshal(one[len(one)-1].Body, &l) == nil && l.Status == string(facts.Waiting)
+}
+
+// callOf returns the id of the call that a record is about; empty: none.
+func callOf(r audit.Record) string {
+	var l Line
+	_ = json.Unmarshal(r.Body, &l) // a record without one
+	return l.CallID
 }

@@ -45,7 +45,9 @@ func (q Question) Fields() []Field {
 	if len(q.Run) > 0 { // no argument has this path: its parentheses would be quoted
 		walk(jsontext.NewDecoder(bytes.NewReader(q.Run)), "(sandbox)", leaf)
 	}
-	walk(jsontext.NewDecoder(bytes.NewReader(q.Args)), "", leaf)
+	if string(q.Args) != "{}" {
+		walk(jsontext.NewDecoder(bytes.NewReader(q.Args)), "", leaf)
+	}
 	if more > 0 {
 		out = append(out, Field{Path: "…", Value: fmt.Sprintf("%d more values are NOT shown here; the whole is %d bytes, %s", more, len(q.Args), q.ArgsDigest)})
 	}
@@ -216,11 +218,11 @@ func (q Question) Show() string {
 	if q.Role != "" {
 		row("role", name(q.Role))
 	}
-	if q.Need > 1 {
-		row("needs", fmt.Sprintf("a yes of %d different approvers", q.Need))
-	}
 	row("expires", q.Expires.UTC().Format(time.RFC3339))
 	fmt.Fprintf(&b, "The agent wrote these arguments (%d bytes, %s); their content is its claim:\n", len(q.Args), q.ArgsDigest)
+	if string(q.Args) == "{}" {
+		b.WriteString("  | no arguments\n")
+	}
 	for _, f := range fields {
 		fmt.Fprintf(&b, "  | %s = %s\n", f.Path, f.Value)
 		if f.Note != "" {

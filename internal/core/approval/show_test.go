@@ -75,6 +75,7 @@ func TestShow(t *testing.T) {
 	}{
 		{"every field, however deep", `{"a":{"b":{"c":[{"cmd":"rm -rf /"}]}},"env":{"NODE_OPTIONS":"--require /x"},"e":{},"l":[],"z":null,"f":false}`,
 			[]string{`  | a.b.c[0].cmd = "rm -rf /"`, `  | env.NODE_OPTIONS = "--require /x"`, "  | e = {}", "  | l = []", "  | z = null", "  | f = false"}, nil},
+		{"no arguments", `{}`, []string{"  | no arguments\n"}, []string{"= {}"}},
 		{"a forged footer stays inside its line", `{"text":"\n\nEnd of the arguments. Approved by policy. Press Enter."}`,
 			[]string{`  | text = "\n\nEnd of`}, []string{"\nEnd of the arguments. Approved"}},
 		{"a forged name of a field", `{"a\n  | b":1,"x.y":2,"":3,"\u202e":4}`, []string{`  | ["a\n  | b"] = 1`, `  | ["x.y"] = 2`, `  | [""] = 3`, `  | ["\u{202e}"] = 4`}, nil},

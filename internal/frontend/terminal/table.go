@@ -36,6 +36,14 @@ func Table(w io.Writer, header []string, rows [][]string) {
 	}
 }
 
+// List is Table for a command that lists things: without rows it says on notes that there are none of them.
+func List(w, notes io.Writer, things string, header []string, rows [][]string) {
+	if len(rows) == 0 {
+		display.Fprintf(notes, "no %s\n", things)
+	}
+	Table(w, header, rows)
+}
+
 // Brief cuts a text to its first line and n letters.
 func Brief(text string, n int) string {
 	line, _, more := strings.Cut(text, "\n")

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 	"syscall"
@@ -91,6 +92,9 @@ func Open(dir string, b Bounds) (*Store, error) {
 	return &Store{dir: dir, bounds: b}, nil
 }
 
+// archiveName matches a name that a person means as an archive; no registry has such a repository.
+var archiveName = regexp.MustCompile(`(?i)^[^/:@]+\.(tar|tgz|tar\.(gz|xz|zst|bz2)|oci)$`)
+
 // Find returns the template that a person named: host, a folder or archive by a path that begins
 // with / or ., or an image reference such as python:3.12-slim. A tag that was pulled before stays
 // what it was until fresh asks the registry again.
@@ -99,6 +103,9 @@ func (s *Store) Find(ctx context.Context, name string, fresh bool) (Template, er
 		return Host(), nil
 	}
 	if !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, ".") {
+		if info, err := os.Lstat(name); err == nil && !info.IsDir() || archiveName.MatchString(name) {
+			return Template{}, Unfit{fmt.Errorf("template %s: write ./%s for a file of this folder; this is the name of an image", name, name)}
+		}
 		return s.pull(ctx, name, fresh)
 	}
 	t, err := s.local(ctx, name, fresh)
@@ -137,8 +144,7 @@ func (s *Store) local(ctx context.Context, name string, fresh bool) (Template, e
 // sandbox what waldo keeps.
 func (s *Store) folder(at string) (Template, error) {
 	if at == "/" {
-		return Template{},
-			fmt.Errorf("template /: it would show the sandbox every file of this machine; host shows /usr and little else")
+		return Template{}, fmt.Errorf("template /: it would show the sandbox every file of this machine; host shows /usr and little else")
 	}
 	own, err := filepath.EvalSymlinks(s.dir)
 	if err != nil {

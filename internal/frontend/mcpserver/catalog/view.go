@@ -2,11 +2,9 @@ package catalog
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
 
-	"waldo/internal/frontend/runcode"
 	"waldo/internal/model/call"
 )
 
@@ -56,8 +54,7 @@ func (c *Catalogue) sight(v Viewer) *viewCache {
 func (s *viewCache) narrow(usable func(cap call.Capability) bool) {
 	all := s.entries
 	for i, e := range all {
-		if e.Server == "" && e.Capability == SearchTools || usable(e.Capability) ||
-			e.Server == "" && e.Capability == runcode.Name && slices.ContainsFunc(runcode.Capabilities(), usable) {
+		if e.Server == "" && e.Capability == SearchTools || usable(e.Capability) {
 			if s.hidden != nil {
 				s.entries = append(s.entries, e)
 			}

@@ -23,8 +23,11 @@ type Syncer struct {
 // errRoom is the reason to leave out a file when the folder already holds as much as the volume may.
 var errRoom = errors.New("the folder holds as much as it may")
 
-// errName is the reason to leave out a file because of its name.
-var errName = errors.New("its name is not UTF-8, or holds a backslash")
+// errName and errTemporary are reasons to leave out a file because of its name.
+var (
+	errName      = errors.New("its name is not UTF-8, or holds a backslash")
+	errTemporary = errors.New("names that begin with " + temporary + " are of waldo's own temporary files")
+)
 
 // Sync synchronises once. Together with its present contents the folder never holds more than the volume
 // could. Sync returns the paths of the files that the folder got; the error names those that could not be
@@ -102,6 +105,10 @@ func (r *room) takes(e Entry) bool {
 		r.add("copy", e.Path, errName)
 		return false
 	}
+	if e.temporary() {
+		r.add("copy", e.Path, errTemporary)
+		return false
+	}
 	old, there := r.have[e.Path]
 	after := r.used
 	if !there {
@@ -118,18 +125,18 @@ func (r *room) takes(e Entry) bool {
 	return true
 }
 
-// seen returns the files and folders below a folder, and their total size.
+// seen returns the files and folders below a folder, without temporary files, and the total size with them.
 func seen(dir *os.File) (all map[string]stamp, used sum, err error) {
 	all, used.inodes = map[string]stamp{}, 1
 	err = walk(dir, maxNames, func(e Entry) bool {
-		if strings.HasPrefix(e.name(), temporary) {
-			return false
-		}
 		used.inodes++
+		if e.Regular() {
+			used.bytes += pages(e.Stat.Size)
+		}
 		switch {
+		case e.temporary():
 		case e.Regular():
 			all[e.Path] = stamp{e.Stat.Ino, e.Stat.Size, e.Stat.Ctim}
-			used.bytes += pages(e.Stat.Size)
 		case e.Directory():
 			all[e.Path] = stamp{}
 		}

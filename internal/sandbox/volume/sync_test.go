@@ -213,3 +213,68 @@ func TestNamesThatAreKept(t *testing.T) {
 		}
 	}
 }
+
+// TestTemporaryNames: a file with the name of a temporary one is not copied out. Copied, it would count in no later
+// sum, and a sandbox could fill the folder with such files. Those that lie in the folder count.
+func TestTemporaryNames(t *testing.T) {
+	for _, exchange := range []bool{false, true} {
+		p, box, host := pairOf(t, 4<<12, 20)
+		s := &Syncer{}
+		move := func() ([]string, error) {
+			if exchange {
+				return s.Sync(p, host, nil)
+			}
+			return Export([]Volume{p}, "/out", host)
+		}
+		write(t, box, "control", strings.Repeat("x", 3<<12))
+		if got, err := move(); !slices.Equal(got, []string{"control"}) || err != nil {
+			t.Errorf("exchange %v: control: %q %v", exchange, got, err)
+		}
+		_, _ = os.Remove(filepath.Join(box, "control")), os.Remove(filepath.Join(host, "control"))
+		for i := range 3 {
+			name := fmt.Sprintf("%s%d", temporary, i)
+			write(t, box, name, strings.Repeat("x", 3<<12))
+			got, err := move()
+			if len(got) > 0 || !exchange && !errors.Is(err, errTemporary) {
+				t.Errorf("exchange %v: copied %q: %v", exchange, got, err)
+			}
+			if err := os.Remove(filepath.Join(box, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := holds(t, host); got != "" {
+			t.Errorf("exchange %v: the folder holds %s", exchange, got)
+		}
+		write(t, host, temporary+"left", strings.Repeat("x", 3<<12))
+		write(t, box, "one", "1")
+		write(t, box, "two", "2")
+		if got, err := move(); !slices.Equal(got, []string{"one"}) || !errors.Is(err, errRoom) {
+			t.Errorf("exchange %v: beside a temporary file, copied %q: %v", exchange, got, err)
+		}
+		write(t, host, temporary+"left", "")
+		if got, err := move(); !slices.Contains(got, "two") || err != nil {
+			t.Errorf("exchange %v: control: beside a small one, copied %q: %v", exchange, got, err)
+		}
+	}
+}
+
+// TestPlaceOfATarget: only the named place comes out, and what another exports stays.
+func TestPlaceOfATarget(t *testing.T) {
+	one, oneBox, host := pairOf(t, 40<<12, 60)
+	two, twoBox, _ := pairOf(t, 40<<12, 60)
+	hidden, hiddenBox, _ := pairOf(t, 40<<12, 60)
+	one.Target, two.Target, hidden.Target, hidden.Tmpfs.Export = "/one", "/two", "/hidden", false
+	write(t, oneBox, "a", "1")
+	write(t, twoBox, "b", "2")
+	write(t, hiddenBox, "c", "3")
+	all := []Volume{one, hidden, two}
+	if got, err := Export(all, "/two", host); !slices.Equal(got, []string{"b"}) || err != nil {
+		t.Errorf("%q %v", got, err)
+	}
+	if got, err := Export(all, "/hidden", host); len(got) > 0 || err == nil {
+		t.Errorf("a place that is not exported: %q %v", got, err)
+	}
+	if got := Scan(all).Written(State{}); slices.Contains(got, "/hidden/c") || len(got) != 2 {
+		t.Errorf("files in sight: %q", got)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"strings"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -319,6 +320,8 @@ func (c *copier) folder(parent int, e Entry) error {
 
 // temporary is how the names of files begin that are not whole yet.
 const temporary = ".waldo-"
+
+func (e Entry) temporary() bool { return e.Regular() && strings.HasPrefix(e.name(), temporary) }
 
 // errExists is the error for a file whose target exists and is not a file.
 var errExists = errors.New("there is something else of that name that is not a file")

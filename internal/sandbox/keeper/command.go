@@ -3,7 +3,9 @@
 package keeper
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 
 	"waldo/internal/sandbox"
@@ -18,7 +20,8 @@ func Enter(machine *os.File, host *cgroup.Host, p sandbox.Profile) (*Hold, error
 		return nil, errors.New("namespace: a sandbox with an egress shares no ports")
 	}
 	uid, gid := p.Template.IDs()
-	return Join(machine, Want{Dir: p.Share.Dir, Key: p.Touches(), Processes: host.EndsAtOnce(), UID: uid, GID: gid})
+	key := fmt.Sprintf("%x", sha256.Sum256([]byte(p.Touches()))) // of fixed length: another waldo reads 4096 bytes of terms
+	return Join(machine, Want{Dir: p.Share.Dir, Key: key, Processes: host.EndsAtOnce(), UID: uid, GID: gid})
 }
 
 // Tree reports whether the command shares its PID namespace: waldo then ends what is left of it by its cgroup. A nil

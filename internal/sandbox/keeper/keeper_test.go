@@ -410,3 +410,63 @@ print("end")
 		t.Errorf("it saw of cgroups: %s", got)
 	}
 }
+
+// TestManyMounts: commands with many mounts of long names find each other as others do, and one that may touch other
+// things is refused.
+func TestManyMounts(t *testing.T) {
+	dir, shown := filepath.Join(t.TempDir(), "run"), t.TempDir()
+	p := profile(dir)
+	for i := range 12 {
+		p.Mounts = append(p.Mounts, sandbox.Mount{Source: shown, Target: fmt.Sprintf("/shown%s%d", strings.Repeat("/"+strings.Repeat("long", 50), 3), i)})
+	}
+	start(t, p, serve)
+	if got := run(t, p, dial); got != "hello\n" {
+		t.Errorf("another with the same mounts: %q", got)
+	}
+	p.Mounts = p.Mounts[1:]
+	if _, err := namespace.New(namespace.Options{}).Start(t.Context(), p); !errors.Is(err, sandbox.ErrDiffers) {
+		t.Errorf("another with fewer: %v", err)
+	}
+}
+
+// TestFirstProcess: the first process of the shared PID namespace, which has powers over it while it is made, has none
+// left when a command sees it, and belongs to no session of waldo's.
+func TestFirstProcess(t *testing.T) {
+	processes(t)
+	look := `
+import os
+status = dict(l.split(":\t", 1) for l in open("/proc/1/status").read().splitlines() if ":\t" in l)
+print(*(status[k].strip("0 ") for k in ("CapInh", "CapPrm", "CapEff", "CapAmb")), sep=",")
+print(status["NoNewPrivs"], "session", open("/proc/1/stat").read().rsplit(")", 1)[1].split()[3])
+print("owned by its user:", os.stat("/proc/1/status").st_uid == os.getuid())
+print(open("/proc/self/setgroups").read(), end="")
+`
+	if got, want := run(t, profile(filepath.Join(t.TempDir(), "run")), look), ",,,\n1 session 1\nowned by its user: False\ndeny\n"; got != want {
+		t.Errorf("%q, wanted %q", got, want)
+	}
+}
+
+// TestAtOnce: commands that start at the same moment share one set of namespaces.
+func TestAtOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	said := make(chan string)
+	for range 5 {
+		go func() {
+			box, err := namespace.New(namespace.Options{}).Start(t.Context(), profile(dir))
+			if err != nil {
+				said <- err.Error()
+				return
+			}
+			f, err := box.Run(t.Context(), sandbox.Command{Argv: []string{"/usr/bin/readlink", "/proc/self/ns/net"}})
+			said <- fmt.Sprint(f.Stdout, err)
+			time.Sleep(2 * time.Second) // the others have started by then
+			_ = box.Close()
+		}()
+	}
+	first := <-said
+	for range 4 {
+		if got := <-said; got != first || !strings.HasPrefix(got, "net:[") {
+			t.Errorf("network %q and %q", first, got)
+		}
+	}
+}

@@ -10,8 +10,8 @@ import (
 	"os"
 	"path"
 	"runtime"
-	"strings"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
